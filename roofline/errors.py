@@ -1,0 +1,66 @@
+"""The errors that roofline raises for its user, each with the exit code of the command line.
+
+::
+
+    RooflineError            1  something failed while running
+    ├── InputError           2  what the user gave is wrong: model, shape, option, file
+    │   ├── ModelError       2  a model that is not found, cannot be built, or rejects its inputs
+    │   ├── HardwareError    2  a hardware profile that is not found or not valid
+    │   └── FileFormatError  2  a file that is not ours, is cut short or was written by a newer version
+    ├── MeasurementError     1  a measurement that could not be made
+    ├── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
+    └── ConditionError       4  a condition that was asked for does not hold (``--fail-if``)
+
+An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RooflineError(Exception):
+    """Something failed while running; exit code 1."""
+
+    exit_code = 1
+
+
+class InputError(RooflineError):
+    """What the user gave is wrong; exit code 2."""
+
+    exit_code = 2
+
+
+class ModelError(InputError):
+    """A model that is not found, cannot be built, or rejects its inputs."""
+
+
+class HardwareError(InputError):
+    """A hardware profile that is not found or not valid."""
+
+
+class FileFormatError(InputError):
+    """A file that is not ours, is cut short, or was written by a newer version."""
+
+
+class MeasurementError(RooflineError):
+    """A measurement that could not be made on this host."""
+
+
+class IncompleteError(RooflineError):
+    """The result covers less than was asked for; exit code 3."""
+
+    exit_code = 3
+
+
+class ConditionError(RooflineError):
+    """A condition that was asked for does not hold; exit code 4."""
+
+    exit_code = 4
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The clause ``"; did you mean 'x'?"`` for the known word nearest to `word`, or ``""``."""
+    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else ""

@@ -1,0 +1,138 @@
+"""The one place that turns SI numbers into text for people, and their text into numbers.
+
+Inside roofline every number is in SI base units without prefix (flop, byte, s, flop/s, byte/s).
+Rates and traffic take decimal prefixes (1 GB/s = 1e9 byte/s), capacities binary ones (1 KiB = 1024).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from roofline.errors import InputError
+
+_DECIMAL = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
+_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY_PREFIX = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTP]?)([A-Za-z/]*)\s*")
+_SHAPE = re.compile(r"[0-9]+(x[0-9]+)*")
+
+MISSING = "–"
+"""What tables show where a number is unknown; never 0."""
+
+
+def _digits(value: float, digits: int) -> str:
+    """`value` with `digits` significant digits, without exponent."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))
+    return f"{value:.{decimals}f}"
+
+
+def _scaled(value: float, digits: int) -> tuple[str, str]:
+    for prefix, factor in _DECIMAL:
+        # 999.6 with three digits prints as 1000: it belongs to the next prefix.
+        if abs(value) >= factor * (1 - 0.5 * 10 ** -digits) or factor == 1.0:
+            return _digits(value / factor, digits), prefix
+    raise AssertionError("unreachable: the last factor is 1")
+
+
+def format_si(value: float | None, unit: str, digits: int = 3) -> str:
+    """`value` with a decimal prefix and `unit`: ``format_si(1.2e12, "FLOP/s")`` is ``"1.20 TFLOP/s"``."""
+    if value is None:
+        return MISSING
+    number, prefix = _scaled(value, digits)
+    if not prefix and float(value).is_integer():
+        number = f"{value:.0f}"
+    return f"{number} {prefix}{unit}".rstrip()
+
+
+def format_flop(flop: float | None) -> str:
+    """A count of floating-point operations: ``"8.18 GFLOP"``."""
+    return format_si(flop, "FLOP")
+
+
+def format_flop_per_s(rate: float | None) -> str:
+    """A rate of floating-point operations: ``"265 GFLOP/s"``."""
+    return format_si(rate, "FLOP/s")
+
+
+def format_byte(byte: float | None) -> str:
+    """Traffic or size in bytes with decimal prefix: ``"428 MB"``."""
+    return format_si(byte, "B")
+
+
+def format_byte_per_s(rate: float | None) -> str:
+    """A bandwidth: ``"41.3 GB/s"``."""
+    return format_si(rate, "B/s")
+
+
+def format_capacity(byte: int | None) -> str:
+    """A capacity with binary prefix: ``"32 MiB"``."""
+    if byte is None:
+        return MISSING
+    for unit, factor in _BINARY:
+        if byte >= factor:
+            return f"{byte / factor:.4g} {unit}"
+    return f"{byte} B"
+
+
+def format_intensity(flop_per_byte: float | None) -> str:
+    """An arithmetic intensity in FLOP per byte, without the unit: ``"12.3"``."""
+    return MISSING if flop_per_byte is None else _digits(flop_per_byte, 3)
+
+
+def format_s(seconds: float | None, digits: int = 3) -> str:
+    """A time: ``"1.23 ms"``."""
+    if seconds is None:
+        return MISSING
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if seconds >= factor * (1 - 0.5 * 10 ** -digits):
+            return f"{_digits(seconds / factor, digits)} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds:.3g} s"
+
+
+def format_percent(fraction: float | None) -> str:
+    """A fraction as percent; 100 % only if it is all, 0 % only if it is nothing."""
+    if fraction is None:
+        return MISSING
+    if fraction <= 0 or fraction >= 1:
+        return f"{fraction:.0%}".replace("%", " %")
+    percent = 100 * fraction
+    if percent >= 99.95:
+        return "> 99.9 %"
+    return "< 0.1 %" if percent < 0.05 else f"{_digits(percent, 3 if percent >= 10 else 2)} %"
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """A shape as the command line takes it: ``"1x3x224x224"``; a scalar is ``"scalar"``."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """The shape written as ``1x3x224x224``.
+
+    Raises:
+        InputError: not positive whole numbers with ``x`` between them.
+    """
+    if not _SHAPE.fullmatch(text):
+        raise InputError(f"shape '{text}' is not of the form 1x3x224x224")
+    shape = tuple(map(int, text.split("x")))
+    if 0 in shape:
+        raise InputError(f"shape '{text}' has a size of 0; every size must be at least 1")
+    return shape
+
+
+def parse_quantity(text: str, unit: str) -> float:
+    """A number with prefix and unit, in SI base units: ``parse_quantity("25 GB/s", "B/s")`` is 2.5e10.
+
+    The unit may be left out; decimal (k, M, G …) and binary (Ki, Mi …) prefixes are read.
+
+    Raises:
+        InputError: no number, or another unit.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[3] not in ("", unit):
+        raise InputError(f"'{text}' is not a quantity in {unit}; write for example '25 G{unit}'")
+    return float(match[1]) * {**_PREFIX, **_BINARY_PREFIX}[match[2]]
