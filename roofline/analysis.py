@@ -1,0 +1,361 @@
+"""The result of an analysis: one immutable value that every table, picture and file is made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.errors import FileFormatError
+from roofline.foundation import schema
+from roofline.foundation.dtypes import DType
+from roofline.machine.hardware import SCHEMA_VERSION as HARDWARE_SCHEMA_VERSION
+from roofline.machine.hardware import HardwareProfile
+from roofline.placement import Bound, Pass, Placement
+from roofline.workload.operators import Phase, State
+from roofline.workload.tensors import TensorSpec
+from roofline.workload.work import Work
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 1
+"""Of saved analyses; a file with a newer one is refused."""
+
+_FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """One operator: what it asks for, where it stands under the roof, and how long it takes.
+
+    The work fields are those of `Work` and null where unknown; the placement fields those of
+    `Placement`. ``level_byte`` are the bytes that must come from each memory level;
+    ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
+    Predictions and measurements are null where there are none.
+    """
+
+    index: int
+    op: str
+    type: str
+    module_path: str
+    phase: Phase
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: State
+    formula: str = ""
+    flop: int | None
+    multiply_add: int | None
+    least_flop: int | None
+    parameter_byte: int
+    input_byte: int
+    output_byte: int
+    gradient_byte: int
+    optimizer_byte: int
+    traffic_byte: int
+    level_byte: Mapping[str, int] = field(default_factory=dict[str, int])
+    intensity_flop_per_byte: float | None
+    level: str
+    ceiling: str
+    attainable_flop_per_s: float | None
+    bound: Bound
+    bound_s: float | None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    prediction_source: str | None = None
+    measured_s: float | None = None
+    measured_iqr_s: float | None = None
+
+    @property
+    def work(self) -> Work:
+        """The row's work, which adds up."""
+        return Work(
+            flop=self.flop,
+            multiply_add=self.multiply_add,
+            least_flop=self.least_flop,
+            parameter_byte=self.parameter_byte,
+            input_byte=self.input_byte,
+            output_byte=self.output_byte,
+            gradient_byte=self.gradient_byte,
+            optimizer_byte=self.optimizer_byte,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The fraction of calls, bytes and time whose FLOP is known; free operators are left out.
+
+    ``time`` is null until operators were measured. A fraction of nothing is 1.
+    """
+
+    calls: float
+    byte: float
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the operators, and what the model takes in memory.
+
+    ``flop``, ``multiply_add`` and ``least_flop`` are sums over the operators whose FLOP is known
+    (``unknown_operators`` calls are not in them). ``parameters`` counts elements, each storage
+    once, ``parameter_bytes`` and ``buffer_bytes`` their bytes; ``peak_memory_byte`` is the most that
+    is alive at once (parameters, buffers, inputs and activations from creation to release),
+    ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of the
+    operators' bounds, null where the hardware has no ceilings.
+    """
+
+    flop: int
+    multiply_add: int
+    least_flop: int
+    unknown_operators: int
+    parameter_byte: int
+    input_byte: int
+    output_byte: int
+    gradient_byte: int
+    optimizer_byte: int
+    traffic_byte: int
+    parameters: int
+    parameter_bytes: int
+    buffer_bytes: int
+    peak_memory_byte: int
+    all_tensors_byte: int
+    bound_s: float | None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    measured_s: float | None = None
+
+    @property
+    def intensity_flop_per_byte(self) -> float | None:
+        """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
+        if self.unknown_operators or not self.traffic_byte:
+            return None
+        return self.flop / self.traffic_byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One input of the model: the keyword it is given by (``""``: positional), shape and data type."""
+
+    name: str = ""
+    shape: tuple[int, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """A model's operators under a machine's ceilings.
+
+    ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
+    passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    inputs: tuple[InputSpec, ...]
+    threads: int
+    cache: Pass = "steady"
+    hardware: HardwareProfile
+    coverage: Coverage
+    totals: Totals
+    operators: tuple[OperatorRow, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row an operator, units in the column names; what is unknown is missing, never 0."""
+        import pandas
+
+        columns: dict[str, Any] = {}
+        for name, kind in _FRAME_COLUMNS.items():
+            columns[name] = pandas.array([getattr(row, name) for row in self.operators], dtype=kind)
+        return pandas.DataFrame(columns)
+
+    def plot(self, **options: Any) -> Any:
+        """The roofline picture as a matplotlib Figure; the options are those of `roofline.plot`."""
+        from roofline.presentation.figure import plot
+
+        return plot(self, **options)
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.page import analysis_html
+
+        return analysis_html(self)
+
+
+_FRAME_COLUMNS = {
+    "index": "Int64",
+    "op": "string",
+    "module_path": "string",
+    "phase": "string",
+    "type": "string",
+    "state": "string",
+    "flop": "Int64",
+    "multiply_add": "Int64",
+    "least_flop": "Int64",
+    "parameter_byte": "Int64",
+    "input_byte": "Int64",
+    "output_byte": "Int64",
+    "traffic_byte": "Int64",
+    "intensity_flop_per_byte": "Float64",
+    "level": "string",
+    "ceiling": "string",
+    "attainable_flop_per_s": "Float64",
+    "bound": "string",
+    "bound_s": "Float64",
+    "predicted_s": "Float64",
+    "predicted_low_s": "Float64",
+    "predicted_high_s": "Float64",
+    "prediction_source": "string",
+    "measured_s": "Float64",
+    "measured_iqr_s": "Float64",
+}
+
+
+def row_of(placement: Placement) -> OperatorRow:
+    """The row of a placed operator."""
+    record, work = placement.record, placement.record.work
+    return OperatorRow(
+        index=record.index,
+        op=record.op,
+        type=record.type,
+        module_path=record.module_path,
+        phase=record.phase,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        attributes=record.attributes,
+        state=record.state,
+        formula=record.formula,
+        flop=work.flop,
+        multiply_add=work.multiply_add,
+        least_flop=work.least_flop,
+        parameter_byte=work.parameter_byte,
+        input_byte=work.input_byte,
+        output_byte=work.output_byte,
+        gradient_byte=work.gradient_byte,
+        optimizer_byte=work.optimizer_byte,
+        traffic_byte=work.traffic_byte,
+        level_byte=placement.level_byte,
+        intensity_flop_per_byte=placement.intensity_flop_per_byte,
+        level=placement.level,
+        ceiling=placement.ceiling,
+        attainable_flop_per_s=placement.attainable_flop_per_s,
+        bound=placement.bound,
+        bound_s=placement.bound_s,
+    )
+
+
+def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
+    """How much of the operators that do something has known FLOP."""
+    working = [row for row in rows if row.state is not State.FREE]
+    known = [row for row in working if row.state is State.COUNTED]
+    timed = [row for row in working if row.measured_s is not None]
+
+    def fraction(part: float, whole: float) -> float:
+        return part / whole if whole else 1.0
+
+    return Coverage(
+        calls=fraction(len(known), len(working)),
+        byte=fraction(sum(r.traffic_byte for r in known), sum(r.traffic_byte for r in working)),
+        time=fraction(
+            sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
+            sum(row.measured_s or 0.0 for row in timed),
+        )
+        if timed and len(timed) == len(working)
+        else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Operators taken together: their calls, work and bound.
+
+    ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
+    no known FLOP. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part of
+    the whole.
+    """
+
+    name: str
+    calls: int
+    work: Work
+    unknown_operators: int
+    bound_s: float | None
+    share: float | None
+
+
+def known_work(rows: Iterable[OperatorRow]) -> Work:
+    """The work of `rows`, with FLOP summed over those whose FLOP is known and bytes over all."""
+    total = Work()
+    for row in rows:
+        work = row.work
+        if work.flop is None:
+            work = replace(work, flop=0, multiply_add=0, least_flop=0)
+        total += work
+    return total
+
+
+def sum_bound_s(rows: Iterable[OperatorRow]) -> float | None:
+    """The sum of the bounds in seconds; None if one of them is unknown."""
+    bounds = [row.bound_s for row in rows]
+    known = [bound for bound in bounds if bound is not None]
+    return sum(known) if len(known) == len(bounds) else None
+
+
+def groups(analysis: Analysis, key: Callable[[OperatorRow], str]) -> tuple[Group, ...]:
+    """The operators that are not free, grouped by `key`, longest bound first."""
+    by_name: dict[str, list[OperatorRow]] = {}
+    for row in analysis.operators:
+        if row.state is not State.FREE:
+            by_name.setdefault(key(row), []).append(row)
+    whole = analysis.totals.bound_s
+    found: list[Group] = []
+    for name, rows in by_name.items():
+        bound_s = sum_bound_s(rows)
+        found.append(
+            Group(
+                name=name,
+                calls=len(rows),
+                work=known_work(rows),
+                unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
+                bound_s=bound_s,
+                share=bound_s / whole if bound_s is not None and whole else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-(each.bound_s or 0.0), -each.work.traffic_byte)))
+
+
+def to_json(analysis: Analysis) -> str:
+    """The analysis as JSON text; `read_analysis` gives an equal one back."""
+    return json.dumps(schema.to_data(analysis), indent=1, allow_nan=False) + "\n"
+
+
+def read_analysis(path: Path) -> Analysis:
+    """The analysis saved in a JSON file; needs no torch.
+
+    Raises:
+        FileFormatError: not readable, not ours, cut short, newer, or its totals are not the sums of
+            its rows.
+    """
+    return analysis_from_data(schema.read_json(path, fix=_FIX), file=str(path))
+
+
+def analysis_from_data(data: Any, *, file: str) -> Analysis:
+    """The analysis in plain data, as its JSON holds it."""
+    schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    if isinstance(data.get("hardware"), dict):
+        schema.check_version(
+            data["hardware"], newest=HARDWARE_SCHEMA_VERSION, file=f"{file}: hardware", fix=_FIX
+        )
+    analysis = schema.from_data(Analysis, data, file=file, fix=_FIX)
+    sums = known_work(analysis.operators)
+    for name in (*(each.name for each in fields(Work)), "traffic_byte"):
+        if getattr(sums, name) != getattr(analysis.totals, name):
+            raise FileFormatError(
+                f"{file}: totals.{name} is {getattr(analysis.totals, name)}, but the operators add"
+                f" up to {getattr(sums, name)}: the file was changed or cut; {_FIX}"
+            )
+    return analysis

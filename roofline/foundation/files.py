@@ -1,0 +1,58 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from roofline.errors import InputError
+
+
+def check_writable(path: Path, *, overwrite: bool) -> None:
+    """Refuses, before any work is done, a file that could not be written in the end.
+
+    Raises:
+        InputError: it exists and `overwrite` is false, it is a folder, or its folder is missing or
+            not writable.
+    """
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file in it")
+    if path.exists() and not overwrite:
+        raise InputError(f"{path}: exists; add --force to overwrite it")
+    folder = path.parent
+    if not folder.is_dir():
+        raise InputError(f"{path}: the folder '{folder}' does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{path}: the folder '{folder}' cannot be written; choose another with -o")
+
+
+def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> None:
+    """Writes `content` to `path` whole, or leaves what was there.
+
+    Raises:
+        InputError: as `check_writable`, or the disk refuses.
+    """
+    check_writable(path, overwrite=overwrite)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; choose another with -o") from None
+    finally:
+        # After a successful replace the temporary name is gone; after anything else it must go.
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,317 @@
+"""Where work and machine meet: each operator under the ceilings, with the time that none can beat.
+
+The roofline model: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful Visual
+Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009; extended to
+every memory level, with the bytes that must cross each of them (see `workload.residency`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal
+
+from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.units import format_flop_per_s
+from roofline.machine.hardware import HardwareProfile, MemoryLevel
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.residency import Residency, Reuse
+
+Pass = Literal["steady", "cold"]
+
+
+class Bound(StrEnum):
+    """What an operator is bound by; ``unknown`` where its FLOP or all ceilings are unknown."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    FREE = "free"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One operator under the ceilings of a machine.
+
+    ``level_byte`` are the bytes that must come from each memory level; ``level`` is the level that
+    takes longest to give them, ``ceiling`` the name of the ceiling that binds.
+    ``intensity_flop_per_byte`` is FLOP per byte crossing ``level``, and ``attainable_flop_per_s``
+    the rate at that intensity under the roof; both None where FLOP is unknown. ``bound_s`` is a
+    time in seconds that nothing doing the operator's defined arithmetic and compulsory traffic can
+    beat; None where there are no ceilings. For an operator of unknown FLOP it is that of its bytes
+    alone, and ``bound`` says ``unknown``.
+    """
+
+    record: OperatorRecord
+    level_byte: Mapping[str, int]
+    level: str
+    ceiling: str
+    intensity_flop_per_byte: float | None
+    attainable_flop_per_s: float | None
+    bound: Bound
+    bound_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelRoof:
+    """The fastest that one memory level delivers on the threads in use."""
+
+    level: MemoryLevel
+    kernel: str
+    byte_per_s: float
+
+    @property
+    def label(self) -> str:
+        """How tables and pictures name it: ``"DRAM read"``."""
+        return self.level.name if self.kernel == "datasheet" else f"{self.level.name} {self.kernel}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeRoof:
+    """The fastest that one unit computes in one data type on the threads in use."""
+
+    dtype: DType
+    unit: str
+    kernel: str
+    flop_per_s: float
+
+    @property
+    def label(self) -> str:
+        """How tables and pictures name it: ``"float32 avx512 fma"``."""
+        return f"{self.dtype} {self.unit} {self.kernel}".replace(" datasheet", "")
+
+
+_CONVERTS_TO = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float8_e4m3fn": "float32",
+    "float8_e5m2": "float32",
+    "float8_e4m3fnuz": "float32",
+    "float8_e5m2fnuz": "float32",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+
+
+_NATIVE = {
+    "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
+    "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
+}
+"""Instruction sets that compute in a type natively, and the unit whose ceiling then must be known."""
+
+
+def _rate(rates: Mapping[int, float], threads: int) -> float:
+    """The rate for `threads` threads: measured, else min(threads x one, the most that was measured).
+
+    Where one thread was not measured, the most that was measured still bounds it from above.
+    """
+    if threads in rates:
+        return rates[threads]
+    most = max(rates.values())
+    return min(threads * rates[1], most) if 1 in rates else most
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The hardware ceilings of a machine for a number of threads; monotone in every one of them.
+
+    Args:
+        profile: the machine.
+        threads: how many threads compute; 1 to ``profile.threads``.
+
+    Raises:
+        HardwareError: the machine does not have that many threads.
+    """
+
+    profile: HardwareProfile
+    threads: int
+
+    def __post_init__(self) -> None:
+        self.profile.check_threads(self.threads)
+
+    @cached_property
+    def levels(self) -> tuple[LevelRoof, ...]:
+        """One roof a memory level, nearest first: its fastest kernel's peak."""
+        roofs: list[LevelRoof] = []
+        for level in self.profile.memory:
+            rates: dict[str, dict[int, float]] = {}
+            for each in level.bandwidth:
+                rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
+            fastest = max(rates, key=lambda kernel: _rate(rates[kernel], self.threads))
+            roofs.append(
+                LevelRoof(
+                    level=level,
+                    kernel=fastest,
+                    byte_per_s=_rate(rates[fastest], self.threads),
+                )
+            )
+        return tuple(roofs)
+
+    @cached_property
+    def units(self) -> tuple[ComputeRoof, ...]:
+        """One roof a data type, unit and kernel, fastest first."""
+        rates: dict[tuple[DType, str, str], dict[int, float]] = {}
+        for each in self.profile.compute:
+            if each.kind == "hardware":
+                key = (each.dtype, each.unit, each.kernel)
+                rates.setdefault(key, {})[each.threads] = each.peak_flop_per_s
+        roofs = (
+            ComputeRoof(dtype=key[0], unit=key[1], kernel=key[2], flop_per_s=_rate(by, self.threads))
+            for key, by in rates.items()
+        )
+        return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))
+
+    @cached_property
+    def _best(self) -> dict[DType, ComputeRoof]:
+        best: dict[DType, ComputeRoof] = {}
+        for roof in self.units:
+            best.setdefault(roof.dtype, roof)
+        return best
+
+    def compute(self, of: DType) -> ComputeRoof | None:
+        """The highest ceiling for arithmetic in `of`, or in the type it converts to; None: unknown.
+
+        Where the host has an instruction set for `of` whose ceiling was not measured, the ceiling is
+        unknown: a lower one would make a bound that real programs beat.
+        """
+        if self.unmeasured(of):
+            return None
+        found = self._best.get(of)
+        if found is None and of.name in _CONVERTS_TO:
+            found = self._best.get(dtype(_CONVERTS_TO[of.name]))
+        return found
+
+    def unmeasured(self, of: DType) -> str:
+        """The instruction set of the host that computes in `of` but has no ceiling; ``""``: none."""
+        host = self.profile.host
+        measured = {roof.unit for roof in self.units if roof.dtype == of}
+        for instruction_set, unit in _NATIVE.get(of.name, {}).items():
+            if host and instruction_set in host.instruction_sets and unit not in measured:
+                return instruction_set
+        return ""
+
+    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
+        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
+        reuses = tuple(reuses)
+        crossing = sum(reuse.byte for reuse in reuses)
+        byte: dict[str, int] = {}
+        levels = self.profile.memory
+        for i, level in enumerate(levels):
+            byte[level.name] = crossing
+            capacity = level.capacity_for(self.threads)
+            if i + 1 < len(levels) and capacity is not None:
+                crossing = sum(reuse.beyond(capacity) for reuse in reuses)
+        return byte
+
+    def place(self, record: OperatorRecord, reuses: Iterable[Reuse]) -> Placement:
+        """`record` under this roof, its operands being reused as `reuses` say."""
+        if record.state is State.FREE:
+            return Placement(
+                record=record,
+                level_byte={},
+                level="",
+                ceiling="",
+                intensity_flop_per_byte=None,
+                attainable_flop_per_s=None,
+                bound=Bound.FREE,
+                bound_s=0.0,
+            )
+        level_byte = self.level_byte(reuses)
+        slowest = max(
+            self.levels,
+            key=lambda roof: level_byte[roof.level.name] / roof.byte_per_s,
+            default=None,
+        )
+        flop, least_flop = record.work.flop, record.work.least_flop
+        arithmetic = arithmetic_dtype(record)
+        unit = self.compute(arithmetic) if arithmetic is not None else None
+        memory_s = level_byte[slowest.level.name] / slowest.byte_per_s if slowest else None
+        compute_s: float | None = None
+        if least_flop == 0:
+            compute_s = 0.0
+        elif least_flop is not None and unit is not None:
+            compute_s = least_flop / unit.flop_per_s
+
+        times = [time for time in (memory_s, compute_s) if time is not None]
+        bound_s = max(times) if times and self.profile.memory else None
+        if bound_s is None or memory_s is None or least_flop is None:
+            bound = Bound.UNKNOWN
+        elif compute_s is not None and compute_s > memory_s:
+            bound = Bound.COMPUTE
+        else:
+            bound = Bound.MEMORY
+        ceiling = ""
+        if bound is Bound.COMPUTE and unit is not None:
+            ceiling = unit.label
+        elif slowest is not None:
+            ceiling = slowest.label
+        crossing = level_byte[slowest.level.name] if slowest else 0
+        return Placement(
+            record=record,
+            level_byte=level_byte,
+            level=slowest.level.name if slowest else "",
+            ceiling=ceiling,
+            intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
+            attainable_flop_per_s=flop / bound_s if flop is not None and bound_s else None,
+            bound=bound,
+            bound_s=bound_s,
+        )
+
+
+def arithmetic_dtype(record: OperatorRecord) -> DType | None:
+    """The data type an operator computes in: that of its largest floating operand; None: none floats."""
+    floating = [
+        spec
+        for spec in (*record.inputs, *record.outputs)
+        if spec.dtype.kind in ("float", "complex")
+    ]
+    return max(floating, key=lambda spec: spec.byte).dtype if floating else None
+
+
+def place(
+    records: Sequence[OperatorRecord], reuse: Residency, roof: Roof, *, cache: Pass = "steady"
+) -> tuple[Placement, ...]:
+    """Every operator under `roof`, with the caches as the pass before left them, or cold."""
+    by_pass = reuse.steady if cache == "steady" else reuse.cold
+    return tuple(
+        roof.place(record, reuses) for record, reuses in zip(records, by_pass, strict=True)
+    )
+
+
+def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
+    """What a reader of these bounds must know about the ceilings they stand on, one line each."""
+    profile = roof.profile
+    notes: list[str] = []
+    if not profile.memory:
+        return [
+            f"hardware '{profile.name}' has no hardware ceilings, so there are no bounds;"
+            " run `roofline measure` where kernels can run"
+        ]
+    if profile.knows_only_dram:
+        notes.append(
+            f"hardware '{profile.name}' knows only {profile.memory[0].name}:"
+            " every operand is charged to it (the classic roofline model)"
+        )
+    used = {arithmetic_dtype(each.record) for each in placements if each.record.work.least_flop}
+    for each in sorted((each for each in used if each is not None), key=str):
+        unit = roof.compute(each)
+        if unit is None:
+            why = roof.unmeasured(each)
+            notes.append(
+                f"hardware '{profile.name}' has no compute ceiling for {each}"
+                f"{f' (its {why} units were not measured)' if why else ''}:"
+                " those operators are bound by their memory traffic alone"
+            )
+        elif unit.dtype != each:
+            notes.append(
+                f"hardware '{profile.name}' has no ceiling for {each}: bounds take"
+                f" {unit.label} ({format_flop_per_s(unit.flop_per_s)}), the type it converts to"
+            )
+    return notes
+
+
+def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:
+    """The intensity in FLOP per byte at which a memory level's roof meets a compute ceiling."""
+    return unit.flop_per_s / level.byte_per_s

@@ -1,0 +1,92 @@
+"""The work of an operator, and its algebra: results add up to those of modules and models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from roofline.workload.tensors import Role, TensorSpec
+
+FLOP_PER_FMA = 2
+"""A fused multiply-add is two floating-point operations. (fvcore's "flops" are multiply-adds.)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Floating-point operations and bytes; adding two gives the work of both.
+
+    ``multiply_add`` counts those in convolutions and matrix products by the usual convention,
+    ``flop`` twice that plus everything else, ``least_flop`` what no kernel can avoid (only it enters
+    bounds). All three are None together where they are unknown, and unknown plus anything is unknown.
+    Bytes are always known. ``Work()`` is no work.
+    """
+
+    flop: int | None = 0
+    multiply_add: int | None = 0
+    least_flop: int | None = 0
+    parameter_byte: int = 0
+    input_byte: int = 0
+    output_byte: int = 0
+    gradient_byte: int = 0
+    optimizer_byte: int = 0
+
+    @property
+    def traffic_byte(self) -> int:
+        """All bytes read and written, each operand once."""
+        return (
+            self.parameter_byte
+            + self.input_byte
+            + self.output_byte
+            + self.gradient_byte
+            + self.optimizer_byte
+        )
+
+    @property
+    def intensity_flop_per_byte(self) -> float | None:
+        """FLOP per byte of traffic; None where FLOP is unknown or nothing moves."""
+        if self.flop is None or not self.traffic_byte:
+            return None
+        return self.flop / self.traffic_byte
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            flop=_plus(self.flop, other.flop),
+            multiply_add=_plus(self.multiply_add, other.multiply_add),
+            least_flop=_plus(self.least_flop, other.least_flop),
+            parameter_byte=self.parameter_byte + other.parameter_byte,
+            input_byte=self.input_byte + other.input_byte,
+            output_byte=self.output_byte + other.output_byte,
+            gradient_byte=self.gradient_byte + other.gradient_byte,
+            optimizer_byte=self.optimizer_byte + other.optimizer_byte,
+        )
+
+    def __radd__(self, other: object) -> Work:
+        """So that ``sum(works)``, which starts at 0, gives a `Work`."""
+        return self if other == 0 else NotImplemented
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+_BYTE_FIELD = {
+    Role.PARAMETER: "parameter_byte",
+    Role.BUFFER: "parameter_byte",
+    Role.GRADIENT: "gradient_byte",
+    Role.OPTIMIZER_STATE: "optimizer_byte",
+}
+
+
+def traffic_of(inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]) -> dict[str, int]:
+    """Bytes by the byte fields of `Work`: each distinct operand read once, each output written once.
+
+    Parameters, buffers, gradients and optimizer states count where they belong whether read or
+    written; of the rest, what is read is ``input_byte`` and what is written ``output_byte``.
+    An operator that updates in place lists its operand among both, so it counts as read and written.
+    """
+    byte: dict[str, int] = {}
+    for specs, otherwise in ((inputs, "input_byte"), (outputs, "output_byte")):
+        for spec in specs:
+            name = _BYTE_FIELD.get(spec.role, otherwise)
+            byte[name] = byte.get(name, 0) + spec.byte
+    return byte
