@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.errors import FileFormatError
 from roofline.foundation import schema
-from roofline.foundation.dtypes import DType
 from roofline.machine.hardware import SCHEMA_VERSION as HARDWARE_SCHEMA_VERSION
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, Pass, Placement
 from roofline.workload.operators import Phase, State
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.tensors import InputSpec, TensorSpec
 from roofline.workload.work import Work
 
 if TYPE_CHECKING:
@@ -139,15 +138,6 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputSpec:
-    """One input of the model: the keyword it is given by (``""``: positional), shape and data type."""
-
-    name: str = ""
-    shape: tuple[int, ...]
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """A model's operators under a machine's ceilings.
 
@@ -165,6 +155,10 @@ class Analysis:
     totals: Totals
     operators: tuple[OperatorRow, ...]
     warnings: tuple[str, ...] = ()
+
+    def with_warnings(self, more: Sequence[str]) -> Analysis:
+        """The same analysis with further warnings before its own."""
+        return replace(self, warnings=(*more, *self.warnings)) if more else self
 
     def to_frame(self) -> pandas.DataFrame:
         """One row an operator, units in the column names; what is unknown is missing, never 0."""

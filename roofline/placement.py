@@ -65,7 +65,7 @@ class LevelRoof:
     @property
     def label(self) -> str:
         """How tables and pictures name it: ``"DRAM read"``."""
-        return self.level.name if self.kernel == "datasheet" else f"{self.level.name} {self.kernel}"
+        return f"{self.level.name} {self.kernel}".removesuffix(" unspecified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class ComputeRoof:
     @property
     def label(self) -> str:
         """How tables and pictures name it: ``"float32 avx512 fma"``."""
-        return f"{self.dtype} {self.unit} {self.kernel}".replace(" datasheet", "")
+        return f"{self.dtype} {self.unit} {self.kernel}".removesuffix(" unspecified")
 
 
 _CONVERTS_TO = {

@@ -20,8 +20,9 @@ SCHEMA_VERSION = 1
 """Of hardware profiles; a profile with a newer one is refused."""
 
 MemoryKernel = Literal[
-    "read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt", "datasheet"
+    "read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt", "unspecified"
 ]
+"""What was run; ``unspecified`` where a document gives one figure for a level and no kernel."""
 
 
 def _positive(name: str, value: float | None) -> None:

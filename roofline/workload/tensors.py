@@ -52,3 +52,12 @@ class TensorSpec:
         for size in self.shape:
             product *= size
         return product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One input of the model: the keyword it is given by (``""``: positional), shape and data type."""
+
+    name: str = ""
+    shape: tuple[int, ...]
+    dtype: DType

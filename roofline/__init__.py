@@ -1,0 +1,65 @@
+"""How fast a PyTorch model can run on a machine, what holds it back, and what to change.
+
+The names below are loaded when they are first used: ``import roofline`` imports neither torch nor
+pandas nor matplotlib.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from roofline.analysis import Analysis as Analysis
+    from roofline.analysis import Coverage as Coverage
+    from roofline.analysis import OperatorRow as OperatorRow
+    from roofline.analysis import Totals as Totals
+    from roofline.analysis import read_analysis as read_analysis
+    from roofline.design.comparison import Comparison as Comparison
+    from roofline.errors import RooflineError as RooflineError
+    from roofline.machine.catalog import load_hardware as load_hardware
+    from roofline.machine.hardware import HardwareProfile as HardwareProfile
+    from roofline.pipeline import analyze as analyze
+    from roofline.pipeline import compare as compare
+    from roofline.pipeline import measure_hardware as measure_hardware
+    from roofline.presentation.figure import plot as plot
+    from roofline.workload.formulas.registry import Flop as Flop
+    from roofline.workload.formulas.registry import formula as formula
+    from roofline.workload.work import Work as Work
+
+_HOME = {
+    "Analysis": "roofline.analysis",
+    "Comparison": "roofline.design.comparison",
+    "Coverage": "roofline.analysis",
+    "Flop": "roofline.workload.formulas.registry",
+    "HardwareProfile": "roofline.machine.hardware",
+    "OperatorRow": "roofline.analysis",
+    "RooflineError": "roofline.errors",
+    "Totals": "roofline.analysis",
+    "Work": "roofline.workload.work",
+    "analyze": "roofline.pipeline",
+    "compare": "roofline.pipeline",
+    "formula": "roofline.workload.formulas.registry",
+    "load_hardware": "roofline.machine.catalog",
+    "measure_hardware": "roofline.pipeline",
+    "plot": "roofline.presentation.figure",
+    "read_analysis": "roofline.analysis",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("roofline")
+    if name not in _HOME:
+        raise AttributeError(f"module 'roofline' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

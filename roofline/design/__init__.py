@@ -1,0 +1,1 @@
+"""Decisions between designs."""

@@ -1,0 +1,349 @@
+"""Measures this host: compute and stream kernels in rounds, torch's own ceilings, a profile.
+
+Method: bursts of 0.4 ms timed inside the compiled code, all threads of a burst starting together,
+interleaved over all kernels until the time budget is used. A burst during which a thread lost its
+CPU is left out. Peak is the 95th percentile of the burst rates, sustained their median.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from roofline.errors import HardwareError, MeasurementError
+from roofline.foundation.units import format_capacity
+from roofline.machine import buffers as memory
+from roofline.machine.activity import disturbances, read_activity
+from roofline.machine.crew import Crew
+from roofline.machine.estimation import BUSY, PEAK_QUANTILE, Burst, Estimate, estimate
+from roofline.machine.hardware import (
+    Bandwidth,
+    ComputeCeiling,
+    HardwareProfile,
+    Host,
+    MemoryLevel,
+    Provenance,
+)
+from roofline.machine.host import available_memory_byte, describe_host, package_version
+from roofline.machine.kernels import compiler
+from roofline.machine.kernels.compute import UNROLL, ComputeKernel, compute_kernels
+from roofline.machine.kernels.stream import StreamKernel, stream_kernels
+from roofline.machine.kernels.units import stream_unit
+from roofline.machine.schedule import BURST_S, Progress, bursts_per_call, interleave
+from roofline.machine.topology import Topology, describe_topology
+from roofline.machine.trials import Trial, compute_trial, stream_trial
+from roofline.machine.working_sets import DRAM, WorkingSet, cache_working_sets, memory_working_set
+
+Clock = Callable[[], float]
+
+LIBRARY_BUDGET_S = 2.0
+_LIBRARY_SHARE = 0.25
+"""Of a budget too small for the library's two seconds."""
+
+METHOD = (
+    f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
+    f" {BURST_S * 1e3:g} ms bursts"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Findings:
+    """What one part of the measurement found."""
+
+    compute: tuple[ComputeCeiling, ...] = ()
+    memory: tuple[MemoryLevel, ...] = ()
+    overheads: dict[str, float] = field(default_factory=dict[str, float])
+    conditions: tuple[str, ...] = ()
+
+
+def measure_hardware(
+    *,
+    budget_s: float = 10.0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    include_library: bool = True,
+    clock: Clock = time.perf_counter,
+) -> HardwareProfile:
+    """Measures what this host can do; takes about `budget_s` seconds.
+
+    Args:
+        budget_s: seconds for all timing together; torch's own import comes on top.
+        threads: what "all threads" shall mean; by default one per physical core that this process
+            may use. One thread is measured besides.
+        progress: called with the fraction done, 0 to 1, and what is measured next.
+        include_library: whether to measure what torch reaches as well.
+        clock: seconds, for the budget only; kernels are timed inside the compiled code.
+
+    Raises:
+        HardwareError: more threads than this process may use.
+        MeasurementError: too little memory, a kernel that cannot be compiled as declared, or
+            nothing that could be measured.
+    """
+    report = progress or _silent
+    host = describe_host()
+    topology = describe_topology()
+    count = topology.available_cpus if threads is None else threads
+    if not 1 <= count <= topology.available_cpus:
+        raise HardwareError(
+            f"--threads {count} does not fit this host: choose 1 to {topology.available_cpus}"
+        )
+    begin, before = clock(), read_activity()
+    library_s = min(LIBRARY_BUDGET_S, _LIBRARY_SHARE * budget_s) if include_library else 0.0
+    share = 1 - library_s / budget_s
+    obstacle = _obstacle()
+    if obstacle:
+        hardware = _Findings(conditions=(obstacle,))
+    else:
+        hardware = _measure_kernels(
+            host=host,
+            topology=topology,
+            threads=count,
+            deadline=begin + budget_s - library_s,
+            clock=clock,
+            report=lambda done, what: report(done * share, what),
+        )
+    library = _Findings()
+    if include_library:
+        report(share, "importing torch")
+        library = _measure_library(
+            count, library_s, clock, lambda done, what: report(share + (1 - share) * done, what)
+        )
+    report(1.0, "done")
+    if not hardware.compute and not hardware.memory and not library.compute:
+        raise MeasurementError("; ".join(("nothing could be measured", *hardware.conditions)))
+    noticed = disturbances(before, read_activity(), elapsed_s=clock() - begin, cpus=count)
+    return HardwareProfile(
+        name=profile_name(host),
+        device="cpu",
+        threads=count,
+        description=f"{host.cpu_model}, {count} thread{'s'[: count - 1]}, {host.architecture}",
+        host=host,
+        compute=(*hardware.compute, *library.compute),
+        memory=hardware.memory,
+        overheads=library.overheads,
+        conditions=(
+            *_circumstances(topology),
+            *noticed,
+            *hardware.conditions,
+            *library.conditions,
+        ),
+    )
+
+
+def profile_name(host: Host) -> str:
+    """A short name for a host's profile: ``"amd-epyc-7763-8cpu"``."""
+    plain = re.sub(r"\((?:r|tm|c)\)|@.*|\b(?:cpu|processor|\d+-core)\b", " ", host.cpu_model.lower())
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
+    return f"{slug or host.architecture}-{host.available_cpus}cpu"
+
+
+def provenance(reference: str, note: str = "") -> Provenance:
+    """Where a number measured now and here comes from."""
+    return Provenance(
+        source="measured",
+        reference=reference,
+        date=datetime.date.today().isoformat(),
+        tool_version=package_version("roofline"),
+        note=note,
+    )
+
+
+def _silent(done: float, what: str) -> None:
+    pass
+
+
+def _obstacle() -> str:
+    """Why own kernels cannot run here; ``""`` if they can."""
+    reason = ""
+    if sys.platform not in ("linux", "darwin"):
+        reason = f"own kernels run on Linux and macOS, not on {sys.platform}"
+    elif not compiler.is_available():
+        reason = "llvmlite cannot be loaded (`pip install llvmlite`)"
+    return f"no hardware ceilings, only those of the library: {reason}" if reason else ""
+
+
+def _circumstances(topology: Topology) -> list[str]:
+    found: list[str] = []
+    if topology.hidden_siblings:
+        found.append(
+            f"one thread per physical core: {topology.hidden_siblings} SMT siblings are left out"
+        )
+    if topology.quota_cpus is not None:
+        found.append(f"the container may use {topology.quota_cpus:g} CPUs' worth of time")
+    return found
+
+
+def _measure_library(
+    threads: int, budget_s: float, clock: Clock, report: Progress
+) -> _Findings:
+    try:
+        from roofline.machine import library
+    except ImportError as error:
+        return _Findings(conditions=(f"no library ceilings: torch cannot be imported ({error})",))
+    found = library.measure_library(
+        threads=threads, budget_s=budget_s, clock=clock, provenance=provenance, progress=report
+    )
+    return _Findings(compute=found.compute, overheads=found.overheads)
+
+
+def _measure_kernels(
+    *,
+    host: Host,
+    topology: Topology,
+    threads: int,
+    deadline: float,
+    clock: Clock,
+    report: Progress,
+) -> _Findings:
+    teams = (1, threads) if threads > 1 else (1,)
+    unit = stream_unit(host.architecture, host.instruction_sets)
+    sets = _working_sets(topology, teams) if unit else []
+    with Crew(threads, topology.cores) as crew:
+        report(0.0, "allocating memory")
+        buffers = [memory.allocate(byte) for byte in _buffer_byte(sets, threads)]
+        crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
+        trials: list[Trial] = []
+        for kernel in compute_kernels(host.architecture, host.instruction_sets):
+            report(0.0, f"compiling {kernel.label}")
+            compiled = compiler.compile_kernel(kernel)
+            trials += [compute_trial(compiled, kernel, team) for team in teams]
+        for kernel in stream_kernels(unit, non_temporal=True) if unit else ():
+            report(0.0, f"compiling {kernel.label}")
+            compiled = compiler.compile_kernel(kernel)
+            trials += [
+                stream_trial(compiled, kernel, each, buffers)
+                for each in sets
+                if each.level == DRAM or not kernel.non_temporal
+            ]
+        for trial in trials:
+            report(0.0, f"sizing {trial.label}")
+            trial.calibrate(crew)
+        budget_s = deadline - clock()
+
+        def run(trial: Trial) -> list[Burst]:
+            bursts = bursts_per_call(budget_s, len(trials), trial.burst_s)
+            return trial.run(crew, min(bursts, trial.most_bursts or bursts))
+
+        bursts = interleave(
+            trials,
+            run,
+            deadline=deadline,
+            clock=clock,
+            progress=lambda done, trial: report(done, trial.label),
+        )
+        pinned = crew.pinned
+    rates = [
+        estimate(trial.work_per_burst, each) for trial, each in zip(trials, bursts, strict=True)
+    ]
+    found = list(zip(trials, rates, strict=True))
+    return _Findings(
+        compute=tuple(_ceiling(trial, rate) for trial, rate in found if not trial.working_set),
+        memory=tuple(_levels(found)),
+        conditions=(
+            *([] if pinned else ["threads could not be pinned to cores"]),
+            *([] if unit else [f"no stream kernels for {host.architecture} without vector units"]),
+            *([] if topology.caches else ["cache sizes are unknown: only DRAM was measured"]),
+            *kernel_conditions(found),
+        ),
+    )
+
+
+def _working_sets(topology: Topology, teams: Sequence[int]) -> list[WorkingSet]:
+    free = available_memory_byte()
+    return [
+        each
+        for team in teams
+        for each in (
+            *cache_working_sets(topology, team),
+            memory_working_set(topology, team, free),
+        )
+    ]
+
+
+def _buffer_byte(sets: Sequence[WorkingSet], threads: int) -> list[int]:
+    """Bytes of each worker's buffer: room for the largest working set that it takes part in."""
+    return [
+        memory.extent_byte(max((s.byte_per_thread for s in sets if i < s.threads), default=0), 3)
+        for i in range(threads)
+    ]
+
+
+def _ceiling(trial: Trial, rate: Estimate) -> ComputeCeiling:
+    kernel = trial.compiled.kernel
+    assert isinstance(kernel, ComputeKernel)
+    return ComputeCeiling(
+        kind="hardware",
+        kernel=kernel.name,
+        dtype=kernel.dtype,
+        unit=kernel.unit.name,
+        threads=trial.threads,
+        peak_flop_per_s=rate.peak,
+        sustained_flop_per_s=rate.sustained,
+        spread=rate.spread,
+        provenance=provenance(
+            f"{METHOD}; {kernel.accumulators} independent sums, unrolled {UNROLL} times",
+            _bursts_note(rate),
+        ),
+    )
+
+
+def _bandwidth(trial: Trial, rate: Estimate) -> Bandwidth:
+    kernel, working_set = trial.compiled.kernel, trial.working_set
+    assert isinstance(kernel, StreamKernel) and working_set is not None
+    return Bandwidth(
+        kernel=kernel.name,
+        threads=trial.threads,
+        peak_byte_per_s=rate.peak,
+        sustained_byte_per_s=rate.sustained,
+        spread=rate.spread,
+        provenance=provenance(
+            f"{METHOD}; {kernel.vector_byte} byte loads and stores",
+            f"{working_set.note}; {_bursts_note(rate)}",
+        ),
+    )
+
+
+def _bursts_note(rate: Estimate) -> str:
+    left_out = f", {rate.disturbed} disturbed" if rate.disturbed else ""
+    return f"{rate.bursts} bursts{left_out}"
+
+
+def _levels(found: Sequence[tuple[Trial, Estimate]]) -> Iterable[MemoryLevel]:
+    sets = {trial.working_set.level: trial.working_set for trial, _ in found if trial.working_set}
+    for name in sorted(sets, key=lambda level: (level == DRAM, level)):
+        yield MemoryLevel(
+            name=name,
+            capacity_byte=sets[name].capacity_byte,
+            scope=sets[name].scope,
+            bandwidth=tuple(
+                _bandwidth(trial, rate)
+                for trial, rate in found
+                if trial.working_set and trial.working_set.level == name
+            ),
+        )
+
+
+def kernel_conditions(found: Sequence[tuple[Trial, Estimate]]) -> list[str]:
+    """What the bursts say about how undisturbed they were, in words; empty: nothing to say."""
+    bursts = sum(rate.bursts for _, rate in found)
+    disturbed = sum(rate.disturbed for _, rate in found)
+    hopeless = [trial.label for trial, rate in found if rate.only_disturbed]
+    faults = sum(trial.faults for trial, _ in found)
+    conditions: list[str] = []
+    if disturbed:
+        conditions.append(
+            f"contention: in {disturbed} of {bursts} bursts a thread had its CPU for less than"
+            f" {BUSY:.0%} of the time; they are left out".replace("%", " %")
+        )
+    if hopeless:
+        conditions.append(
+            f"too low, because every burst was disturbed: {', '.join(hopeless)};"
+            " stop what else runs and measure again"
+        )
+    if faults > bursts // 100:
+        conditions.append(f"page faults: {faults} happened inside timed calls")
+    return conditions

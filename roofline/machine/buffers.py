@@ -1,0 +1,81 @@
+"""Memory to measure with: private, written before it is read, and laid out against aliasing."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_HUGE_BYTE = 2 << 20
+_PAGE_BYTE = 4096
+_LINE_BYTE = 64
+
+
+def allocate(byte: int) -> Array:
+    """`byte` bytes of private anonymous memory at an address that is a multiple of 2 MiB.
+
+    It is not written yet: a page that never was reads from a shared zero page at cache speed, so
+    `fill` it, on the thread that will use it, before timing anything. Shared maps, Python's
+    default, get no huge pages.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, byte + _HUGE_BYTE, flags=flags)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            memory.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # A kernel without huge pages: the measurement holds with small ones.
+    whole = np.frombuffer(memory, dtype=np.uint8)
+    skip = -whole.ctypes.data % _HUGE_BYTE
+    return whole[skip : skip + byte]
+
+
+def fill(array: Array, stopped: Callable[[], bool]) -> None:
+    """Writes finite normal float32 noise to `array`, in pieces; ends early once `stopped` says so."""
+    noise = np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32).view(np.uint8)
+    for start in range(0, array.size, noise.size):
+        if stopped():
+            return
+        piece = array[start : start + noise.size]
+        piece[:] = noise[: piece.size]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the streams of a kernel lie in a buffer, in bytes from its start."""
+
+    starts: tuple[int, ...]
+    length: int
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the start of the buffer to the end of the last stream."""
+        return self.starts[-1] + self.length
+
+
+def lay_out(total_byte: int, streams: int, block_byte: int) -> Layout:
+    """`streams` equally long streams, together as near to `total_byte` as whole blocks allow.
+
+    Their starts differ modulo 4 KiB: a load from an address that equals that of a store before it
+    in the low 12 bits waits for that store.
+
+    Raises:
+        ValueError: not even one block each fits.
+    """
+    length = total_byte // streams // block_byte * block_byte
+    if not length:
+        raise ValueError(f"{total_byte} bytes are too few for {streams} streams of {block_byte}")
+    skew = _PAGE_BYTE // streams // _LINE_BYTE * _LINE_BYTE % _PAGE_BYTE
+    pitch = -(-length // _PAGE_BYTE) * _PAGE_BYTE + skew
+    return Layout(tuple(s * pitch for s in range(streams)), length)
+
+
+def extent_byte(total_byte: int, streams: int) -> int:
+    """Bytes of a buffer in which any layout of `total_byte` in `streams` streams fits."""
+    return total_byte + 2 * streams * _PAGE_BYTE

@@ -1,0 +1,163 @@
+"""Finds hardware profiles by name: a file, the user's own, or those that come with roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from roofline.errors import FileFormatError, HardwareError, nearest
+from roofline.foundation.files import write_atomically
+from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
+
+HOST = "host"
+"""The name under which the profile of the user's own machine is found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A profile that can be asked for: its name, where its file lies, and who put it there.
+
+    ``profile`` is None, and ``error`` says why, where the file is damaged.
+    """
+
+    name: str
+    path: Path
+    origin: Literal["measured here", "yours", "bundled"]
+    profile: HardwareProfile | None
+    error: str = ""
+
+
+def user_folder() -> Path:
+    """The folder of the user's own hardware profiles; it need not exist."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("roofline", appauthor=False)) / "hardware"
+
+
+def bundled_folder() -> Path:
+    """The folder of the profiles that come with roofline: in the package, or in its checkout."""
+    package = Path(__file__).parent.parent
+    shipped = package / "hwprofiles"
+    return shipped if shipped.is_dir() else package.parent / "hwprofiles"
+
+
+def host_file() -> Path:
+    """Where the profile of this machine is kept; it need not exist."""
+    return user_folder() / f"{HOST}.toml"
+
+
+def entries() -> Sequence[Entry]:
+    """All profiles that have a name, this machine's first; damaged ones say so and hide nothing."""
+    found: list[Entry] = []
+    taken: set[str] = set()
+    for folder, origin in ((user_folder(), "yours"), (bundled_folder(), "bundled")):
+        for path in sorted(folder.glob("*.toml"), key=lambda each: (each.stem != HOST, each.stem)):
+            if path.stem in taken:
+                continue
+            taken.add(path.stem)
+            profile, error = None, ""
+            try:
+                profile = read_profile(path)
+            except FileFormatError as problem:
+                error = str(problem)
+            found.append(
+                Entry(
+                    name=path.stem,
+                    path=path,
+                    origin="measured here" if path == host_file() else origin,
+                    profile=profile,
+                    error=error,
+                )
+            )
+    return found
+
+
+def find_hardware(name_or_file: str) -> Path:
+    """The file of a profile.
+
+    Raises:
+        HardwareError: no such file or name; the message suggests the nearest.
+    """
+    path = Path(name_or_file)
+    if path.suffix == ".toml" or path.name != name_or_file:
+        if not path.is_file():
+            raise HardwareError(f"hardware '{name_or_file}': no such file")
+        return path
+    for folder in (user_folder(), bundled_folder()):
+        candidate = folder / f"{name_or_file}.toml"
+        if candidate.is_file():
+            return candidate
+    if name_or_file == HOST:
+        raise HardwareError("this machine was not measured yet; run `roofline measure`")
+    names = [
+        path.stem for folder in (user_folder(), bundled_folder()) for path in folder.glob("*.toml")
+    ]
+    raise HardwareError(
+        f"unknown hardware '{name_or_file}'{nearest(name_or_file, names)}"
+        " (see `roofline hardware list`, or give a .toml file)"
+    )
+
+
+def load_hardware(name_or_file: str | Path) -> HardwareProfile:
+    """The hardware profile of that name or in that file.
+
+    Args:
+        name_or_file: ``"host"`` (this machine, as `roofline measure` saved it), the name of a bundled
+            or own profile such as ``"10980xe"``, or the path of a TOML file.
+
+    Raises:
+        HardwareError: there is none.
+        FileFormatError: its file is damaged or was written by a newer version.
+    """
+    return read_profile(find_hardware(str(name_or_file)))
+
+
+def save_host_profile(profile: HardwareProfile) -> Path:
+    """Keeps the profile of this machine in the user's folder, in place of the one before.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    path = host_file()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HardwareError(f"{path.parent}: cannot be made: {error.strerror}") from None
+    write_atomically(path, profile_to_toml(profile), overwrite=True)
+    return path
+
+
+def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """`profile` as far as it still holds on `host`, and what a user should know, one line each.
+
+    A changed fingerprint is a warning; a changed torch drops the library ceilings and overheads.
+    """
+    notes: list[str] = []
+    if profile.host is None:
+        return profile, ()
+    difference = profile.host.difference(host)
+    if difference:
+        notes.append(
+            f"this host is not the one that was measured ({difference});"
+            " run `roofline measure` to measure it anew"
+        )
+    measured_with = profile.host.versions.get("torch", "")
+    try:
+        torch_version = version("torch")
+    except PackageNotFoundError:
+        torch_version = ""
+    library = [each for each in profile.compute if each.kind == "library"]
+    if library and measured_with != torch_version:
+        notes.append(
+            f"torch {measured_with} became {torch_version}, so its library ceilings no longer hold;"
+            " run `roofline measure` for new ones"
+        )
+        profile = replace(
+            profile,
+            compute=tuple(each for each in profile.compute if each.kind != "library"),
+            overheads={},
+        )
+    return profile, tuple(notes)

@@ -1,0 +1,110 @@
+"""Linux control groups: what a container may use, which neither affinity nor ``os.cpu_count`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNLIMITED_BYTE = 1 << 60
+"""Version 1 writes 'no limit' as the largest page-aligned number instead of a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlGroup:
+    """The folders of this process's control group, from its own up to the visible root.
+
+    ``cpu`` and ``memory`` are the folders to look for limits in; a limit of any of them holds.
+    """
+
+    cpu: tuple[Path, ...]
+    memory: tuple[Path, ...]
+
+    def cpu_quota(self) -> float | None:
+        """CPUs' worth of time per second of time; None: no limit."""
+        quotas = [quota for folder in self.cpu if (quota := _quota(folder)) is not None]
+        return min(quotas, default=None)
+
+    def throttled_periods(self) -> int:
+        """Scheduler periods in which this group, or one above it, used up its quota."""
+        return sum(_table(folder / "cpu.stat").get("nr_throttled", 0) for folder in self.cpu)
+
+    def available_memory_byte(self) -> int | None:
+        """Bytes that may still be allocated, reclaimable file cache included; None: no limit."""
+        rooms = [room for folder in self.memory if (room := _memory_room(folder)) is not None]
+        return min(rooms, default=None)
+
+
+def control_group(root: Path) -> ControlGroup:
+    """The control group of this process as ``/proc`` and ``/sys`` under `root` show it."""
+    paths: dict[str, str] = {}
+    for line in read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path
+    folders: dict[str, tuple[Path, ...]] = {}
+    for mount_point, mounted, options in _mounts(root):
+        for controller in ("cpu", "memory"):
+            if controller in options:
+                folders[controller] = _chain(root, mount_point, mounted, paths.get(controller, "/"))
+            elif not options and controller not in folders:
+                folders[controller] = _chain(root, mount_point, mounted, paths.get("", "/"))
+    return ControlGroup(cpu=folders.get("cpu", ()), memory=folders.get("memory", ()))
+
+
+def _mounts(root: Path) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Mount point, mounted folder and controllers; version 2 has no controllers in its options."""
+    for line in read(root / "proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or not kind or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        controllers = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset[str]()
+        yield fields[4], fields[3], controllers
+
+
+def _chain(root: Path, mount_point: str, mounted: str, path: str) -> tuple[Path, ...]:
+    top = root / mount_point.lstrip("/")
+    inside = path[len(mounted) :] if mounted != "/" and path.startswith(mounted) else path
+    # In a container the path may be the host's and not exist here; then the mount is the group.
+    folder = top / inside.strip("/")
+    if not folder.is_dir():
+        return (top,)
+    chain = [folder]
+    while chain[-1] != top:
+        chain.append(chain[-1].parent)
+    return tuple(chain)
+
+
+def _quota(folder: Path) -> float | None:
+    version_2 = read(folder / "cpu.max").split()
+    if len(version_2) == 2:
+        quota, period = version_2
+        return None if quota == "max" else int(quota) / int(period)
+    quota, period = read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us")
+    if not quota or not period or int(quota) <= 0:
+        return None
+    return int(quota) / int(period)
+
+
+def _memory_room(folder: Path) -> int | None:
+    limit = read(folder / "memory.max") or read(folder / "memory.limit_in_bytes")
+    used = read(folder / "memory.current") or read(folder / "memory.usage_in_bytes")
+    if not limit or limit == "max" or not used or int(limit) >= _UNLIMITED_BYTE:
+        return None
+    table = _table(folder / "memory.stat")
+    reclaimable = table.get("inactive_file", 0) + table.get("active_file", 0)
+    return max(0, int(limit) - int(used) + reclaimable)
+
+
+def _table(path: Path) -> dict[str, int]:
+    rows = (line.split() for line in read(path).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+
+
+def read(path: Path) -> str:
+    """The stripped text of a file under ``/proc`` or ``/sys``; ``""`` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

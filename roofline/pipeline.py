@@ -1,0 +1,258 @@
+"""analyze, compare, measure: the one place where models (torch) and the pure side meet.
+
+torch is imported inside the functions that need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import (
+    Analysis,
+    InputSpec,
+    Totals,
+    coverage_of,
+    known_work,
+    read_analysis,
+    row_of,
+    sum_bound_s,
+)
+from roofline.design.comparison import Comparison
+from roofline.errors import InputError
+from roofline.foundation.dtypes import dtype as dtype_called
+from roofline.foundation.units import format_byte
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
+from roofline.placement import Roof, place, roof_notes
+from roofline.workload.operators import State
+from roofline.workload.residency import residency
+from roofline.workload.work import Work
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.workload.capture import Capture
+    from roofline.workload.sources import InputRequest, Source
+
+Progress = Callable[[float, str], None]
+"""Told how far a measurement is (0 to 1) and what it is doing."""
+
+Hardware = HardwareProfile | str | Path
+
+
+def measure_hardware(
+    *, threads: int | None = None, progress: Progress | None = None, save: bool = True
+) -> HardwareProfile:
+    """Measures this machine's ceilings, in flop/s and byte/s; takes about ten seconds.
+
+    Args:
+        threads: how many threads "all" means; by default one for each available core.
+        progress: told how far it is.
+        save: keep the profile in the user's folder, where `analyze` finds it.
+
+    Raises:
+        MeasurementError: nothing could be measured here.
+        HardwareError: more threads than this machine has.
+    """
+    from roofline.machine.benchmark import measure_hardware as measure
+
+    profile = measure(threads=threads, progress=progress)
+    if save:
+        catalog.save_host_profile(profile)
+    return profile
+
+
+def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """This machine's profile, measured first if it never was, and what a user should know about it."""
+    from roofline.machine.host import describe_host
+
+    if not catalog.host_file().exists():
+        profile = measure_hardware(progress=progress)
+        return profile, (f"this host was measured for the first time: {catalog.host_file()}",)
+    return catalog.still_valid(catalog.load_hardware(catalog.HOST), describe_host())
+
+
+def hardware_for(
+    hardware: Hardware | None, progress: Progress | None = None
+) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """The profile that is meant: given, named, or (None, ``"host"``) that of this machine."""
+    if isinstance(hardware, HardwareProfile):
+        return hardware, ()
+    if hardware is None or str(hardware) == catalog.HOST:
+        return host_hardware(progress)
+    return catalog.load_hardware(hardware), ()
+
+
+def analyze(
+    model: torch.nn.Module | str,
+    inputs: Any = None,
+    *,
+    hardware: Hardware | None = None,
+    dtype: str | None = None,
+    batch: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Every operator of one inference pass, counted, and placed under a machine's ceilings.
+
+    The model runs once on fake tensors, in eval mode and without gradients: no weights are
+    allocated, and a module that is given is left as it was.
+
+    Args:
+        model: a module, or a name: ``"resnet50"``, ``"torchvision:resnet50"``,
+            ``"package.module:factory"``, ``"file.py:Model"``.
+        inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
+            these for several positional inputs, or a mapping for keyword inputs. Only shapes and
+            data types matter. None: what the named model is known to take.
+        hardware: a profile, the name of one, or a TOML file; None: this machine, measured on first
+            use (about ten seconds) and remembered.
+        dtype: floating parameters and inputs are taken to have this type, e.g. ``"bfloat16"``.
+        batch: replaces the first size of every input.
+        threads: how many threads the bounds are for; None: all that the hardware has.
+        cold: bounds of a first pass, nothing in the caches; else of a repeated one.
+        progress: told how far the measurement of this machine is, where one is needed.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs, data type or batch are wrong.
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    change = dtype_called(dtype) if dtype is not None else None
+    if batch is not None and batch < 1:
+        raise InputError(f"--batch {batch}: must be at least 1")
+    if threads is not None and threads < 1:
+        raise InputError(f"--threads {threads}: must be at least 1")
+    profile, hardware_notes = hardware_for(hardware, progress)
+    roof = Roof(profile, profile.threads if threads is None else threads)
+
+    from roofline.workload import sources
+
+    source = sources.load(model) if isinstance(model, str) else sources.given(model)
+    given, values = sources.requests_of(inputs)
+    requests = sources.requests_for(source, given, batch=batch)
+    specs, capture = _run(source, requests, values, change.name if change else None)
+    return _assemble(
+        source.name,
+        specs,
+        capture,
+        roof,
+        cold=cold,
+        notes=(*source.notes, *hardware_notes),
+    )
+
+
+def _run(
+    source: Source,
+    requests: Sequence[InputRequest],
+    values: Mapping[int, torch.Tensor],
+    change: str | None,
+) -> tuple[tuple[InputSpec, ...], Capture]:
+    from roofline.workload.capture import capture, fake_inputs, torch_dtype
+
+    wanted = torch_dtype(change) if change else None
+    specs, make = fake_inputs(requests, values, wanted)
+    return specs, capture(source.module, make, name=source.name, change=wanted)
+
+
+def _assemble(
+    name: str,
+    inputs: tuple[InputSpec, ...],
+    capture: Capture,
+    roof: Roof,
+    *,
+    cold: bool,
+    notes: Sequence[str],
+) -> Analysis:
+    reuse = residency(capture.records)
+    placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
+    rows = tuple(row_of(each) for each in placements)
+    work = known_work(rows)
+    kept = capture.parameter_bytes + capture.buffer_bytes + capture.input_bytes
+    unknown = [row for row in rows if row.state is State.UNKNOWN]
+    totals = Totals(
+        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        traffic_byte=work.traffic_byte,
+        unknown_operators=len(unknown),
+        parameters=capture.parameters,
+        parameter_bytes=capture.parameter_bytes,
+        buffer_bytes=capture.buffer_bytes,
+        peak_memory_byte=kept + reuse.peak_activation_byte,
+        all_tensors_byte=kept + reuse.all_activation_byte,
+        bound_s=sum_bound_s(rows),
+    )
+    warnings = [*notes, *roof_notes(placements, roof)]
+    if unknown:
+        names = ", ".join(sorted({row.op for row in unknown}))
+        traffic = format_byte(sum(row.traffic_byte for row in unknown))
+        warnings.append(
+            f"{len(unknown)} operators have no formula ({names}): their FLOP is unknown and missing"
+            f" from the totals; their {traffic} are counted (add one with @roofline.formula)"
+        )
+    return Analysis(
+        model=name,
+        inputs=inputs,
+        threads=roof.threads,
+        cache="cold" if cold else "steady",
+        hardware=roof.profile,
+        coverage=coverage_of(rows),
+        totals=totals,
+        operators=rows,
+        warnings=tuple(warnings),
+    )
+
+
+def compare(
+    *models: torch.nn.Module | str | Analysis,
+    inputs: Any = None,
+    reference: int = 0,
+    hardware: Hardware | None = None,
+    dtype: str | None = None,
+    batch: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    names: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Comparison:
+    """Models side by side: work, memory, intensity, ceiling and bound, with ratios to one of them.
+
+    Args:
+        models: at least two modules, names, saved analyses (``.json``) or `Analysis` values.
+        inputs: as for `analyze`, the same for all that are analysed here.
+        reference: the index of the model that ratios refer to.
+        names: what to call them; by default what they are called.
+        hardware, dtype, batch, threads, cold, progress: as for `analyze`.
+
+    Raises:
+        InputError: fewer than two models, or analyses of different hardware or threads; and whatever
+            `analyze` raises.
+    """
+    if len(models) < 2:
+        raise InputError("a comparison takes at least two models; write roofline compare A B")
+    profile = None
+    analyses: list[Analysis] = []
+    for model in models:
+        if isinstance(model, Analysis):
+            analyses.append(model)
+            continue
+        if isinstance(model, str) and model.endswith(".json"):
+            analyses.append(read_analysis(Path(model)))
+            continue
+        if profile is None:
+            profile, notes = hardware_for(hardware, progress)
+        else:
+            notes = ()
+        analysis = analyze(
+            model,
+            inputs,
+            hardware=profile,
+            dtype=dtype,
+            batch=batch,
+            threads=threads,
+            cold=cold,
+        )
+        analyses.append(analysis.with_warnings(notes))
+    return Comparison.of(analyses, reference=reference, names=names)

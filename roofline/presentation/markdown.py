@@ -1,0 +1,54 @@
+"""The report as GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from roofline.analysis import Analysis
+from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
+
+
+def to_markdown(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
+    """The report on an analysis as Markdown; dates instead of ages, as the file lasts."""
+    return report_markdown(report_of(analysis, by=by, top=top))
+
+
+def report_markdown(report: Report) -> str:
+    """Any report as Markdown: headline, then lists, tables and notes."""
+    lines = [f"# {escaped(report.headline)}"]
+    for block in report.blocks:
+        lines.append("")
+        match block:
+            case Facts():
+                lines += [f"- **{name}:** {escaped(text)}" for name, text in block.lines]
+            case Grid():
+                lines += [f"## {escaped(block.title)}", ""] if block.title else []
+                lines += _table(block)
+            case Notes():
+                lines += [f"## {escaped(block.title)}", ""]
+                lines += [f"- {escaped(line)}" for line in block.lines]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """`text` so that Markdown shows it as it is, in tables too; ``<`` and ``&`` as entities."""
+    plain = text.replace("&", "&amp;")
+    return _SPECIAL.sub(lambda found: _ENTITY.get(found[1], "\\" + found[1]), plain)
+
+
+_ENTITY = {"<": "&lt;", ">": "&gt;"}
+
+
+def _table(grid: Grid) -> Iterable[str]:
+    def line(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    yield line([escaped(column.heading) for column in grid.columns])
+    yield line(["---:" if column.align == "right" else "---" for column in grid.columns])
+    for row in grid.rows:
+        yield line(list(map(escaped, row)))
+    for row in grid.sums:
+        yield line([f"**{escaped(cell)}**" if cell else "" for cell in row])

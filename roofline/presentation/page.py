@@ -1,0 +1,89 @@
+"""The report as HTML that stands in a notebook or a page, light or dark, without other files."""
+
+from __future__ import annotations
+
+import functools
+
+import jinja2
+
+from roofline.analysis import Analysis
+from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+
+_TEMPLATE = """\
+<div class="roofline">
+<style>
+.roofline { font-size: 0.92em; line-height: 1.45; max-width: 100%; overflow-x: auto; }
+.roofline h4 { margin: 0.2em 0 0.5em; font-size: 1.1em; }
+.roofline dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1em 1em; margin: 0.4em 0; }
+.roofline dt { font-weight: 600; opacity: 0.7; }
+.roofline dd { margin: 0; }
+.roofline table { border-collapse: collapse; margin: 0.6em 0; font-variant-numeric: tabular-nums; }
+.roofline caption { text-align: left; font-weight: 600; padding: 0.2em 0; }
+.roofline th, .roofline td { padding: 0.15em 0.7em; text-align: left; white-space: nowrap;
+  background: none; color: inherit; border: none; }
+.roofline th.right, .roofline td.right { text-align: right; }
+.roofline thead th { border-bottom: 1px solid currentColor; }
+.roofline tr.sum td { font-weight: 600; }
+.roofline tr.sum:first-child td { border-top: 1px solid currentColor; }
+.roofline .urgent { border-left: 3px solid #d55e00; padding-left: 0.8em; }
+.roofline ul { margin: 0.2em 0; padding-left: 1.2em; }
+</style>
+<h4>{{ report.headline }}</h4>
+{% for kind, block in blocks %}
+{% if kind == "facts" %}
+<dl>
+{% for name, text in block.lines %}<dt>{{ name }}</dt><dd>{{ text }}</dd>
+{% endfor %}
+</dl>
+{% elif kind == "grid" %}
+<table>
+{% if block.title %}<caption>{{ block.title }}</caption>{% endif %}
+
+<thead><tr>
+{%- for column in block.columns %}<th scope="col" class="{{ column.align }}">{{ column.heading }}</th>
+{%- endfor %}</tr></thead>
+<tbody>
+{% for row in block.rows %}{{ line(block, row, "row") }}
+{% endfor %}
+</tbody>
+<tbody>
+{% for row in block.sums %}{{ line(block, row, "sum") }}
+{% endfor %}
+</tbody>
+</table>
+{% else %}
+<div class="{{ 'urgent' if block.urgent else 'notes' }}"><strong>{{ block.title }}</strong>
+<ul>
+{% for text in block.lines %}<li>{{ text }}</li>
+{% endfor %}
+</ul></div>
+{% endif %}
+{% endfor %}
+</div>
+"""
+
+_LINE = """\
+{% macro line(block, row, kind) %}<tr class="{{ kind }}">
+{%- for cell in row %}<td class="{{ block.columns[loop.index0].align }}">{{ cell }}</td>
+{%- endfor %}</tr>{% endmacro %}
+"""
+
+
+def analysis_html(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
+    """The report on an analysis as one HTML element with its own style; everything is escaped."""
+    return report_html(report_of(analysis, by=by, top=top))
+
+
+def report_html(report: Report) -> str:
+    """Any report as one HTML element with its own style; everything is escaped."""
+    kinds = {Facts: "facts", Grid: "grid", Notes: "notes"}
+    blocks = [(kinds[type(block)], block) for block in report.blocks]
+    return _template().render(report=report, blocks=blocks)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_LINE + _TEMPLATE)

@@ -1,0 +1,124 @@
+"""Reports on a console: tables on a terminal, plain aligned text in a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from roofline.analysis import Analysis
+from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.hardware_report import (
+    HardwareEntry,
+    hardware_list_report,
+    hardware_report,
+)
+from roofline.presentation.plain import plain_text, widths_of
+from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+
+
+def print_analysis(
+    analysis: Analysis,
+    console: Console,
+    *,
+    by: By = "operator",
+    top: int = 10,
+    today: date | None = None,
+) -> None:
+    """Prints the report on an analysis, the verdict first.
+
+    Args:
+        analysis: what to print.
+        console: where to; on a terminal a table, else plain text as wide as it needs.
+        by: rows are operators, or operators summed by module or by type.
+        top: how many rows.
+        today: the day that the hardware's age is counted to; None is the day it is.
+    """
+    print_report(report_of(analysis, by=by, top=top, today=today or date.today()), console)
+
+
+def print_hardware(profile: HardwareProfile, console: Console, *, today: date | None = None) -> None:
+    """Prints a machine's ceilings, levels, overheads, host and references."""
+    print_report(hardware_report(profile, today=today or date.today()), console)
+
+
+def print_hardware_list(entries: Sequence[HardwareEntry], console: Console) -> None:
+    """Prints the machines that are known, one a line."""
+    print_report(hardware_list_report(entries), console)
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Prints any report: laid out for people on a terminal, aligned for programs in a pipe."""
+    if not console.is_terminal:
+        # Soft wrap leaves lines whole: a pipe has no width.
+        console.print(Text(plain_text(report)), end="", soft_wrap=True)
+        return
+    console.print(Text(report.headline, style="bold"))
+    for block in report.blocks:
+        console.print()
+        match block:
+            case Facts():
+                console.print(_facts(block))
+            case Grid():
+                _print_grid(block, console)
+            case Notes():
+                console.print(Text(block.title, style="bold yellow" if block.urgent else "bold"))
+                for line in block.lines:
+                    bullet = Table.grid(padding=(0, 1))
+                    bullet.add_row("•", Text(line))
+                    console.print(bullet)
+
+
+def _facts(facts: Facts) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in facts.lines:
+        grid.add_row(Text(name, style="bold cyan"), Text(text))
+    return grid
+
+
+def _print_grid(grid: Grid, console: Console) -> None:
+    kept = columns_that_fit(grid, console.width)
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(grid.title, style="bold") if grid.title else None,
+        title_justify="left",
+        pad_edge=False,
+    )
+    for i in kept:
+        column = grid.columns[i]
+        table.add_column(
+            Text(column.heading),
+            justify=column.align,
+            no_wrap=column.align == "right",
+            overflow="fold",
+        )
+    for number, row in enumerate(grid.rows, start=1):
+        last = number == len(grid.rows)
+        table.add_row(*(Text(row[i]) for i in kept), end_section=last and bool(grid.sums))
+    for row in grid.sums:
+        table.add_row(*(Text(row[i]) for i in kept), style="bold")
+    console.print(table)
+    hidden = [column.heading for i, column in enumerate(grid.columns) if i not in kept]
+    if hidden:
+        names = ", ".join(hidden)
+        console.print(Text(f"not shown on so narrow a terminal: {names}", style="dim"))
+
+
+def columns_that_fit(grid: Grid, width: int) -> list[int]:
+    """The numbers of the columns that fit `width` characters, sacrificing those that may go."""
+    rows = [tuple(column.heading for column in grid.columns), *grid.rows, *grid.sums]
+    widths = widths_of(rows)
+    kept = list(range(len(grid.columns)))
+    gap = 3
+    while sum(widths[i] + gap for i in kept) - gap > width:
+        candidates = [i for i in kept if grid.columns[i].sacrifice]
+        if not candidates:
+            break
+        kept.remove(max(candidates, key=lambda i: grid.columns[i].sacrifice))
+    return kept

@@ -1,0 +1,31 @@
+"""What each operator takes in floating-point operations: one short function an operator.
+
+Importing this package registers all of them. A formula's parameters have the names of the aten schema;
+tensors arrive as `TensorSpec`, everything else as it is.
+"""
+
+from roofline.workload.formulas import (
+    convolution,
+    layout,
+    matmul,
+    normalization,
+    pointwise,
+    pooling,
+    reduction,
+)
+from roofline.workload.formulas.registry import Flop, Formula, find, formula, known
+
+__all__ = [
+    "Flop",
+    "Formula",
+    "convolution",
+    "find",
+    "formula",
+    "known",
+    "layout",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "pooling",
+    "reduction",
+]

@@ -1,0 +1,86 @@
+"""Convolutions, plain, grouped, dilated and transposed, in one to three dimensions."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.tensors import TensorSpec
+from roofline.workload.work import FLOP_PER_FMA
+
+
+@functools.cache
+def inner_taps(size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int) -> int:
+    """Pairs (window, tap) along one dimension whose tap lies inside `size` elements, not in padding."""
+    return sum(
+        0 <= window * stride - padding + tap * dilation < size
+        for window in range(windows)
+        for tap in range(kernel)
+    )
+
+
+def each_dimension(values: Sequence[int], dimensions: int) -> Sequence[int]:
+    """`values`, one for each dimension; a single one holds for all."""
+    return list(values) * dimensions if len(values) == 1 else values
+
+
+@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+def convolution(
+    input: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    groups: int,
+    output: TensorSpec,
+    **_: Any,
+) -> Flop:
+    """Each output element takes in_channels / groups * kernel_size FMAs, padding taps included.
+
+    Transposed: each input element is spread over out_channels / groups * kernel_size outputs.
+    A bias is one addition an output, which a kernel can avoid by starting the accumulator with it.
+    """
+    kernel = weight.shape[2:]
+    swept, swept_over = (input, output) if transposed else (output, input)
+    channels = weight.shape[1] * swept.shape[1]
+    multiply_add = swept.shape[0] * channels * math.prod(swept.shape[2:]) * math.prod(kernel)
+    taps = math.prod(
+        inner_taps(size, each, step, pad, spread, windows)
+        for size, each, step, pad, spread, windows in zip(
+            swept_over.shape[2:],
+            kernel,
+            each_dimension(stride, len(kernel)),
+            each_dimension(padding, len(kernel)),
+            each_dimension(dilation, len(kernel)),
+            swept.shape[2:],
+            strict=True,
+        )
+    )
+    depthwise = groups > 1 and groups == input.shape[1]
+    return Flop(
+        multiply_add=multiply_add,
+        other=output.elements if bias is not None else 0,
+        least=FLOP_PER_FMA * swept.shape[0] * channels * taps,
+        type="depthwise convolution" if depthwise else "",
+    )
+
+
+@formula("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.mkldnn_convolution")
+def plain_convolution(
+    input: TensorSpec,
+    weight: TensorSpec,
+    bias: TensorSpec | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    output: TensorSpec,
+    **_: Any,
+) -> Flop:
+    """As `convolution`, never transposed."""
+    return convolution(input, weight, bias, stride, padding, dilation, False, groups, output)

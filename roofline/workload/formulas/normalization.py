@@ -1,0 +1,75 @@
+"""Batch, layer, group and instance normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.tensors import TensorSpec
+
+STATISTICS_FLOP = 4
+"""An element's share of mean and variance: one addition; a subtraction, a square, an addition."""
+
+GROUP_FLOP = 4
+"""For each mean and variance: two divisions, the addition of epsilon, the reciprocal root."""
+
+
+def _normalized(
+    input: TensorSpec, groups: int, weight: TensorSpec | None, bias: TensorSpec | None
+) -> Flop:
+    """Statistics over each of `groups`, then (x - mean) * scale, then weight and bias."""
+    affine = (weight is not None) + (bias is not None)
+    # x - mean was already taken for the variance: only the multiplication by the scale is new.
+    return Flop(other=input.elements * (STATISTICS_FLOP + 1 + affine) + groups * GROUP_FLOP)
+
+
+@formula("aten._native_batch_norm_legit_no_training")
+def batch_norm_inference(input: TensorSpec, **_: Any) -> Flop:
+    """x * scale + shift: two an element, and five a channel to make scale and shift.
+
+    scale = weight / sqrt(variance + epsilon), shift = bias - mean * scale.
+    """
+    return Flop(other=2 * input.elements + 5 * input.shape[1])
+
+
+@formula("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.cudnn_batch_norm")
+def batch_norm(
+    input: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    training: bool,
+    **_: Any,
+) -> Flop:
+    """With its running statistics as in inference; in training over each channel of the batch."""
+    if not training:
+        return batch_norm_inference(input)
+    return _normalized(input, input.shape[1], weight, bias)
+
+
+@formula("aten.native_layer_norm")
+def layer_norm(
+    input: TensorSpec,
+    normalized_shape: Sequence[int],
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    **_: Any,
+) -> Flop:
+    """Over the last dimensions, as many as `normalized_shape` has."""
+    size = 1
+    for each in normalized_shape:
+        size *= each
+    return _normalized(input, input.elements // max(size, 1), weight, bias)
+
+
+@formula("aten.native_group_norm")
+def group_norm(
+    input: TensorSpec,
+    weight: TensorSpec | None,
+    bias: TensorSpec | None,
+    N: int,
+    group: int,
+    **_: Any,
+) -> Flop:
+    """Over each group of channels of each sample."""
+    return _normalized(input, N * group, weight, bias)

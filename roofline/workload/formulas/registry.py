@@ -1,0 +1,112 @@
+"""The one way in for a formula, and the one way to find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from roofline.errors import RooflineError
+from roofline.workload.work import FLOP_PER_FMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flop:
+    """What a formula returns: floating-point operations of one call.
+
+    ``multiply_add`` are those of convolutions and matrix products by the usual convention, ``other``
+    every further operation (1 per add, multiply, division, comparison …), ``least`` what no kernel
+    can avoid (None: all of it). ``type`` refines the operator's kind (``"depthwise convolution"``).
+    """
+
+    multiply_add: int = 0
+    other: int = 0
+    least: int | None = None
+    type: str = ""
+
+    @property
+    def flop(self) -> int:
+        """All floating-point operations."""
+        return FLOP_PER_FMA * self.multiply_add + self.other
+
+    @property
+    def least_flop(self) -> int:
+        """The floating-point operations that no kernel can avoid."""
+        return self.flop if self.least is None else self.least
+
+
+Function = Callable[..., Flop]
+F = TypeVar("F", bound=Function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """A registered formula: its key, its function, and the kind of operator it counts."""
+
+    key: str
+    function: Function
+    type: str
+
+    def count(self, arguments: Mapping[str, Any]) -> Flop:
+        """The FLOP of a call with these `arguments`, by schema name, and its ``output``.
+
+        Raises:
+            RooflineError: the formula failed, or did not return a `Flop`.
+        """
+        try:
+            count = self.function(**arguments)
+        except Exception as error:
+            raise RooflineError(
+                f"the formula for {self.key} ({self.function.__module__}.{self.function.__name__})"
+                f" failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(count, Flop):  # pyright: ignore[reportUnnecessaryIsInstance]  user code
+            raise RooflineError(
+                f"the formula for {self.key} returned {type(count).__name__}; return roofline.Flop(…)"
+            )
+        return count
+
+
+_formulas: dict[str, Formula] = {}
+
+
+def formula(*operators: str, type: str = "") -> Callable[[F], F]:
+    """Registers the decorated function as the formula of `operators`.
+
+    Args:
+        operators: names such as ``"aten.mm"`` or ``"mylib.my_op"``; with an overload,
+            ``"aten.max.other"``, where it differs. In-place variants and overloads without a formula
+            of their own resolve to the functional name.
+        type: the kind of operator; by default the name of the module the function is in.
+
+    Raises:
+        RooflineError: one of them already has a formula.
+    """
+
+    def register(function: F) -> F:
+        kind = type or function.__module__.rpartition(".")[2]
+        for key in operators:
+            if key in _formulas:
+                other = _formulas[key].function
+                raise RooflineError(
+                    f"{key} already has a formula: {other.__module__}.{other.__name__}"
+                )
+        for key in operators:
+            _formulas[key] = Formula(key=key, function=function, type=kind)
+        return function
+
+    return register
+
+
+def find(operator: str, overload: str = "") -> Formula | None:
+    """The formula for an operator such as ``"aten.add_"`` and its overload; None: there is none."""
+    functional = operator[:-1] if operator.endswith("_") else operator
+    for key in (f"{operator}.{overload}", operator, f"{functional}.{overload}", functional):
+        if key in _formulas:
+            return _formulas[key]
+    return None
+
+
+def known() -> Mapping[str, Formula]:
+    """All formulas by key."""
+    return dict(_formulas)
