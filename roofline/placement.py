@@ -248,13 +248,18 @@ class Roof:
         elif slowest is not None:
             ceiling = slowest.label
         crossing = level_byte[slowest.level.name] if slowest else 0
+        attainable = flop / bound_s if flop is not None and bound_s else None
+        if attainable is not None and unit is not None:
+            # The convention counts FLOP that a kernel may leave out (padding taps): no rate that
+            # they would add lifts the operator above its ceiling.
+            attainable = min(attainable, unit.flop_per_s)
         return Placement(
             record=record,
             level_byte=level_byte,
             level=slowest.level.name if slowest else "",
             ceiling=ceiling,
             intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
-            attainable_flop_per_s=flop / bound_s if flop is not None and bound_s else None,
+            attainable_flop_per_s=attainable,
             bound=bound,
             bound_s=bound_s,
         )

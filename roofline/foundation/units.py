@@ -90,7 +90,7 @@ def format_s(seconds: float | None, digits: int = 3) -> str:
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
         if seconds >= factor * (1 - 0.5 * 10 ** -digits):
             return f"{_digits(seconds / factor, digits)} {unit}"
-    return "0 s" if seconds == 0 else f"{seconds:.3g} s"
+    return "0 s" if seconds == 0 else f"{_digits(seconds / 1e-9, digits)} ns"
 
 
 def format_percent(fraction: float | None) -> str:

@@ -39,7 +39,7 @@ def read_activity(root: Path = Path("/")) -> Activity:
 
 
 def minor_faults() -> int:
-    """Page faults of the calling thread so far (of the process where threads are not told apart)."""
+    """Page faults of the calling thread so far; of the process where threads are not told apart."""
     import resource  # absent on Windows, where no kernel runs
 
     who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)

@@ -7,33 +7,25 @@ CPU is left out. Peak is the 95th percentile of the burst rates, sustained their
 
 from __future__ import annotations
 
-import datetime
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from roofline.errors import HardwareError, MeasurementError
-from roofline.foundation.units import format_capacity
+from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.machine import buffers as memory
 from roofline.machine.activity import disturbances, read_activity
+from roofline.machine.ceilings import compute_ceiling, kernel_conditions, memory_levels
 from roofline.machine.crew import Crew
-from roofline.machine.estimation import BUSY, PEAK_QUANTILE, Burst, Estimate, estimate
-from roofline.machine.hardware import (
-    Bandwidth,
-    ComputeCeiling,
-    HardwareProfile,
-    Host,
-    MemoryLevel,
-    Provenance,
-)
-from roofline.machine.host import available_memory_byte, describe_host, package_version
+from roofline.machine.estimation import Burst, estimate
+from roofline.machine.hardware import ComputeCeiling, HardwareProfile, Host, MemoryLevel
+from roofline.machine.host import available_memory_byte, describe_host
 from roofline.machine.kernels import compiler
-from roofline.machine.kernels.compute import UNROLL, ComputeKernel, compute_kernels
-from roofline.machine.kernels.stream import StreamKernel, stream_kernels
+from roofline.machine.kernels.compute import compute_kernels
+from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.kernels.units import stream_unit
-from roofline.machine.schedule import BURST_S, Progress, bursts_per_call, interleave
+from roofline.machine.schedule import Progress, bursts_per_call, interleave
 from roofline.machine.topology import Topology, describe_topology
 from roofline.machine.trials import Trial, compute_trial, stream_trial
 from roofline.machine.working_sets import DRAM, WorkingSet, cache_working_sets, memory_working_set
@@ -43,11 +35,6 @@ Clock = Callable[[], float]
 LIBRARY_BUDGET_S = 2.0
 _LIBRARY_SHARE = 0.25
 """Of a budget too small for the library's two seconds."""
-
-METHOD = (
-    f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
-    f" {BURST_S * 1e3:g} ms bursts"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +66,7 @@ def measure_hardware(
         clock: seconds, for the budget only; kernels are timed inside the compiled code.
 
     Raises:
+        InputError: a budget that is not positive.
         HardwareError: more threads than this process may use.
         MeasurementError: too little memory, a kernel that cannot be compiled as declared, or
             nothing that could be measured.
@@ -91,6 +79,8 @@ def measure_hardware(
         raise HardwareError(
             f"--threads {count} does not fit this host: choose 1 to {topology.available_cpus}"
         )
+    if budget_s <= 0:
+        raise InputError(f"the time budget must be greater than 0 s, got {budget_s:g} s")
     begin, before = clock(), read_activity()
     library_s = min(LIBRARY_BUDGET_S, _LIBRARY_SHARE * budget_s) if include_library else 0.0
     share = 1 - library_s / budget_s
@@ -136,20 +126,11 @@ def measure_hardware(
 
 def profile_name(host: Host) -> str:
     """A short name for a host's profile: ``"amd-epyc-7763-8cpu"``."""
-    plain = re.sub(r"\((?:r|tm|c)\)|@.*|\b(?:cpu|processor|\d+-core)\b", " ", host.cpu_model.lower())
+    plain = re.sub(
+        r"\((?:r|tm|c)\)|@.*|\b(?:cpu|processor|\d+-core)\b", " ", host.cpu_model.lower()
+    )
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     return f"{slug or host.architecture}-{host.available_cpus}cpu"
-
-
-def provenance(reference: str, note: str = "") -> Provenance:
-    """Where a number measured now and here comes from."""
-    return Provenance(
-        source="measured",
-        reference=reference,
-        date=datetime.date.today().isoformat(),
-        tool_version=package_version("roofline"),
-        note=note,
-    )
 
 
 def _silent(done: float, what: str) -> None:
@@ -177,15 +158,13 @@ def _circumstances(topology: Topology) -> list[str]:
     return found
 
 
-def _measure_library(
-    threads: int, budget_s: float, clock: Clock, report: Progress
-) -> _Findings:
+def _measure_library(threads: int, budget_s: float, clock: Clock, report: Progress) -> _Findings:
     try:
         from roofline.machine import library
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return _Findings(conditions=(f"no library ceilings: torch cannot be imported ({error})",))
     found = library.measure_library(
-        threads=threads, budget_s=budget_s, clock=clock, provenance=provenance, progress=report
+        threads=threads, budget_s=budget_s, clock=clock, progress=report
     )
     return _Findings(compute=found.compute, overheads=found.overheads)
 
@@ -241,8 +220,10 @@ def _measure_kernels(
     ]
     found = list(zip(trials, rates, strict=True))
     return _Findings(
-        compute=tuple(_ceiling(trial, rate) for trial, rate in found if not trial.working_set),
-        memory=tuple(_levels(found)),
+        compute=tuple(
+            compute_ceiling(trial, rate) for trial, rate in found if not trial.working_set
+        ),
+        memory=tuple(memory_levels(found)),
         conditions=(
             *([] if pinned else ["threads could not be pinned to cores"]),
             *([] if unit else [f"no stream kernels for {host.architecture} without vector units"]),
@@ -270,80 +251,3 @@ def _buffer_byte(sets: Sequence[WorkingSet], threads: int) -> list[int]:
         memory.extent_byte(max((s.byte_per_thread for s in sets if i < s.threads), default=0), 3)
         for i in range(threads)
     ]
-
-
-def _ceiling(trial: Trial, rate: Estimate) -> ComputeCeiling:
-    kernel = trial.compiled.kernel
-    assert isinstance(kernel, ComputeKernel)
-    return ComputeCeiling(
-        kind="hardware",
-        kernel=kernel.name,
-        dtype=kernel.dtype,
-        unit=kernel.unit.name,
-        threads=trial.threads,
-        peak_flop_per_s=rate.peak,
-        sustained_flop_per_s=rate.sustained,
-        spread=rate.spread,
-        provenance=provenance(
-            f"{METHOD}; {kernel.accumulators} independent sums, unrolled {UNROLL} times",
-            _bursts_note(rate),
-        ),
-    )
-
-
-def _bandwidth(trial: Trial, rate: Estimate) -> Bandwidth:
-    kernel, working_set = trial.compiled.kernel, trial.working_set
-    assert isinstance(kernel, StreamKernel) and working_set is not None
-    return Bandwidth(
-        kernel=kernel.name,
-        threads=trial.threads,
-        peak_byte_per_s=rate.peak,
-        sustained_byte_per_s=rate.sustained,
-        spread=rate.spread,
-        provenance=provenance(
-            f"{METHOD}; {kernel.vector_byte} byte loads and stores",
-            f"{working_set.note}; {_bursts_note(rate)}",
-        ),
-    )
-
-
-def _bursts_note(rate: Estimate) -> str:
-    left_out = f", {rate.disturbed} disturbed" if rate.disturbed else ""
-    return f"{rate.bursts} bursts{left_out}"
-
-
-def _levels(found: Sequence[tuple[Trial, Estimate]]) -> Iterable[MemoryLevel]:
-    sets = {trial.working_set.level: trial.working_set for trial, _ in found if trial.working_set}
-    for name in sorted(sets, key=lambda level: (level == DRAM, level)):
-        yield MemoryLevel(
-            name=name,
-            capacity_byte=sets[name].capacity_byte,
-            scope=sets[name].scope,
-            bandwidth=tuple(
-                _bandwidth(trial, rate)
-                for trial, rate in found
-                if trial.working_set and trial.working_set.level == name
-            ),
-        )
-
-
-def kernel_conditions(found: Sequence[tuple[Trial, Estimate]]) -> list[str]:
-    """What the bursts say about how undisturbed they were, in words; empty: nothing to say."""
-    bursts = sum(rate.bursts for _, rate in found)
-    disturbed = sum(rate.disturbed for _, rate in found)
-    hopeless = [trial.label for trial, rate in found if rate.only_disturbed]
-    faults = sum(trial.faults for trial, _ in found)
-    conditions: list[str] = []
-    if disturbed:
-        conditions.append(
-            f"contention: in {disturbed} of {bursts} bursts a thread had its CPU for less than"
-            f" {BUSY:.0%} of the time; they are left out".replace("%", " %")
-        )
-    if hopeless:
-        conditions.append(
-            f"too low, because every burst was disturbed: {', '.join(hopeless)};"
-            " stop what else runs and measure again"
-        )
-    if faults > bursts // 100:
-        conditions.append(f"page faults: {faults} happened inside timed calls")
-    return conditions

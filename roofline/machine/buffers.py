@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,17 +28,16 @@ def allocate(byte: int) -> Array:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     memory = mmap.mmap(-1, byte + _HUGE_BYTE, flags=flags)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        # A kernel without huge pages refuses; the measurement holds with small ones.
+        with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # A kernel without huge pages: the measurement holds with small ones.
     whole = np.frombuffer(memory, dtype=np.uint8)
     skip = -whole.ctypes.data % _HUGE_BYTE
     return whole[skip : skip + byte]
 
 
 def fill(array: Array, stopped: Callable[[], bool]) -> None:
-    """Writes finite normal float32 noise to `array`, in pieces; ends early once `stopped` says so."""
+    """Writes normal float32 noise to `array`, piece by piece; ends early once `stopped` says so."""
     noise = np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32).view(np.uint8)
     for start in range(0, array.size, noise.size):
         if stopped():

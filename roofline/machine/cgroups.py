@@ -1,4 +1,4 @@
-"""Linux control groups: what a container may use, which neither affinity nor ``os.cpu_count`` shows."""
+"""Linux control groups: what a container may use; affinity and ``os.cpu_count`` do not show it."""
 
 from __future__ import annotations
 

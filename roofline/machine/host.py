@@ -13,9 +13,7 @@ from roofline.machine.cgroups import control_group, read
 from roofline.machine.hardware import Host
 from roofline.machine.topology import ROOT, describe_topology, sysctl
 
-_RELEVANT = re.compile(
-    r"s?sse|pni$|avx|fma|f16c$|amx|asimd|fphp$|bf16$|i8mm$|sve|sme(?!p)"
-)
+_RELEVANT = re.compile(r"s?sse|pni$|avx|fma|f16c$|amx|asimd|fphp$|bf16$|i8mm$|sve|sme(?!p)")
 """How the names of instruction sets begin that change what a CPU can compute per second."""
 
 _PACKAGES = ("roofline", "torch", "llvmlite", "numpy")

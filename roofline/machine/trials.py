@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -65,7 +64,9 @@ class Trial:
     def label(self) -> str:
         """How progress names it: ``"L2 triad avx512, 2 threads"``."""
         level = f"{self.working_set.level} " if self.working_set else ""
-        return f"{level}{self.compiled.kernel.label}, {self.threads} thread{'s'[: self.threads - 1]}"
+        return (
+            f"{level}{self.compiled.kernel.label}, {self.threads} thread{'s'[: self.threads - 1]}"
+        )
 
     @property
     def work_per_burst(self) -> int:
@@ -95,7 +96,7 @@ class Trial:
         self.faults = 0
 
     def run(self, crew: Crew, bursts: int) -> list[Burst]:
-        """Runs that many bursts, after one that is not counted (it brings the data to its level)."""
+        """Runs that many bursts, after one that brings the data to its level and is not counted."""
         shape = self.shape(self.repeats)
         address, wall_clock, cpu_clock = self.clocks
         rows = bursts + 1

@@ -17,7 +17,7 @@ _DRAM_FACTOR = 4
 
 _WANTED_FACTOR = 8
 _WANTED_BYTE = 1 << 30
-"""Last caches do not forget strictly in order: the longer the way round, the less is still there."""
+"""Last caches do not forget in order: the longer the way round, the less is still there."""
 
 _MEMORY_FRACTION = 4
 """At most a quarter of the available memory is used."""

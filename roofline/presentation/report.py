@@ -188,14 +188,14 @@ def _headline(analysis: Analysis) -> str:
         return f"{model}: {work}; no bound on time, the hardware's ceilings are unknown"
     shares: list[str] = []
     for bound, words in (
-        (Bound.COMPUTE, "by compute"),
-        (Bound.MEMORY, "by memory"),
-        (Bound.UNKNOWN, "by memory, their FLOP being unknown"),
+        (Bound.COMPUTE, "bound by compute"),
+        (Bound.MEMORY, "bound by memory"),
+        (Bound.UNKNOWN, "of unknown FLOP"),
     ):
         part = sum(row.bound_s or 0.0 for row in analysis.operators if row.bound is bound)
         if part:
             shares.append(f"{format_percent(part / totals.bound_s)} {words}")
-    limits = f": limited {', '.join(shares)}" if shares else ""
+    limits = f": {', '.join(shares)}" if shares else ""
     return f"{model} takes at least {format_s(totals.bound_s)}{limits}"
 
 
@@ -215,7 +215,7 @@ def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
     yield "Work", f"{flop} · {fma} multiply-adds"
     yield "Traffic", f"{format_byte(totals.traffic_byte)} = {_traffic(analysis)}"
     intensity = _sum_intensity(totals.flop, totals.traffic_byte, totals.unknown_operators)
-    yield "Intensity", f"{intensity} FLOP/byte of traffic"
+    yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
     yield (
         "Memory",
         f"{format_byte(totals.peak_memory_byte)} at the peak"

@@ -89,6 +89,7 @@ def _print_grid(grid: Grid, console: Console) -> None:
         title=Text(grid.title, style="bold") if grid.title else None,
         title_justify="left",
         pad_edge=False,
+        show_edge=False,
     )
     for i in kept:
         column = grid.columns[i]

@@ -1,4 +1,4 @@
-"""What the compiler made of a kernel, read from its assembly: the hot loop, and whether it is clean.
+"""What the compiler made of a kernel: its hot loop in the assembly, and whether it is clean.
 
 A ceiling measured with a loop that keeps its sums in memory would be too low and look true, so a
 kernel whose code is not what it declares is refused.
@@ -74,12 +74,14 @@ def hot_loop(assembly: str) -> HotLoop:
 
 def _function(assembly: str, name: str) -> list[str]:
     lines = [_COMMENT.sub("", line) for line in assembly.splitlines()]
-    for first, line in enumerate(lines):
-        match = _LABEL.match(line)
-        if match and match[1].removeprefix("_") == name:
-            break
-    else:
+    starts = [
+        i
+        for i, line in enumerate(lines)
+        if (match := _LABEL.match(line)) and match[1].removeprefix("_") == name
+    ]
+    if not starts:
         raise MeasurementError(f"the compiled code has no function '{name}'")
+    first = starts[0]
     last = first + 1
     while last < len(lines) and not re.match(r"\.?L?func_end|\s*\.cfi_endproc", lines[last]):
         last += 1

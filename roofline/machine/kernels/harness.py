@@ -2,8 +2,8 @@
 
 ``i64 bench(ptr plan)`` runs up to ``bursts`` bursts of ``passes`` kernel calls. Before each burst
 the threads of a team meet at a barrier; round each burst the wall clock and the thread's own CPU
-clock are read, so that time the thread did not have the CPU can be told from time it did. It returns
-the number of bursts it finished: fewer than asked for when the time limit ran out or the team was
+clock are read, so that time the thread did not have the CPU can be told from time it did. It gives
+back the number of finished bursts: fewer than asked for when the time limit ran out or the team was
 told to stop.
 """
 
@@ -184,7 +184,7 @@ def harness_ir(architecture: Architecture) -> str:
     """The harness as LLVM IR text; it calls a ``@kernel`` that the same module defines."""
     declaration, pause = _PAUSE[architecture]
     loads: list[str] = []
-    for i, (name, kind) in enumerate(Plan._fields_):
+    for i, (name, kind, *_) in enumerate(Plan._fields_):
         ir_type = "ptr" if kind is ctypes.c_void_p else "i64"
         loads += [
             f"  %{name}.at = getelementptr %plan, ptr %plan, i64 0, i32 {i}",

@@ -199,7 +199,7 @@ _ROWS: tuple[_Row, ...] = (
 
 
 def stream_kernels(unit: VectorUnit, *, non_temporal: bool) -> tuple[StreamKernel, ...]:
-    """The stream kernels of a vector unit: the plain ones, and with `non_temporal` those as well."""
+    """The stream kernels of a vector unit; those past the caches only if `non_temporal`."""
     return tuple(
         StreamKernel(
             name=name,

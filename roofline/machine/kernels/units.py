@@ -11,7 +11,7 @@ Architecture = Literal["x86_64", "aarch64"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorUnit:
-    """One way a CPU computes: its vector width in bits (0: one element at a time) and its registers.
+    """One way a CPU computes: vector width in bits (0: one element at a time), vector registers.
 
     ``instruction_sets`` are the names by which the operating system reports what the unit needs;
     ``llvm_features`` turn on exactly that in the compiler, so that code for a narrow unit never

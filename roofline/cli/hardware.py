@@ -1,0 +1,50 @@
+"""``roofline hardware list`` and ``roofline hardware show``."""
+
+from __future__ import annotations
+
+import click
+
+from roofline.cli.options import result_console
+
+
+@click.group("hardware")
+def command() -> None:
+    """List and show the machines that are known."""
+
+
+@command.command("list")
+def list_() -> None:
+    """The machines that --hardware takes by name."""
+    from roofline.machine.catalog import entries
+    from roofline.presentation.hardware_report import HardwareEntry
+    from roofline.presentation.table import print_hardware_list
+
+    known = entries()
+    print_hardware_list(
+        [
+            HardwareEntry(
+                name=each.name,
+                description=each.profile.description or each.profile.name,
+                threads=each.profile.threads,
+                device=each.profile.device,
+                where=each.origin,
+                date=each.profile.date,
+            )
+            for each in known
+            if each.profile is not None
+        ],
+        result_console(),
+    )
+    for each in known:
+        if each.profile is None:
+            click.echo(f"roofline: warning: {each.error}", err=True)
+
+
+@command.command("show")
+@click.argument("name", default="host")
+def show(name: str) -> None:
+    """The ceilings of NAME (a name or a .toml file; default: this machine), each with its source."""
+    from roofline.machine.catalog import load_hardware
+    from roofline.presentation.table import print_hardware
+
+    print_hardware(load_hardware(name), result_console())

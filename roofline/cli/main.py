@@ -1,0 +1,103 @@
+"""``roofline``: finds the command, runs it, and turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from roofline.errors import RooflineError, nearest
+
+INTERRUPTED = 130
+
+_COMMANDS = {
+    "analyze": "Count a model's operators and place them under a machine's ceilings.",
+    "compare": "Hold models against each other on the same machine.",
+    "hardware": "List and show the machines that are known.",
+    "measure": "Measure the ceilings of this machine.",
+    "show": "Show a saved analysis; needs no torch.",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command's module only when that command runs, so that ``--help`` stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"roofline.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            raise click.UsageError(f"no command '{args[0]}'{nearest(args[0], _COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # The summaries stand here, because reading them from the commands would import them all.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"roofline {version('roofline')}")
+        ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def cli() -> None:
+    """How fast a PyTorch model can run on a machine, what holds it back, and what to change.
+
+    Start with: roofline analyze resnet50
+
+    Results go to stdout, progress and warnings to stderr. Exit codes: 0 fine, 1 failed while running,
+    2 bad input, 3 incomplete, 4 a condition that was asked for does not hold, 130 interrupted.
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command line and returns its exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except RooflineError as error:
+        click.echo(f"roofline: error: {error}", err=True)
+        return error.exit_code
+    except click.UsageError as error:
+        where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
+        click.echo(f"roofline: error: {error.format_message().rstrip('.')}{where}", err=True)
+        return 2
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("roofline: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has had enough (`| head`): nothing more to say, and nothing to complain about.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def main() -> None:
+    """The entry point of the ``roofline`` command."""
+    sys.exit(run())

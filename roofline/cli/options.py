@@ -1,0 +1,135 @@
+"""Options that several commands share, and what stands behind them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+workload_options = _together(
+    click.option(
+        "--input",
+        "inputs",
+        multiple=True,
+        metavar="SHAPE",
+        help="An input: 1x3x224x224, 1x128:int64, or name=1x128:int64 for a keyword; repeatable.",
+    ),
+    click.option("--batch", type=int, metavar="N", help="The first size of every input."),
+    click.option("--dtype", metavar="TYPE", help="Of parameters and inputs: float32, bfloat16 …"),
+)
+
+machine_options = _together(
+    click.option(
+        "--hardware",
+        metavar="NAME|FILE",
+        help="The machine: a name (see `roofline hardware list`) or a .toml file; default: this one.",
+    ),
+    click.option(
+        "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
+    ),
+    click.option(
+        "--cold", is_flag=True, help="Bounds of a first pass, with nothing in the caches."
+    ),
+)
+
+
+def output_options(formats: str) -> Callable[[F], F]:
+    """``-o`` and ``--force``, for a command that writes these `formats`."""
+    return _together(
+        click.option(
+            "-o",
+            "--output",
+            "outputs",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help=f"Write to FILE as well; the suffix says what: {formats}. Repeatable.",
+        ),
+        click.option("--force", is_flag=True, help="Overwrite files that exist."),
+    )
+
+
+view_options = _together(
+    click.option(
+        "--by",
+        type=click.Choice(["operator", "module", "type"]),
+        default="operator",
+        show_default=True,
+        help="What the rows of the table are.",
+    ),
+    click.option(
+        "--top",
+        type=click.IntRange(min=1),
+        default=10,
+        show_default=True,
+        metavar="N",
+        help="How many rows.",
+    ),
+)
+
+
+def result_console() -> Console:
+    """The console on stdout that results are printed to."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on stderr, shown from the first report on; plain lines where stderr is a file."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task(what, total=1.0, now="")
+    started = False
+
+    def report(fraction: float, now: str) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            if sys.stderr.isatty():
+                bar.start()
+            else:
+                click.echo(f"{what} …", err=True)
+        bar.update(task, completed=fraction, now=now)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+def say_written(paths: tuple[Path, ...]) -> None:
+    """The last line: what was written."""
+    for path in paths:
+        click.echo(f"Wrote {path}", err=True)

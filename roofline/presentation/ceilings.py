@@ -1,0 +1,131 @@
+"""The roof as lines: compute ceilings, memory diagonals, and the ridges where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from roofline.analysis import Analysis, OperatorRow
+from roofline.foundation.dtypes import DType
+from roofline.foundation.units import format_byte_per_s, format_flop_per_s
+from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
+from roofline.presentation.axes import LogAxis
+from roofline.presentation.report import printable
+
+Roofs = Literal["all", "in use"]
+
+Spot = tuple[float, float]
+"""A place on the axes: FLOP/byte, FLOP/s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceiling:
+    """A compute ceiling: level at ``flop_per_s`` from ``start_flop_per_byte`` to the right edge.
+
+    It starts where the fastest memory level reaches it (None: there is none, it starts at the left
+    edge). ``main``: its data type is one that the model computes in.
+    """
+
+    label: str
+    kind: Literal["hardware", "library"]
+    flop_per_s: float
+    start_flop_per_byte: float | None
+    main: bool
+
+    def ends(self, x: LogAxis) -> tuple[Spot, Spot]:
+        """Where it begins and ends within the axes."""
+        start = max(x.low, self.start_flop_per_byte or x.low)
+        return (start, self.flop_per_s), (x.high, self.flop_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagonal:
+    """A memory level: FLOP/s = ``byte_per_s`` x intensity, from the left or lower edge to its cut.
+
+    ``ridge_flop_per_byte`` is where it meets the highest ceiling of the main data type,
+    ``cut_flop_per_byte`` where the highest of all; None: there is no compute ceiling.
+    """
+
+    label: str
+    level: str
+    byte_per_s: float
+    ridge_flop_per_byte: float | None
+    cut_flop_per_byte: float | None
+
+    def ends(self, x: LogAxis, y: LogAxis) -> tuple[Spot, Spot]:
+        """Where it enters the axes, and where it is cut."""
+        start = max(x.low, y.low / self.byte_per_s)
+        end = min(self.cut_flop_per_byte or x.high, x.high, y.high / self.byte_per_s)
+        return (start, start * self.byte_per_s), (end, end * self.byte_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoofLines:
+    """All lines of a roof; ceilings highest first, diagonals nearest level first."""
+
+    ceilings: tuple[Ceiling, ...]
+    diagonals: tuple[Diagonal, ...]
+    main_top_flop_per_s: float | None
+
+
+def arithmetic_dtype(row: OperatorRow) -> DType | None:
+    """The data type a row computes in, as placement takes it: its largest floating operand's."""
+    specs = [spec for spec in (*row.inputs, *row.outputs) if spec.dtype.kind in ("float", "complex")]
+    return max(specs, key=lambda spec: spec.byte).dtype if specs else None
+
+
+def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
+    """The lines of the analysis' machine for the threads it used."""
+    profile = analysis.hardware
+    roof = Roof(profile, analysis.threads)
+    as_hardware = tuple(
+        replace(each, kind="hardware") for each in profile.compute if each.kind == "library"
+    )
+    library = Roof(replace(profile, compute=as_hardware), analysis.threads)
+    main = _dtypes_in_use(analysis, roof)
+    fastest = max((level.byte_per_s for level in roof.levels), default=None)
+    units: list[tuple[Literal["hardware", "library"], ComputeRoof]] = [
+        *(("hardware", unit) for unit in roof.units),
+        *(("library", unit) for unit in library.units),
+    ]
+    ceilings = [
+        Ceiling(
+            label=f"{printable(unit.label)} {format_flop_per_s(unit.flop_per_s)}",
+            kind=kind,
+            flop_per_s=unit.flop_per_s,
+            start_flop_per_byte=unit.flop_per_s / fastest if fastest else None,
+            main=unit.dtype in main,
+        )
+        for kind, unit in units
+        if roofs == "all" or unit.dtype in main
+    ]
+    hardware = [unit for unit in roof.units if roofs == "all" or unit.dtype in main]
+    top = hardware[0] if hardware else None
+    main_top = next((unit for unit in hardware if main and unit.dtype == main[0]), top)
+    return RoofLines(
+        ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
+        diagonals=tuple(_diagonal(level, main_top, top) for level in roof.levels),
+        main_top_flop_per_s=main_top.flop_per_s if main_top else None,
+    )
+
+
+def _diagonal(level: LevelRoof, main_top: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
+    return Diagonal(
+        label=f"{printable(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        level=printable(level.level.name),
+        byte_per_s=level.byte_per_s,
+        ridge_flop_per_byte=ridge_flop_per_byte(main_top, level) if main_top else None,
+        cut_flop_per_byte=ridge_flop_per_byte(top, level) if top else None,
+    )
+
+
+def _dtypes_in_use(analysis: Analysis, roof: Roof) -> Sequence[DType]:
+    """The data types of the ceilings that the model's operators stand under, most FLOP first."""
+    flop: dict[DType, int] = {}
+    for row in analysis.operators:
+        of = arithmetic_dtype(row)
+        unit = roof.compute(of) if of else None
+        if unit is not None:
+            flop[unit.dtype] = flop.get(unit.dtype, 0) + (row.flop or 0)
+    return sorted(flop, key=lambda of: -flop[of])

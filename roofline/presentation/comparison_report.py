@@ -1,0 +1,106 @@
+"""What `roofline compare` says, as plain data, and the formats it is written in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from roofline.design.comparison import Comparison
+from roofline.errors import InputError, nearest
+from roofline.foundation.units import MISSING, format_percent
+from roofline.presentation.markdown import report_markdown
+from roofline.presentation.page import report_html
+from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable, threads_of
+
+COMPARISON_FORMATS = (".json", ".csv", ".md")
+
+
+def comparison_report(comparison: Comparison) -> Report:
+    """The report on a comparison: quantities side by side, what binds each, and what follows."""
+    names = tuple(printable(name) for name in comparison.names)
+    others = [i for i in range(len(names)) if i != comparison.reference]
+    base = names[comparison.reference]
+    columns = (
+        Column(heading=""),
+        *(Column(heading=name, align="right") for name in names),
+        *(Column(heading=f"{names[i]} / {base}", align="right", sacrifice=1) for i in others),
+    )
+    rows = [
+        (
+            quantity.title,
+            *quantity.text,
+            *(MISSING if ratios[i] is None else f"{ratios[i]:.3g}" for i in others),
+        )
+        for quantity in comparison.quantities
+        for ratios in (comparison.ratios(quantity),)
+    ]
+    most = max(len(each.shares) for each in comparison.ceilings)
+    for rank in range(min(most, 3)):
+        cells = [
+            f"{each.shares[rank][0]} {format_percent(each.shares[rank][1])}"
+            if rank < len(each.shares)
+            else MISSING
+            for each in comparison.ceilings
+        ]
+        rows.append(("bound by" if rank == 0 else "", *cells, *("" for _ in others)))
+    blocks: list[Block] = [Grid(title="", columns=columns, rows=tuple(rows))]
+    blocks.append(Notes(title="So", lines=tuple(map(printable, comparison.sentences)), urgent=False))
+    warnings = dict.fromkeys(
+        printable(line) for each in comparison.analyses for line in each.warnings
+    )
+    if warnings:
+        blocks.append(Notes(title="Warnings", lines=tuple(warnings)))
+    first = comparison.analyses[0]
+    return Report(
+        headline=f"{' against '.join((base, *(names[i] for i in others)))} on"
+        f" {printable(first.hardware.name)} with {threads_of(first.threads)}, {first.cache} caches",
+        blocks=tuple(blocks),
+    )
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The comparison as a self-contained HTML fragment for notebooks."""
+    return report_html(comparison_report(comparison))
+
+
+def comparison_csv(comparison: Comparison) -> str:
+    """One row a model: every quantity with its unit in the name, and its ratio to the reference."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    header = ["model"]
+    for quantity in comparison.quantities:
+        header += [quantity.name, f"{quantity.name}_ratio"]
+    writer.writerow([*header, "ceiling"])
+    for i, name in enumerate(comparison.names):
+        row: list[object] = [name]
+        for quantity in comparison.quantities:
+            row += [quantity.values[i], comparison.ratios(quantity)[i]]
+        shares = comparison.ceilings[i].shares
+        writer.writerow([*row, shares[0][0] if shares else None])
+    return text.getvalue()
+
+
+def check_suffix(path: Path) -> None:
+    """Refuses a file whose suffix is none of `COMPARISON_FORMATS`.
+
+    Raises:
+        InputError: naming the known ones and the nearest.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in COMPARISON_FORMATS:
+        raise InputError(
+            f"{path}: a comparison is written as {', '.join(COMPARISON_FORMATS)}"
+            f"{nearest(suffix, COMPARISON_FORMATS)}"
+        )
+
+
+def render_comparison(comparison: Comparison, path: Path) -> str:
+    """The comparison in the format that the suffix of `path` chooses."""
+    match path.suffix.lower():
+        case ".json":
+            return comparison.to_json()
+        case ".csv":
+            return comparison_csv(comparison)
+        case _:
+            return report_markdown(comparison_report(comparison))

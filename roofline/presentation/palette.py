@@ -1,0 +1,56 @@
+"""Colours and markers of operator types: told apart by the colour-blind and in grey print.
+
+The colours are those of M. Okabe and K. Ito, "Color Universal Design", 2002, without its yellow,
+which is too light for small marks on white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import cycle
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
+PURPLE, SKY, BLACK, GREY = "#cc79a7", "#56b4e9", "#000000", "#7f7f7f"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """A colour as ``#rrggbb`` and a marker in matplotlib's letters."""
+
+    colour: str
+    marker: str
+
+
+_USUAL = {
+    "convolution": Style(BLUE, "o"),
+    "depthwise convolution": Style(SKY, "D"),
+    "matrix product": Style(VERMILION, "s"),
+    "linear": Style(VERMILION, "s"),
+    "attention": Style(PURPLE, "P"),
+    "normalization": Style(GREEN, "^"),
+    "pointwise": Style(ORANGE, "v"),
+    "reduction": Style(PURPLE, "<"),
+    "pooling": Style(SKY, "h"),
+    "embedding": Style(BLACK, "*"),
+    "layout": Style(GREY, "X"),
+    "recurrent": Style(GREEN, "d"),
+    "unknown": Style(BLACK, "x"),
+}
+"""Types that keep their look from picture to picture."""
+
+_SPARE_MARKERS = ("p", ">", "8", "H", "d", "D", "^", "s", "o")
+_SPARE_COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK)
+
+
+def styles(types: Iterable[str]) -> dict[str, Style]:
+    """A look for each of `types`, no two alike while the 63 spare ones last."""
+    spares = cycle(Style(colour, marker) for marker in _SPARE_MARKERS for colour in _SPARE_COLOURS)
+    chosen: dict[str, Style] = {}
+    for each in types:
+        style = _USUAL.get(each)
+        tries = 0
+        while style is None or (style in chosen.values() and tries < 63):
+            style, tries = next(spares), tries + 1
+        chosen[each] = style
+    return chosen

@@ -1,0 +1,148 @@
+"""Operators as points: calls that fall on the same spot taken together, those without FLOP aside."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.analysis import Analysis, OperatorRow
+from roofline.presentation.report import MODEL_ITSELF, module_of, shape_of, short_op
+from roofline.presentation.times import beats_bound, rate_flop_per_s, time_s, total_s
+from roofline.workload.operators import State
+
+Why = Literal["no FLOP", "FLOP unknown"]
+
+_SMALLEST_PT = 4.5
+_WHOLE_PT = 42.0
+_NAME_CHARACTERS = 26
+_SAME_SPOT = 0.01
+"""Decades within which calls of one operator and shape share a point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Calls of one operator that stand on the same spot.
+
+    ``flop_per_byte`` and ``flop_per_s`` are those of the calls together, ``share`` their part of the
+    time drawn; ``above`` says that one of them beat its bound.
+    """
+
+    name: str
+    op: str
+    type: str
+    count: int
+    flop_per_byte: float
+    flop_per_s: float
+    share: float
+    above: bool
+
+    @property
+    def diameter_pt(self) -> float:
+        """The diameter of its mark: the area follows the share of time."""
+        return diameter_pt(self.share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripPoint:
+    """Calls of one operator that have no place on the axes, and why."""
+
+    name: str
+    op: str
+    type: str
+    count: int
+    share: float | None
+    why: Why
+
+    @property
+    def diameter_pt(self) -> float:
+        """The diameter of its mark; the smallest where its time is unknown."""
+        return diameter_pt(self.share or 0.0)
+
+
+def diameter_pt(share: float) -> float:
+    """The diameter in points of the mark of something that takes `share` of the time."""
+    return max(_SMALLEST_PT, _WHOLE_PT * math.sqrt(share))
+
+
+def drawn(row: OperatorRow) -> bool:
+    """Whether a row has a place on the axes: FLOP, bytes and a time."""
+    return bool(row.flop and row.intensity_flop_per_byte and rate_flop_per_s(row))
+
+
+def points_of(analysis: Analysis) -> tuple[Point, ...]:
+    """The operators that have a place on the axes, longest time first."""
+    by_spot: dict[tuple[object, ...], list[OperatorRow]] = {}
+    for row in analysis.operators:
+        x, y = row.intensity_flop_per_byte, rate_flop_per_s(row)
+        if row.flop and x and y:
+            spot = (_cell(x), _cell(y))
+            by_spot.setdefault((row.op, row.type, shape_of(row), *spot), []).append(row)
+    whole = total_s(analysis)
+    in_module = Counter(row.module_path for row in analysis.operators if drawn(row))
+    found = [_point(rows, whole, in_module) for rows in by_spot.values()]
+    return tuple(sorted(found, key=lambda point: -point.share))
+
+
+def _cell(value: float) -> int:
+    return round(math.log10(value) / _SAME_SPOT)
+
+
+def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -> Point:
+    flop = sum(row.flop or 0 for row in rows)
+    # Intensities and rates of calls taken together are those of their sums.
+    byte = sum((row.flop or 0) / (row.intensity_flop_per_byte or 1.0) for row in rows)
+    at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
+    first = max(rows, key=lambda row: time_s(row) or 0.0)
+    return Point(
+        name=_name(first, alone=in_module[first.module_path] == 1, count=len(rows)),
+        op=short_op(first),
+        type=first.type,
+        count=len(rows),
+        flop_per_byte=flop / byte,
+        flop_per_s=flop / at_rate_s,
+        share=sum(time_s(row) or 0.0 for row in rows) / whole,
+        above=any(map(beats_bound, rows)),
+    )
+
+
+def _name(row: OperatorRow, *, alone: bool, count: int) -> str:
+    """The module, and the operator where the module has several; with how many calls there are."""
+    module = module_of(row)
+    words = short_op(row) if module == MODEL_ITSELF else module
+    if not alone and module != MODEL_ITSELF:
+        words = f"{module} {short_op(row)}"
+    if len(words) > _NAME_CHARACTERS:
+        # The end of a path tells modules apart.
+        words = "…" + words[-_NAME_CHARACTERS + 1 :]
+    return f"{words} ×{count}" if count > 1 else words
+
+
+def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
+    """The operators that do something but whose FLOP is 0 or unknown, longest time first."""
+    by_name: dict[tuple[Why, str, str], list[OperatorRow]] = {}
+    for row in analysis.operators:
+        if row.state is not State.FREE and not row.flop:
+            why: Why = "FLOP unknown" if row.flop is None else "no FLOP"
+            by_name.setdefault((why, row.op, row.type), []).append(row)
+    whole = total_s(analysis)
+    found: list[StripPoint] = []
+    for (why, _, kind), rows in by_name.items():
+        times = [time for row in rows if (time := time_s(row)) is not None]
+        op = short_op(rows[0])
+        found.append(
+            StripPoint(
+                name=f"{op} ×{len(rows)}" if len(rows) > 1 else op,
+                op=op,
+                type=kind,
+                count=len(rows),
+                share=sum(times) / whole if times and whole else None,
+                why=why,
+            )
+        )
+    # The known before the unknown: the strip has one heading for each.
+    return tuple(
+        sorted(found, key=lambda each: (each.why != "no FLOP", -(each.share or 0.0), each.op))
+    )

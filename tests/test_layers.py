@@ -1,0 +1,134 @@
+"""Imports run one way, and heavy libraries stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "roofline"
+
+# Each room, and the rooms it may import besides itself.
+ALLOWED = {
+    "errors": set[str](),
+    "foundation": {"errors"},
+    "machine": {"errors", "foundation"},
+    "workload": {"errors", "foundation"},
+    "placement": {"errors", "foundation", "machine", "workload"},
+    "analysis": {"errors", "foundation", "machine", "workload", "placement"},
+}
+ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
+ALLOWED["presentation"] = {*ALLOWED["design"], "design"}
+ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
+ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
+ALLOWED["__main__"] = {"cli"}
+ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
+
+# Methods of results may import presentation inside the function.
+INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
+
+# Where a library may be imported at all, as path prefixes.
+HOME = {
+    "torch": ("machine/library.py", "workload/sources.py", "workload/capture.py", "pipeline.py"),
+    "torchvision": (),
+    "pandas": ("analysis.py", "design/comparison.py"),
+    "matplotlib": ("presentation/figure.py",),
+    "jinja2": ("presentation/page.py",),
+    "rich": ("presentation/table.py", "cli/"),
+    "click": ("cli/",),
+    "llvmlite": ("machine/kernels/",),
+}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
+    """Names imported, and whether that is inside a function or for type checkers only."""
+
+    def walk(node: ast.AST, inside: bool, checking: bool) -> Iterator[tuple[str, bool, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, inside, checking) for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                assert child.level == 0, f"{path}: relative import"
+                yield child.module or "", inside, checking
+                yield from (
+                    (f"{child.module}.{alias.name}", inside, checking) for alias in child.names
+                )
+            else:
+                is_function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
+                is_checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
+                yield from walk(child, inside or is_function, checking or is_checking)
+
+    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    here = room(path)
+    for name, inside, checking in imports(path):
+        parts = name.split(".")
+        if parts[0] != "roofline" or len(parts) < 2 or checking:
+            continue
+        other = parts[1]
+        if other not in ALLOWED or other in (here, "__init__"):
+            continue
+        allowed = ALLOWED[here] | (INSIDE_FUNCTIONS.get(here, set()) if inside else set())
+        assert other in allowed, f"{here} must not import {other} ({path.name}: {name})"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_heavy_libraries_stay_at_home(path: Path) -> None:
+    where = path.relative_to(PACKAGE).as_posix()
+    for name, _inside, checking in imports(path):
+        homes = HOME.get(name.split(".")[0])
+        if homes is not None and not checking:
+            assert where.startswith(homes), f"{where} must not import {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_drawer_for_everything_and_no_name_of_the_standard_library(path: Path) -> None:
+    assert path.stem not in ("utils", "helpers", "common", "misc")
+    assert path.stem.startswith("__") or path.stem not in sys.stdlib_module_names
+
+
+def loaded_after(code: str) -> set[str]:
+    """The heavy modules that are loaded once `code` has run in a new interpreter."""
+    heavy = ("torch", "pandas", "matplotlib", "torchvision", "llvmlite", "numpy")
+    probe = f"{code}\nimport sys; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(ast.literal_eval(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import roofline",
+        "from roofline.cli.main import run; run(['--help'])",
+        "from roofline.cli.main import run; run(['analyze', '--help'])",
+        "from roofline.cli.main import run; run(['--version'])",
+        "from roofline.cli.main import run; run(['hardware', 'list'])",
+        "from roofline.cli.main import run; run(['hardware', 'show', '10980xe'])",
+        "import roofline.analysis, roofline.placement, roofline.workload.formulas",
+    ],
+)
+def test_start_up_loads_nothing_heavy(code: str) -> None:
+    assert loaded_after(code) == set()
+
+
+def test_every_public_name_exists_and_is_listed() -> None:
+    import roofline
+
+    for name in roofline.__all__:
+        assert getattr(roofline, name) is not None
+    assert set(roofline.__all__) <= set(dir(roofline))

@@ -1,0 +1,243 @@
+"""Bounds worked out by hand, and properties that no ceiling may break."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.errors import HardwareError
+from roofline.foundation.dtypes import dtype
+from roofline.machine.hardware import HardwareProfile, Host
+from roofline.placement import Bound, Roof, arithmetic_dtype, place, ridge_flop_per_byte, roof_notes
+from roofline.workload.operators import State
+from roofline.workload.residency import Reuse, residency
+from roofline.workload.tensors import Role
+from tests.builders import ceiling, level, profile, record, tensor
+
+TWO_LEVELS = profile(
+    [ceiling(1000.0)],
+    [
+        level("L1", 40, {"read": {1: 100.0}}, scope="private"),
+        level("DRAM", None, {"read": {1: 10.0}, "copy": {1: 8.0}}),
+    ],
+)
+
+
+def test_bound_is_the_slowest_of_compute_and_every_level() -> None:
+    """120 bytes last touched 150 back: 120 through L1 (1.2 s), 110 from DRAM (11 s)."""
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
+    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
+    assert placed.level_byte == {"L1": 120, "DRAM": 110}
+    assert placed.bound_s == pytest.approx(11.0)
+    assert (placed.bound, placed.level, placed.ceiling) == (Bound.MEMORY, "DRAM", "DRAM read")
+    assert placed.intensity_flop_per_byte == pytest.approx(500 / 110)
+    assert placed.attainable_flop_per_s == pytest.approx(500 / 11)
+
+
+def test_compute_binds_where_there_is_more_arithmetic() -> None:
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=20_000)
+    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
+    assert placed.bound_s == pytest.approx(20.0)
+    assert (placed.bound, placed.ceiling) == (Bound.COMPUTE, "float32 avx2 fma")
+    assert placed.level == "DRAM"
+    assert placed.attainable_flop_per_s == pytest.approx(1000.0)
+
+
+def test_only_least_flop_enters_the_bound_and_no_point_leaves_the_roof() -> None:
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=30_000, least_flop=20_000)
+    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
+    assert placed.bound_s == pytest.approx(20.0)
+    assert placed.attainable_flop_per_s == pytest.approx(1000.0)
+
+
+def test_unknown_flop_has_a_memory_bound_and_says_unknown() -> None:
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=None, state=State.UNKNOWN)
+    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, None)])
+    assert placed.bound_s == pytest.approx(12.0)
+    assert placed.bound is Bound.UNKNOWN
+    assert placed.intensity_flop_per_byte is None
+    assert placed.attainable_flop_per_s is None
+
+
+def test_free_operators_take_no_time() -> None:
+    placed = Roof(TWO_LEVELS, 1).place(record([], [], state=State.FREE), [])
+    assert (placed.bound, placed.bound_s, placed.level_byte) == (Bound.FREE, 0.0, {})
+
+
+def test_without_ceilings_there_is_no_bound_and_a_note_says_why() -> None:
+    bare = profile([], [])
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
+    roof = Roof(bare, 1)
+    placed = roof.place(operator, [Reuse(120, 150)])
+    assert placed.bound_s is None
+    assert placed.bound is Bound.UNKNOWN
+    assert "no hardware ceilings" in roof_notes([placed], roof)[0]
+
+
+def test_library_ceilings_enter_no_bound() -> None:
+    library = replace(ceiling(10.0), kind="library")
+    roof = Roof(profile([library], TWO_LEVELS.memory), 1)
+    assert roof.units == ()
+    placed = roof.place(record([tensor(0, 20)], [], flop=500), [Reuse(80, 0)])
+    assert placed.bound is Bound.MEMORY
+
+
+def test_a_machine_that_knows_only_dram_charges_everything_to_it() -> None:
+    dram = profile([ceiling(1000.0)], [level("DRAM", None, {"unspecified": {1: 10.0}})])
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
+    roof = Roof(dram, 1)
+    placed = roof.place(operator, [Reuse(80, 0), Reuse(40, 0)])
+    assert placed.level_byte == {"DRAM": 120}
+    assert placed.ceiling == "DRAM"
+    assert "knows only DRAM" in roof_notes([placed], roof)[0]
+
+
+def test_private_levels_hold_more_with_more_threads() -> None:
+    machine = profile(
+        [ceiling(1000.0), ceiling(1800.0, threads=2)],
+        [
+            level("L1", 40, {"read": {1: 100.0, 2: 200.0}}, scope="private"),
+            level("DRAM", None, {"read": {1: 10.0, 2: 15.0}}),
+        ],
+        threads=2,
+    )
+    reuses = [Reuse(50, 100)]
+    assert Roof(machine, 1).level_byte(reuses) == {"L1": 50, "DRAM": 50}
+    assert Roof(machine, 2).level_byte(reuses) == {"L1": 50, "DRAM": 20}
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"), [(1, 100.0), (2, 200.0), (3, 300.0), (4, 350.0), (8, 350.0)]
+)
+def test_threads_between_one_and_all_take_the_lower_of_scaled_one_and_all(
+    threads: int, expected: float
+) -> None:
+    machine = profile(
+        [ceiling(100.0), ceiling(350.0, threads=8)],
+        [level("DRAM", None, {"read": {1: 10.0, 8: 30.0}})],
+        threads=8,
+    )
+    roof = Roof(machine, threads)
+    assert roof.units[0].flop_per_s == expected
+    assert roof.levels[0].byte_per_s == min(threads * 10.0, 30.0)
+
+
+def test_where_one_thread_is_unknown_all_bound_it() -> None:
+    machine = profile(
+        [ceiling(350.0, threads=8)], [level("DRAM", None, {"read": {8: 30.0}})], threads=8
+    )
+    assert Roof(machine, 2).units[0].flop_per_s == 350.0
+
+
+def test_threads_are_checked_against_the_hardware() -> None:
+    with pytest.raises(HardwareError, match="--threads 2 .*choose 1 to 1"):
+        Roof(TWO_LEVELS, 2)
+    with pytest.raises(HardwareError, match="--threads 0"):
+        Roof(TWO_LEVELS, 0)
+
+
+def host(*instruction_sets: str) -> Host:
+    return Host(
+        cpu_model="test",
+        architecture="x86_64",
+        operating_system="Linux",
+        instruction_sets=instruction_sets,
+        available_cpus=1,
+    )
+
+
+def test_a_type_without_a_native_path_takes_the_type_it_converts_to_and_says_so() -> None:
+    operator = record([tensor(0, 20, of="float16")], [tensor(1, 10, of="float16")], flop=500)
+    roof = Roof(replace(TWO_LEVELS, host=host("avx2")), 1)
+    placed = roof.place(operator, [Reuse(60, 0)])
+    found = roof.compute(dtype("float16"))
+    assert found is not None
+    assert found.dtype == dtype("float32")
+    assert any("no ceiling for float16" in note for note in roof_notes([placed], roof))
+
+
+def test_a_native_path_that_was_not_measured_gives_no_compute_bound() -> None:
+    """A bound from the float32 units would be beaten by the bfloat16 ones."""
+    operator = record([tensor(0, 20, of="bfloat16")], [tensor(1, 10, of="bfloat16")], flop=500)
+    roof = Roof(replace(TWO_LEVELS, host=host("avx512_bf16")), 1)
+    assert roof.compute(dtype("bfloat16")) is None
+    notes = roof_notes([roof.place(operator, [Reuse(60, 0)])], roof)
+    assert any("avx512_bf16 units were not measured" in note for note in notes)
+
+
+def test_double_precision_has_no_ceiling_on_a_single_precision_profile() -> None:
+    assert Roof(TWO_LEVELS, 1).compute(dtype("float64")) is None
+
+
+def test_arithmetic_is_in_the_type_of_the_largest_floating_operand() -> None:
+    mixed = record([tensor(0, 9, of="int64"), tensor(1, 4, of="bfloat16")], [tensor(2, 1)])
+    assert arithmetic_dtype(mixed) == dtype("bfloat16")
+    assert arithmetic_dtype(record([tensor(0, 9, of="int64")], [])) is None
+
+
+def test_ridge_is_where_memory_and_compute_meet() -> None:
+    roof = Roof(TWO_LEVELS, 1)
+    assert ridge_flop_per_byte(roof.units[0], roof.levels[1]) == 100.0
+
+
+def test_cold_charges_first_touches_to_the_farthest_level() -> None:
+    """Weights of 16 bytes fit into L1: from DRAM in a first pass, from L1 in a repeated one."""
+    weights = tensor(0, 4, role=Role.PARAMETER)
+    records = [record([weights], [tensor(1, 1)], flop=4, freed=[1])]
+    reuse = residency(records)
+    roof = Roof(TWO_LEVELS, 1)
+    (cold,) = place(records, reuse, roof, cache="cold")
+    (steady,) = place(records, reuse, roof, cache="steady")
+    assert cold.level_byte == {"L1": 20, "DRAM": 20}
+    assert steady.level_byte == {"L1": 20, "DRAM": 0}
+
+
+RATE = st.floats(1.0, 1e6)
+
+
+@given(
+    st.tuples(RATE, RATE, RATE, RATE),
+    st.integers(0, 3),
+    st.floats(1.0, 100.0),
+    st.integers(1, 10**6),
+    st.integers(1, 10**4),
+    st.integers(0, 10**5),
+)
+def test_a_higher_ceiling_never_gives_a_longer_bound(
+    rates: tuple[float, float, float, float],
+    which: int,
+    factor: float,
+    flop: int,
+    byte: int,
+    distance: int,
+) -> None:
+    def machine(values: tuple[float, ...]) -> HardwareProfile:
+        return profile(
+            [ceiling(values[0]), ceiling(values[1], unit="avx512")],
+            [
+                level("L1", 500, {"read": {1: values[2]}}),
+                level("DRAM", None, {"read": {1: values[3]}}),
+            ],
+        )
+
+    raised = tuple(rate * factor if i == which else rate for i, rate in enumerate(rates))
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=flop)
+    before = Roof(machine(rates), 1).place(operator, [Reuse(byte, distance)]).bound_s
+    after = Roof(machine(raised), 1).place(operator, [Reuse(byte, distance)]).bound_s
+    assert before is not None
+    assert after is not None
+    assert after <= before
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**4), st.integers(0, 10**5))
+def test_a_point_lies_on_its_roof(flop: int, byte: int, distance: int) -> None:
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=flop)
+    placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(byte, distance)])
+    assert placed.attainable_flop_per_s is not None
+    assert placed.intensity_flop_per_byte is not None
+    slope = {"L1": 100.0, "DRAM": 10.0}[placed.level]
+    roof = min(1000.0, placed.intensity_flop_per_byte * slope)
+    assert placed.attainable_flop_per_s == pytest.approx(roof)

@@ -1,0 +1,199 @@
+"""Reuse distances against a memory that is simulated byte by byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.residency import Reuse, residency
+from roofline.workload.tensors import Role, TensorSpec
+from tests.builders import record, tensor
+
+
+def simulated(records: Sequence[OperatorRecord]) -> list[list[list[dict[int | None, int]]]]:
+    """Per pass, operator and operand: bytes by distance, from a memory in which every byte is an object.
+
+    The bytes of one operand are touched at the same moment; the distance of some of them is how many
+    bytes were touched at that moment as part of them, or at any later one.
+    """
+    moment: dict[int, int] = {}  # byte -> when it was touched last
+    where: dict[int, list[int]] = {}  # storage -> the bytes it has now
+    free: list[int] = []
+    made = 0
+    now = 0
+    sizes: dict[int, int] = {}
+    lasting: set[int] = set()
+    for each in records:
+        for spec in (*each.inputs, *each.outputs):
+            sizes[spec.storage] = max(sizes.get(spec.storage, 0), spec.offset_byte + spec.byte)
+            if spec.role in (Role.PARAMETER, Role.INPUT):
+                lasting.add(spec.storage)
+    passes: list[list[list[dict[int | None, int]]]] = []
+    for _ in range(2):
+        rows: list[list[dict[int | None, int]]] = []
+        for each in records:
+            for spec in (*each.inputs, *each.outputs):
+                if spec.storage not in where:
+                    where[spec.storage] = []
+                    while len(where[spec.storage]) < sizes[spec.storage]:
+                        if free and spec.storage not in lasting:
+                            where[spec.storage].append(free.pop())
+                        else:
+                            made += 1
+                            where[spec.storage].append(made)
+            row: list[dict[int | None, int]] = []
+            for spec in (*each.inputs, *each.outputs):
+                touched = where[spec.storage][spec.offset_byte : spec.offset_byte + spec.byte]
+                distances: dict[int | None, int] = {}
+                for byte in touched:
+                    distance = None
+                    if byte in moment:
+                        together = [b for b in touched if moment.get(b) == moment[byte]]
+                        later = [b for b, when in moment.items() if when > moment[byte]]
+                        distance = len(together) + len(later)
+                    distances[distance] = distances.get(distance, 0) + 1
+                row.append(distances)
+                now += 1
+                moment |= dict.fromkeys(touched, now)
+            rows.append(row)
+            for storage in each.freed:
+                free.extend(reversed(where.pop(storage)))
+        for storage in sorted(set(where) - lasting):
+            free.extend(reversed(where.pop(storage)))
+        passes.append(rows)
+    return passes
+
+
+def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -> TensorSpec:
+    return tensor(storage, byte, role=role, of="int8", offset_byte=offset)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[OperatorRecord]:
+    """Chains of operators over a few parameters and activations that are dropped at random."""
+    parameters = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    sizes = {number: size for number, size in enumerate(parameters)}
+    alive = set(sizes)
+    records: list[OperatorRecord] = []
+    for index in range(draw(st.integers(1, 8))):
+        inputs = draw(st.lists(st.sampled_from(sorted(alive)), min_size=1, max_size=3, unique=True))
+        new = len(sizes)
+        sizes[new] = draw(st.integers(1, 9))
+        alive.add(new)
+        droppable = sorted(alive - set(range(len(parameters))))
+        freed = draw(st.lists(st.sampled_from(droppable), max_size=2, unique=True))
+        alive -= set(freed)
+
+        def spec(number: int) -> TensorSpec:
+            lasting = number < len(parameters)
+            return i8(number, sizes[number], Role.PARAMETER if lasting else Role.ACTIVATION)
+
+        records.append(
+            record([spec(n) for n in inputs], [spec(new)], freed=freed, index=index)
+        )
+    return records
+
+
+@given(programs())
+def test_distances_are_those_of_a_memory_simulated_byte_by_byte(
+    records: list[OperatorRecord],
+) -> None:
+    found = residency(records)
+    for rows, expected in zip((found.cold, found.steady), simulated(records), strict=True):
+        for reuses, operands in zip(rows, expected, strict=True):
+            counted = Counter[int | None]()
+            for reuse in reuses:
+                counted[reuse.distance_byte] += reuse.byte
+            assert counted == sum((Counter(each) for each in operands), Counter())
+
+
+@given(programs(), st.integers(0, 40), st.integers(0, 40))
+def test_more_capacity_never_fetches_more(
+    records: list[OperatorRecord], a: int, b: int
+) -> None:
+    small, large = sorted((a, b))
+    found = residency(records)
+    for rows in (found.cold, found.steady):
+        for reuses in rows:
+            for reuse in reuses:
+                assert 0 <= reuse.beyond(large) <= reuse.beyond(small) <= reuse.byte
+
+
+def test_the_definition_on_one_operand() -> None:
+    """100 bytes last touched 130 bytes ago: of a 64-byte memory, 66 come from beyond."""
+    assert Reuse(100, 130).beyond(64) == 66
+    assert Reuse(100, 130).beyond(16) == 100
+    assert Reuse(100, 130).beyond(130) == 0
+    assert Reuse(100, None).beyond(10**12) == 100
+
+
+def test_first_pass_is_cold_and_second_finds_what_the_first_left() -> None:
+    """One operator, weights 10 and input 20, output 5: in the second pass 35 bytes are in between."""
+    weights, image = i8(0, 10, Role.PARAMETER), i8(1, 20, Role.INPUT)
+    out = i8(2, 5)
+    found = residency([record([weights, image], [out], freed=[2])])
+    assert found.cold == ((Reuse(10, None), Reuse(20, None), Reuse(5, None)),)
+    assert found.steady == ((Reuse(10, 35), Reuse(20, 35), Reuse(5, 35)),)
+
+
+def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
+    """x -> a -> b -> c with everything dropped at once runs in two buffers, whatever its length."""
+    image = i8(0, 8, Role.INPUT)
+    chain = [record([image], [i8(1, 8)])]
+    for number in range(1, 50):
+        chain.append(record([i8(number, 8)], [i8(number + 1, 8)], freed=[number]))
+    found = residency(chain)
+    assert found.peak_activation_byte == 16
+    assert found.all_activation_byte == 50 * 8
+    # In the steady state nothing is further back than the input: 8 of its own and two buffers.
+    distances = [reuse.distance_byte or 0 for reuses in found.steady for reuse in reuses]
+    assert max(distances) == 24
+
+
+def test_peak_counts_what_a_residual_keeps_alive() -> None:
+    """x(4) -> a(4) -> b(4); add(a, b) -> c(4): a, b and c live together."""
+    image = i8(0, 4, Role.INPUT)
+    a, b, c = i8(1, 4), i8(2, 4), i8(3, 4)
+    kept = [record([image], [a]), record([a], [b]), record([a, b], [c], freed=[1, 2])]
+    assert residency(kept).peak_activation_byte == 12
+    dropped = [record([image], [a]), record([a], [b], freed=[1]), record([b], [c], freed=[2])]
+    assert residency(dropped).peak_activation_byte == 8
+
+
+def test_free_operators_take_memory_but_touch_nothing() -> None:
+    allocated = record([], [i8(0, 16)], state=State.FREE)
+    found = residency([allocated])
+    assert found.steady == ((),)
+    assert found.peak_activation_byte == 16
+
+
+def test_halves_of_a_storage_are_touched_apart() -> None:
+    """Two views of one storage: reading the second half finds it as far back as its writing."""
+    whole = i8(1, 8)
+    first, second = i8(1, 4), i8(1, 4, offset=4)
+    records = [
+        record([i8(0, 2, Role.INPUT)], [whole]),
+        record([first], [i8(2, 1)], freed=[2]),
+        record([second], [i8(3, 1)], freed=[1, 3]),
+    ]
+    reuses = residency(records).cold
+    assert reuses[1][0] == Reuse(4, 4)
+    # Its own 4, the first half again, and the byte written in between.
+    assert reuses[2][0] == Reuse(4, 9)
+
+
+@pytest.mark.parametrize("length", [1, 2, 300])
+def test_long_programs_stay_quick_and_consistent(length: int) -> None:
+    weights = [i8(n, 3, Role.PARAMETER) for n in range(length)]
+    records = [
+        record([weight], [i8(length + n, 2)], freed=[length + n])
+        for n, weight in enumerate(weights)
+    ]
+    found = residency(records)
+    # Between two reads of a weight lie all weights and the one recycled buffer.
+    assert {reuses[0].distance_byte for reuses in found.steady} == {3 * length + 2}
