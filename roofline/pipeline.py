@@ -122,6 +122,10 @@ def analyze(
         HardwareError: unknown hardware, or it does not have so many threads.
     """
     change = dtype_called(dtype) if dtype is not None else None
+    if change is not None and change.kind != "float":
+        raise InputError(
+            f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
+        )
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: must be at least 1")
     if threads is not None and threads < 1:

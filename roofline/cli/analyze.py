@@ -8,11 +8,12 @@ from typing import Literal
 import click
 
 from roofline.cli.options import (
+    files_among,
+    format_option,
     machine_options,
     output_options,
+    present,
     progress_bar,
-    result_console,
-    say_written,
     view_options,
     workload_options,
 )
@@ -45,6 +46,7 @@ def _fraction(
     help="Exit with 3 if fewer of the operator calls have a formula.",
 )
 @output_options(".json .csv .md .png .svg")
+@format_option
 def command(
     model: str,
     inputs: tuple[str, ...],
@@ -58,6 +60,7 @@ def command(
     min_coverage: float | None,
     outputs: tuple[Path, ...],
     force: bool,
+    stdout_format: Literal["json", "csv", "md", "svg"] | None,
 ) -> None:
     """Count MODEL's operators and place them under a machine's ceilings.
 
@@ -65,10 +68,10 @@ def command(
     file.py:Model. Nothing is downloaded and no weights are allocated. The machine is this one,
     measured on first use, or --hardware.
     """
-    from roofline.presentation.output import check_targets, write
-    from roofline.presentation.table import print_analysis
+    from roofline.presentation.output import check_targets
 
-    check_targets(outputs, overwrite=force)
+    files = files_among(outputs, stdout_format)
+    check_targets(files, overwrite=force)
     from roofline.pipeline import analyze
 
     with progress_bar("Measuring this machine, once") as progress:
@@ -82,9 +85,7 @@ def command(
             cold=cold,
             progress=progress,
         )
-    print_analysis(analysis, result_console(), by=by, top=top)
-    write(analysis, outputs, overwrite=force, by=by, top=top)
-    say_written(outputs)
+    present(analysis, files, stdout_format=stdout_format, by=by, top=top, force=force)
     if min_coverage is not None and analysis.coverage.calls < min_coverage:
         raise IncompleteError(
             f"coverage is {analysis.coverage.calls:.1%} of the operator calls, below"

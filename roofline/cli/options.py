@@ -6,12 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from roofline.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from roofline.analysis import Analysis
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,6 +71,13 @@ def output_options(formats: str) -> Callable[[F], F]:
         click.option("--force", is_flag=True, help="Overwrite files that exist."),
     )
 
+
+format_option = click.option(
+    "--format",
+    "stdout_format",
+    type=click.Choice(["json", "csv", "md", "svg"]),
+    help="What -o - writes to stdout, in place of the table.",
+)
 
 view_options = _together(
     click.option(
@@ -129,7 +140,42 @@ def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
         bar.stop()
 
 
+STDOUT = Path("-")
+
+
+def files_among(outputs: tuple[Path, ...], stdout_format: str | None) -> tuple[Path, ...]:
+    """The `outputs` that are files and not stdout.
+
+    Raises:
+        InputError: ``-o -`` without ``--format``, or the other way round.
+    """
+    if (STDOUT in outputs) != (stdout_format is not None):
+        raise InputError("-o - and --format go together: -o - --format json")
+    return tuple(path for path in outputs if path != STDOUT)
+
+
 def say_written(paths: tuple[Path, ...]) -> None:
     """The last line: what was written."""
     for path in paths:
         click.echo(f"Wrote {path}", err=True)
+
+
+def present(
+    analysis: Analysis,
+    files: tuple[Path, ...],
+    *,
+    stdout_format: Literal["json", "csv", "md", "svg"] | None,
+    by: Literal["operator", "module", "type"],
+    top: int,
+    force: bool,
+) -> None:
+    """Prints an analysis, or writes it to stdout in the format asked for, and writes its files."""
+    from roofline.presentation.output import render, write
+    from roofline.presentation.table import print_analysis
+
+    if stdout_format is not None:
+        click.echo(render(analysis, stdout_format, by=by, top=top), nl=False)
+    else:
+        print_analysis(analysis, result_console(), by=by, top=top)
+    write(analysis, files, overwrite=force, by=by, top=top)
+    say_written(files)

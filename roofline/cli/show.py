@@ -7,27 +7,33 @@ from typing import Literal
 
 import click
 
-from roofline.cli.options import output_options, result_console, say_written, view_options
+from roofline.cli.options import (
+    files_among,
+    format_option,
+    output_options,
+    present,
+    view_options,
+)
 
 
 @click.command("show")
 @click.argument("file", type=click.Path(path_type=Path))
 @view_options
 @output_options(".json .csv .md .png .svg")
+@format_option
 def command(
     file: Path,
     by: Literal["operator", "module", "type"],
     top: int,
     outputs: tuple[Path, ...],
     force: bool,
+    stdout_format: Literal["json", "csv", "md", "svg"] | None,
 ) -> None:
     """Show the analysis saved in FILE (.json); needs no torch."""
     from roofline.analysis import read_analysis
-    from roofline.presentation.output import check_targets, write
-    from roofline.presentation.table import print_analysis
+    from roofline.presentation.output import check_targets
 
-    check_targets(outputs, overwrite=force)
+    files = files_among(outputs, stdout_format)
+    check_targets(files, overwrite=force)
     analysis = read_analysis(file)
-    print_analysis(analysis, result_console(), by=by, top=top)
-    write(analysis, outputs, overwrite=force, by=by, top=top)
-    say_written(outputs)
+    present(analysis, files, stdout_format=stdout_format, by=by, top=top, force=force)

@@ -110,7 +110,7 @@ def measure_hardware(
         name=profile_name(host),
         device="cpu",
         threads=count,
-        description=f"{host.cpu_model}, {count} thread{'s'[: count - 1]}, {host.architecture}",
+        description=f"{host.cpu_model}, {host.architecture}",
         host=host,
         compute=(*hardware.compute, *library.compute),
         memory=hardware.memory,

@@ -43,14 +43,16 @@ class Trial:
     """A kernel on the first `threads` workers of a crew, at a memory level (None: registers only).
 
     ``shape`` gives the burst for a number of repeats; ``work`` the flop or byte of one kernel call
-    of a given length on one thread. ``position`` is where in its streams the next call goes on;
-    ``faults`` counts the page faults that happened while it was timed.
+    of a given length on one thread. ``buffers`` keeps the memory alive whose addresses are in the
+    states. ``position`` is where in its streams the next call goes on; ``faults`` counts the page
+    faults that happened while it was timed.
     """
 
     compiled: CompiledKernel
     threads: int
     working_set: WorkingSet | None
     states: tuple[Array, ...]
+    buffers: tuple[Array, ...] = ()
     shape: Callable[[int], Shape]
     work: Callable[[int], int]
     most_repeats: int
@@ -64,9 +66,8 @@ class Trial:
     def label(self) -> str:
         """How progress names it: ``"L2 triad avx512, 2 threads"``."""
         level = f"{self.working_set.level} " if self.working_set else ""
-        return (
-            f"{level}{self.compiled.kernel.label}, {self.threads} thread{'s'[: self.threads - 1]}"
-        )
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{level}{self.compiled.kernel.label}, {threads}"
 
     @property
     def work_per_burst(self) -> int:
@@ -208,6 +209,7 @@ def stream_trial(
         threads=working_set.threads,
         working_set=working_set,
         states=states,
+        buffers=tuple(buffers),
         shape=streaming if in_memory else resident,
         work=kernel.byte,
         most_repeats=max(1, layout.length // 4 // _SLICE_BYTE) if in_memory else _MOST_REPEATS,

@@ -71,7 +71,9 @@ class RoofLines:
 
 def arithmetic_dtype(row: OperatorRow) -> DType | None:
     """The data type a row computes in, as placement takes it: its largest floating operand's."""
-    specs = [spec for spec in (*row.inputs, *row.outputs) if spec.dtype.kind in ("float", "complex")]
+    specs = [
+        spec for spec in (*row.inputs, *row.outputs) if spec.dtype.kind in ("float", "complex")
+    ]
     return max(specs, key=lambda spec: spec.byte).dtype if specs else None
 
 
@@ -102,7 +104,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     ]
     hardware = [unit for unit in roof.units if roofs == "all" or unit.dtype in main]
     top = hardware[0] if hardware else None
-    main_top = next((unit for unit in hardware if main and unit.dtype == main[0]), top)
+    main_top = next((unit for unit in hardware if unit.dtype == main[0]), top) if main else top
     return RoofLines(
         ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
         diagonals=tuple(_diagonal(level, main_top, top) for level in roof.levels),
@@ -121,11 +123,16 @@ def _diagonal(level: LevelRoof, main_top: ComputeRoof | None, top: ComputeRoof |
 
 
 def _dtypes_in_use(analysis: Analysis, roof: Roof) -> Sequence[DType]:
-    """The data types of the ceilings that the model's operators stand under, most FLOP first."""
+    """The data types of the ceilings that the model's operators stand under, most FLOP first.
+
+    A model without arithmetic makes no type more important than another: all are in use.
+    """
     flop: dict[DType, int] = {}
     for row in analysis.operators:
         of = arithmetic_dtype(row)
         unit = roof.compute(of) if of else None
         if unit is not None:
             flop[unit.dtype] = flop.get(unit.dtype, 0) + (row.flop or 0)
+    if not flop:
+        return list(dict.fromkeys(each.dtype for each in analysis.hardware.compute))
     return sorted(flop, key=lambda of: -flop[of])

@@ -38,10 +38,12 @@ COLUMNS = (
 
 
 def to_csv(analysis: Analysis) -> str:
-    """One line an operator under a line of column names with their units; unknown is empty, never 0."""
+    """One line an operator under a line of names with units; unknown is empty, never 0."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in analysis.operators:
-        writer.writerow(["" if (value := getattr(row, name)) is None else value for name in COLUMNS])
+        writer.writerow(
+            ["" if (value := getattr(row, name)) is None else value for name in COLUMNS]
+        )
     return text.getvalue()

@@ -19,17 +19,18 @@ from roofline.presentation.ceilings import Ceiling, Roofs
 from roofline.presentation.chart import Chart, chart_of
 from roofline.presentation.labels import Label, Segment, cut_to
 from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.palette import VERMILION, Style
+from roofline.presentation.palette import Style
 
 _INK = "#1a1a1a"
 _SOFT = "#8c8c8c"
 _GRID = "#ececec"
+_LIBRARY = "#6a3d9a"
 _FONT = ["DejaVu Sans", "sans-serif"]
 """The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
 _LINES = {
     "main": {"color": _INK, "linewidth": 1.1},
     "other": {"color": "#a8a8a8", "linewidth": 0.7},
-    "library": {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
+    "library": {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
 }
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
 """Marks of equal s differ in ink: factors on their area that make them look alike."""
@@ -88,9 +89,11 @@ def draw(chart: Chart) -> Figure:
 
 
 def savefig_bytes(figure: Figure, format: Literal["png", "svg"]) -> bytes:
-    """The figure as PNG of 160 dpi or as SVG whose text is text; the same figure gives the same bytes."""
+    """The figure as PNG (160 dpi) or SVG (text is text); equal figures give equal bytes."""
     content = io.BytesIO()
-    options = {"dpi": 160} if format == "png" else {"metadata": {"Date": None, "Creator": "roofline"}}
+    options = (
+        {"dpi": 160} if format == "png" else {"metadata": {"Date": None, "Creator": "roofline"}}
+    )
     if format == "png":
         options["metadata"] = {"Software": "roofline"}
     with (
@@ -128,11 +131,17 @@ def _prepare(axes: Axes, chart: Chart) -> None:
 
 def _between(scale: LogAxis) -> list[float]:
     powers = [value for value, text in scale.ticks if text.lstrip("0.").startswith("1")]
-    values = [step * power for power in [powers[0] / 10, *powers] for step in range(2, 10)] if powers else []
+    values = (
+        [step * power for power in [powers[0] / 10, *powers] for step in range(2, 10)]
+        if powers
+        else []
+    )
     return [each for each in values if scale.low <= each <= scale.high]
 
 
-def _write(paper: Axes, label: Label, *, colour: str = _INK, box: bool = False, weight: str = "normal") -> None:
+def _write(
+    paper: Axes, label: Label, *, colour: str = _INK, box: bool = False, weight: str = "normal"
+) -> None:
     """One label, left-aligned in its box: the estimate of its width errs on the wide side."""
     paper.text(
         label.box.left,
@@ -144,7 +153,9 @@ def _write(paper: Axes, label: Label, *, colour: str = _INK, box: bool = False, 
         weight=weight,
         verticalalignment="center_baseline",
         parse_math=False,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4} if box else None,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}
+        if box
+        else None,
         zorder=6,
     )
 
@@ -160,7 +171,9 @@ def _kind(ceiling: Ceiling) -> str:
 
 
 def _draw_roof(axes: Axes, paper: Axes, chart: Chart) -> None:
-    highest = max((each.flop_per_s for each in chart.ceilings if _kind(each) == "main"), default=0.0)
+    highest = max(
+        (each.flop_per_s for each in chart.ceilings if _kind(each) == "main"), default=0.0
+    )
     for ceiling, label in zip(chart.ceilings, chart.ceiling_labels, strict=True):
         (x0, y0), (x1, y1) = ceiling.ends(chart.x)
         kind = _kind(ceiling)
@@ -168,7 +181,7 @@ def _draw_roof(axes: Axes, paper: Axes, chart: Chart) -> None:
         if kind == "main" and ceiling.flop_per_s == highest:
             style["linewidth"] = 1.9
         axes.plot((x0, x1), (y0, y1), zorder=2, **style)
-        colour = {"main": _INK, "other": "#6e6e6e", "library": VERMILION}[kind]
+        colour = {"main": _INK, "other": "#6e6e6e", "library": _LIBRARY}[kind]
         if label.leader:
             _line(paper, label.leader, color=style["color"], linewidth=0.5)
         _write(paper, label, colour=colour)
@@ -214,7 +227,14 @@ def _draw_roof(axes: Axes, paper: Axes, chart: Chart) -> None:
 
 
 def _scatter(
-    axes: Axes, x: float, y: float, style: Style, diameter: float, *, hollow: bool = False, ring: str = ""
+    axes: Axes,
+    x: float,
+    y: float,
+    style: Style,
+    diameter: float,
+    *,
+    hollow: bool = False,
+    ring: str = "",
 ) -> None:
     line_only = style.marker == "x"
     axes.scatter(
@@ -225,7 +245,7 @@ def _scatter(
         facecolor="none" if hollow and not line_only else style.colour,
         edgecolor=None if line_only else ring or (style.colour if hollow else "white"),
         linewidth=1.6 if ring or hollow or line_only else 0.6,
-        alpha=0.9,
+        alpha=0.85,
         zorder=4,
     )
 

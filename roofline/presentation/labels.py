@@ -132,6 +132,8 @@ _DISTANCES_PT = (0.0, 3.0, 7.0, 12.0, 18.0, 25.0, 33.0, 42.0, 52.0, 62.0)
 _TURNS = 24
 _ANGLES = tuple(2 * math.pi * i / _TURNS for i in range(_TURNS))
 _LEADER_FROM_PT = 6.0
+_TOO_DEAR = 100.0
+"""The cost, in points of distance, above which a picture without the label reads better."""
 
 
 def place_labels(
@@ -146,7 +148,8 @@ def place_labels(
     """A place for the label of each anchor, in their order, so that the important come first.
 
     Labels never overlap each other, `marks` or `taken`, nor leave `frame`; leaders never cross
-    labels, `taken` or each other. Crossing `lines` is avoided where there is room. None: there was no free place.
+    labels, `taken` or each other. Crossing `lines` is avoided where there is room. None: there was
+    no free place that reads well.
     """
     solid = [*marks, *taken, *(anchor.box for anchor in anchors)]
     placed: list[Label | None] = []
@@ -172,11 +175,11 @@ def place_labels(
                     continue
                 # On ties the first angles win: right of the mark, where reading goes on.
                 cost = distance + 0.1 * min(turn, _TURNS - turn)
-                cost += 7 * sum(line.crosses(box) for line in lines)
+                cost += 12 * sum(line.crosses(box) for line in lines)
                 if leader:
                     own = anchor.box
-                    cost += 9 * sum(leader.crosses(mark) for mark in solid if mark != own)
-                if best is None or cost < best[0]:
+                    cost += 16 * sum(leader.crosses(mark) for mark in solid if mark != own)
+                if cost < _TOO_DEAR and (best is None or cost < best[0]):
                     best = (cost, label)
         placed.append(best[1] if best else None)
     return tuple(placed)
@@ -187,7 +190,10 @@ def _candidate(anchor: Anchor, distance: float, angle: float, size_pt: float) ->
     away = anchor.radius_pt + 2 + distance
     right, up = math.cos(angle), math.sin(angle)
     box = Box.around(
-        anchor.x_pt + right * (away + width / 2), anchor.y_pt + up * (away + height / 2), width, height
+        anchor.x_pt + right * (away + width / 2),
+        anchor.y_pt + up * (away + height / 2),
+        width,
+        height,
     )
     leader = None
     if distance >= _LEADER_FROM_PT:
@@ -208,7 +214,8 @@ def _meet(a: Segment, b: Segment) -> bool:
         return (s.x1 - s.x0) * (y - s.y0) - (s.y1 - s.y0) * (x - s.x0)
 
     return (
-        side(a, b.x0, b.y0) * side(a, b.x1, b.y1) < 0 and side(b, a.x0, a.y0) * side(b, a.x1, a.y1) < 0
+        side(a, b.x0, b.y0) * side(a, b.x1, b.y1) < 0
+        and side(b, a.x0, a.y0) * side(b, a.x1, a.y1) < 0
     )
 
 

@@ -53,12 +53,10 @@ def ceiling_labels(
 def ridge_labels(
     ridges: Sequence[float], flop_per_s: float, x: LogAxis, y: LogAxis
 ) -> tuple[Label, ...]:
-    """The value of each ridge above it, side by side; the unit stands at the last (the rightmost)."""
+    """The value of each ridge above it, side by side; the unit stands at the rightmost."""
     rightmost = max(ridges, default=0.0)
-    texts = [
-        f"{format_intensity(each)}{' FLOP/byte' * (each == rightmost)}" for each in ridges
-    ]
-    # Numbers keep a distance as if each were as wide as the widest number; the unit overhangs right.
+    texts = [f"{format_intensity(each)}{' FLOP/byte' * (each == rightmost)}" for each in ridges]
+    # Numbers keep the distance of the widest; the unit of the last overhangs to its right.
     numbers = [format_intensity(each) for each in ridges]
     widths = [text_width_pt(number, SMALL_PT) for number in numbers]
     gap = max(widths, default=0.0) + 4
@@ -77,7 +75,7 @@ def ridge_labels(
 def diagonal_labels(
     diagonals: Sequence[Diagonal], x: LogAxis, y: LogAxis, *, avoid: Sequence[Box]
 ) -> tuple[TurnedText, ...]:
-    """The words of each diagonal along it, as near its lower end as nothing in `avoid` is hidden."""
+    """The words of each diagonal along it, near its lower end but hiding nothing in `avoid`."""
     placed: list[TurnedText] = []
     frame = Box(x.start_pt, y.start_pt, x.end_pt, y.end_pt)
     angle = math.atan2(y.pt_per_decade, x.pt_per_decade)

@@ -23,7 +23,7 @@ LineStyle = Literal["main", "other", "library"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """A mark or a line, centred at (x, y), and the words right of it; ``style`` None: a plain disc."""
+    """A mark or a line centred at (x, y), and its words; ``style`` None: a plain disc."""
 
     x_pt: float
     y_pt: float
@@ -111,15 +111,17 @@ def strip_of_marks(
 ) -> tuple[Box, tuple[StripMark, ...], tuple[Label, ...]]:
     """The strip of operators without FLOP: its box, the marks with their names, and headings.
 
-    The strip stands on the lower left corner of `corner` and is as wide; it grows as high as it must,
-    up to the top of `corner`. What finds no room is counted in a last line.
+    The strip stands on the lower left corner of `corner` and is as wide; it grows as high as
+    it must, up to the top of `corner`. What finds no room is counted in a last line.
     """
-    rows: list[tuple[StripPoint | None, str, float]] = []
+    # A row is a heading, or a point: words that may be cut, words that must stay, and its height.
+    rows: list[tuple[StripPoint | None, str, str, float]] = []
     for number, point in enumerate(points):
         if not number or point.why != points[number - 1].why:
-            rows.append((None, _HEADING[point.why], LINE_PT))
-        share = f" {format_percent(point.share)}" if point.share is not None else ""
-        rows.append((point, f"{point.name}{share}", max(LINE_PT - 2, point.diameter_pt + 3)))
+            rows.append((None, _HEADING[point.why], "", LINE_PT))
+        tail = f" ×{point.count}" if point.count > 1 else ""
+        tail += f" · {format_percent(point.share)}" if point.share is not None else ""
+        rows.append((point, point.op, tail, max(LINE_PT - 2, point.diameter_pt + 3)))
     most = corner.top - corner.bottom - 6
     kept = len(rows)
     while kept and sum(height for *_, height in rows[:kept]) + LINE_PT * (kept < len(rows)) > most:
@@ -127,17 +129,18 @@ def strip_of_marks(
     left_out = sum(point is not None for point, *_ in rows[kept:])
     shown = rows[:kept]
     if left_out:
-        shown.append((None, f"and {left_out} more", LINE_PT))
+        shown.append((None, f"and {left_out} more", "", LINE_PT))
     widest = max((point.diameter_pt for point, *_ in shown if point), default=0.0)
     top = corner.bottom + sum(height for *_, height in shown) + 6
     box = Box(corner.left, corner.bottom, corner.right, top)
     marks: list[StripMark] = []
     words: list[Label] = []
     edge = top - 3
-    for point, text, height in shown:
+    for point, text, tail, height in shown:
         middle = edge - height / 2
         indent = widest + 10 if point else 5
-        text = cut_to(text, box.right - box.left - indent - 3, SMALL_PT)
+        room = box.right - box.left - indent - 3 - text_width_pt(tail, SMALL_PT)
+        text = cut_to(text, room, SMALL_PT) + tail
         centre = box.left + indent + text_width_pt(text, SMALL_PT) / 2
         label = Label(text=text, box=text_box(text, centre, middle, SMALL_PT), size_pt=SMALL_PT)
         if point is None:

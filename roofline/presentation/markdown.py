@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis
-from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+from roofline.presentation.analysis_report import report_of
+from roofline.presentation.report import By, Facts, Grid, Notes, Report
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
 

@@ -7,14 +7,16 @@ import functools
 import jinja2
 
 from roofline.analysis import Analysis
-from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+from roofline.presentation.analysis_report import report_of
+from roofline.presentation.report import By, Facts, Grid, Notes, Report
 
 _TEMPLATE = """\
 <div class="roofline">
 <style>
 .roofline { font-size: 0.92em; line-height: 1.45; max-width: 100%; overflow-x: auto; }
 .roofline h4 { margin: 0.2em 0 0.5em; font-size: 1.1em; }
-.roofline dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.1em 1em; margin: 0.4em 0; }
+.roofline dl { display: grid; grid-template-columns: max-content 1fr;
+  gap: 0.1em 1em; margin: 0.4em 0; }
 .roofline dt { font-weight: 600; opacity: 0.7; }
 .roofline dd { margin: 0; }
 .roofline table { border-collapse: collapse; margin: 0.6em 0; font-variant-numeric: tabular-nums; }
@@ -40,7 +42,8 @@ _TEMPLATE = """\
 {% if block.title %}<caption>{{ block.title }}</caption>{% endif %}
 
 <thead><tr>
-{%- for column in block.columns %}<th scope="col" class="{{ column.align }}">{{ column.heading }}</th>
+{%- for column in block.columns -%}
+<th scope="col" class="{{ column.align }}">{{ column.heading }}</th>
 {%- endfor %}</tr></thead>
 <tbody>
 {% for row in block.rows %}{{ line(block, row, "row") }}

@@ -33,7 +33,8 @@ _USUAL = {
     "reduction": Style(PURPLE, "<"),
     "pooling": Style(SKY, "h"),
     "embedding": Style(BLACK, "*"),
-    "layout": Style(GREY, "X"),
+    "data movement": Style(GREY, "X"),
+    "softmax": Style(BLACK, "p"),
     "recurrent": Style(GREEN, "d"),
     "unknown": Style(BLACK, "x"),
 }

@@ -1,4 +1,4 @@
-"""Operators as points: calls that fall on the same spot taken together, those without FLOP aside."""
+"""Operators as points: calls on the same spot taken together, those without FLOP aside."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from roofline.workload.operators import State
 Why = Literal["no FLOP", "FLOP unknown"]
 
 _SMALLEST_PT = 4.5
-_WHOLE_PT = 42.0
-_NAME_CHARACTERS = 26
+_WHOLE_PT = 38.0
+_NAME_CHARACTERS = 28
 _SAME_SPOT = 0.01
 """Decades within which calls of one operator and shape share a point."""
 
@@ -26,8 +26,8 @@ _SAME_SPOT = 0.01
 class Point:
     """Calls of one operator that stand on the same spot.
 
-    ``flop_per_byte`` and ``flop_per_s`` are those of the calls together, ``share`` their part of the
-    time drawn; ``above`` says that one of them beat its bound.
+    ``flop_per_byte`` and ``flop_per_s`` are those of the calls together, ``share`` their part
+    of the time; ``above`` says that one of them beat its bound.
     """
 
     name: str
@@ -49,7 +49,6 @@ class Point:
 class StripPoint:
     """Calls of one operator that have no place on the axes, and why."""
 
-    name: str
     op: str
     type: str
     count: int
@@ -110,14 +109,22 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
 
 def _name(row: OperatorRow, *, alone: bool, count: int) -> str:
     """The module, and the operator where the module has several; with how many calls there are."""
-    module = module_of(row)
-    words = short_op(row) if module == MODEL_ITSELF else module
-    if not alone and module != MODEL_ITSELF:
-        words = f"{module} {short_op(row)}"
-    if len(words) > _NAME_CHARACTERS:
-        # The end of a path tells modules apart.
-        words = "…" + words[-_NAME_CHARACTERS + 1 :]
+    module, op = module_of(row), short_op(row)
+    if module == MODEL_ITSELF:
+        words = op
+    else:
+        words = _path_end(module) if alone else f"{_path_end(module)} {op}"
     return f"{words} ×{count}" if count > 1 else words
+
+
+def _path_end(module: str) -> str:
+    """The end of a long module path, which tells modules apart: ``"…layer_1.mlp.0"``."""
+    if len(module) <= _NAME_CHARACTERS:
+        return module
+    end = module
+    while len(end) >= _NAME_CHARACTERS and "." in end:
+        end = end.partition(".")[2]
+    return "…" + end[-_NAME_CHARACTERS + 1 :]
 
 
 def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
@@ -131,11 +138,9 @@ def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
     found: list[StripPoint] = []
     for (why, _, kind), rows in by_name.items():
         times = [time for row in rows if (time := time_s(row)) is not None]
-        op = short_op(rows[0])
         found.append(
             StripPoint(
-                name=f"{op} ×{len(rows)}" if len(rows) > 1 else op,
-                op=op,
+                op=short_op(rows[0]),
                 type=kind,
                 count=len(rows),
                 share=sum(times) / whole if times and whole else None,

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from roofline.analysis import Analysis
 from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.analysis_report import report_of
 from roofline.presentation.hardware_report import (
     HardwareEntry,
     hardware_list_report,
     hardware_report,
 )
 from roofline.presentation.plain import plain_text, widths_of
-from roofline.presentation.report import By, Facts, Grid, Notes, Report, report_of
+from roofline.presentation.report import By, Facts, Grid, Notes, Report
 
 
 def print_analysis(
@@ -41,7 +42,9 @@ def print_analysis(
     print_report(report_of(analysis, by=by, top=top, today=today or date.today()), console)
 
 
-def print_hardware(profile: HardwareProfile, console: Console, *, today: date | None = None) -> None:
+def print_hardware(
+    profile: HardwareProfile, console: Console, *, today: date | None = None
+) -> None:
     """Prints a machine's ceilings, levels, overheads, host and references."""
     print_report(hardware_report(profile, today=today or date.today()), console)
 

@@ -6,11 +6,11 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.foundation.units import format_s
 
 TOLERANCE = 1.01
-"""Measured times and ceilings are worth about 1 %: a point must beat its roof by more to be reported."""
+"""Times and ceilings are worth about 1 %: what beats its roof by less is not reported."""
 
 
 def time_s(row: OperatorRow) -> float | None:
-    """The time in seconds that presentation shows: the measured one if there is one, else the bound."""
+    """The time in seconds that is shown: the measured one if there is one, else the bound."""
     return row.bound_s if row.measured_s is None else row.measured_s
 
 
@@ -44,8 +44,8 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     """
     lines = [
         f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
-        f" faster than its bound of {format_s(row.bound_s)}: its count, its data type or its ceiling"
-        " is wrong; please report it"
+        f" faster than its bound of {format_s(row.bound_s)}: its count, its data type or its"
+        " ceiling is wrong; please report it"
         for row in analysis.operators
         if beats_bound(row)
     ]

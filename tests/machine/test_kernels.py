@@ -26,7 +26,10 @@ STREAM_UNITS = [
     units.stream_unit("aarch64", ["asimd"]),
 ]
 ALL_STREAMS = [
-    kernel for unit in STREAM_UNITS if unit for kernel in stream.stream_kernels(unit, non_temporal=True)
+    kernel
+    for unit in STREAM_UNITS
+    if unit
+    for kernel in stream.stream_kernels(unit, non_temporal=True)
 ]
 HOST_COMPUTE = compute.compute_kernels(HOST.architecture, HOST.instruction_sets)
 HOST_UNIT = units.stream_unit(HOST.architecture, HOST.instruction_sets)
@@ -156,7 +159,10 @@ def test_a_host_runs_only_what_its_system_reports() -> None:
     names = {k.unit.name for k in compute.compute_kernels("x86_64", ["sse2", "avx", "fma", "avx2"])}
     assert names == {"scalar", "sse", "avx2"}
     assert compute.compute_kernels("x86_64", ["sse2"]) == ()
-    assert {k.unit.name for k in compute.compute_kernels("aarch64", ["asimd"])} == {"scalar", "neon"}
+    assert {k.unit.name for k in compute.compute_kernels("aarch64", ["asimd"])} == {
+        "scalar",
+        "neon",
+    }
     assert compute.compute_kernels("riscv64", ["fma", "asimd"]) == ()
 
 

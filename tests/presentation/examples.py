@@ -38,7 +38,9 @@ MEASURED = Provenance(
     date="2026-03-04",
     tool_version="0.1.0",
 )
-DATASHEET = Provenance(source="datasheet", reference="Example Corp. data sheet 7", date="2020-01-02")
+DATASHEET = Provenance(
+    source="datasheet", reference="Example Corp. data sheet 7", date="2020-01-02"
+)
 
 
 def ceiling(
@@ -126,13 +128,15 @@ def full_profile() -> HardwareProfile:
 
 
 def dram_profile() -> HardwareProfile:
-    """The classic roofline: a data sheet with 100 GFLOP/s and 10 GB/s, so a ridge at 10 FLOP/byte."""
+    """A data sheet with 100 GFLOP/s and 10 GB/s, so the ridge is at 10 FLOP/byte."""
     return HardwareProfile(
         name="sheet",
         device="cpu",
         threads=4,
-        compute=(ceiling(100e9, unit="core", kernel="datasheet", threads=4, provenance=DATASHEET),),
-        memory=(level("DRAM", None, {"datasheet": 10e9}, threads=4, provenance=DATASHEET),),
+        compute=(
+            ceiling(100e9, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET),
+        ),
+        memory=(level("DRAM", None, {"unspecified": 10e9}, threads=4, provenance=DATASHEET),),
     )
 
 
@@ -160,7 +164,11 @@ class Network:
         for size in shape:
             elements *= size
         spec = TensorSpec(
-            shape=shape, dtype=dtype(of), distinct_elements=elements, storage=self.storages, role=role
+            shape=shape,
+            dtype=dtype(of),
+            distinct_elements=elements,
+            storage=self.storages,
+            role=role,
         )
         self.storages += 1
         if role.persists:
@@ -263,9 +271,7 @@ def resnet_like(stages: Sequence[int] = (3, 4, 6, 3)) -> Network:
     x = net.convolution(net.tensor(1, 3, 224, 224, role=Role.INPUT), 64, 7, "conv1", stride=2)
     x = net.relu(net.norm(x, "bn1"), "relu")
     pooled = net.tensor(1, 64, 56, 56)
-    x = net.call(
-        "aten.max_pool2d", "pooling", "maxpool", (x,), pooled, flop=9 * pooled.elements
-    )
+    x = net.call("aten.max_pool2d", "pooling", "maxpool", (x,), pooled, flop=9 * pooled.elements)
     for stage, blocks in enumerate(stages):
         width = 64 * 2**stage
         for block in range(blocks):
@@ -282,11 +288,11 @@ def resnet_like(stages: Sequence[int] = (3, 4, 6, 3)) -> Network:
             y = net.call("aten.add_", "pointwise", name, (y, x), y, flop=y.elements)
             x = net.relu(y, f"{name}.relu")
     both = net.tensor(1, 2 * x.shape[1], *x.shape[2:])
-    net.call("aten.cat", "layout", "", (x, x), both, flop=0)
+    net.call("aten.cat", "data movement", "", (x, x), both, flop=0)
     net.call("custom.shuffle", "unknown", "shuffle", (both,), net.tensor(*both.shape), flop=None)
     mean = net.tensor(1, x.shape[1])
     mean = net.call("aten.mean", "reduction", "avgpool", (x,), mean, flop=x.elements)
-    mean = net.call("aten.view", "layout", "", (mean,), mean, flop=0, state=State.FREE)
+    mean = net.call("aten.view", "data movement", "", (mean,), mean, flop=0, state=State.FREE)
     net.linear(mean, 1000, "fc")
     return net
 

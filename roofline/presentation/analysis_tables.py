@@ -1,0 +1,191 @@
+"""The tables of an analysis: its longest operators, modules or types, and what is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from roofline.analysis import Analysis, Group, OperatorRow, groups, known_work, sum_bound_s
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_flop,
+    format_intensity,
+    format_percent,
+    format_s,
+)
+from roofline.presentation.report import (
+    Column,
+    Grid,
+    module_of,
+    printable,
+    shape_of,
+    short_op,
+    sum_of_flop,
+    sum_of_intensity,
+)
+from roofline.presentation.times import time_s, total_s
+from roofline.workload.operators import State
+
+
+def operator_grid(analysis: Analysis, top: int) -> Grid:
+    """The `top` operators that take longest, then the others as one row, then all of them."""
+    measured = any(row.measured_s is not None for row in analysis.operators)
+    predicted = any(row.predicted_s is not None for row in analysis.operators)
+    working = [row for row in analysis.operators if row.state is not State.FREE]
+    # Without any ceiling there is no time to sort by; bytes are always known.
+    ordered = sorted(working, key=lambda row: (-(time_s(row) or 0.0), -row.traffic_byte, row.index))
+    whole = total_s(analysis)
+    optional = [
+        *([Column(heading="predicted", align="right", sacrifice=2)] if predicted else []),
+        *([Column(heading="measured", align="right")] if measured else []),
+    ]
+    columns = (
+        Column(heading="operator"),
+        Column(heading="module", sacrifice=1),
+        Column(heading="output", sacrifice=4),
+        Column(heading="FLOP", align="right"),
+        Column(heading="bytes", align="right"),
+        Column(heading="FLOP/byte", align="right", sacrifice=3),
+        Column(heading="level", sacrifice=6),
+        Column(heading="ceiling", sacrifice=5),
+        Column(heading="bound", align="right"),
+        *optional,
+        Column(heading="share", align="right"),
+    )
+
+    def times(rows: Sequence[OperatorRow]) -> list[str]:
+        cells = [format_s(sum_bound_s(rows))]
+        if predicted:
+            cells.append(format_s(_sum_known([row.predicted_s for row in rows])))
+        if measured:
+            cells.append(format_s(_sum_known([row.measured_s for row in rows])))
+        known = [time for row in rows if (time := time_s(row)) is not None]
+        cells.append(format_percent(_share(sum(known) / whole)) if whole and known else MISSING)
+        return cells
+
+    def cells(row: OperatorRow) -> tuple[str, ...]:
+        return (
+            short_op(row),
+            module_of(row),
+            shape_of(row),
+            format_flop(row.flop),
+            format_byte(row.traffic_byte),
+            format_intensity(row.intensity_flop_per_byte),
+            printable(row.level) or MISSING,
+            printable(row.ceiling) or MISSING,
+            *times([row]),
+        )
+
+    def summed(name: str, rows: Sequence[OperatorRow]) -> tuple[str, ...]:
+        work = known_work(rows)
+        unknown = sum(row.state is State.UNKNOWN for row in rows)
+        flop = sum_of_flop(work.flop or 0, unknown)
+        return (name, "", "", flop, format_byte(work.traffic_byte), "", "", "", *times(rows))
+
+    shown, others = ordered[:top], ordered[top:]
+    sums = [summed(f"{len(others)} more", others)] if others else []
+    sums.append(summed("total", working))
+    time = "measured time" if measured else "bound"
+    return Grid(
+        title=f"Operators by {time}" if whole else "Operators by bytes",
+        columns=columns,
+        rows=tuple(map(cells, shown)),
+        sums=tuple(sums),
+    )
+
+
+def _sum_known(times: Sequence[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return sum(known) if known and len(known) == len(times) else None
+
+
+def _share(share: float) -> float:
+    # Rounding in a sum must not show as "> 99.9 %".
+    return min(1.0, round(share, 12))
+
+
+_GROUP_COLUMNS = (
+    Column(heading="calls", align="right"),
+    Column(heading="FLOP", align="right"),
+    Column(heading="bytes", align="right"),
+    Column(heading="FLOP/byte", align="right", sacrifice=1),
+    Column(heading="bound", align="right"),
+    Column(heading="share", align="right"),
+)
+
+
+def group_grid(analysis: Analysis, by: Literal["module", "type"], top: int) -> Grid:
+    """The `top` modules or types that take longest, then the others as one row, then all of them."""
+    found = groups(analysis, module_of if by == "module" else _type_of)
+    shown, others = found[:top], found[top:]
+    sums = [_group_cells(_together(f"{len(others)} more", others))] if others else []
+    sums.append(_group_cells(_together("total", found)))
+    return Grid(
+        title="Modules" if by == "module" else "Types of operators",
+        columns=(Column(heading=by), *_GROUP_COLUMNS),
+        rows=tuple(map(_group_cells, shown)),
+        sums=tuple(sums),
+    )
+
+
+def _type_of(row: OperatorRow) -> str:
+    return printable(row.type)
+
+
+def _together(name: str, parts: Sequence[Group]) -> Group:
+    shares = _sum_known([part.share for part in parts])
+    return Group(
+        name=name,
+        calls=sum(part.calls for part in parts),
+        work=sum((part.work for part in parts[1:]), start=parts[0].work)
+        if parts
+        else known_work([]),
+        unknown_operators=sum(part.unknown_operators for part in parts),
+        bound_s=_sum_known([part.bound_s for part in parts]),
+        share=_share(shares) if shares is not None else None,
+    )
+
+
+def _group_cells(group: Group) -> tuple[str, ...]:
+    flop, byte = group.work.flop or 0, group.work.traffic_byte
+    return (
+        group.name,
+        str(group.calls),
+        sum_of_flop(flop, group.unknown_operators),
+        format_byte(byte),
+        sum_of_intensity(flop, byte, group.unknown_operators),
+        format_s(group.bound_s),
+        format_percent(group.share),
+    )
+
+
+def unknown_grid(found: Sequence[Group]) -> Grid:
+    """The operators whose FLOP is unknown, with the bytes that are not."""
+    return Grid(
+        title="Operators of unknown FLOP (their bytes are counted)",
+        columns=(
+            Column(heading="operator"),
+            Column(heading="calls", align="right"),
+            Column(heading="bytes", align="right"),
+            Column(heading="bound by bytes", align="right"),
+        ),
+        rows=tuple(
+            (
+                printable(group.name.removeprefix(f"{State.UNKNOWN}:").removeprefix("aten.")),
+                str(group.calls),
+                format_byte(group.work.traffic_byte),
+                format_s(group.bound_s),
+            )
+            for group in found
+        ),
+    )
+
+
+def groups_of_unknown(analysis: Analysis) -> tuple[Group, ...]:
+    """The operators whose FLOP is unknown, by name."""
+    return tuple(
+        group
+        for group in groups(analysis, lambda row: f"{row.state}:{row.op}")
+        if group.unknown_operators
+    )

@@ -1,0 +1,401 @@
+"""The command line as its users meet it: results on stdout, talk on stderr, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofline.cli.main import run
+
+BLOCKS = """
+import torch
+
+class Standard(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Conv2d(64, 64, 3, padding=1, bias=False))
+
+class Separable(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(
+            torch.nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False),
+            torch.nn.Conv2d(64, 64, 1, bias=False),
+        )
+
+class Keyword(torch.nn.Module):
+    def forward(self, image, *, scale):
+        return image * scale
+
+class Raising(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        raise KeyError("no such size")
+
+def number():
+    return 7
+
+class Odd(torch.nn.Module):
+    def forward(self, x):
+        return torch.linalg.qr(x)
+"""
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> Path:
+    path = tmp_path / "blocks.py"
+    path.write_text(BLOCKS)
+    return path
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """The one line that a failing call says on stderr."""
+    assert run(list(arguments)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.strip().splitlines()
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("roofline: error: ")
+    assert "Traceback" not in captured.err
+    return lines[0]
+
+
+def test_analyze_prints_the_verdict_and_writes_every_format(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files = [tmp_path / f"out{suffix}" for suffix in (".json", ".csv", ".md", ".png", ".svg")]
+    asked = [part for file in files for part in ("-o", str(file))]
+    assert run(["analyze", "resnet18", "--hardware", "10980xe", *asked]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("resnet18 takes at least ")
+    assert [f"Wrote {file}" for file in files] == captured.err.strip().splitlines()
+    assert all(file.stat().st_size > 500 for file in files)
+    assert files[3].read_bytes().startswith(b"\x89PNG")
+
+
+def test_show_says_what_analyze_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    said = capsys.readouterr().out
+    assert run(["show", str(saved)]) == 0
+    assert capsys.readouterr().out == said
+
+
+def test_saved_analysis_has_the_shape_that_was_promised(tmp_path: Path) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    data = json.loads(saved.read_text())
+    promised = {"schema_version", "model", "inputs", "hardware", "coverage", "totals", "operators"}
+    assert promised | {"warnings"} <= set(data)
+    row = data["operators"][0]
+    for name in ("predicted_s", "predicted_low_s", "predicted_high_s", "measured_s"):
+        assert row[name] is None
+    for name in ("flop", "multiply_add", "traffic_byte", "parameter_byte"):
+        assert data["totals"][name] == sum(each[name] for each in data["operators"])
+
+
+def test_show_needs_no_torch(tmp_path: Path) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    code = (
+        "import sys; sys.modules['torch'] = None; from roofline.cli.main import run;"
+        f"sys.exit(run(['show', {str(saved)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "squeezenet1_1" in done.stdout
+
+
+def test_output_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", "-", "--format"]
+    assert run([*asked, "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == "squeezenet1_1"
+    assert run([*asked, "csv"]) == 0
+    assert capsys.readouterr().out.startswith("index,")
+
+
+def test_options_change_what_they_say(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plain, other = tmp_path / "a.json", tmp_path / "b.json"
+    base = ["analyze", "squeezenet1_1", "--hardware", "10980xe"]
+    assert run([*base, "-o", str(plain)]) == 0
+    changed = ["--batch", "2", "--dtype", "bfloat16", "--threads", "4", "--cold", "--by", "type"]
+    assert run([*base, *changed, "-o", str(other)]) == 0
+    a, b = json.loads(plain.read_text()), json.loads(other.read_text())
+    assert b["totals"]["multiply_add"] == 2 * a["totals"]["multiply_add"]
+    assert b["totals"]["parameter_bytes"] * 2 == a["totals"]["parameter_bytes"]
+    assert (b["threads"], b["cache"]) == (4, "cold")
+    assert b["inputs"][0] == {"name": "", "shape": [2, 3, 224, 224], "dtype": "bfloat16"}
+
+
+def test_keyword_inputs_from_the_command_line(blocks: Path) -> None:
+    shapes = ["--input", "1x4", "--input", "scale=4:float64"]
+    assert run(["analyze", f"{blocks}:Keyword", *shapes, "--hardware", "10980xe"]) == 0
+
+
+def test_compare_a_depthwise_block_with_a_standard_one(
+    blocks: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """56 x 56 x 64: standard 64 * 9, separable 9 + 64 multiply-adds an output: 7.9 times fewer."""
+    saved = tmp_path / "c.json"
+    models = [f"{blocks}:Standard", f"{blocks}:Separable"]
+    shape = ["--input", "1x64x56x56", "--hardware", "10980xe", "-o", str(saved)]
+    assert run(["compare", *models, *shape]) == 0
+    said = capsys.readouterr().out
+    assert "7.89 × fewer FLOP" in said
+    rows = json.loads(saved.read_text())["models"]
+    assert rows[0]["multiply_add"] == 64 * 56 * 56 * 64 * 9
+    assert rows[1]["multiply_add"] == 64 * 56 * 56 * (9 + 64)
+    assert rows[1]["multiply_add_ratio"] == pytest.approx((9 + 64) / (64 * 9))
+
+
+def test_compare_takes_saved_analyses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    capsys.readouterr()
+    assert run(["compare", str(saved), "squeezenet1_0", "--hardware", "10980xe"]) == 0
+    assert "squeezenet1_0" in capsys.readouterr().out
+    other = [str(saved), "squeezenet1_0", "--hardware", "10980xe-measured"]
+    assert "analyse both for the same" in error_of(capsys, "compare", *other)
+
+
+def test_hardware_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["hardware", "list"]) == 0
+    assert "10980xe-measured" in capsys.readouterr().out
+    assert run(["hardware", "show", "10980xe"]) == 0
+    assert "4.61 TFLOP/s" in capsys.readouterr().out
+
+
+BAD_CALLS = [
+    (["analyze", "resnet51"], "did you mean 'resnet"),
+    (["analyze", "torchvision:resnet5O"], "did you mean 'resnet50'"),
+    (["analyze", "nowhere.at_all:Model"], "no package 'nowhere'"),
+    (["analyze", "missing.py:Model"], "missing.py: no such file"),
+    (["analyze", "missing.py"], "missing.py"),
+    (["analyze", "BLOCKS:Raising", "--input", "1x4"], "KeyError"),
+    (["analyze", "BLOCKS:number", "--input", "1x4"], "returned int, not a torch.nn.Module"),
+    (["analyze", "BLOCKS:Standart"], "did you mean 'Standard'"),
+    (["analyze", "BLOCKS:Standard"], "add --input SHAPE"),
+    (["analyze", "BLOCKS:Standard", "--input", "1x3x8x8"], "in 0 (Conv2d)"),
+    (["analyze", "resnet18", "--input", "1x4x64x64"], "in conv1 (Conv2d)"),
+    (["analyze", "resnet18", "--input", "1,3,64,64"], "write 1x3x224x224"),
+    (["analyze", "resnet18", "--input", "1x0x64x64"], "size of 0"),
+    (["analyze", "resnet18", "--input", "1x3x64x64:float33"], "did you mean 'float32'"),
+    (["analyze", "resnet18", "--threads", "0"], "--threads 0"),
+    (["analyze", "resnet18", "--threads", "17"], "choose 1 to 16"),
+    (["analyze", "resnet18", "--threads", "x"], "--threads"),
+    (["analyze", "resnet18", "--batch", "-1"], "--batch -1"),
+    (["analyze", "resnet18", "--batch", "0"], "--batch 0"),
+    (["analyze", "resnet18", "--dtype", "float23"], "did you mean 'float32'"),
+    (["analyze", "resnet18", "--dtype", "int4"], "take a floating type"),
+    (["analyze", "resnet18", "--by", "colour"], "--by"),
+    (["analyze", "resnet18", "--top", "0"], "--top"),
+    (["analyze", "resnet18", "--min-coverage", "lots"], "--min-coverage 'lots'"),
+    (["analyze", "resnet18", "-o", "TMP/a.xlsx"], ".xlsx"),
+    (["analyze", "resnet18", "-o", "TMP/a"], "suffix"),
+    (["analyze", "resnet18", "-o", "TMP/none/a.json"], "does not exist"),
+    (["analyze", "resnet18", "-o", "BLOCKS.json"], "add --force"),
+    (["analyze", "resnet18", "-o", "-"], "--format"),
+    (["analyze"], "MODEL"),
+    (["compare", "resnet18"], "at least two"),
+    (["compare", "resnet18", "resnet34", "--reference", "resnet19"], "none of the models"),
+    (["compare", "resnet18", "resnet34", "-o", "TMP/c.png"], ".png"),
+    (["hardware", "show", "10980xf"], "did you mean '10980xe"),
+    (["hardware", "show", "TMP/none.toml"], "no such file"),
+    (["hardware", "show"], "run `roofline measure`"),
+    (["analyse", "resnet18"], "did you mean 'analyze'"),
+    (["analyze", "resnet18", "--treads", "1"], "--threads"),
+    (["show", "TMP/none.json"], "no such file"),
+    (["show", "TMP"], "is a folder"),
+    (["measure", "-o", "TMP/host.json"], ".toml"),
+    (["measure", "--threads", "0"], "--threads 0"),
+    (["measure", "--threads", "100000"], "--threads 100000"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), BAD_CALLS, ids=[" ".join(call) for call, _ in BAD_CALLS]
+)
+def test_bad_input_gets_one_line_with_the_fix(
+    arguments: list[str],
+    expected: str,
+    blocks: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    existing = blocks.parent / "blocks.py.json"
+    existing.write_text("precious")
+    places = {"BLOCKS": str(blocks), "TMP": str(tmp_path)}
+    for name, place in places.items():
+        arguments = [each.replace(name, place) for each in arguments]
+    if arguments[0] in ("analyze", "compare", "analyse") and "--hardware" not in arguments:
+        arguments = [*arguments, "--hardware", "10980xe"]
+    assert expected in error_of(capsys, *arguments)
+    assert existing.read_text() == "precious"
+
+
+def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    capsys.readouterr()
+    whole = saved.read_text()
+
+    def refused(text: str) -> str:
+        saved.write_text(text)
+        return error_of(capsys, "show", str(saved))
+
+    assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
+    assert "no 'schema_version'" in refused('{"a": 1}')
+    assert "newer roofline" in refused(whole.replace('"schema_version": 1', '"schema_version": 2', 1))
+    assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
+    assert "missing key 'totals'" in refused(
+        json.dumps({k: v for k, v in json.loads(whole).items() if k != "totals"})
+    )
+    changed = json.loads(whole)
+    changed["operators"][0]["flop"] += 1
+    assert "add up to" in refused(json.dumps(changed))
+    saved.write_bytes(b"\xff\xfe\x00")
+    assert "not a text file" in error_of(capsys, "show", str(saved))
+
+
+GOOD = """
+schema_version = 1
+name = "mine"
+device = "cpu"
+threads = 2
+[[memory]]
+name = "DRAM"
+scope = "shared"
+[[memory.bandwidth]]
+kernel = "read"
+threads = 2
+peak_byte_per_s = 1e10
+sustained_byte_per_s = 1e10
+[memory.bandwidth.provenance]
+source = "measured"
+reference = "made up for a test"
+date = "2026-01-01"
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("peak_byte_per_s", "peek_byte_per_s", "unknown key 'peek_byte_per_s'; did you mean"),
+        ('name = "mine"\n', "", "missing key 'name'"),
+        ("= 1e10", '= "1e10"', "expected a number, got '1e10'"),
+        ("= 1e10", "= -1e10", "must be greater than 0"),
+        ("= 1e10", "= 0", "must be greater than 0"),
+        ("= 1e10", "= inf", "expected a finite number"),
+        ("= 1e10", "= true", "expected a number, got True"),
+        ("schema_version = 1", "schema_version = 9", "written by a newer roofline"),
+        ("schema_version = 1", "", "no 'schema_version'"),
+        ('device = "cpu"', 'device = "abacus"', "expected one of 'cpu', 'cuda'"),
+        ("threads = 2\n[[", "threads = 1\n[[", "the machine has 1"),
+        ("[[memory]]", "[[memory", "not valid TOML"),
+    ],
+)
+def test_a_damaged_profile_is_refused_with_its_place(
+    before: str, after: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    assert run(["hardware", "show", str(path)]) == 0
+    capsys.readouterr()
+    path.write_text(GOOD.replace(before, after, 1))
+    said = error_of(capsys, "analyze", "resnet18", "--hardware", str(path))
+    assert str(path) in said
+    assert expected in said
+
+
+def test_files_are_overwritten_only_when_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("precious")
+    base = ["analyze", "squeezenet1_1", "--hardware", "10980xe", "-o", str(path)]
+    assert run(base) == 2
+    assert path.read_text() == "precious"
+    assert run([*base, "--force"]) == 0
+    assert path.read_text().startswith("index,")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        target = str(tmp_path / "a.json")
+        said = error_of(capsys, "analyze", "resnet18", "--hardware", "10980xe", "-o", target)
+        assert "cannot be written" in said
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_unknown_operators_lower_the_coverage_and_the_exit_code(
+    blocks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["analyze", f"{blocks}:Odd", "--input", "8x8", "--hardware", "10980xe"]
+    assert run(base) == 0
+    said = capsys.readouterr().out
+    assert "aten.linalg_qr" in said
+    assert "≥" in said
+    assert run([*base, "--min-coverage", "95%"]) == 3
+
+
+def roofline_command() -> list[str]:
+    return [sys.executable, "-m", "roofline"]
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    command = [*roofline_command(), "analyze", "resnet18", "--hardware", "10980xe", "--top", "500"]
+    pipe = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert pipe.stdout is not None
+    assert pipe.stderr is not None
+    pipe.stdout.read(10)
+    pipe.stdout.close()
+    said = pipe.stderr.read().decode()
+    pipe.stderr.close()
+    assert pipe.wait(60) == 0
+    assert said == ""
+
+
+@pytest.mark.hardware
+def test_an_interrupted_measurement_keeps_the_old_profile(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    probe = "from roofline.machine.catalog import host_file; print(host_file())"
+    where = subprocess.run(
+        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=True
+    )
+    old = Path(where.stdout.strip())
+    old.parent.mkdir(parents=True)
+    old.write_text(GOOD)
+    measuring = subprocess.Popen(
+        [*roofline_command(), "measure"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert measuring.stderr is not None
+    assert "Measuring" in measuring.stderr.readline()
+    measuring.send_signal(signal.SIGINT)
+    out, err = measuring.communicate(timeout=30)
+    assert measuring.returncode == 130, err
+    assert out == ""
+    assert "interrupted" in err
+    assert "Traceback" not in err
+    assert old.read_text() == GOOD
+    assert [each.name for each in old.parent.iterdir()] == [old.name]
+
+
+def test_colour_is_for_terminals() -> None:
+    command = [*roofline_command(), "hardware", "list"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert b"\x1b[" not in done.stdout
+
+
+def test_the_script_is_on_the_path() -> None:
+    assert shutil.which("roofline", path=str(Path(sys.executable).parent)) is not None

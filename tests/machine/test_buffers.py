@@ -1,0 +1,52 @@
+"""Buffers: alignment, content and layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.machine.buffers import allocate, extent_byte, fill, lay_out
+
+
+def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
+    buffer = allocate(3_000_000)
+    assert buffer.size == 3_000_000
+    assert buffer.ctypes.data % (2 << 20) == 0
+    fill(buffer, lambda: False)
+    values = buffer.view(np.float32)
+    assert np.isfinite(values).all()
+    assert abs(float(values.mean())) < 0.01
+    assert 0.9 < float(values.std()) < 1.1
+
+
+def test_filling_ends_when_told() -> None:
+    buffer = allocate(4 << 20)
+    answers = iter([False, True])
+    fill(buffer, lambda: next(answers))
+    assert buffer[:100].any()
+    assert not buffer[2 << 20 :].any()
+
+
+@given(
+    total=st.integers(3 * 512, 1 << 24),
+    streams=st.integers(1, 3),
+    block=st.sampled_from([128, 512]),
+)
+def test_streams_do_not_overlap_and_do_not_alias(total: int, streams: int, block: int) -> None:
+    layout = lay_out(total, streams, block)
+    assert layout.length % block == 0
+    assert total - streams * block < layout.length * streams <= total
+    assert layout.starts[0] == 0
+    for before, after in zip(layout.starts, layout.starts[1:], strict=False):
+        assert after >= before + layout.length
+        assert after % 64 == 0
+    assert layout.extent <= extent_byte(total, 3)
+    # No two streams at the same place of a 4 KiB page.
+    assert len({start % 4096 for start in layout.starts}) == streams
+
+
+def test_too_little_memory_for_a_layout() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        lay_out(1000, 3, 512)

@@ -1,0 +1,202 @@
+"""The timing harness on this host: what it runs, in which order, and when it stops."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from roofline.machine.buffers import allocate, fill
+from roofline.machine.crew import Crew
+from roofline.machine.host import describe_host
+from roofline.machine.kernels import compiler, compute, stream, units
+from roofline.machine.kernels.harness import TIMES, Plan, clocks
+from roofline.machine.trials import Trial, compute_trial, stream_state, stream_trial
+from roofline.machine.working_sets import WorkingSet
+
+pytest.importorskip("llvmlite.binding")
+
+HOST = describe_host()
+UNIT = units.stream_unit(HOST.architecture, HOST.instruction_sets)
+LENGTH = 4096
+
+if UNIT is None:
+    pytest.skip("no vector unit that is known", allow_module_level=True)
+
+
+def kernel_named(name: str) -> stream.StreamKernel:
+    assert UNIT is not None
+    (kernel,) = [k for k in stream.stream_kernels(UNIT, non_temporal=True) if k.name == name]
+    return kernel
+
+
+def writing_plan(crew: Crew, state: np.ndarray, times: np.ndarray, **options: int) -> Plan:
+    address, wall_clock, cpu_clock = clocks()
+    fields = {
+        "threads": 1,
+        "bursts": len(times),
+        "passes": 1,
+        "length": LENGTH,
+        "first": 0,
+        "period": 4 * LENGTH,
+        "limit_ns": 10**12,
+        **options,
+    }
+    return Plan(
+        state=state.ctypes.data,
+        team=crew.team_address,
+        clock_gettime=address,
+        wall_clock=wall_clock,
+        cpu_clock=cpu_clock,
+        times=times.ctypes.data,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "bursts", "written"),
+    [(0, 1, {0}), (1, 2, {1, 2}), (2, 3, {2, 3, 0}), (0, 9, {0, 1, 2, 3})],
+)
+def test_each_burst_takes_the_next_slice_and_then_the_first(
+    first: int, bursts: int, written: set[int]
+) -> None:
+    compiled = compiler.compile_kernel(kernel_named("write"))
+    target = allocate(5 * LENGTH)
+    fill(target, lambda: False)
+    state = stream_state((target.ctypes.data,), 0.5)
+    times = np.zeros((bursts, TIMES), dtype=np.int64)
+    with Crew(1) as crew:
+        plan = writing_plan(crew, state, times, first=first * LENGTH)
+        assert crew.each(lambda i: compiled.bench(plan)) == [bursts]
+    slices = target.view(np.float32).reshape(5, -1)
+    assert {i for i in range(5) if (slices[i] == 0.5).all()} == written
+    wall_start, wall_end, cpu_start, cpu_end = times.T
+    assert (wall_end >= wall_start).all()
+    assert (cpu_end >= cpu_start).all()
+    assert (wall_start[1:] >= wall_end[:-1]).all()
+
+
+def test_a_harness_stops_when_told_and_when_its_time_is_over() -> None:
+    compiled = compiler.compile_kernel(kernel_named("write"))
+    target = allocate(4 * LENGTH)
+    state = stream_state((target.ctypes.data,), 0.5)
+    times = np.zeros((1000, TIMES), dtype=np.int64)
+    with Crew(1) as crew:
+        assert compiled.bench(writing_plan(crew, state, times, limit_ns=-1)) == 1
+        assert crew.stopped
+        assert compiled.bench(writing_plan(crew, state, times)) == 0
+
+
+def test_a_thread_whose_team_never_comes_gives_up() -> None:
+    compiled = compiler.compile_kernel(kernel_named("write"))
+    target = allocate(4 * LENGTH)
+    state = stream_state((target.ctypes.data,), 0.5)
+    times = np.zeros((10, TIMES), dtype=np.int64)
+    with Crew(1) as crew:
+        plan = writing_plan(crew, state, times, threads=2, limit_ns=1_000_000)
+        assert compiled.bench(plan) == 0
+        assert crew.stopped
+
+
+def test_no_thread_begins_a_burst_before_all_have_ended_the_last() -> None:
+    compiled = compiler.compile_kernel(kernel_named("write"))
+    targets = [allocate(4 * LENGTH) for _ in range(2)]
+    states = [stream_state((target.ctypes.data,), 0.5) for target in targets]
+    times = np.zeros((2, 50, TIMES), dtype=np.int64)
+    with Crew(2) as crew:
+        plans = [
+            writing_plan(crew, states[i], times[i], threads=2, passes=10 * (i + 1)) for i in (0, 1)
+        ]
+        done = crew.each(lambda i: compiled.bench(plans[i]))
+    assert done == [50, 50]
+    starts, ends = times[:, :, 0], times[:, :, 1]
+    assert (starts.min(axis=0)[1:] >= ends.max(axis=0)[:-1]).all()
+
+
+def trial_at(level: str, kernel_name: str, byte: int) -> Trial:
+    kernel = kernel_named(kernel_name)
+    buffers = [allocate(byte + (1 << 16)) for _ in range(2)]
+    for buffer in buffers:
+        fill(buffer, lambda: False)
+    working_set = WorkingSet(
+        level=level, threads=2, byte_per_thread=byte, capacity_byte=None, scope="shared"
+    )
+    return stream_trial(compiler.compile_kernel(kernel), kernel, working_set, buffers)
+
+
+def test_a_trial_in_a_cache_passes_over_the_same_data() -> None:
+    trial = trial_at("L1", "triad", 24 << 10)
+    with Crew(2) as crew:
+        trial.repeats = 7
+        assert len(trial.run(crew, 5)) == 5
+    # Three streams of 8 KiB, each byte of them loaded or stored once a pass, on two threads.
+    assert trial.work_per_burst == 7 * (24 << 10) * 2
+    assert trial.most_bursts is None
+    assert trial.position == 0
+    assert trial.label.startswith("L1 triad ")
+    assert trial.label.endswith(", 2 threads")
+
+
+def test_a_trial_in_memory_moves_on() -> None:
+    trial = trial_at("DRAM", "read", 8 << 20)
+    with Crew(2) as crew:
+        trial.repeats = 16
+        # Eight slices of 1 MiB: a call that comes upon none twice has seven bursts and a first one.
+        assert trial.most_bursts == 7
+        assert trial.work_per_burst == 2 << 20
+        trial.run(crew, 2)
+        assert trial.position == 3 << 20
+        trial.run(crew, 6)
+        assert trial.position == 2 << 20
+
+
+def test_calibration_ends_with_usable_bursts() -> None:
+    trial = trial_at("DRAM", "update", 8 << 20)
+    with Crew(2) as crew:
+        trial.calibrate(crew)
+        bursts = trial.run(crew, 3)
+    assert 1 <= trial.repeats <= 8 << 4
+    assert trial.burst_s > 0
+    assert all(burst.wall_s > 0 for burst in bursts)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    compute.compute_kernels(HOST.architecture, HOST.instruction_sets),
+    ids=lambda k: k.label,
+)
+def test_operands_stay_finite(kernel: compute.ComputeKernel) -> None:
+    trial = compute_trial(compiler.compile_kernel(kernel), kernel, 1)
+    with Crew(1) as crew:
+        trial.repeats = 1000
+        trial.run(crew, 20)
+    kind = np.float64 if kernel.dtype.name == "float64" else np.float32
+    values = trial.states[0].view(kind)
+    assert np.isfinite(values).all()
+    assert trial.work_per_burst == kernel.flop(1000)
+
+
+def test_streams_stay_finite_however_they_feed_each_other() -> None:
+    buffer = allocate(1 << 16)
+    fill(buffer, lambda: False)
+    working_set = WorkingSet(
+        level="L1", threads=1, byte_per_thread=1 << 14, capacity_byte=None, scope="private"
+    )
+    trials = [
+        stream_trial(compiler.compile_kernel(kernel), kernel, working_set, [buffer])
+        for kernel in map(kernel_named, ("triad", "update", "copy"))
+    ]
+    with Crew(1) as crew:
+        for _ in range(200):
+            for trial in trials:
+                trial.run(crew, 2)
+    assert np.isfinite(buffer.view(np.float32)).all()
+    assert float(np.abs(buffer.view(np.float32)).max()) < 100
+
+
+def test_clocks_are_those_of_this_system() -> None:
+    address, wall_clock, cpu_clock = clocks()
+    assert address
+    assert wall_clock != cpu_clock
+    assert ctypes.sizeof(Plan) == 13 * 8
