@@ -22,10 +22,13 @@ _ENOUGH = 5
 class Burst:
     """One timed burst of a team: from its first start to its last end, in seconds.
 
-    ``busy`` is the smallest fraction of its own wall time that any of the threads had a CPU.
+    ``cpu_s`` is the most CPU time that any of the threads took. ``busy`` is the smallest fraction
+    of the time from the team's start to its own end that any of them had a CPU: a thread that came
+    late, or was interrupted, lost some; one that was done early did not.
     """
 
     wall_s: float
+    cpu_s: float
     busy: float
 
 
@@ -78,6 +81,7 @@ def team_bursts(readings: Sequence[Sequence[Sequence[int]]]) -> list[Burst]:
     bursts: list[Burst] = []
     for rows in zip(*readings, strict=False):
         start, end = min(row[0] for row in rows), max(row[1] for row in rows)
-        busy = min((row[3] - row[2]) / max(1, row[1] - row[0]) for row in rows)
-        bursts.append(Burst(wall_s=(end - start) * 1e-9, busy=busy))
+        cpu_ns = [row[3] - row[2] for row in rows]
+        busy = min(cpu / max(1, row[1] - start) for cpu, row in zip(cpu_ns, rows, strict=True))
+        bursts.append(Burst(wall_s=(end - start) * 1e-9, cpu_s=max(cpu_ns) * 1e-9, busy=busy))
     return bursts

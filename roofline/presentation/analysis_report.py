@@ -72,7 +72,8 @@ def _headline(analysis: Analysis) -> str:
     if not analysis.operators:
         return f"{model}: no operators"
     if totals.bound_s is None:
-        work = f"{sum_of_flop(totals.flop, totals.unknown_operators)} and {format_byte(totals.traffic_byte)}"
+        flop = sum_of_flop(totals.flop, totals.unknown_operators)
+        work = f"{flop} and {format_byte(totals.traffic_byte)}"
         return f"{model}: {work}; no bound on time, the hardware's ceilings are unknown"
     shares: list[str] = []
     for bound, words in (

@@ -29,7 +29,7 @@ from roofline.workload.operators import State
 
 
 def operator_grid(analysis: Analysis, top: int) -> Grid:
-    """The `top` operators that take longest, then the others as one row, then all of them."""
+    """The `top` operators that take longest, then the others as one row, then all."""
     measured = any(row.measured_s is not None for row in analysis.operators)
     predicted = any(row.predicted_s is not None for row in analysis.operators)
     working = [row for row in analysis.operators if row.state is not State.FREE]
@@ -116,7 +116,7 @@ _GROUP_COLUMNS = (
 
 
 def group_grid(analysis: Analysis, by: Literal["module", "type"], top: int) -> Grid:
-    """The `top` modules or types that take longest, then the others as one row, then all of them."""
+    """The `top` modules or types that take longest, then the others as one row, then all."""
     found = groups(analysis, module_of if by == "module" else _type_of)
     shown, others = found[:top], found[top:]
     sums = [_group_cells(_together(f"{len(others)} more", others))] if others else []

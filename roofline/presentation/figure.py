@@ -1,10 +1,14 @@
 """The roofline picture drawn with matplotlib, without its global state."""
 
+# matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
+# pyright: basic
+
 from __future__ import annotations
 
 import io
+import math
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -23,17 +27,20 @@ from roofline.presentation.palette import Style
 
 _INK = "#1a1a1a"
 _SOFT = "#8c8c8c"
+_GREY_TEXT = "#6e6e6e"
 _GRID = "#ececec"
 _LIBRARY = "#6a3d9a"
+_ALARM = "#c00000"
 _FONT = ["DejaVu Sans", "sans-serif"]
 """The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
-_LINES = {
+_LINES: dict[str, dict[str, Any]] = {
     "main": {"color": _INK, "linewidth": 1.1},
     "other": {"color": "#a8a8a8", "linewidth": 0.7},
     "library": {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
 }
+_WORDS = {"main": _INK, "other": _GREY_TEXT, "library": _LIBRARY}
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
-"""Marks of equal s differ in ink: factors on their area that make them look alike."""
+"""Markers of equal s differ in ink: factors on their area that make them look alike."""
 
 
 def plot(
@@ -65,22 +72,23 @@ def plot(
 
 def draw(chart: Chart) -> Figure:
     """The figure of a chart."""
-    figure = Figure(figsize=(chart.width_pt / 72, chart.height_pt / 72), facecolor="white")
-    frame = chart.frame
+    width, height, frame = chart.width_pt, chart.height_pt, chart.frame
+    figure = Figure(figsize=(width / 72, height / 72), facecolor="white")
     axes = figure.add_axes(
         (
-            frame.left / chart.width_pt,
-            frame.bottom / chart.height_pt,
-            (frame.right - frame.left) / chart.width_pt,
-            (frame.top - frame.bottom) / chart.height_pt,
+            frame.left / width,
+            frame.bottom / height,
+            (frame.right - frame.left) / width,
+            (frame.top - frame.bottom) / height,
         )
     )
     _prepare(axes, chart)
     # Paper lies over the axes: its units are points, so that every word stands where it was placed.
     paper = figure.add_axes((0, 0, 1, 1), facecolor="none")
     paper.set_axis_off()
-    paper.set(xlim=(0, chart.width_pt), ylim=(0, chart.height_pt))
-    _draw_roof(axes, paper, chart)
+    paper.set(xlim=(0, width), ylim=(0, height))
+    _draw_ceilings(axes, paper, chart)
+    _draw_memory(axes, paper, chart)
     _draw_marks(axes, paper, chart)
     _draw_strip(paper, chart)
     _draw_legend(paper, chart)
@@ -91,18 +99,14 @@ def draw(chart: Chart) -> Figure:
 def savefig_bytes(figure: Figure, format: Literal["png", "svg"]) -> bytes:
     """The figure as PNG (160 dpi) or SVG (text is text); equal figures give equal bytes."""
     content = io.BytesIO()
-    options = (
-        {"dpi": 160} if format == "png" else {"metadata": {"Date": None, "Creator": "roofline"}}
-    )
-    if format == "png":
-        options["metadata"] = {"Software": "roofline"}
+    metadata = {"Software": "roofline"} if format == "png" else {"Date": None, "Creator": None}
     with (
         rc_context({"svg.hashsalt": "roofline", "svg.fonttype": "none"}),
         warnings.catch_warnings(),
     ):
         # A model may be named in a script that no installed font has: it shows boxes, no warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(content, format=format, **options)
+        figure.savefig(content, format=format, dpi=160, metadata=metadata)
     return content.getvalue()
 
 
@@ -110,12 +114,11 @@ def _prepare(axes: Axes, chart: Chart) -> None:
     axes.set(xscale="log", yscale="log")
     axes.set(xlim=(chart.x.low, chart.x.high), ylim=(chart.y.low, chart.y.high))
     for axis, scale in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-        values = [value for value, _ in scale.ticks]
-        axis.set_major_locator(FixedLocator(values))
+        axis.set_major_locator(FixedLocator([value for value, _ in scale.ticks]))
         axis.set_major_formatter(FixedFormatter([text for _, text in scale.ticks]))
         axis.set_minor_locator(FixedLocator(_between(scale)))
         axis.set_minor_formatter(NullFormatter())
-    axes.grid(which="major", color=_GRID, linewidth=0.7, zorder=0)
+    axes.grid(which="major", color=_GRID, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(which="major", labelsize=8, length=4, color=_SOFT, labelcolor=_INK)
     axes.tick_params(which="minor", length=2, color=_SOFT)
@@ -123,44 +126,41 @@ def _prepare(axes: Axes, chart: Chart) -> None:
         tick.set_fontfamily(_FONT)
     axes.set_xlabel(chart.x.title, fontsize=8.5, color=_INK, family=_FONT, labelpad=3)
     axes.set_ylabel(chart.y.title, fontsize=8.5, color=_INK, family=_FONT, labelpad=3)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(_SOFT)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(_SOFT)
 
 
 def _between(scale: LogAxis) -> list[float]:
-    powers = [value for value, text in scale.ticks if text.lstrip("0.").startswith("1")]
-    values = (
-        [step * power for power in [powers[0] / 10, *powers] for step in range(2, 10)]
-        if powers
-        else []
-    )
+    """The places of small ticks: 2 to 9 times each power of ten."""
+    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)))
+    values = [step * 10.0**power for power in powers for step in range(2, 10)]
     return [each for each in values if scale.low <= each <= scale.high]
 
 
-def _write(
-    paper: Axes, label: Label, *, colour: str = _INK, box: bool = False, weight: str = "normal"
-) -> None:
-    """One label, left-aligned in its box: the estimate of its width errs on the wide side."""
-    paper.text(
+def _text(paper: Axes, x: float, y: float, text: str, size: float, **style: Any) -> None:
+    # Names come from models: a dollar sign in them begins no formula.
+    options = {"color": _INK, "family": _FONT, "parse_math": False, "zorder": 6, **style}
+    paper.text(x, y, text, fontsize=size, **options)
+
+
+def _write(paper: Axes, label: Label, *, colour: str = _INK, on_lines: bool = False) -> None:
+    """One label, from the left of its box: the estimate of its width errs on the wide side."""
+    middle = (label.box.bottom + label.box.top) / 2
+    patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}
+    _text(
+        paper,
         label.box.left,
-        (label.box.bottom + label.box.top) / 2,
+        middle,
         label.text,
-        fontsize=label.size_pt,
+        label.size_pt,
         color=colour,
-        family=_FONT,
-        weight=weight,
         verticalalignment="center_baseline",
-        parse_math=False,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}
-        if box
-        else None,
-        zorder=6,
+        bbox=patch if on_lines else None,
     )
 
 
-def _line(paper: Axes, segment: Segment, **style: object) -> None:
+def _line(paper: Axes, segment: Segment, **style: Any) -> None:
     paper.add_line(Line2D((segment.x0, segment.x1), (segment.y0, segment.y1), **style))
 
 
@@ -170,10 +170,8 @@ def _kind(ceiling: Ceiling) -> str:
     return "main" if ceiling.main else "other"
 
 
-def _draw_roof(axes: Axes, paper: Axes, chart: Chart) -> None:
-    highest = max(
-        (each.flop_per_s for each in chart.ceilings if _kind(each) == "main"), default=0.0
-    )
+def _draw_ceilings(axes: Axes, paper: Axes, chart: Chart) -> None:
+    highest = max((each.flop_per_s for each in chart.ceilings if _kind(each) == "main"), default=0)
     for ceiling, label in zip(chart.ceilings, chart.ceiling_labels, strict=True):
         (x0, y0), (x1, y1) = ceiling.ends(chart.x)
         kind = _kind(ceiling)
@@ -181,49 +179,36 @@ def _draw_roof(axes: Axes, paper: Axes, chart: Chart) -> None:
         if kind == "main" and ceiling.flop_per_s == highest:
             style["linewidth"] = 1.9
         axes.plot((x0, x1), (y0, y1), zorder=2, **style)
-        colour = {"main": _INK, "other": "#6e6e6e", "library": _LIBRARY}[kind]
         if label.leader:
             _line(paper, label.leader, color=style["color"], linewidth=0.5)
-        _write(paper, label, colour=colour)
+        _write(paper, label, colour=_WORDS[kind])
+
+
+def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
     for diagonal, text in zip(chart.diagonals, chart.diagonal_labels, strict=True):
         (x0, y0), (x1, y1) = diagonal.ends(chart.x, chart.y)
         ridge = min(diagonal.ridge_flop_per_byte or x1, x1)
         top = ridge * diagonal.byte_per_s
         axes.plot((x0, ridge), (y0, top), color=_INK, linewidth=1.3, zorder=2)
-        axes.plot((ridge, x1), (top, y1), **_LINES["other"], zorder=2)
-        paper.text(
+        axes.plot((ridge, x1), (top, y1), zorder=2, **_LINES["other"])
+        _text(
+            paper,
             text.x_pt,
             text.y_pt,
             text.text,
+            text.size_pt,
             rotation=text.angle_deg,
             rotation_mode="anchor",
-            fontsize=text.size_pt,
-            color=_INK,
-            family=_FONT,
             horizontalalignment="center",
             verticalalignment="center",
-            parse_math=False,
-            zorder=5,
         )
     for ridge in chart.ridges:
-        axes.plot(
-            (ridge.flop_per_byte,) * 2,
-            (chart.y.low, ridge.flop_per_s),
-            color="#b5b5b5",
-            linewidth=0.7,
-            linestyle=(0, (1, 2.5)),
-            zorder=1,
-        )
-        axes.plot(
-            ridge.flop_per_byte,
-            ridge.flop_per_s,
-            marker="D",
-            markersize=5,
-            markerfacecolor="white",
-            markeredgecolor=_INK,
-            zorder=4,
-        )
-        _write(paper, ridge.label, box=True)
+        x, y = ridge.flop_per_byte, ridge.flop_per_s
+        dots: dict[str, Any] = {"color": "#b5b5b5", "linewidth": 0.7, "linestyle": (0, (1, 2.5))}
+        axes.plot((x, x), (chart.y.low, y), zorder=1, **dots)
+        face = {"markerfacecolor": "white", "markeredgecolor": _INK}
+        axes.plot(x, y, marker="D", markersize=5, zorder=4, **face)
+        _write(paper, ridge.label, on_lines=True)
 
 
 def _scatter(
@@ -234,57 +219,40 @@ def _scatter(
     diameter: float,
     *,
     hollow: bool = False,
-    ring: str = "",
+    alarm: bool = False,
 ) -> None:
-    line_only = style.marker == "x"
-    axes.scatter(
-        x,
-        y,
-        s=diameter**2 * _AREA.get(style.marker, 1.0),
-        marker=style.marker,
-        facecolor="none" if hollow and not line_only else style.colour,
-        edgecolor=None if line_only else ring or (style.colour if hollow else "white"),
-        linewidth=1.6 if ring or hollow or line_only else 0.6,
-        alpha=0.85,
-        zorder=4,
-    )
+    look: dict[str, Any] = {"facecolor": style.colour, "edgecolor": "white", "linewidth": 0.6}
+    if style.marker == "x":
+        look = {"color": style.colour, "linewidth": 1.6}
+    elif hollow:
+        look = {"facecolor": "none", "edgecolor": style.colour, "linewidth": 1.6}
+    elif alarm:
+        look |= {"edgecolor": _ALARM, "linewidth": 1.6}
+    area = diameter**2 * _AREA.get(style.marker, 1.0)
+    axes.scatter(x, y, s=area, marker=style.marker, alpha=0.85, zorder=4, **look)
 
 
 def _draw_marks(axes: Axes, paper: Axes, chart: Chart) -> None:
     # The longest come first, so that the small lie on top of the large.
     for mark in chart.marks:
         point = mark.point
-        _scatter(
-            axes,
-            point.flop_per_byte,
-            point.flop_per_s,
-            mark.style,
-            point.diameter_pt,
-            ring="#e00000" if point.above else "",
-        )
-    for mark in chart.marks:
-        if mark.label:
-            if mark.label.leader:
-                _line(paper, mark.label.leader, color=_INK, linewidth=0.5, zorder=5)
-            _write(paper, mark.label, box=True)
+        at = (point.flop_per_byte, point.flop_per_s)
+        _scatter(axes, *at, mark.style, point.diameter_pt, alarm=point.above)
+    for label in (mark.label for mark in chart.marks if mark.label):
+        if label.leader:
+            _line(paper, label.leader, color=_INK, linewidth=0.5, zorder=5)
+        _write(paper, label, on_lines=True)
 
 
 def _draw_strip(paper: Axes, chart: Chart) -> None:
     strip = chart.strip
     if strip is None:
         return
-    paper.add_patch(
-        Rectangle(
-            (strip.left, strip.bottom),
-            strip.right - strip.left,
-            strip.top - strip.bottom,
-            facecolor="#f6f6f6",
-            edgecolor="#dcdcdc",
-            linewidth=0.6,
-        )
-    )
+    size = (strip.right - strip.left, strip.top - strip.bottom)
+    look: dict[str, Any] = {"facecolor": "#f6f6f6", "edgecolor": "#dcdcdc", "linewidth": 0.6}
+    paper.add_patch(Rectangle((strip.left, strip.bottom), *size, **look))
     for word in chart.strip_words:
-        _write(paper, word, colour="#6e6e6e")
+        _write(paper, word, colour=_GREY_TEXT)
     for mark in chart.strip_marks:
         hollow = mark.point.why == "FLOP unknown"
         _scatter(paper, mark.x_pt, mark.y_pt, mark.style, mark.point.diameter_pt, hollow=hollow)
@@ -293,45 +261,26 @@ def _draw_strip(paper: Axes, chart: Chart) -> None:
 
 def _draw_legend(paper: Axes, chart: Chart) -> None:
     for entry in chart.legend:
+        x, y = entry.x_pt, entry.y_pt
         if entry.line:
-            half = 10.0
-            segment = Segment(entry.x_pt - half, entry.y_pt, entry.x_pt + half, entry.y_pt)
-            _line(paper, segment, **_LINES[entry.line])
+            _line(paper, Segment(x - 10, y, x + 10, y), **_LINES[entry.line])
         else:
-            style = entry.style or Style("#b0b0b0", "o")
-            _scatter(paper, entry.x_pt, entry.y_pt, style, entry.diameter_pt)
+            _scatter(paper, x, y, entry.style or Style("#b0b0b0", "o"), entry.diameter_pt)
         _write(paper, entry.label)
 
 
 def _draw_titles(paper: Axes, chart: Chart) -> None:
-    left = 12.0
-    width = chart.width_pt - 2 * left
-    small = SMALL_PT - 0.5
-    for text, y, size, colour, weight in (
-        (chart.title, chart.height_pt - 22, 13.0, _INK, "bold"),
-        (chart.machine, chart.height_pt - 37, 8.5, "#4d4d4d", "normal"),
-        (chart.provenance, 10.0, small, "#6e6e6e", "normal"),
-    ):
-        paper.text(
-            left,
-            y,
-            cut_to(text, width, size),
-            fontsize=size,
-            color=colour,
-            weight=weight,
-            family=_FONT,
-            parse_math=False,
-        )
+    left, small = 12.0, SMALL_PT - 0.5
+    room = chart.width_pt - 2 * left
+
+    def line(text: str, y: float, size: float, colour: str, weight: str = "normal") -> None:
+        text = cut_to(text, room, size)
+        _text(paper, left, y, text, size, color=colour, weight=weight)
+
+    line(chart.title, chart.height_pt - 22, 13.0, _INK, "bold")
+    line(chart.machine, chart.height_pt - 37, 8.5, "#4d4d4d")
+    line(chart.provenance, 10.0, small, _GREY_TEXT)
     if chart.warnings:
-        more = f" (and {len(chart.warnings) - 1} more)" if len(chart.warnings) > 1 else ""
-        room = width - 90
-        paper.text(
-            left,
-            23.0,
-            f"Warning: {cut_to(chart.warnings[0], room, small)}{more}",
-            fontsize=small,
-            color="#b00000",
-            weight="bold",
-            family=_FONT,
-            parse_math=False,
-        )
+        count = len(chart.warnings)
+        first = "Warning" if count == 1 else f"{count} warnings; the first"
+        line(f"{first}: {chart.warnings[0]}", 23.0, small, _ALARM, "bold")

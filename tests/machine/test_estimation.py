@@ -9,7 +9,7 @@ from roofline.machine.estimation import Burst, estimate, team_bursts
 
 
 def burst(milliseconds: float, busy: float = 1.0) -> Burst:
-    return Burst(wall_s=milliseconds * 1e-3, busy=busy)
+    return Burst(wall_s=milliseconds * 1e-3, cpu_s=milliseconds * 1e-3 * busy, busy=busy)
 
 
 def test_median_and_high_quantile_of_the_rates() -> None:
@@ -50,12 +50,20 @@ def test_no_timing_is_an_error(bursts: list[Burst]) -> None:
 
 def test_a_team_runs_from_its_first_start_to_its_last_end() -> None:
     one = [[1000, 2000, 500, 1500], [5000, 6000, 1500, 2500]]
-    two = [[1100, 2500, 100, 800], [5100, 6050, 800, 1750], [9000, 9900, 1750, 2650]]
+    two = [[1000, 2500, 100, 850], [5000, 6050, 800, 1850], [9000, 9900, 1750, 2650]]
     first, second = team_bursts([one, two])
     assert first.wall_s == pytest.approx(1500e-9)
-    assert first.busy == pytest.approx(0.5)
+    assert first.cpu_s == pytest.approx(1000e-9)
+    assert first.busy == pytest.approx(0.5)  # the second had its CPU for 750 of 1500 ns
     assert second.wall_s == pytest.approx(1050e-9)
-    assert second.busy == pytest.approx(1.0)
+    assert second.busy == pytest.approx(1.0)  # the first was done early, and lost nothing
+
+
+def test_a_thread_that_comes_late_makes_the_burst_a_disturbed_one() -> None:
+    (burst,) = team_bursts([[[1000, 2000, 0, 1000]], [[4000, 5000, 0, 1000]]])
+    assert burst.wall_s == pytest.approx(4000e-9)
+    assert burst.cpu_s == pytest.approx(1000e-9)
+    assert burst.busy == pytest.approx(0.25)
 
 
 def test_a_team_of_which_one_finished_nothing_has_no_bursts() -> None:

@@ -1,0 +1,76 @@
+"""Why residency recycles released memory: a chain of small operators against two bounds.
+
+    python benchmarks/recycled_memory.py > benchmarks/recycled_memory.md
+
+The chain relu(relu(… x …)) makes a new tensor in every step and drops the one before. Were each of
+them memory of its own, the chain would stream through far more bytes than the caches hold, and its
+bound would be that of DRAM. In truth the allocator hands the same two buffers out again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import torch
+
+from roofline.machine.catalog import load_hardware
+from roofline.placement import Roof, place
+from roofline.workload.capture import capture, fake_inputs
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import residency
+from roofline.workload.sources import InputRequest
+from roofline.workload.tensors import Role
+
+LENGTH = 400
+
+
+class Chain(torch.nn.Module):
+    """relu, many times, each into a new tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(LENGTH):
+            x = torch.relu(x)
+        return x
+
+
+def kept_apart(record: OperatorRecord) -> OperatorRecord:
+    """The record with every tensor in memory of its own, as if nothing were ever recycled."""
+    return replace(
+        record,
+        inputs=tuple(replace(spec, role=Role.BUFFER) for spec in record.inputs),
+        outputs=tuple(replace(spec, role=Role.BUFFER) for spec in record.outputs),
+    )
+
+
+def main() -> None:
+    profile = load_hardware("host")
+    print("# Recycled memory: a chain of relu against two bounds\n")
+    print(f"{profile.name}, {profile.date}, torch {torch.__version__}, 1 thread, {LENGTH} steps, float32.")
+    print("Time: the least of 30 runs, a step. Rerun: `python benchmarks/recycled_memory.py`\n")
+    print("| tensor | bound if every tensor had its own memory | bound with recycling | time |")
+    print("|---:|---:|---:|---:|")
+    torch.set_num_threads(1)
+    roof = Roof(profile, 1)
+    for kibibyte in (64, 128, 256, 512, 1024, 4096):
+        shape = (kibibyte * 256,)
+        _specs, make = fake_inputs([InputRequest(shape=shape)], {}, None)
+        records = capture(Chain(), make, name="chain").records
+        bounds: list[float] = []
+        for taken in ([kept_apart(each) for each in records], records):
+            placed = place(taken, residency(taken), roof)
+            bounds.append(sum(each.bound_s or 0.0 for each in placed) / LENGTH)
+        times: list[float] = []
+        chain, x = Chain(), torch.randn(shape)
+        with torch.no_grad():
+            for _ in range(30):
+                start = time.perf_counter()
+                chain(x)
+                times.append((time.perf_counter() - start) / LENGTH)
+        apart, recycled, least = (value * 1e6 for value in (*bounds, min(times)))
+        mark = " (beaten)" if least < apart else ""
+        print(f"| {kibibyte} KiB | {apart:.2f} µs{mark} | {recycled:.2f} µs | {least:.2f} µs |")
+
+
+if __name__ == "__main__":
+    main()
