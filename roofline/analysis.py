@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.errors import FileFormatError
 from roofline.foundation import schema
+from roofline.foundation.units import format_byte, format_flop, format_s
 from roofline.machine.hardware import SCHEMA_VERSION as HARDWARE_SCHEMA_VERSION
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, Pass, Placement
@@ -137,7 +138,7 @@ class Totals:
         return self.flop / self.traffic_byte
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Analysis:
     """A model's operators under a machine's ceilings.
 
@@ -155,6 +156,14 @@ class Analysis:
     totals: Totals
     operators: tuple[OperatorRow, ...]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        at_least = "≥ " if self.totals.unknown_operators else ""
+        return (
+            f"<Analysis of {self.model} on {self.hardware.name}, {self.threads} threads:"
+            f" {at_least}{format_flop(self.totals.flop)}, {format_byte(self.totals.traffic_byte)},"
+            f" bound {format_s(self.totals.bound_s)}>"
+        )
 
     def with_warnings(self, more: Sequence[str]) -> Analysis:
         """The same analysis with further warnings before its own."""

@@ -158,7 +158,9 @@ class Roof:
                 key = (each.dtype, each.unit, each.kernel)
                 rates.setdefault(key, {})[each.threads] = each.peak_flop_per_s
         roofs = (
-            ComputeRoof(dtype=key[0], unit=key[1], kernel=key[2], flop_per_s=_rate(by, self.threads))
+            ComputeRoof(
+                dtype=key[0], unit=key[1], kernel=key[2], flop_per_s=_rate(by, self.threads)
+            )
             for key, by in rates.items()
         )
         return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))

@@ -45,7 +45,7 @@ class Ceilings:
         return ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:2]) or MISSING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
     """Analyses of several models on the same machine and thread count; ``reference`` is an index."""
 
@@ -82,6 +82,9 @@ class Comparison:
                 )
         found = tuple(names) or _distinct([each.model for each in analyses])
         return cls(names=found, analyses=tuple(analyses), reference=reference)
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {'; '.join(self.sentences)}>"
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:

@@ -14,10 +14,6 @@ PEAK_QUANTILE = 0.95
 BUSY = 0.95
 """A thread that had its CPU for less of a burst's wall time makes the burst a disturbed one."""
 
-_ENOUGH = 5
-"""Undisturbed bursts that are enough to leave the disturbed ones out."""
-
-
 @dataclass(frozen=True, slots=True)
 class Burst:
     """One timed burst of a team: from its first start to its last end, in seconds.
@@ -36,8 +32,8 @@ class Burst:
 class Estimate:
     """Work per second over many bursts; ``spread`` is interquartile range over median.
 
-    ``disturbed`` of ``bursts`` bursts lost the CPU to others. They are left out, unless so many are
-    that the rest says nothing: then ``only_disturbed`` is True and the rates are too low.
+    ``disturbed`` of ``bursts`` bursts lost the CPU to others. They are left out, unless there are
+    no others: then ``only_disturbed`` is True and the rates are too low.
     """
 
     peak: float
@@ -55,8 +51,7 @@ def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
         MeasurementError: there is no burst, or one took no time.
     """
     clean = [burst for burst in bursts if burst.busy >= BUSY]
-    enough = len(clean) >= min(_ENOUGH, len(bursts))
-    times_s = tuple(burst.wall_s for burst in (clean if enough else bursts))
+    times_s = tuple(burst.wall_s for burst in clean or bursts)
     if not times_s or min(times_s) <= 0:
         raise MeasurementError(f"no usable timing among {len(bursts)} bursts; measure again")
     sample = Sample(times_s=times_s)
@@ -67,7 +62,7 @@ def estimate(work: float, bursts: Sequence[Burst]) -> Estimate:
         spread=sample.spread,
         bursts=len(bursts),
         disturbed=len(bursts) - len(clean),
-        only_disturbed=not enough,
+        only_disturbed=not clean,
     )
 
 

@@ -178,7 +178,7 @@ def _draw_ceilings(axes: Axes, paper: Axes, chart: Chart) -> None:
         style = dict(_LINES[kind])
         if kind == "main" and ceiling.flop_per_s == highest:
             style["linewidth"] = 1.9
-        axes.plot((x0, x1), (y0, y1), zorder=2, **style)
+        axes.plot((x0, x1), (y0, y1), zorder=1.8 if kind == "other" else 2, **style)
         if label.leader:
             _line(paper, label.leader, color=style["color"], linewidth=0.5)
         _write(paper, label, colour=_WORDS[kind])
@@ -206,7 +206,7 @@ def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
         x, y = ridge.flop_per_byte, ridge.flop_per_s
         dots: dict[str, Any] = {"color": "#b5b5b5", "linewidth": 0.7, "linestyle": (0, (1, 2.5))}
         axes.plot((x, x), (chart.y.low, y), zorder=1, **dots)
-        face = {"markerfacecolor": "white", "markeredgecolor": _INK}
+        face: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": _INK}
         axes.plot(x, y, marker="D", markersize=5, zorder=4, **face)
         _write(paper, ridge.label, on_lines=True)
 

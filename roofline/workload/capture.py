@@ -1,28 +1,37 @@
 """Runs a model once and records every operator, on fake tensors: no weight is allocated.
 
-The model runs under a `TorchDispatchMode`, so the records are the aten calls that its eager run makes
-on a CPU, after every composite operator took itself apart.
+The model runs under a `TorchDispatchMode`, so the records are the aten calls that its eager run
+makes on a CPU, after every composite operator took itself apart.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from roofline.errors import InputError, ModelError
+from roofline.errors import InputError, ModelError, RooflineError
 from roofline.foundation.dtypes import DType, dtype
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
@@ -31,7 +40,11 @@ from roofline.workload.tensors import InputSpec, Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
 _BOOKKEEPING = frozenset(
-    {"aten.detach_", "aten._local_scalar_dense", "aten.is_same_size", "aten._version"}
+    {
+        *("aten.detach_", "aten._local_scalar_dense", "aten.is_same_size", "aten._version"),
+        # Hands a constant such as torch.tensor(3.0) to the modes that are on; eager makes no call.
+        "aten.lift_fresh",
+    }
 )
 _BOOKKEEPING_NAMESPACES = frozenset({"prim", "profiler"})
 _ALLOCATIONS = frozenset(
@@ -52,15 +65,24 @@ _METADATA = frozenset(
 )
 """In-place operators that change how a tensor looks at its storage, not what is in it."""
 
-_OVERWRITES = frozenset({"aten.copy_", "aten.fill_", "aten.zero_"})
+_OVERWRITES = frozenset(
+    {
+        *("aten.copy_", "aten.fill_", "aten.zero_", "aten.uniform_", "aten.normal_"),
+        *("aten.bernoulli_", "aten.exponential_", "aten.random_", "aten.cauchy_"),
+        *("aten.log_normal_", "aten.geometric_"),
+    }
+)
 """In-place operators that write their first operand without reading it."""
+
+_SELECTS = frozenset({"aten.gather", "aten.index", "aten.index_select", "aten.take"})
+"""Operators that read no more elements of their first operand than they return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
     """What a model asked for in one pass: its operators, and the tensors it keeps.
 
-    ``parameters`` counts elements, ``parameter_bytes`` and ``buffer_bytes`` bytes, each storage once;
+    ``parameters`` counts elements, ``parameter_bytes`` and ``buffer_bytes`` bytes, tied ones once;
     ``input_bytes`` those of the given inputs. Parameters that no operator touched are in them.
     """
 
@@ -104,9 +126,7 @@ def _operator(func: torch._ops.OpOverload) -> _Operator:
         overload=func._overloadname,
         arguments=tuple(each.name for each in schema.arguments),
         defaults={
-            each.name: each.default_value
-            for each in schema.arguments
-            if each.has_default_value()
+            each.name: each.default_value for each in schema.arguments if each.has_default_value()
         },
         written=written,
         written_only=written_only,
@@ -159,9 +179,10 @@ class _Storages:
 class _Recorder(TorchDispatchMode):
     """Turns every dispatched operator into a record."""
 
-    def __init__(self, storages: _Storages, paths: Mapping[int, str]) -> None:
+    def __init__(self, fakes: _Fakes, storages: _Storages, paths: Mapping[int, str]) -> None:
         super().__init__()
         self.records: list[OperatorRecord] = []
+        self._fakes = fakes
         self._storages = storages
         self._paths = paths
         self._open: list[str] = []
@@ -187,11 +208,13 @@ class _Recorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         operator = _operator(func)
+        kwargs = kwargs or {}
         if operator.is_bookkeeping:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
+        args, kwargs = self._fakes.in_place_of(args), self._fakes.in_place_of(kwargs)
         self.note_dropped()
-        result = func(*args, **(kwargs or {}))
-        given = dict(zip(operator.arguments, args, strict=False)) | (kwargs or {})
+        result = func(*args, **kwargs)
+        given = dict(zip(operator.arguments, args, strict=False)) | kwargs
         self._record(operator, given, result)
         return result
 
@@ -205,19 +228,12 @@ class _Recorder(TorchDispatchMode):
     def _spec(self, tensor: torch.Tensor) -> TensorSpec:
         number, role = self._storages.number(tensor)
         shape = tuple(tensor.shape)
-        kind = _dtype_of(tensor.dtype)
-        distinct = 1
-        for size, stride in zip(shape, tensor.stride(), strict=True):
-            distinct *= size if stride else min(size, 1)
-        item = tensor.element_size()
-        # Overlapping views (unfold, as_strided) cannot touch more than their storage has.
-        distinct = min(distinct, tensor.untyped_storage().nbytes() // item)
         return TensorSpec(
             shape=shape,
-            dtype=kind,
-            distinct_elements=distinct,
+            dtype=_dtype_of(tensor.dtype),
+            distinct_elements=_distinct_elements(shape, tensor.stride()),
             storage=number,
-            offset_byte=tensor.storage_offset() * item,
+            offset_byte=int(tensor.storage_offset()) * tensor.element_size(),
             role=role,
         )
 
@@ -240,6 +256,9 @@ class _Recorder(TorchDispatchMode):
         )
         written = [given[name] for name in operator.written if name in given]
         outputs = self._operands(_tensors([result, written]))
+        if operator.name in _SELECTS and inputs and outputs:
+            read = min(inputs[0].distinct_elements, outputs[0].elements)
+            inputs = (replace(inputs[0], distinct_elements=read), *inputs[1:])
         state, kind, key = State.UNKNOWN, "unknown", ""
         work = Work(flop=None, multiply_add=None, least_flop=None)
         if _is_free(operator, inputs, outputs):
@@ -247,7 +266,7 @@ class _Recorder(TorchDispatchMode):
         elif (formula := formulas.find(operator.name, operator.overload)) is not None:
             arguments = {
                 name: self._as_specs(value)
-                for name, value in (operator.defaults | given).items()
+                for name, value in {**operator.defaults, **given}.items()
             }
             count = formula.count({**arguments, "output": self._as_specs(result)})
             state, kind, key = State.COUNTED, count.type or formula.type, formula.key
@@ -283,11 +302,24 @@ class _Recorder(TorchDispatchMode):
 def _is_free(
     operator: _Operator, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> bool:
-    """Whether it moves nothing: it only allocates, changes metadata, or returns views of its inputs."""
+    """Whether it moves nothing: only allocates, changes metadata, or returns views of its inputs."""
     if operator.name in _ALLOCATIONS or operator.name in _METADATA:
         return True
     known = {spec.storage for spec in inputs}
     return not operator.written and all(spec.storage in known for spec in outputs)
+
+
+def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements of its storage that a tensor can touch.
+
+    Repeated elements (stride 0) count once, and overlapping windows (unfold) reach no further than
+    from the first element to the last.
+    """
+    distinct, reach = 1, 1
+    for size, stride in zip(shape, strides, strict=True):
+        distinct *= size if stride else min(size, 1)
+        reach += (size - 1) * stride
+    return min(distinct, reach)
 
 
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,16 +339,64 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def fake_like(tensor: torch.Tensor, mode: FakeTensorMode, change: torch.dtype | None) -> Any:
-    """A fake CPU tensor of the same shape and strides; floating types become `change` if it is given."""
-    to = change if change is not None and tensor.is_floating_point() else tensor.dtype
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) and (
-        tensor.layout is torch.strided and not tensor.is_quantized
-    ):
+class _Fakes:
+    """Fake CPU tensors in the place of those that a model keeps, tied ones staying tied.
+
+    ``roles`` are the roles of their storages, by address.
+    """
+
+    def __init__(self, mode: FakeTensorMode, roles: dict[int, Role]) -> None:
+        self.roles = roles
+        self._mode = mode
+        # The originals are kept, so that no other tensor gets their identity.
+        self._made: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor, role: Role, change: torch.dtype | None = None) -> Any:
+        """The fake of `tensor`: same shape and strides; a floating type becomes `change`, if given."""
+        if id(tensor) not in self._made:
+            fake = self._fake(tensor, change)
+            if role is Role.PARAMETER:
+                fake = torch.nn.Parameter(fake, requires_grad=False)
+            self._made[id(tensor)] = tensor, fake
+            self.roles.setdefault(fake.untyped_storage()._cdata, role)
+        return self._made[id(tensor)][1]
+
+    def in_place_of(self, value: Any) -> Any:
+        """`value` with a fake for every tensor in it that is none.
+
+        Those are tensors that the model keeps where torch does not look: in plain attributes, in
+        lists, in modules that are in lists.
+        """
+        if isinstance(value, torch.Tensor):
+            if isinstance(value, FakeTensor):
+                return value
+            kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
+            return self.of(value, kept_as)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.in_place_of(item) for item in value])
+        if isinstance(value, dict):
+            return {name: self.in_place_of(item) for name, item in value.items()}
+        return value
+
+    def _fake(self, tensor: torch.Tensor, change: torch.dtype | None) -> Any:
+        to = change if change is not None and tensor.is_floating_point() else tensor.dtype
+        if (
+            type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+            or tensor.layout is not torch.strided
+            or tensor.is_quantized
+        ):
+            return self._mode.from_tensor(tensor).to(to)
         # A hundred times cheaper than FakeTensorMode.from_tensor, which keeps what we do not need.
-        empty = torch.empty_strided(tensor.size(), tensor.stride(), dtype=to, device="meta")
-        return FakeTensor(mode, empty, torch.device("cpu"))
-    return mode.from_tensor(tensor).to(to)
+        storage = tensor.untyped_storage()
+        key = (storage._cdata, to)
+        if key not in self._bases:
+            length = storage.nbytes() // tensor.element_size()
+            self._bases[key] = torch.empty(length, dtype=to, device="meta")
+        view = self._bases[key].as_strided(
+            tensor.size(), tensor.stride(), tensor.storage_offset()
+        )
+        return FakeTensor(self._mode, view, torch.device("cpu"))
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -358,14 +438,15 @@ def fake_inputs(
     ]
 
     def make(mode: FakeTensorMode) -> tuple[list[Any], dict[str, Any]]:
+        fakes = _Fakes(mode, {})
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for position, (request, kind) in enumerate(zip(requests, kinds, strict=True)):
             value = values.get(position)
             if value is not None and tuple(value.shape) == request.shape:
-                tensor = fake_like(value, mode, kind)
+                tensor = fakes.of(value, Role.INPUT, kind)
             else:
-                tensor = torch.empty(request.shape, dtype=kind)
+                tensor = torch.empty(request.shape, dtype=kind, device="cpu")
             if request.name:
                 kwargs[request.name] = tensor
             else:
@@ -380,54 +461,71 @@ def fake_inputs(
 
 
 @contextlib.contextmanager
-def _faked(
-    model: torch.nn.Module, mode: FakeTensorMode, change: torch.dtype | None
-) -> Iterator[dict[int, Role]]:
-    """Puts fake tensors in the place of parameters and buffers, tied ones staying tied.
+def _left_as_it_was(model: torch.nn.Module) -> Iterator[None]:
+    """Puts back all attributes of all modules when it ends, and what their lists, sets and dicts held.
 
-    Yields the role of each fake storage. The model's own tensors are back when it ends.
+    So a forward pass that keeps something (a feature map, a counter, a module made on first use)
+    leaves nothing behind.
     """
-    kept: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    fakes: dict[int, Any] = {}
-    roles: dict[int, Role] = {}
+    before = [
+        (container, container.copy())
+        for module in model.modules()
+        for container in (module.__dict__, *module.__dict__.values())
+        if type(container) in (dict, OrderedDict, list, set)
+    ]
     try:
-        for module in model.modules():
-            for own, role in (
-                (module._parameters, Role.PARAMETER),
-                (module._buffers, Role.BUFFER),
-            ):
-                kept.append((own, dict(own)))
-                for name, tensor in own.items():
-                    if tensor is None:
-                        continue
-                    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-                        raise ModelError(
-                            f"{type(module).__name__} has a lazy parameter '{name}' without a shape;"
-                            " run the model once on a real input first"
-                        )
-                    if id(tensor) not in fakes:
-                        fake = fake_like(tensor, mode, change)
-                        if role is Role.PARAMETER:
-                            fake = torch.nn.Parameter(fake, requires_grad=False)
-                        fakes[id(tensor)] = fake
-                        roles[fake.untyped_storage()._cdata] = role
-                    own[name] = fakes[id(tensor)]
-        yield roles
+        yield
     finally:
-        for own, before in kept:
-            own.clear()
-            own.update(before)
+        for container, content in before:
+            container.clear()
+            if isinstance(container, list):
+                container.extend(content)
+            else:
+                container.update(content)
+
+
+def _put_fakes(model: torch.nn.Module, fakes: _Fakes, change: torch.dtype | None) -> None:
+    """Puts fake tensors in the place of the model's parameters and buffers."""
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"
+                " give the torch.nn.Module that it was made from"
+            )
+        for own, role in (
+            (module._parameters, Role.PARAMETER),
+            (module._buffers, Role.BUFFER),
+        ):
+            for name, tensor in own.items():
+                if tensor is None:
+                    continue
+                if is_lazy(tensor):
+                    raise ModelError(
+                        f"{type(module).__name__} has a lazy parameter '{name}' without a shape;"
+                        " run the model once on a real input first"
+                    )
+                own[name] = fakes.of(tensor, role, change)
 
 
 @contextlib.contextmanager
-def _in_eval_mode(model: torch.nn.Module) -> Iterator[None]:
-    before = [(module, module.training) for module in model.modules()]
+def _silent_torch() -> Iterator[None]:
+    """Keeps torch from logging a traceback where an operator rejects its inputs: we say it ourselves."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
     try:
-        model.eval()
         yield
     finally:
-        for module, training in before:
-            module.training = training
+        logger.disabled = before
+
+
+def _tied_once(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors that lie in different places."""
+    places = {
+        (each.untyped_storage()._cdata, each.storage_offset(), each.shape, each.stride()): each
+        for each in tensors
+    }
+    return list(places.values())
 
 
 def capture(
@@ -450,44 +548,39 @@ def capture(
     """
     paths = {id(module): path for path, module in model.named_modules()}
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with _in_eval_mode(model), _faked(model, mode, change) as roles, torch.no_grad(), mode:
-        sizes = {
-            role: {
-                tensor.untyped_storage()._cdata: tensor
-                for tensor in tensors
-                if tensor is not None
-            }
-            for role, tensors in (
-                (Role.PARAMETER, model.parameters()),
-                (Role.BUFFER, model.buffers()),
-            )
-        }
-        args, kwargs = inputs(mode)
-        given = {tensor.untyped_storage()._cdata: tensor for tensor in _tensors([args, kwargs])}
-        for address in given:
-            roles.setdefault(address, Role.INPUT)
-        storages = _Storages(roles)
-        recorder = _Recorder(storages, paths)
-        hooks = [
-            register_module_forward_pre_hook(recorder.enter),
-            register_module_forward_hook(recorder.leave, always_call=True),
-        ]
-        try:
-            with recorder:
-                # The result is dropped only when the pass is over: it is alive all the time.
-                result = model(*args, **kwargs)
-        except Exception as error:
-            raise _model_error(error, name, paths) from error
-        finally:
-            for hook in hooks:
-                hook.remove()
-        recorder.note_dropped()
-        del result
+    fakes = _Fakes(mode, {})
+    with _left_as_it_was(model), _silent_torch(), torch.no_grad():
+        model.eval()
+        _put_fakes(model, fakes, change)
+        parameters, buffers = _tied_once(model.parameters()), _tied_once(model.buffers())
+        with mode:
+            args, kwargs = inputs(mode)
+            given = {each.untyped_storage()._cdata: each for each in _tensors([args, kwargs])}
+            for address in given:
+                fakes.roles.setdefault(address, Role.INPUT)
+            recorder = _Recorder(fakes, _Storages(fakes.roles), paths)
+            hooks = [
+                register_module_forward_pre_hook(recorder.enter),
+                register_module_forward_hook(recorder.leave, always_call=True),
+            ]
+            try:
+                with recorder:
+                    # The result is dropped only when the pass is over: it is alive all the time.
+                    result = model(*args, **kwargs)
+            except RooflineError:
+                raise
+            except Exception as error:
+                raise _model_error(error, name, paths) from error
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            recorder.note_dropped()
+            del result
     return Capture(
         records=tuple(recorder.records),
-        parameters=sum(each.numel() for each in sizes[Role.PARAMETER].values()),
-        parameter_bytes=sum(each.nbytes for each in sizes[Role.PARAMETER].values()),
-        buffer_bytes=sum(each.nbytes for each in sizes[Role.BUFFER].values()),
+        parameters=sum(each.numel() for each in parameters),
+        parameter_bytes=sum(each.nbytes for each in parameters),
+        buffer_bytes=sum(each.nbytes for each in buffers),
         input_bytes=sum(each.nbytes for each in given.values()),
     )
 
@@ -502,7 +595,13 @@ def _model_error(error: Exception, name: str, paths: Mapping[int, str]) -> Model
             where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
         trace = trace.tb_next
     said = " ".join(str(error).split()) or type(error).__name__
-    return ModelError(
-        f"{name} failed{f' in {where}' if where else ''}: {said};"
-        " check --input and --dtype against what the model takes"
-    )
+    fix = "check --input and --dtype against what the model takes"
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        said = f"what {error.func} gives depends on the values in a tensor"
+        fix = "only shapes are known here, so leave that step out of the model"
+    elif isinstance(error, UnsupportedOperatorException):
+        said = f"the shape that {error.func} gives is not known"
+        fix = "tell torch with torch.library.register_fake"
+    elif not isinstance(error, (RuntimeError, ValueError)):
+        said = f"{type(error).__name__}: {said}"
+    return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")

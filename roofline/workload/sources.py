@@ -86,7 +86,9 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
         _kept_libraries.append(library)
         try:
             for operator in ("nms", "qnms"):
-                library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                library.define(
+                    f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                )
             return importlib.import_module("torchvision"), ""
         except Exception as error:
             reason = str(error)

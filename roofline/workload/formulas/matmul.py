@@ -74,9 +74,7 @@ def outer_product(output: TensorSpec, beta: float = 1, alpha: float = 1, **_: An
 
 
 @formula("aten.linear", type="matrix product")
-def linear(
-    input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any
-) -> Flop:
+def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any) -> Flop:
     """Each output element is a dot product along the features, plus the bias."""
     multiply_add = output.elements * input.shape[-1]
     return _added(multiply_add, output, 0 if bias is None else 1, 1)

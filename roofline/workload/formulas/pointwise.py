@@ -21,7 +21,8 @@ Computer Test of the Numerical Performance Range", UCRL-53745, 1986."""
 def floats(*operands: Any) -> bool:
     """Whether one of the operands is a tensor of floating-point numbers."""
     return any(
-        isinstance(each, TensorSpec) and each.dtype.kind in ("float", "complex") for each in operands
+        isinstance(each, TensorSpec) and each.dtype.kind in ("float", "complex")
+        for each in operands
     )
 
 
@@ -75,9 +76,7 @@ def interpolation(output: TensorSpec, **arguments: Any) -> Flop:
 
 
 @formula("aten.clamp")
-def clamp(
-    output: TensorSpec, min: object = None, max: object = None, **arguments: Any
-) -> Flop:
+def clamp(output: TensorSpec, min: object = None, max: object = None, **arguments: Any) -> Flop:
     """One comparison an element and limit."""
     limits = (min is not None) + (max is not None)
     return _elementwise({**arguments, "min": min, "max": max}, output, limits)

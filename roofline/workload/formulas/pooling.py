@@ -69,9 +69,7 @@ def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) ->
     planes = math.prod(self.shape[:-dimensions])
     return planes * math.prod(
         sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
-        for size, windows in zip(
-            self.shape[-dimensions:], pooled.shape[-dimensions:], strict=True
-        )
+        for size, windows in zip(self.shape[-dimensions:], pooled.shape[-dimensions:], strict=True)
     )
 
 

@@ -1,0 +1,171 @@
+"""Plain data into dataclasses, strictly: every wrong value is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.errors import FileFormatError
+from roofline.foundation import schema
+from roofline.foundation.dtypes import DType, dtype
+from roofline.machine.catalog import bundled_folder
+from roofline.machine.hardware import profile_from_data, profile_to_toml, read_profile
+from tests.builders import ceiling, level, profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    size: int
+    rate: float = 1.0
+    kind: Literal["a", "b"] = "a"
+    of: DType | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"size must not be negative, got {self.size}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    name: str
+    leaves: tuple[Leaf, ...] = ()
+    rates: dict[str, float] = field(default_factory=dict[str, float])
+    open: bool = False
+
+
+def build(data: Any) -> Tree:
+    return schema.from_data(Tree, data, file="f.toml", fix="mend it")
+
+
+LEAVES = st.builds(
+    Leaf,
+    size=st.integers(0, 100),
+    rate=st.floats(allow_nan=False, allow_infinity=False),
+    kind=st.sampled_from(["a", "b"]),
+    of=st.sampled_from([None, dtype("float32"), dtype("int4")]),
+)
+
+
+@given(
+    st.builds(
+        Tree,
+        name=st.text(),
+        leaves=st.lists(LEAVES, max_size=3).map(tuple),
+        rates=st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)),
+        open=st.booleans(),
+    )
+)
+def test_there_and_back(tree: Tree) -> None:
+    assert build(json.loads(json.dumps(schema.to_data(tree)))) == tree
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "f.toml: expected a table with keys"),
+        ({}, "f.toml: missing key 'name'; mend it"),
+        ({"name": 3}, "f.toml: name: expected a string, got 3"),
+        ({"name": "x", "leafs": []}, "unknown key 'leafs'; did you mean 'leaves'?"),
+        ({"name": "x", "leaves": {}}, "leaves: expected a list"),
+        ({"name": "x", "leaves": [{}]}, r"leaves\[0\]: missing key 'size'"),
+        ({"name": "x", "leaves": [{"size": "3"}]}, r"leaves\[0\].size: expected a whole number"),
+        ({"name": "x", "leaves": [{"size": 3.0}]}, r"leaves\[0\].size: expected a whole number"),
+        ({"name": "x", "leaves": [{"size": True}]}, r"leaves\[0\].size: expected a whole number"),
+        ({"name": "x", "leaves": [{"size": -1}]}, r"leaves\[0\]: size must not be negative"),
+        ({"name": "x", "leaves": [{"size": 1, "rate": "1"}]}, "rate: expected a number, got '1'"),
+        ({"name": "x", "leaves": [{"size": 1, "kind": "c"}]}, "expected one of 'a', 'b', got 'c'"),
+        ({"name": "x", "leaves": [{"size": 1, "kind": [1]}]}, "expected one of 'a', 'b'"),
+        ({"name": "x", "leaves": [{"size": 1, "of": "flot32"}]}, "did you mean 'float32'"),
+        ({"name": "x", "leaves": [{"size": 1, "of": 32}]}, "expected the name of a dtype"),
+        ({"name": "x", "rates": {"a": None}}, r"rates.a: expected a number, got None"),
+        ({"name": "x", "rates": {"a": float("nan")}}, r"rates.a: expected a finite number"),
+        ({"name": "x", "open": 1}, "open: expected true or false"),
+    ],
+)
+def test_wrong_data_is_refused_with_its_place(data: Any, message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        build(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "no 'schema_version'"),
+        ([], "no 'schema_version'"),
+        ({"schema_version": "1"}, "expected a whole number"),
+        ({"schema_version": 0}, "expected a whole number from 1"),
+        ({"schema_version": True}, "expected a whole number"),
+        ({"schema_version": 3}, "written by a newer roofline"),
+    ],
+)
+def test_versions(data: Any, message: str) -> None:
+    with pytest.raises(FileFormatError, match=message):
+        schema.check_version(data, newest=2, file="f", fix="mend it")
+
+
+@pytest.mark.parametrize("path", sorted(bundled_folder().glob("*.toml")), ids=lambda path: path.stem)
+def test_bundled_profiles_are_sound(path: Path, tmp_path: Path) -> None:
+    found = read_profile(path)
+    assert found.name == path.stem
+    for provenance in found.provenances():
+        assert provenance.reference
+        assert provenance.date
+    again = tmp_path / path.name
+    again.write_text(profile_to_toml(found))
+    assert read_profile(again) == found
+
+
+MACHINE = profile(
+    [ceiling(1e11), ceiling(2e11, threads=2)],
+    [
+        level("L1", 32768, {"read": {1: 1e11, 2: 2e11}}, scope="private"),
+        level("DRAM", None, {"copy": {1: 1e10}}),
+    ],
+    threads=2,
+)
+
+JUNK = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=5) | st.just([])
+
+
+def paths_in(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value in plain data."""
+    found = [here] if here else []
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for key, value in items:
+        found += paths_in(value, (*here, key))
+    return found
+
+
+@settings(max_examples=500)
+@given(st.data())
+def test_a_damaged_profile_is_refused_or_means_something_else(data: st.DataObject) -> None:
+    """Whatever is put in the place of a value: a clear refusal, or a profile that is another one."""
+    plain = schema.to_data(MACHINE)
+    path = data.draw(st.sampled_from(paths_in(plain)))
+    junk = data.draw(JUNK)
+    *way, last = path
+    place = plain
+    for step in way:
+        place = place[step]
+    before = place[last]
+    place[last] = junk
+    try:
+        found = profile_from_data(plain, file="f.toml")
+    except FileFormatError as error:
+        assert "f.toml" in str(error)
+        assert "\n" not in str(error)
+    else:
+        assert found != MACHINE or before == junk
+
+
+def test_a_profile_may_not_contradict_itself() -> None:
+    with pytest.raises(ValueError, match="the machine has 1"):
+        replace(MACHINE, threads=1)
+    with pytest.raises(ValueError, match="names must differ"):
+        replace(MACHINE, memory=(MACHINE.memory[0], MACHINE.memory[0]))

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from roofline.analysis import read_analysis
+from roofline.errors import InputError
+from roofline.presentation.data import COLUMNS, to_csv
+from roofline.presentation.output import FORMATS, format_of, render, write
+from tests.presentation.examples import examples, hostile, resnet, small
+
+EXAMPLES = examples()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_csv_comes_back_as_it_was(name: str):
+    analysis = EXAMPLES[name]
+    rows = list(csv.DictReader(io.StringIO(to_csv(analysis))))
+    assert len(rows) == len(analysis.operators)
+    for text, row in zip(rows, analysis.operators, strict=True):
+        assert text["module_path"] == row.module_path
+        assert text["flop"] == ("" if row.flop is None else str(row.flop))
+        assert (
+            text["bound_s"] == "" if row.bound_s is None else float(text["bound_s"]) == row.bound_s
+        )
+        assert int(text["traffic_byte"]) == row.traffic_byte
+        assert text["measured_s"] == ("" if row.measured_s is None else str(row.measured_s))
+
+
+def test_csv_has_the_columns_of_the_frame():
+    assert list(COLUMNS) == list(small().to_frame().columns)
+
+
+def test_csv_adds_up_to_the_totals():
+    analysis = resnet()
+    rows = list(csv.DictReader(io.StringIO(to_csv(analysis))))
+    assert sum(int(row["flop"] or 0) for row in rows) == analysis.totals.flop
+    assert sum(int(row["traffic_byte"]) for row in rows) == analysis.totals.traffic_byte
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("format", FORMATS.values())
+def test_every_format_renders_every_example(name: str, format: str):
+    content = render(EXAMPLES[name], format)  # pyright: ignore[reportArgumentType]
+    assert isinstance(content, bytes) == (format == "png")
+    assert content
+
+
+def test_files_are_written_in_the_format_of_their_suffix(tmp_path: Path):
+    paths = [tmp_path / f"out{suffix}" for suffix in FORMATS]
+    write(resnet(), paths)
+    assert read_analysis(tmp_path / "out.json") == resnet()
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == to_csv(resnet())
+    assert (tmp_path / "out.md").read_text(encoding="utf-8").startswith("# resnet-like")
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out.svg").read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_nothing_is_written_if_one_target_is_refused(tmp_path: Path):
+    there = tmp_path / "there.json"
+    there.write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="--force"):
+        write(small(), [tmp_path / "new.csv", there])
+    assert not (tmp_path / "new.csv").exists()
+    assert there.read_text(encoding="utf-8") == "mine"
+    write(small(), [there], overwrite=True)
+    assert read_analysis(there) == small()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("out.jsn", r"unknown suffix '\.jsn'.*\.json, \.csv.*did you mean '\.json'"),
+        ("out", "no suffix; the known ones are"),
+        ("out.xlsx", r"unknown suffix '\.xlsx'"),
+    ],
+)
+def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str, words: str):
+    with pytest.raises(InputError, match=words):
+        write(small(), [tmp_path / name])
+
+
+def test_suffixes_may_be_written_in_capitals():
+    assert format_of(Path("A.PNG")) == "png"
+
+
+def test_a_file_named_twice_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="twice"):
+        write(small(), [tmp_path / "a.json", tmp_path / "a.json"])
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path):
+    with pytest.raises(InputError, match="does not exist"):
+        write(hostile(), [tmp_path / "none" / "a.json"])

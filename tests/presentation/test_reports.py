@@ -1,0 +1,208 @@
+"""The words and sums of the reports."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from rich.console import Console
+
+from roofline.analysis import Analysis, known_work
+from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.analysis_report import report_of
+from roofline.presentation.hardware_report import (
+    HardwareEntry,
+    hardware_list_report,
+    hardware_report,
+)
+from roofline.presentation.plain import plain_text
+from roofline.presentation.report import By, Grid, Report, age, origin, printable
+from roofline.presentation.table import print_hardware, print_hardware_list
+from tests.presentation.examples import (
+    DATASHEET,
+    bare_profile,
+    ceiling,
+    dram_profile,
+    full_profile,
+    measured,
+    resnet,
+    small,
+)
+
+GOLDEN = """\
+small takes at least 157 ns: 100 % bound by memory
+
+Model      small · 1x32 float32 · 330 parameters (1.32 kB)
+Hardware   sheet · 4 threads · steady state · data sheet, not measured: Example Corp. data sheet 7
+Work       660 FLOP · 320 multiply-adds
+Traffic    1.57 kB = parameters 1.32 kB + inputs 168 B + outputs 80 B
+Intensity  0.421 FLOP/byte of traffic
+Memory     1.49 kB at the peak · 1.49 kB if nothing were freed
+Bound      157 ns · DRAM 100 %
+
+Operators by bound
+operator  module  output      FLOP    bytes  FLOP/byte  level  ceiling    bound   share
+addmm     fc      1x10    650 FLOP  1.49 kB      0.437  DRAM   DRAM      149 ns  94.9 %
+relu_     act     1x10     10 FLOP     80 B      0.125  DRAM   DRAM     8.00 ns   5.1 %
+total                     660 FLOP  1.57 kB                              157 ns   100 %
+
+Coverage  FLOP known for 100 % of the calls · 100 % of the bytes · 2 operator calls · 0 more are free (views, allocations)
+
+Warnings
+  hardware 'sheet' knows only DRAM: every operand is charged to it (the classic roofline model)
+"""  # noqa: E501
+
+
+def test_the_report_on_a_small_model_reads_so():
+    analysis = small()
+    assert plain_text(report_of(analysis)) == GOLDEN
+    # By hand: 320 multiply-adds and 10 biases in the layer, 10 comparisons in the ReLU.
+    assert analysis.totals.flop == 2 * 320 + 10 + 10
+    assert analysis.totals.traffic_byte == 4 * (32 + 320 + 10 + 10) + 4 * (10 + 10)
+    work = known_work(analysis.operators)
+    assert work.flop == analysis.totals.flop
+    assert work.traffic_byte == analysis.totals.traffic_byte
+    assert sum(row.bound_s or 0 for row in analysis.operators) == analysis.totals.bound_s
+
+
+def grid_of(report: Report, title: str) -> Grid:
+    (grid,) = [b for b in report.blocks if isinstance(b, Grid) and b.title.startswith(title)]
+    return grid
+
+
+@pytest.mark.parametrize("by", ["operator", "module", "type"])
+@pytest.mark.parametrize("top", [0, 1, 5, 1000])
+def test_shown_and_left_out_rows_add_up(by: By, top: int):
+    analysis = resnet()
+    report = report_of(analysis, by=by, top=top)
+    titles = {"operator": "Operators by", "module": "Modules", "type": "Types"}
+    grid = grid_of(report, titles[by])
+    assert len(grid.rows) <= top
+    assert grid.sums[-1][0] == "total"
+    assert grid.sums[-1][-1] == "100 %"
+    everything = len([row for row in analysis.operators if row.state != "free"])
+    if by == "operator":
+        left_out = int(grid.sums[0][0].split()[0]) if len(grid.sums) == 2 else 0
+        assert len(grid.rows) + left_out == everything
+    else:
+        calls = [int(row[1]) for row in (*grid.rows, *grid.sums[:-1])]
+        assert sum(calls) == everything == int(grid.sums[-1][1])
+
+
+def test_operators_are_sorted_by_the_time_that_is_shown():
+    analysis = measured(small())
+    slow_relu = replace(
+        analysis.operators[1], measured_s=1.0, bound_s=analysis.operators[1].bound_s
+    )
+    analysis = replace(analysis, operators=(analysis.operators[0], slow_relu))
+    grid = grid_of(report_of(analysis), "Operators by measured time")
+    assert [row[0] for row in grid.rows] == ["relu_", "addmm"]
+
+
+def test_a_run_faster_than_its_bound_is_a_warning():
+    text = plain_text(report_of(measured(small(), 0.5)))
+    assert "aten.addmm in 'fc' (operator 0) ran in 74.4 ns, faster than its bound of 149 ns" in text
+
+
+def test_predictions_and_measurements_are_shown_where_they_are():
+    analysis = measured(small(), 2.0)
+    totals = replace(analysis.totals, predicted_s=3e-7, predicted_low_s=2e-7, predicted_high_s=4e-7)
+    rows = tuple(replace(row, predicted_s=1.5e-7) for row in analysis.operators)
+    text = plain_text(report_of(replace(analysis, totals=totals, operators=rows)))
+    assert "Predicted  300 ns (200 ns to 400 ns)" in text
+    assert "Measured   314 ns · the bound is 50.0 % of it" in text
+    assert "predicted  measured" in text
+    assert "of the measured time" in text
+
+
+@pytest.mark.parametrize(
+    ("day", "words"),
+    [
+        ("2026-03-07", "today (2026-03-07)"),
+        ("2026-03-06", "1 day ago (2026-03-06)"),
+        ("2026-03-04T12:00:00Z", "3 days ago (2026-03-04)"),
+        ("2025-03-07", "12 months ago (2025-03-07)"),
+        ("2026-03-09", "on 2026-03-09"),
+        ("last\tyear", "last\\tyear"),
+    ],
+)
+def test_ages_are_said_in_words(day: str, words: str):
+    assert age(day, date(2026, 3, 7)) == words
+
+
+def test_files_that_last_give_dates_not_ages():
+    assert age("2026-03-04", None) == "on 2026-03-04"
+    assert "days ago" not in plain_text(report_of(resnet()))
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        (full_profile(), "measured on 2026-03-04"),
+        (dram_profile(), "data sheet, not measured: Example Corp. data sheet 7"),
+        (HardwareProfile(name="none", device="cpu", threads=1), "no ceilings"),
+        (
+            replace(full_profile(), compute=(ceiling(1e9, provenance=DATASHEET),)),
+            "partly measured, partly from data sheets on 2026-03-04",
+        ),
+    ],
+)
+def test_provenance_is_said_in_words(profile: HardwareProfile, words: str):
+    assert origin(profile, None) == words
+
+
+def test_control_characters_are_shown_not_sent():
+    assert printable("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
+    assert printable("größe 模型") == "größe 模型"
+
+
+def test_the_hardware_report_shows_every_ceiling_with_its_reference():
+    report = hardware_report(full_profile(), today=date(2026, 3, 7))
+    text = plain_text(report)
+    assert report.headline == "example-2core: measured 3 days ago (2026-03-04)"
+    profile = full_profile()
+    assert len(grid_of(report, "Compute ceilings").rows) == len(profile.compute)
+    levels = sum(len(level.bandwidth) for level in profile.memory)
+    assert len(grid_of(report, "Memory levels").rows) == levels
+    for words in (
+        "torch dispatch  1.40 µs",
+        "another process took 3 % of the CPU",
+        "[1] roofline measure: bursts of 0.5 ms, 95 % quantile; 2026-03-04; roofline 0.1.0",
+        "Example CPU 9000 @ 2.60GHz (x86_64, 2 CPUs available)",
+        "torch 2.13.0",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize("profile", [full_profile(), dram_profile(), bare_profile()])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_hardware_prints(profile: HardwareProfile, terminal: bool):
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, width=100)
+    print_hardware(profile, console, today=date(2026, 3, 7))
+    assert profile.name in stream.getvalue()
+
+
+def test_the_list_of_hardware_prints_one_line_each():
+    entries = [
+        HardwareEntry(
+            name=name, description="", threads=2, device="cpu", where="bundled", date="2026-03-04"
+        )
+        for name in ("one", "two")
+    ]
+    stream = io.StringIO()
+    print_hardware_list(entries, Console(file=stream))
+    assert stream.getvalue().splitlines()[2:] == [
+        "name  description  threads  device  date        where",
+        "one   –                  2  cpu     2026-03-04  bundled",
+        "two   –                  2  cpu     2026-03-04  bundled",
+    ]
+    assert "roofline measure" in hardware_list_report([]).headline
+
+
+def test_an_analysis_shows_itself_in_a_notebook():
+    html = small()._repr_html_()
+    assert html.startswith("<div")
+    assert isinstance(small(), Analysis)
