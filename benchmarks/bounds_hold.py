@@ -2,7 +2,7 @@
 
 Run on a quiet machine that `roofline measure` has measured:
 
-    python benchmarks/bounds_hold.py [--threads N] [--repeats 15] [MODEL …] > benchmarks/bounds_hold.md
+    python benchmarks/bounds_hold.py [MODEL …] > benchmarks/bounds_hold.md
 
 Times are the least of the repeats, taken around each dispatched operator of a real eager run: the
 strictest test that a bound can be put to. The dispatch itself is in them.
@@ -21,7 +21,14 @@ import roofline
 from roofline.machine.catalog import load_hardware
 from roofline.workload import sources
 
-MODELS = ["resnet50", "mobilenet_v2", "vgg16", "densenet121", "shufflenet_v2_x1_0", "efficientnet_b0"]
+MODELS = [
+    "resnet50",
+    "mobilenet_v2",
+    "vgg16",
+    "densenet121",
+    "shufflenet_v2_x1_0",
+    "efficientnet_b0",
+]
 SKIPPED = ("prim", "profiler")
 
 
@@ -32,9 +39,7 @@ class Clock(TorchDispatchMode):
         super().__init__()
         self.calls: list[tuple[str, float]] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.namespace in SKIPPED:
             return func(*args, **(kwargs or {}))
         start = time.perf_counter()
@@ -78,7 +83,9 @@ def main() -> None:
         f" {torch.__version__}, batch 1, float32, least of {options.repeats} runs in place."
     )
     print("Rerun: `python benchmarks/bounds_hold.py > benchmarks/bounds_hold.md`\n")
-    print("| model | threads | operators | faster than their bound | tightest | bound | least time |")
+    print(
+        "| model | threads | operators | faster than their bound | tightest | bound | least time |"
+    )
     print("|---|---:|---:|---:|---|---:|---:|")
     beaten: list[str] = []
     for threads in options.threads:
@@ -96,7 +103,9 @@ def main() -> None:
                 for row, s in faster
             ]
             row, s = max(working, key=lambda pair: (pair[0].bound_s or 0) / pair[1])
-            tightest = f"{row.op.removeprefix('aten.')} {row.module_path}: {(row.bound_s or 0) / s:.0%}"
+            tightest = (
+                f"{row.op.removeprefix('aten.')} {row.module_path}: {(row.bound_s or 0) / s:.0%}"
+            )
             print(
                 f"| {name} | {threads} | {len(working)} | {len(faster)} | {tightest} |"
                 f" {(analysis.totals.bound_s or 0) * 1e3:.2f} ms | {whole * 1e3:.2f} ms |"

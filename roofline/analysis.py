@@ -1,4 +1,4 @@
-"""The result of an analysis: one immutable value that every table, picture and file is made from."""
+"""The result of an analysis: the one immutable value that tables, pictures and files show."""
 
 from __future__ import annotations
 
@@ -103,10 +103,10 @@ class Totals:
 
     ``flop``, ``multiply_add`` and ``least_flop`` are sums over the operators whose FLOP is known
     (``unknown_operators`` calls are not in them). ``parameters`` counts elements, each storage
-    once, ``parameter_bytes`` and ``buffer_bytes`` their bytes; ``peak_memory_byte`` is the most that
-    is alive at once (parameters, buffers, inputs and activations from creation to release),
-    ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of the
-    operators' bounds, null where the hardware has no ceilings.
+    once, ``parameter_bytes`` and ``buffer_bytes`` their bytes; ``peak_memory_byte`` is the most
+    that is alive at once (parameters, buffers, inputs and activations from creation to release),
+    ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of
+    the operators' bounds, null where the hardware has no ceilings.
     """
 
     flop: int
@@ -175,7 +175,8 @@ class Analysis:
 
         columns: dict[str, Any] = {}
         for name, kind in _FRAME_COLUMNS.items():
-            columns[name] = pandas.array([getattr(row, name) for row in self.operators], dtype=kind)
+            values = [getattr(row, name) for row in self.operators]
+            columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
         return pandas.DataFrame(columns)
 
     def plot(self, **options: Any) -> Any:

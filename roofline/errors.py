@@ -6,7 +6,7 @@
     ├── InputError           2  what the user gave is wrong: model, shape, option, file
     │   ├── ModelError       2  a model that is not found, cannot be built, or rejects its inputs
     │   ├── HardwareError    2  a hardware profile that is not found or not valid
-    │   └── FileFormatError  2  a file that is not ours, is cut short or was written by a newer version
+    │   └── FileFormatError  2  a file that is not ours, is cut short or of a newer version
     ├── MeasurementError     1  a measurement that could not be made
     ├── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
     └── ConditionError       4  a condition that was asked for does not hold (``--fail-if``)

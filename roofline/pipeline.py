@@ -66,7 +66,7 @@ def measure_hardware(
 
 
 def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tuple[str, ...]]:
-    """This machine's profile, measured first if it never was, and what a user should know about it."""
+    """This machine's profile, measured first if it never was, and what to know about it."""
     from roofline.machine.host import describe_host
 
     if not catalog.host_file().exists():
@@ -231,8 +231,8 @@ def compare(
         hardware, dtype, batch, threads, cold, progress: as for `analyze`.
 
     Raises:
-        InputError: fewer than two models, or analyses of different hardware or threads; and whatever
-            `analyze` raises.
+        InputError: fewer than two models, or analyses of different hardware or threads; and
+            whatever `analyze` raises.
     """
     if len(models) < 2:
         raise InputError("a comparison takes at least two models; write roofline compare A B")

@@ -99,11 +99,11 @@ _NATIVE = {
     "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
     "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
 }
-"""Instruction sets that compute in a type natively, and the unit whose ceiling then must be known."""
+"""Instruction sets that compute in a type natively, and the unit whose ceiling must be known."""
 
 
 def _rate(rates: Mapping[int, float], threads: int) -> float:
-    """The rate for `threads` threads: measured, else min(threads x one, the most that was measured).
+    """The rate for `threads` threads: measured, else min(threads x one, the most measured).
 
     Where one thread was not measured, the most that was measured still bounds it from above.
     """
@@ -175,7 +175,7 @@ class Roof:
     def compute(self, of: DType) -> ComputeRoof | None:
         """The highest ceiling for arithmetic in `of`, or in the type it converts to; None: unknown.
 
-        Where the host has an instruction set for `of` whose ceiling was not measured, the ceiling is
+        Where the host has an instruction set for `of` whose ceiling was not measured, it is
         unknown: a lower one would make a bound that real programs beat.
         """
         if self.unmeasured(of):
@@ -186,7 +186,7 @@ class Roof:
         return found
 
     def unmeasured(self, of: DType) -> str:
-        """The instruction set of the host that computes in `of` but has no ceiling; ``""``: none."""
+        """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
         host = self.profile.host
         measured = {roof.unit for roof in self.units if roof.dtype == of}
         for instruction_set, unit in _NATIVE.get(of.name, {}).items():
@@ -268,7 +268,7 @@ class Roof:
 
 
 def arithmetic_dtype(record: OperatorRecord) -> DType | None:
-    """The data type an operator computes in: that of its largest floating operand; None: none floats."""
+    """The data type an operator computes in: that of its largest floating operand, or None."""
     floating = [
         spec
         for spec in (*record.inputs, *record.outputs)

@@ -133,7 +133,7 @@ def test_where_one_thread_is_unknown_all_bound_it() -> None:
 
 
 def test_threads_are_checked_against_the_hardware() -> None:
-    with pytest.raises(HardwareError, match="--threads 2 .*choose 1 to 1"):
+    with pytest.raises(HardwareError, match=r"--threads 2 .*choose 1 to 1"):
         Roof(TWO_LEVELS, 2)
     with pytest.raises(HardwareError, match="--threads 0"):
         Roof(TWO_LEVELS, 0)

@@ -51,7 +51,9 @@ def command(
         check_suffix(path)
         check_writable(path, overwrite=force)
     if reference is not None and reference not in models:
-        raise InputError(f"--reference '{reference}' is none of the models{nearest(reference, models)}")
+        raise InputError(
+            f"--reference '{reference}' is none of the models{nearest(reference, models)}"
+        )
     from roofline.pipeline import compare
 
     with progress_bar("Measuring this machine, once") as progress:

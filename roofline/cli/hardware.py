@@ -43,7 +43,7 @@ def list_() -> None:
 @command.command("show")
 @click.argument("name", default="host")
 def show(name: str) -> None:
-    """The ceilings of NAME (a name or a .toml file; default: this machine), each with its source."""
+    """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
     from roofline.machine.catalog import load_hardware
     from roofline.presentation.table import print_hardware
 

@@ -20,8 +20,8 @@ def command(threads: int | None, outputs: tuple[Path, ...], force: bool) -> None
     """Measure the ceilings of this machine, in about ten seconds.
 
     Kernels of our own run its vector units and memory levels; torch's matrix products and
-    convolutions are timed beside them. The profile is kept in the user's folder, where analyze finds
-    it, and written to FILE with -o. Stop what else runs on the machine first.
+    convolutions are timed beside them. The profile is kept in the user's folder, where analyze
+    finds it, and written to FILE with -o. Stop what else runs on the machine first.
     """
     for path in outputs:
         if path.suffix != ".toml":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -45,7 +45,7 @@ machine_options = _together(
     click.option(
         "--hardware",
         metavar="NAME|FILE",
-        help="The machine: a name (see `roofline hardware list`) or a .toml file; default: this one.",
+        help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
     ),
     click.option(
         "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
@@ -106,8 +106,8 @@ def result_console() -> Console:
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on stderr, shown from the first report on; plain lines where stderr is a file."""
+def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
+    """A progress bar on stderr, shown from the first report on; a plain line in a file."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

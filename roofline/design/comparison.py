@@ -47,7 +47,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """Analyses of several models on the same machine and thread count; ``reference`` is an index."""
+    """Analyses of models on the same machine and thread count; ``reference`` is an index."""
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
@@ -145,15 +145,13 @@ class Comparison:
         return tuple(said)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row a model: its name, every quantity with its unit, and its ratio to the reference."""
+        """One row a model: every quantity with its unit, and its ratio to the reference."""
         import pandas
 
         columns: dict[str, Any] = {"model": list(self.names)}
         for quantity in self.quantities:
             columns[quantity.name] = pandas.array(quantity.values, dtype="Float64")
-            columns[f"{quantity.name}_ratio"] = pandas.array(
-                self.ratios(quantity), dtype="Float64"
-            )
+            columns[f"{quantity.name}_ratio"] = pandas.array(self.ratios(quantity), dtype="Float64")
         columns["ceiling"] = [each.shares[0][0] if each.shares else None for each in self.ceilings]
         return pandas.DataFrame(columns)
 
@@ -240,6 +238,10 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 def _times(base: float | None, value: float | None, less: str, more: str) -> str:
     if not base or not value:
-        return f"{less.split()[-1]} unknown" if base is None or value is None else f"no {less.split()[-1]}"
+        return (
+            f"{less.split()[-1]} unknown"
+            if base is None or value is None
+            else f"no {less.split()[-1]}"
+        )
     ratio = base / value
     return f"{ratio:.3g} × {less}" if ratio >= 1 else f"{1 / ratio:.3g} × {more}"

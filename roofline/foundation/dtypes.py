@@ -26,26 +26,25 @@ class DType:
         return self.name
 
 
-_KNOWN: dict[str, DType] = {
-    name: DType(name, bits, kind)
-    for kind, sizes in {
-        "float": {
-            "float64": 64,
-            "float32": 32,
-            "float16": 16,
-            "bfloat16": 16,
-            "float8_e4m3fn": 8,
-            "float8_e5m2": 8,
-            "float8_e4m3fnuz": 8,
-            "float8_e5m2fnuz": 8,
-            "float8_e8m0fnu": 8,
-        },
-        "int": {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "qint8": 8, "qint32": 32},
-        "uint": {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "quint8": 8},
-        "bool": {"bool": 8},
-        "complex": {"complex128": 128, "complex64": 64, "complex32": 32},
-    }.items()
-    for name, bits in sizes.items()
+_BITS: dict[Kind, dict[str, int]] = {
+    "float": {
+        "float64": 64,
+        "float32": 32,
+        "float16": 16,
+        "bfloat16": 16,
+        "float8_e4m3fn": 8,
+        "float8_e5m2": 8,
+        "float8_e4m3fnuz": 8,
+        "float8_e5m2fnuz": 8,
+        "float8_e8m0fnu": 8,
+    },
+    "int": {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "qint8": 8, "qint32": 32},
+    "uint": {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "quint8": 8},
+    "bool": {"bool": 8},
+    "complex": {"complex128": 128, "complex64": 64, "complex32": 32},
+}
+_KNOWN = {
+    name: DType(name, bits, kind) for kind, sizes in _BITS.items() for name, bits in sizes.items()
 }
 
 _ALIASES = {
@@ -75,5 +74,7 @@ def dtype(name: str) -> DType:
     found = _KNOWN.get(_ALIASES.get(plain, plain))
     if found is None:
         hint = nearest(plain, [*_KNOWN, *_ALIASES])
-        raise InputError(f"unknown dtype '{name}'{hint or '; try float32, bfloat16, float16 or float64'}")
+        raise InputError(
+            f"unknown dtype '{name}'{hint or '; try float32, bfloat16, float16 or float64'}"
+        )
     return found

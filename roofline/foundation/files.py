@@ -37,7 +37,9 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+        )
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
@@ -45,7 +47,9 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}; choose another with -o") from None
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; choose another with -o"
+        ) from None
     finally:
         # After a successful replace the temporary name is gone; after anything else it must go.
         if temporary:

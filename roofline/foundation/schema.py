@@ -13,7 +13,7 @@ import math
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 
 def to_data(value: Any) -> Any:
-    """`value` as dicts, lists, strings, numbers, booleans and None; dataclass fields by their names."""
-    match value:
-        case DType():
-            return value.name
-        case Enum():
-            return value.value
-        case None | bool() | int() | float() | str():
-            return value
-        case tuple() | list():
-            return [to_data(item) for item in value]
-        case Mapping():
-            return {str(key): to_data(item) for key, item in value.items()}
-        case _ if dataclasses.is_dataclass(value):
-            return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
+    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts."""
+    if isinstance(value, DType):
+        return value.name
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [to_data(item) for item in typing.cast("Sequence[Any]", value)]
+    if isinstance(value, Mapping):
+        items = typing.cast("Mapping[Any, Any]", value).items()
+        return {str(key): to_data(item) for key, item in items}
+    if dataclasses.is_dataclass(value):
+        return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
     raise TypeError(f"no plain data for {type(value).__name__}")
 
 
@@ -127,7 +127,9 @@ def _value(hint: Any, data: Any, place: _Place) -> Any:
             raise place.error(str(error)) from None
     if origin is typing.Literal:
         if data not in arguments or isinstance(data, bool):
-            raise place.error(f"expected one of {', '.join(map(repr, arguments))}, got {_shown(data)}")
+            raise place.error(
+                f"expected one of {', '.join(map(repr, arguments))}, got {_shown(data)}"
+            )
         return data
     if origin is tuple:
         if not isinstance(data, list):
@@ -145,7 +147,7 @@ def _value(hint: Any, data: Any, place: _Place) -> Any:
         except ValueError:
             names = ", ".join(repr(member.value) for member in hint)
             raise place.error(f"expected one of {names}, got {_shown(data)}") from None
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(typing.cast("type[Any]", hint)):
         return _build(hint, data, place)
     return _scalar(hint, data, place)
 
@@ -180,8 +182,8 @@ def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
         raise place.error(f"schema_version: expected a whole number from 1, got {_shown(version)}")
     if version > newest:
         raise FileFormatError(
-            f"{file}: schema_version {version} was written by a newer roofline (this one reads up to"
-            f" {newest}); upgrade with `pip install --upgrade roofline`"
+            f"{file}: schema_version {version} was written by a newer roofline (this one reads up"
+            f" to {newest}); upgrade with `pip install --upgrade roofline`"
         )
 
 

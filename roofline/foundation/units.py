@@ -1,7 +1,7 @@
 """The one place that turns SI numbers into text for people, and their text into numbers.
 
 Inside roofline every number is in SI base units without prefix (flop, byte, s, flop/s, byte/s).
-Rates and traffic take decimal prefixes (1 GB/s = 1e9 byte/s), capacities binary ones (1 KiB = 1024).
+Rates and traffic take decimal prefixes (1 GB/s = 1e9 byte/s), capacities binary ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _DECIMAL = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1
 _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY_PREFIX = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTP]?)([A-Za-z/]*)\s*")
+_QUANTITY = re.compile(
+    r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTP]?)([A-Za-z/]*)\s*"
+)
 _SHAPE = re.compile(r"[0-9]+(x[0-9]+)*")
 
 MISSING = "–"
@@ -26,6 +28,7 @@ def _digits(value: float, digits: int) -> str:
     """`value` with `digits` significant digits, without exponent."""
     if value == 0:
         return "0"
+    value = float(f"{value:.{digits - 1}e}")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)) + 1e-12))
     return f"{value:.{decimals}f}"
 
@@ -33,13 +36,13 @@ def _digits(value: float, digits: int) -> str:
 def _scaled(value: float, digits: int) -> tuple[str, str]:
     for prefix, factor in _DECIMAL:
         # 999.6 with three digits prints as 1000: it belongs to the next prefix.
-        if abs(value) >= factor * (1 - 0.5 * 10 ** -digits) or factor == 1.0:
+        if abs(value) >= factor * (1 - 0.5 * 10**-digits) or factor == 1.0:
             return _digits(value / factor, digits), prefix
     raise AssertionError("unreachable: the last factor is 1")
 
 
 def format_si(value: float | None, unit: str, digits: int = 3) -> str:
-    """`value` with a decimal prefix and `unit`: ``format_si(1.2e12, "FLOP/s")`` is ``"1.20 TFLOP/s"``."""
+    """`value` with a decimal prefix: ``format_si(1.2e12, "FLOP/s")`` is ``"1.20 TFLOP/s"``."""
     if value is None:
         return MISSING
     number, prefix = _scaled(value, digits)
@@ -88,7 +91,7 @@ def format_s(seconds: float | None, digits: int = 3) -> str:
     if seconds is None:
         return MISSING
     for unit, factor in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
-        if seconds >= factor * (1 - 0.5 * 10 ** -digits):
+        if seconds >= factor * (1 - 0.5 * 10**-digits):
             return f"{_digits(seconds / factor, digits)} {unit}"
     return "0 s" if seconds == 0 else f"{_digits(seconds / 1e-9, digits)} ns"
 
@@ -125,7 +128,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def parse_quantity(text: str, unit: str) -> float:
-    """A number with prefix and unit, in SI base units: ``parse_quantity("25 GB/s", "B/s")`` is 2.5e10.
+    """A quantity in SI base units: ``parse_quantity("25 GB/s", "B/s")`` is 2.5e10.
 
     The unit may be left out; decimal (k, M, G …) and binary (Ki, Mi …) prefixes are read.
 

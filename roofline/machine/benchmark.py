@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.machine import buffers as memory
 from roofline.machine.activity import disturbances, read_activity
-from roofline.machine.ceilings import compute_ceiling, kernel_conditions, memory_levels
+from roofline.machine.ceilings import (
+    compute_ceiling,
+    kernel_conditions,
+    memory_levels,
+    page_conditions,
+)
 from roofline.machine.crew import Crew
 from roofline.machine.estimation import Burst, estimate
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile, Host, MemoryLevel
@@ -185,6 +190,7 @@ def _measure_kernels(
         report(0.0, "allocating memory")
         buffers = [memory.allocate(byte) for byte in _buffer_byte(sets, threads)]
         crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
+        huge = memory.huge_page_byte()
         trials: list[Trial] = []
         for kernel in compute_kernels(host.architecture, host.instruction_sets):
             report(0.0, f"compiling {kernel.label}")
@@ -228,6 +234,7 @@ def _measure_kernels(
             *([] if pinned else ["threads could not be pinned to cores"]),
             *([] if unit else [f"no stream kernels for {host.architecture} without vector units"]),
             *([] if topology.caches else ["cache sizes are unknown: only DRAM was measured"]),
+            *page_conditions(sum(buffer.size for buffer in buffers), huge),
             *kernel_conditions(found),
         ),
     )

@@ -6,10 +6,13 @@ import contextlib
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from roofline.machine.cgroups import read
 
 Array = npt.NDArray[Any]
 
@@ -44,6 +47,15 @@ def fill(array: Array, stopped: Callable[[], bool]) -> None:
             return
         piece = array[start : start + noise.size]
         piece[:] = noise[: piece.size]
+
+
+def huge_page_byte(root: Path = Path("/")) -> int | None:
+    """Bytes of this process in huge pages; None where the system does not say."""
+    for line in read(root / "proc/self/smaps_rollup").splitlines():
+        key, _, value = line.partition(":")
+        if key == "AnonHugePages":
+            return int(value.split()[0]) * 1024
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ HOST = "host"
 """The name under which the profile of the user's own machine is found."""
 
 
+Origin = Literal["measured here", "yours", "bundled"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """A profile that can be asked for: its name, where its file lies, and who put it there.
@@ -25,7 +28,7 @@ class Entry:
 
     name: str
     path: Path
-    origin: Literal["measured here", "yours", "bundled"]
+    origin: Origin
     profile: HardwareProfile | None
     error: str = ""
 
@@ -53,7 +56,11 @@ def entries() -> Sequence[Entry]:
     """All profiles that have a name, this machine's first; damaged ones say so and hide nothing."""
     found: list[Entry] = []
     taken: set[str] = set()
-    for folder, origin in ((user_folder(), "yours"), (bundled_folder(), "bundled")):
+    folders: tuple[tuple[Path, Origin], ...] = (
+        (user_folder(), "yours"),
+        (bundled_folder(), "bundled"),
+    )
+    for folder, origin in folders:
         for path in sorted(folder.glob("*.toml"), key=lambda each: (each.stem != HOST, each.stem)):
             if path.stem in taken:
                 continue
@@ -105,8 +112,8 @@ def load_hardware(name_or_file: str | Path) -> HardwareProfile:
     """The hardware profile of that name or in that file.
 
     Args:
-        name_or_file: ``"host"`` (this machine, as `roofline measure` saved it), the name of a bundled
-            or own profile such as ``"10980xe"``, or the path of a TOML file.
+        name_or_file: ``"host"`` (this machine, as `roofline measure` saved it), the name of a
+            bundled or own profile such as ``"10980xe"``, or the path of a TOML file.
 
     Raises:
         HardwareError: there is none.

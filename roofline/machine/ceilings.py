@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 
+from roofline.foundation.units import format_capacity
 from roofline.machine.estimation import BUSY, PEAK_QUANTILE, Estimate
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryLevel, Provenance
 from roofline.machine.host import package_version
@@ -114,3 +115,13 @@ def kernel_conditions(found: Found) -> list[str]:
     if faults > _NOTABLE * bursts:
         conditions.append(f"page faults: {faults} happened inside timed calls")
     return conditions
+
+
+def page_conditions(wanted_byte: int, huge_byte: int | None) -> list[str]:
+    """That the buffers are not in huge pages, in words; empty if most are, or it is not known."""
+    if huge_byte is None or huge_byte >= wanted_byte / 2:
+        return []
+    return [
+        f"small pages: {format_capacity(huge_byte)} of {format_capacity(wanted_byte)} are in huge"
+        " pages; scattered small ones can lower the bandwidth of L2 and beyond"
+    ]

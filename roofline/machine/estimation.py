@@ -14,6 +14,7 @@ PEAK_QUANTILE = 0.95
 BUSY = 0.95
 """A thread that had its CPU for less of a burst's wall time makes the burst a disturbed one."""
 
+
 @dataclass(frozen=True, slots=True)
 class Burst:
     """One timed burst of a team: from its first start to its last end, in seconds.

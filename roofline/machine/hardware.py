@@ -34,8 +34,8 @@ def _positive(name: str, value: float | None) -> None:
 class Provenance:
     """Where a number comes from.
 
-    ``date`` is ISO 8601; ``reference`` names the document or the method; ``note`` adds what a reader
-    must know to judge it (contention, throttling, sparsity …).
+    ``date`` is ISO 8601; ``reference`` names the document or the method; ``note`` adds what a
+    reader must know to judge it (contention, throttling, sparsity …).
     """
 
     source: Literal["measured", "datasheet"]
@@ -143,9 +143,9 @@ class MemoryLevel:
 class Host:
     """What identifies the machine that a profile was measured on, and the software it ran.
 
-    ``instruction_sets`` are those the CPU has *and* the operating system enabled. `matches` compares
-    the fingerprint (CPU model, instruction sets, available CPUs); versions say which library
-    ceilings still hold.
+    ``instruction_sets`` are those the CPU has *and* the operating system enabled.
+    `difference` compares the fingerprint (CPU model, instruction sets, available CPUs);
+    ``versions`` say which library ceilings still hold.
     """
 
     cpu_model: str
@@ -177,9 +177,9 @@ class Host:
 class HardwareProfile:
     """A machine's measured or documented ceilings.
 
-    ``threads`` is the number of threads that "all" means; ``memory`` runs from the nearest level to
-    the farthest; ``overheads`` are times in seconds by name; ``conditions`` are what the measurement
-    noticed about itself (contention, quota, steal …), in words.
+    ``threads`` is the number of threads that "all" means; ``memory`` runs from the nearest level
+    to the farthest; ``overheads`` are times in seconds by name; ``conditions`` are what the
+    measurement noticed about itself (contention, quota, steal …), in words.
 
     Raises:
         ValueError: no memory level, thread counts above ``threads``, or names that occur twice.
@@ -246,7 +246,7 @@ class HardwareProfile:
         """
         if not 1 <= threads <= self.threads:
             raise HardwareError(
-                f"--threads {threads} does not fit hardware '{self.name}': choose 1 to {self.threads}"
+                f"--threads {threads} does not fit '{self.name}': choose 1 to {self.threads}"
             )
         return threads
 
@@ -288,7 +288,7 @@ def profile_to_toml(profile: HardwareProfile) -> str:
 
 
 def _without_none(data: Any) -> Any:
-    # TOML has no null: an absent key is read as the field's default, which is None wherever None is allowed.
+    # TOML has no null: an absent key is read as its default, which is None wherever it may be.
     match data:
         case dict():
             return {k: _without_none(v) for k, v in data.items() if v is not None}  # pyright: ignore

@@ -45,7 +45,9 @@ def comparison_report(comparison: Comparison) -> Report:
         ]
         rows.append(("bound by" if rank == 0 else "", *cells, *("" for _ in others)))
     blocks: list[Block] = [Grid(title="", columns=columns, rows=tuple(rows))]
-    blocks.append(Notes(title="So", lines=tuple(map(printable, comparison.sentences)), urgent=False))
+    blocks.append(
+        Notes(title="So", lines=tuple(map(printable, comparison.sentences)), urgent=False)
+    )
     warnings = dict.fromkeys(
         printable(line) for each in comparison.analyses for line in each.warnings
     )

@@ -147,7 +147,7 @@ def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
                 why=why,
             )
         )
-    # The known before the unknown: the strip has one heading for each.
+    # The unknown first: where the strip has no room for all, they must not be those left out.
     return tuple(
-        sorted(found, key=lambda each: (each.why != "no FLOP", -(each.share or 0.0), each.op))
+        sorted(found, key=lambda each: (each.why == "no FLOP", -(each.share or 0.0), each.op))
     )

@@ -87,13 +87,9 @@ def _facts(facts: Facts) -> Table:
 
 def _print_grid(grid: Grid, console: Console) -> None:
     kept = columns_that_fit(grid, console.width)
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=Text(grid.title, style="bold") if grid.title else None,
-        title_justify="left",
-        pad_edge=False,
-        show_edge=False,
-    )
+    if grid.title:
+        console.print(Text(grid.title, style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i in kept:
         column = grid.columns[i]
         table.add_column(

@@ -1,1 +1,1 @@
-"""What a model asks for: operators with their shapes, FLOP and bytes, independent of any machine."""
+"""What a model asks for: operators with shapes, FLOP and bytes, independent of any machine."""

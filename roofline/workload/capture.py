@@ -208,13 +208,13 @@ class _Recorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         operator = _operator(func)
-        kwargs = kwargs or {}
         if operator.is_bookkeeping:
-            return func(*args, **kwargs)
-        args, kwargs = self._fakes.in_place_of(args), self._fakes.in_place_of(kwargs)
+            return func(*args, **(kwargs or {}))
+        faked = tuple(self._fakes.in_place_of(value) for value in args)
+        named = {name: self._fakes.in_place_of(value) for name, value in (kwargs or {}).items()}
         self.note_dropped()
-        result = func(*args, **kwargs)
-        given = dict(zip(operator.arguments, args, strict=False)) | kwargs
+        result = func(*faked, **named)
+        given = dict(zip(operator.arguments, faked, strict=False)) | named
         self._record(operator, given, result)
         return result
 
@@ -302,7 +302,7 @@ class _Recorder(TorchDispatchMode):
 def _is_free(
     operator: _Operator, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> bool:
-    """Whether it moves nothing: only allocates, changes metadata, or returns views of its inputs."""
+    """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs."""
     if operator.name in _ALLOCATIONS or operator.name in _METADATA:
         return True
     known = {spec.storage for spec in inputs}
@@ -353,7 +353,7 @@ class _Fakes:
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
     def of(self, tensor: torch.Tensor, role: Role, change: torch.dtype | None = None) -> Any:
-        """The fake of `tensor`: same shape and strides; a floating type becomes `change`, if given."""
+        """The fake of `tensor`, of the same strides; a floating type becomes `change` if given."""
         if id(tensor) not in self._made:
             fake = self._fake(tensor, change)
             if role is Role.PARAMETER:
@@ -374,9 +374,7 @@ class _Fakes:
             kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
             return self.of(value, kept_as)
         if isinstance(value, (list, tuple)):
-            return type(value)([self.in_place_of(item) for item in value])
-        if isinstance(value, dict):
-            return {name: self.in_place_of(item) for name, item in value.items()}
+            return [self.in_place_of(item) for item in value]
         return value
 
     def _fake(self, tensor: torch.Tensor, change: torch.dtype | None) -> Any:
@@ -393,9 +391,7 @@ class _Fakes:
         if key not in self._bases:
             length = storage.nbytes() // tensor.element_size()
             self._bases[key] = torch.empty(length, dtype=to, device="meta")
-        view = self._bases[key].as_strided(
-            tensor.size(), tensor.stride(), tensor.storage_offset()
-        )
+        view = self._bases[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
         return FakeTensor(self._mode, view, torch.device("cpu"))
 
 
@@ -462,7 +458,7 @@ def fake_inputs(
 
 @contextlib.contextmanager
 def _left_as_it_was(model: torch.nn.Module) -> Iterator[None]:
-    """Puts back all attributes of all modules when it ends, and what their lists, sets and dicts held.
+    """Puts back all attributes of all modules, and what their lists, sets and dicts held.
 
     So a forward pass that keeps something (a feature map, a counter, a module made on first use)
     leaves nothing behind.
@@ -509,7 +505,7 @@ def _put_fakes(model: torch.nn.Module, fakes: _Fakes, change: torch.dtype | None
 
 @contextlib.contextmanager
 def _silent_torch() -> Iterator[None]:
-    """Keeps torch from logging a traceback where an operator rejects its inputs: we say it ourselves."""
+    """Keeps torch from logging a traceback where an operator rejects its inputs: we say it."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True

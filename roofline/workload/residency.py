@@ -7,8 +7,8 @@ used last must fetch ``min(size, max(0, distance - C))`` bytes of it from beyond
 
 Memory is recycled as caching allocators do it: what the model released last is handed out first.
 Without that, every activation would look like memory never seen before, and a chain of small
-operators, which in truth runs within two warm buffers, would be charged to DRAM, where it never goes:
-that would be no bound (``benchmarks/recycled_memory.md``).
+operators, which in truth runs within two warm buffers, would be charged to DRAM, where it never
+goes: that would be no bound (``benchmarks/recycled_memory.md``).
 
 The stack-distance model: R. Mattson, J. Gecsei, D. Slutz, I. Traiger, "Evaluation techniques for
 storage hierarchies", IBM Systems Journal 9(2), 1970.
@@ -42,8 +42,8 @@ class Residency:
     """Reuse per operator, in both passes, and what the tensors take in memory.
 
     ``cold[i]`` and ``steady[i]`` hold the reuse of everything operator i reads and writes, in the
-    first and in the second pass. ``peak_activation_byte`` is the most that activations take at once,
-    ``all_activation_byte`` what they would take if none were ever released.
+    first and in the second pass. ``peak_activation_byte`` is the most that activations take at
+    once, ``all_activation_byte`` what they would take if none were ever released.
     """
 
     cold: tuple[tuple[Reuse, ...], ...]

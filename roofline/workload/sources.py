@@ -1,13 +1,14 @@
-"""Where models come from: a name, a factory in a package or a file; never downloaded, never allocated."""
+"""Where models come from: a name, a factory in a package or a file. Nothing is downloaded."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -33,8 +34,8 @@ class InputRequest:
 class Source:
     """A model ready to run: its module, its name for people, and the inputs it takes by default.
 
-    ``default_shapes`` is empty where the model's inputs cannot be known; ``notes`` say what had to be
-    done to build it.
+    ``default_shapes`` is empty where the model's inputs cannot be known; ``notes`` say what had to
+    be done to build it.
     """
 
     name: str
@@ -50,12 +51,12 @@ def parse_input(text: str) -> InputRequest:
         InputError: not of that form.
     """
     name, equals, rest = text.rpartition("=")
-    shape, _colon, kind = rest.partition(":")
+    shape, colon, kind = rest.partition(":")
     if equals and not name.isidentifier():
         raise InputError(f"--input '{text}': '{name}' is not the name of an argument")
     try:
         return InputRequest(
-            name=name, shape=parse_shape(shape), dtype=dtype(kind) if kind else None
+            name=name, shape=parse_shape(shape), dtype=dtype(kind) if colon else None
         )
     except InputError as error:
         raise InputError(
@@ -76,9 +77,9 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
     except ModuleNotFoundError as error:
         if error.name == "torchvision":
             return None, "it is not installed (`pip install torchvision`)"
-        reason = str(error)
-    except Exception as error:
-        reason = str(error)
+        reason = _said(error)
+    except (Exception, SystemExit) as error:
+        reason = _said(error)
     if "torchvision::nms" in reason:
         for name in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
@@ -90,9 +91,14 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
                     f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 )
             return importlib.import_module("torchvision"), ""
-        except Exception as error:
-            reason = str(error)
-    return None, " ".join(f"importing it failed: {reason}".split())
+        except (Exception, SystemExit) as error:
+            reason = _said(error)
+    return None, f"importing it failed: {reason}"
+
+
+def _said(error: BaseException) -> str:
+    """What an exception says, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 _kept_libraries: list[torch.library.Library] = []
@@ -119,7 +125,10 @@ def load(name: str) -> Source:
     """
     before, colon, after = name.rpartition(":")
     if colon and before.endswith(".py"):
-        return _from_factory(name, _file_module(before), after)
+        with _first_on_path(Path(before).parent.resolve()):
+            return _from_factory(name, _file_module(Path(before)), after)
+    if not colon and name.endswith(".py"):
+        raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
     if before == "torchvision" or not colon:
         return _from_torchvision(after, name)
     if "/" in before or not all(part.isidentifier() for part in before.split(".")):
@@ -139,8 +148,6 @@ def _from_torchvision(model: str, asked: str) -> Source:
         )
     names = torchvision_names()
     if model not in names:
-        if Path(asked).suffix == ".py":
-            raise ModelError(f"model '{asked}': name what to build in it, as in {asked}:Model")
         raise ModelError(
             f"unknown model '{asked}'{nearest(model, names)}"
             " (torchvision names, package.module:factory or file.py:Model)"
@@ -151,8 +158,8 @@ def _from_torchvision(model: str, asked: str) -> Source:
     if "weights_backbone" in taken:
         options["weights_backbone"] = None
     module, notes = _build(asked, functools.partial(builder, **_quick(builder, options)))
-    shape = (1, 3, *_image_size(torchvision, model))
-    return Source(name=model, module=module, default_shapes=(shape,), notes=notes)
+    shapes = _default_shapes(torchvision, model)
+    return Source(name=model, module=module, default_shapes=shapes, notes=notes)
 
 
 def _quick(builder: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -162,16 +169,29 @@ def _quick(builder: Callable[..., Any], options: dict[str, Any]) -> dict[str, An
     return options
 
 
-def _image_size(torchvision: ModuleType, model: str) -> tuple[int, ...]:
-    """The size a model's published weights are evaluated at, the smallest of them; 224 if none are."""
-    sizes: list[int] = []
-    for weights in torchvision.models.get_model_weights(model):
-        transforms = weights.transforms
-        crop = getattr(transforms, "keywords", {}).get("crop_size")
-        if isinstance(crop, int):
-            sizes.append(crop)
-    size = min(sizes, default=224)
-    return (size, size)
+_CLIP_FRAMES = 16
+"""Frames of a clip, for which torchvision states the operations of its video models."""
+
+
+def _default_shapes(torchvision: ModuleType, model: str) -> tuple[tuple[int, ...], ...]:
+    """The smallest input that a model's published weights are evaluated at; 224x224 if none are.
+
+    Empty for detection and optical flow, whose input is not one batch of images.
+    """
+    shapes: list[tuple[int, ...]] = []
+    published = list(torchvision.models.get_model_weights(model))
+    for weights in published:
+        options = getattr(weights.transforms, "keywords", {})
+        match options.get("crop_size", options.get("resize_size")):
+            case int(size):
+                shapes.append((1, 3, size, size))
+            case (int(height), int(width)):
+                shapes.append((1, 3, _CLIP_FRAMES, height, width))
+            case _:
+                pass
+    if not published:
+        shapes.append((1, 3, 224, 224))
+    return tuple(sorted(shapes)[:1])
 
 
 def _package_module(name: str, package: str) -> ModuleType:
@@ -184,27 +204,37 @@ def _package_module(name: str, package: str) -> ModuleType:
         if error.name and package.split(".")[0] == error.name.split(".")[0]:
             raise ModelError(f"model '{name}': no package '{error.name}' is installed") from None
         raise ModelError(f"model '{name}': importing '{package}' failed: {error}") from error
-    except Exception as error:
-        raise ModelError(
-            f"model '{name}': importing '{package}' failed: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise ModelError(f"model '{name}': importing '{package}' failed: {_said(error)}") from error
 
 
-def _file_module(path_text: str) -> ModuleType:
-    path = Path(path_text)
+@contextlib.contextmanager
+def _first_on_path(folder: Path) -> Iterator[None]:
+    """Imports look into `folder` first, as they do when Python runs a file in it."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+
+
+def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own, so that a file called torch.py is not taken for torch.
+    name = f"roofline_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path}: is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent.resolve()))
+    # Known while it runs and after: dataclasses and pickle look their module up.
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise ModelError(f"{path}: importing it failed: {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ModelError(f"{path}: importing it failed: {_said(error)}") from error
     return module
 
 
@@ -232,14 +262,11 @@ def _build(name: str, factory: Callable[[], Any]) -> tuple[torch.nn.Module, tupl
     try:
         with torch.device("meta"):
             module = factory()
-    except Exception:
+    except (Exception, SystemExit):
         try:
             module = factory()
-        except Exception as error:
-            said = " ".join(str(error).split())
-            raise ModelError(
-                f"model '{name}': building it failed: {type(error).__name__}: {said}"
-            ) from error
+        except (Exception, SystemExit) as error:
+            raise ModelError(f"model '{name}': building it failed: {_said(error)}") from error
         notes = (f"{name} could not be built without weights, so it was built for real",)
     if not isinstance(module, torch.nn.Module):
         raise ModelError(

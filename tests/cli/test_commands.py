@@ -1,4 +1,4 @@
-"""The command line as its users meet it: results on stdout, talk on stderr, exit codes, one-line errors."""
+"""The command line as its users meet it: stdout, stderr, exit codes, one-line errors."""
 
 from __future__ import annotations
 
@@ -250,7 +250,9 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
     assert "no 'schema_version'" in refused('{"a": 1}')
-    assert "newer roofline" in refused(whole.replace('"schema_version": 1', '"schema_version": 2', 1))
+    assert "newer roofline" in refused(
+        whole.replace('"schema_version": 1', '"schema_version": 2', 1)
+    )
     assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
     assert "missing key 'totals'" in refused(
         json.dumps({k: v for k, v in json.loads(whole).items() if k != "totals"})
@@ -324,7 +326,9 @@ def test_files_are_overwritten_only_when_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tmp_path.chmod(0o500)
     try:
         target = str(tmp_path / "a.json")

@@ -109,7 +109,9 @@ def test_versions(data: Any, message: str) -> None:
         schema.check_version(data, newest=2, file="f", fix="mend it")
 
 
-@pytest.mark.parametrize("path", sorted(bundled_folder().glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(bundled_folder().glob("*.toml")), ids=lambda path: path.stem
+)
 def test_bundled_profiles_are_sound(path: Path, tmp_path: Path) -> None:
     found = read_profile(path)
     assert found.name == path.stem
@@ -130,13 +132,21 @@ MACHINE = profile(
     threads=2,
 )
 
-JUNK = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=5) | st.just([])
+JUNK = (
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=5) | st.just([])
+)
 
 
 def paths_in(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to every value in plain data."""
     found = [here] if here else []
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    items = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     for key, value in items:
         found += paths_in(value, (*here, key))
     return found
@@ -145,7 +155,7 @@ def paths_in(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @settings(max_examples=500)
 @given(st.data())
 def test_a_damaged_profile_is_refused_or_means_something_else(data: st.DataObject) -> None:
-    """Whatever is put in the place of a value: a clear refusal, or a profile that is another one."""
+    """Whatever is put in the place of a value: a clear refusal, or another profile."""
     plain = schema.to_data(MACHINE)
     path = data.draw(st.sampled_from(paths_in(plain)))
     junk = data.draw(JUNK)

@@ -35,7 +35,7 @@ def test_rates(value: float | None, text: str) -> None:
         (0.0123, "12.3 ms"),
         (4.56e-7, "456 ns"),
         (9.996e-4, "1.00 ms"),
-        (2.5e-12, "2.5e-12 s"),
+        (2.5e-12, "0.00250 ns"),
         (0.0, "0 s"),
         (None, "–"),
     ],
@@ -66,7 +66,9 @@ def test_shapes_there_and_back(sizes: list[int]) -> None:
     assert units.parse_shape(units.format_shape(tuple(sizes))) == tuple(sizes)
 
 
-@pytest.mark.parametrize("text", ["", "x", "1x", "1,3", "-1x3", "1x3.0", "0x3", "1 x 3", "１x3"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1x", "1,3", "-1x3", "1x3.0", "0x3", "1 x 3", "\uff11x3"]
+)
 def test_what_is_no_shape(text: str) -> None:
     with pytest.raises(InputError, match="shape"):
         units.parse_shape(text)

@@ -107,6 +107,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     monkeypatch.setattr(benchmark, "read_activity", lambda: QUIET)
     monkeypatch.setattr(benchmark, "available_memory_byte", lambda: 1 << 30)
     monkeypatch.setattr(benchmark.compiler, "compile_kernel", fake.compile)
+    monkeypatch.setattr(benchmark.memory, "huge_page_byte", lambda: None)
     monkeypatch.setattr(trials, "team_bursts", one_after_the_other)
     return fake
 
@@ -316,6 +317,13 @@ def test_what_the_bursts_say_about_themselves() -> None:
     assert ceilings.kernel_conditions([(trial, rate(0))]) == [
         "page faults: 50 happened inside timed calls"
     ]
+
+
+def test_small_pages_are_told() -> None:
+    assert ceilings.page_conditions(100 << 20, None) == []
+    assert ceilings.page_conditions(100 << 20, 60 << 20) == []
+    (condition,) = ceilings.page_conditions(100 << 20, 4 << 20)
+    assert condition.startswith("small pages: 4 MiB of 100 MiB are in huge pages")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.machine.buffers import allocate, extent_byte, fill, lay_out
+from roofline.machine.buffers import allocate, extent_byte, fill, huge_page_byte, lay_out
 
 
 def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
@@ -50,3 +52,11 @@ def test_streams_do_not_overlap_and_do_not_alias(total: int, streams: int, block
 def test_too_little_memory_for_a_layout() -> None:
     with pytest.raises(ValueError, match="too few"):
         lay_out(1000, 3, 512)
+
+
+def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> None:
+    assert huge_page_byte(tmp_path) is None
+    file = tmp_path / "proc/self/smaps_rollup"
+    file.parent.mkdir(parents=True)
+    file.write_text("Rss:   9000 kB\nAnonHugePages:      6144 kB\n", encoding="utf-8")
+    assert huge_page_byte(tmp_path) == 6 << 20

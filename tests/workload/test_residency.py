@@ -16,10 +16,10 @@ from tests.builders import record, tensor
 
 
 def simulated(records: Sequence[OperatorRecord]) -> list[list[list[dict[int | None, int]]]]:
-    """Per pass, operator and operand: bytes by distance, from a memory in which every byte is an object.
+    """Per pass, operator and operand: bytes by distance, in a memory of single bytes.
 
-    The bytes of one operand are touched at the same moment; the distance of some of them is how many
-    bytes were touched at that moment as part of them, or at any later one.
+    The bytes of one operand are touched at the same moment; the distance of some of them is how
+    many bytes were touched at that moment as part of them, or at any later one.
     """
     moment: dict[int, int] = {}  # byte -> when it was touched last
     where: dict[int, list[int]] = {}  # storage -> the bytes it has now
@@ -77,7 +77,7 @@ def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -
 def programs(draw: st.DrawFn) -> list[OperatorRecord]:
     """Chains of operators over a few parameters and activations that are dropped at random."""
     parameters = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
-    sizes = {number: size for number, size in enumerate(parameters)}
+    sizes = dict(enumerate(parameters))
     alive = set(sizes)
     records: list[OperatorRecord] = []
     for index in range(draw(st.integers(1, 8))):
@@ -93,9 +93,7 @@ def programs(draw: st.DrawFn) -> list[OperatorRecord]:
             lasting = number < len(parameters)
             return i8(number, sizes[number], Role.PARAMETER if lasting else Role.ACTIVATION)
 
-        records.append(
-            record([spec(n) for n in inputs], [spec(new)], freed=freed, index=index)
-        )
+        records.append(record([spec(n) for n in inputs], [spec(new)], freed=freed, index=index))
     return records
 
 
@@ -113,9 +111,7 @@ def test_distances_are_those_of_a_memory_simulated_byte_by_byte(
 
 
 @given(programs(), st.integers(0, 40), st.integers(0, 40))
-def test_more_capacity_never_fetches_more(
-    records: list[OperatorRecord], a: int, b: int
-) -> None:
+def test_more_capacity_never_fetches_more(records: list[OperatorRecord], a: int, b: int) -> None:
     small, large = sorted((a, b))
     found = residency(records)
     for rows in (found.cold, found.steady):
@@ -133,7 +129,7 @@ def test_the_definition_on_one_operand() -> None:
 
 
 def test_first_pass_is_cold_and_second_finds_what_the_first_left() -> None:
-    """One operator, weights 10 and input 20, output 5: in the second pass 35 bytes are in between."""
+    """Weights 10, input 20, output 5: in the second pass all 35 bytes lie in between."""
     weights, image = i8(0, 10, Role.PARAMETER), i8(1, 20, Role.INPUT)
     out = i8(2, 5)
     found = residency([record([weights, image], [out], freed=[2])])
@@ -145,8 +141,9 @@ def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
     """x -> a -> b -> c with everything dropped at once runs in two buffers, whatever its length."""
     image = i8(0, 8, Role.INPUT)
     chain = [record([image], [i8(1, 8)])]
-    for number in range(1, 50):
-        chain.append(record([i8(number, 8)], [i8(number + 1, 8)], freed=[number]))
+    chain += [
+        record([i8(number, 8)], [i8(number + 1, 8)], freed=[number]) for number in range(1, 50)
+    ]
     found = residency(chain)
     assert found.peak_activation_byte == 16
     assert found.all_activation_byte == 50 * 8

@@ -1,7 +1,7 @@
 """What each operator takes in floating-point operations: one short function an operator.
 
-Importing this package registers all of them. A formula's parameters have the names of the aten schema;
-tensors arrive as `TensorSpec`, everything else as it is.
+Importing this package registers all of them. A formula's parameters have the names of the aten
+schema; tensors arrive as `TensorSpec`, everything else as it is.
 """
 
 from roofline.workload.formulas import (

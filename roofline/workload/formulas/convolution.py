@@ -16,7 +16,7 @@ from roofline.workload.work import FLOP_PER_FMA
 def inner_taps(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
 ) -> int:
-    """Pairs (window, tap) along one dimension whose tap lies inside `size` elements, not in padding."""
+    """Pairs (window, tap) along one dimension whose tap lies inside `size`, not in padding."""
     return sum(
         0 <= window * stride - padding + tap * dilation < size
         for window in range(windows)

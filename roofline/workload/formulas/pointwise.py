@@ -1,8 +1,8 @@
 """Element by element: so many operations for each element of the output.
 
 Additions, multiplications, divisions, square roots, comparisons and sign changes count 1 each;
-exponentials, logarithms and the other transcendental functions count `TRANSCENDENTAL_FLOP`, of which
-a kernel cannot avoid 1. Arithmetic on integers is no floating-point operation.
+exponentials, logarithms and the other transcendental functions count `TRANSCENDENTAL_FLOP`, of
+which a kernel cannot avoid 1. Arithmetic on integers is no floating-point operation.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from roofline.workload.work import FLOP_PER_FMA
 class Flop:
     """What a formula returns: floating-point operations of one call.
 
-    ``multiply_add`` are those of convolutions and matrix products by the usual convention, ``other``
-    every further operation (1 per add, multiply, division, comparison …), ``least`` what no kernel
-    can avoid (None: all of it). ``type`` refines the operator's kind (``"depthwise convolution"``).
+    ``multiply_add`` are those of convolutions and matrix products by the usual convention,
+    ``other`` every further operation (1 per add, multiply, division, comparison …), ``least`` what
+    no kernel can avoid (None: all of it). ``type`` refines the operator's kind
+    (``"depthwise convolution"``).
     """
 
     multiply_add: int = 0
@@ -62,7 +63,8 @@ class Formula:
             ) from error
         if not isinstance(count, Flop):  # pyright: ignore[reportUnnecessaryIsInstance]  user code
             raise RooflineError(
-                f"the formula for {self.key} returned {type(count).__name__}; return roofline.Flop(…)"
+                f"the formula for {self.key} returned {type(count).__name__};"
+                " return roofline.Flop(…)"
             )
         return count
 
@@ -75,8 +77,8 @@ def formula(*operators: str, type: str = "") -> Callable[[F], F]:
 
     Args:
         operators: names such as ``"aten.mm"`` or ``"mylib.my_op"``; with an overload,
-            ``"aten.max.other"``, where it differs. In-place variants and overloads without a formula
-            of their own resolve to the functional name.
+            ``"aten.max.other"``, where it differs. In-place variants and overloads without a
+            formula of their own resolve to the functional name.
         type: the kind of operator; by default the name of the module the function is in.
 
     Raises:
