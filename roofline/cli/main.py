@@ -70,7 +70,8 @@ def cli() -> None:
     Start with: roofline analyze resnet50
 
     Results go to stdout, progress and errors to stderr. Exit codes: 0 fine, 1 failed while
-    running, 2 bad input, 3 incomplete, 4 a condition that was asked for does not hold, 130 interrupted.
+    running, 2 bad input, 3 incomplete, 4 a condition that was asked for does not hold,
+    130 interrupted.
     """
 
 
