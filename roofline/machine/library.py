@@ -6,22 +6,26 @@ The only module of this folder that imports torch. A roof made of these is lower
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.sampling import Sample
 from roofline.machine.ceilings import provenance
-from roofline.machine.estimation import PEAK_QUANTILE
+from roofline.machine.estimation import PEAK_QUANTILE, Burst, estimate
 from roofline.machine.hardware import ComputeCeiling
 from roofline.machine.schedule import bursts_per_call, interleave
 
 Clock = Callable[[], float]
 
-_CALL_S = 15e-3
-"""Wanted seconds per call: past the library's blocking and thread start, short for an interrupt."""
+_MOST_CALL_S = 22e-3
+"""The longest call: past the library's blocking and thread start, short for an interrupt."""
+
+_MOST_CALLS = 50
 
 _PRODUCT_SIZES = (128, 256, 384, 512, 768, 1024, 1536, 2048)
 _IMAGE_SIZES = (8, 16, 32, 48, 64, 96, 128)
@@ -59,40 +63,45 @@ def measure_library(
     budget_s: float,
     clock: Clock,
     progress: Callable[[float, str], None],
+    cpu_clock: Clock = time.process_time,
 ) -> LibraryFindings:
     """What torch reaches in about `budget_s` seconds, on one thread and on `threads`.
 
-    The largest size whose call fits the budget is measured. torch's number of threads is restored.
+    Args:
+        threads: what "all threads" means.
+        budget_s: seconds for all timing together.
+        clock: wall seconds.
+        progress: called with the fraction done, 0 to 1, and what is measured next.
+        cpu_clock: CPU seconds of this process, all threads together.
+
+    torch's number of threads is restored.
     """
     teams = (1, threads) if threads > 1 else (1,)
     before = torch.get_num_threads()
     begin = clock()
+    jobs: list[_Job] = []
     try:
         with torch.inference_mode():
             torch.set_num_threads(1)
             overheads = _overheads(clock)
-            deadline = begin + budget_s
-            jobs: list[_Job] = []
-            for team in teams:
-                torch.set_num_threads(team)
-                for sized in _kinds():
-                    progress(0.0, "torch: choosing sizes")
-                    jobs.append(_sized(sized, team, clock))
+            sized: list[list[_Job]] = []
+            for kind in _kinds():
+                progress(0.0, "torch: choosing sizes")
+                sized.append(_candidates(kind, clock, most_s=_MOST_CALL_S * threads))
             # Switching torch's thread count costs, so a round has all of one count together.
+            for team in teams:
+                jobs += [_on_team(candidates, team) for candidates in sized]
             results = interleave(
                 jobs,
-                lambda job: _timed(job, clock, budget_s, len(jobs)),
-                deadline=deadline,
+                lambda job: _timed(job, clock, cpu_clock, budget_s / len(jobs)),
+                deadline=begin + budget_s,
                 clock=clock,
                 progress=lambda done, job: progress(done, f"torch {job.kernel} {job.size}"),
             )
     finally:
         torch.set_num_threads(before)
     return LibraryFindings(
-        compute=tuple(
-            _ceiling(job, Sample(times_s=tuple(times)))
-            for job, times in zip(jobs, results, strict=True)
-        ),
+        compute=tuple(_ceiling(job, calls) for job, calls in zip(jobs, results, strict=True)),
         overheads=overheads,
     )
 
@@ -137,57 +146,71 @@ def _seconds(call: Callable[[], object], clock: Clock) -> float:
 def _shortest(call: Callable[[], object], clock: Clock) -> float:
     """The shortest of a few calls: the first also plans and packs, any may lose its CPU."""
     times: list[float] = []
-    while len(times) < 2 or (len(times) < 5 and sum(times) < _CALL_S):
+    while len(times) < 2 or (len(times) < 5 and sum(times) < _MOST_CALL_S):
         times.append(_seconds(call, clock))
     return min(times)
 
 
-def _sized(kind: _Kind, threads: int, clock: Clock) -> _Job:
-    """The job of the largest size whose call is expected to stay within `_CALL_S`."""
+def _candidates(kind: _Kind, clock: Clock, *, most_s: float) -> list[_Job]:
+    """Jobs of rising size on one thread, as long as a call is expected to take `most_s` or less."""
     kernel, element, sizes, make = kind
-    chosen: _Job | None = None
+    jobs: list[_Job] = []
     for n in sizes:
         size, flop, call = make(n)
-        if chosen and chosen.call_s * flop / chosen.flop > 1.5 * _CALL_S:
+        if jobs and jobs[-1].call_s * flop / jobs[-1].flop > most_s:
             break
-        call_s = _shortest(call, clock)
-        chosen = _Job(
-            kernel=kernel,
-            element=element,
-            threads=threads,
-            size=size,
-            flop=flop,
-            call=call,
-            call_s=max(call_s, 1e-9),
+        jobs.append(
+            _Job(
+                kernel=kernel,
+                element=element,
+                threads=1,
+                size=size,
+                flop=flop,
+                call=call,
+                call_s=max(_shortest(call, clock), 1e-9),
+            )
         )
-    assert chosen is not None
-    return chosen
+    return jobs
 
 
-def _timed(job: _Job, clock: Clock, budget_s: float, jobs: int) -> list[float]:
+def _on_team(candidates: list[_Job], threads: int) -> _Job:
+    """The largest candidate for a team; its time is deduced: others may hold up a team for long."""
+    fitting = [job for job in candidates if job.call_s <= _MOST_CALL_S * threads]
+    job = fitting[-1] if fitting else candidates[0]
+    return dataclasses.replace(job, threads=threads, call_s=job.call_s / threads)
+
+
+def _timed(job: _Job, clock: Clock, cpu_clock: Clock, budget_s: float) -> list[Burst]:
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
-    calls = min(bursts_per_call(budget_s, jobs, job.call_s), 50)
     job.call()
-    return [max(_seconds(job.call, clock), 1e-9) for _ in range(calls)]
+    bursts: list[Burst] = []
+    for _ in range(min(bursts_per_call(budget_s, 1, job.call_s), _MOST_CALLS)):
+        cpu_start = cpu_clock()
+        wall_s = max(_seconds(job.call, clock), 1e-9)
+        cpu_s = cpu_clock() - cpu_start
+        bursts.append(Burst(wall_s=wall_s, cpu_s=cpu_s, busy=cpu_s / wall_s / job.threads))
+    return bursts
 
 
-def _ceiling(job: _Job, sample: Sample) -> ComputeCeiling:
-    sustained = job.flop / sample.median_s
-    fastest_s = quantile(sample.times_s, 1 - PEAK_QUANTILE)
+def _ceiling(job: _Job, calls: list[Burst]) -> ComputeCeiling:
+    # A library need not keep all threads busy: a call is disturbed when the best got more CPU.
+    best = max(call.busy for call in calls) or 1.0
+    rate = estimate(job.flop, [dataclasses.replace(c, busy=c.busy / best) for c in calls])
     return ComputeCeiling(
         kind="library",
         kernel=job.kernel,
         dtype=dtype(str(job.element)),
         unit="torch",
         threads=job.threads,
-        peak_flop_per_s=max(sustained, job.flop / fastest_s),
-        sustained_flop_per_s=sustained,
-        spread=sample.spread,
+        peak_flop_per_s=rate.peak,
+        sustained_flop_per_s=rate.sustained,
+        spread=rate.spread,
         provenance=provenance(
             f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of calls of"
             f" torch {torch.__version__}",
-            f"{job.size}; {len(sample.times_s)} calls",
+            f"{job.size}; {rate.bursts} calls"
+            + (f", {rate.disturbed} disturbed" if rate.disturbed else ""),
         ),
     )
 
