@@ -174,7 +174,7 @@ class Analysis:
         import pandas
 
         columns: dict[str, Any] = {}
-        for name, kind in _FRAME_COLUMNS.items():
+        for name, kind in FRAME_COLUMNS.items():
             values = [getattr(row, name) for row in self.operators]
             columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
         return pandas.DataFrame(columns)
@@ -191,16 +191,13 @@ class Analysis:
         return analysis_html(self)
 
 
-_FRAME_COLUMNS = {
+FRAME_COLUMNS = {
     "index": "Int64",
     "op": "string",
     "module_path": "string",
     "phase": "string",
-    "type": "string",
-    "state": "string",
     "flop": "Int64",
     "multiply_add": "Int64",
-    "least_flop": "Int64",
     "parameter_byte": "Int64",
     "input_byte": "Int64",
     "output_byte": "Int64",
@@ -208,9 +205,12 @@ _FRAME_COLUMNS = {
     "intensity_flop_per_byte": "Float64",
     "level": "string",
     "ceiling": "string",
-    "attainable_flop_per_s": "Float64",
     "bound": "string",
     "bound_s": "Float64",
+    "type": "string",
+    "state": "string",
+    "least_flop": "Int64",
+    "attainable_flop_per_s": "Float64",
     "predicted_s": "Float64",
     "predicted_low_s": "Float64",
     "predicted_high_s": "Float64",
@@ -218,6 +218,7 @@ _FRAME_COLUMNS = {
     "measured_s": "Float64",
     "measured_iqr_s": "Float64",
 }
+"""The columns of `Analysis.to_frame` and of CSV files, with pandas' nullable types."""
 
 
 def row_of(placement: Placement) -> OperatorRow:

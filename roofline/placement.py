@@ -18,6 +18,7 @@ from roofline.foundation.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
+from roofline.workload.tensors import TensorSpec
 
 Pass = Literal["steady", "cold"]
 
@@ -227,7 +228,7 @@ class Roof:
             default=None,
         )
         flop, least_flop = record.work.flop, record.work.least_flop
-        arithmetic = arithmetic_dtype(record)
+        arithmetic = arithmetic_dtype((*record.inputs, *record.outputs))
         unit = self.compute(arithmetic) if arithmetic is not None else None
         memory_s = level_byte[slowest.level.name] / slowest.byte_per_s if slowest else None
         compute_s: float | None = None
@@ -267,13 +268,9 @@ class Roof:
         )
 
 
-def arithmetic_dtype(record: OperatorRecord) -> DType | None:
+def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
     """The data type an operator computes in: that of its largest floating operand, or None."""
-    floating = [
-        spec
-        for spec in (*record.inputs, *record.outputs)
-        if spec.dtype.kind in ("float", "complex")
-    ]
+    floating = [spec for spec in operands if spec.dtype.kind in ("float", "complex")]
     return max(floating, key=lambda spec: spec.byte).dtype if floating else None
 
 
@@ -301,7 +298,11 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
             f"hardware '{profile.name}' knows only {profile.memory[0].name}:"
             " every operand is charged to it (the classic roofline model)"
         )
-    used = {arithmetic_dtype(each.record) for each in placements if each.record.work.least_flop}
+    used = {
+        arithmetic_dtype((*record.inputs, *record.outputs))
+        for record in (each.record for each in placements)
+        if record.work.least_flop
+    }
     for each in sorted((each for each in used if each is not None), key=str):
         unit = roof.compute(each)
         if unit is None:

@@ -173,9 +173,9 @@ def test_double_precision_has_no_ceiling_on_a_single_precision_profile() -> None
 
 
 def test_arithmetic_is_in_the_type_of_the_largest_floating_operand() -> None:
-    mixed = record([tensor(0, 9, of="int64"), tensor(1, 4, of="bfloat16")], [tensor(2, 1)])
+    mixed = [tensor(0, 9, of="int64"), tensor(1, 4, of="bfloat16"), tensor(2, 1)]
     assert arithmetic_dtype(mixed) == dtype("bfloat16")
-    assert arithmetic_dtype(record([tensor(0, 9, of="int64")], [])) is None
+    assert arithmetic_dtype([tensor(0, 9, of="int64")]) is None
 
 
 def test_ridge_is_where_memory_and_compute_meet() -> None:

@@ -9,7 +9,13 @@ from typing import Literal
 from roofline.analysis import Analysis, OperatorRow
 from roofline.foundation.dtypes import DType
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
-from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
+from roofline.placement import (
+    ComputeRoof,
+    LevelRoof,
+    Roof,
+    arithmetic_dtype,
+    ridge_flop_per_byte,
+)
 from roofline.presentation.axes import LogAxis
 from roofline.presentation.report import printable
 
@@ -69,14 +75,6 @@ class RoofLines:
     main_top_flop_per_s: float | None
 
 
-def arithmetic_dtype(row: OperatorRow) -> DType | None:
-    """The data type a row computes in, as placement takes it: its largest floating operand's."""
-    specs = [
-        spec for spec in (*row.inputs, *row.outputs) if spec.dtype.kind in ("float", "complex")
-    ]
-    return max(specs, key=lambda spec: spec.byte).dtype if specs else None
-
-
 def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     """The lines of the analysis' machine for the threads it used."""
     profile = analysis.hardware
@@ -129,7 +127,7 @@ def _dtypes_in_use(analysis: Analysis, roof: Roof) -> Sequence[DType]:
     """
     flop: dict[DType, int] = {}
     for row in analysis.operators:
-        of = arithmetic_dtype(row)
+        of = arithmetic_dtype((*row.inputs, *row.outputs))
         unit = roof.compute(of) if of else None
         if unit is not None:
             flop[unit.dtype] = flop.get(unit.dtype, 0) + (row.flop or 0)

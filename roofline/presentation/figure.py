@@ -70,10 +70,17 @@ def plot(
     return draw(chart)
 
 
+class _NotebookFigure(Figure):
+    """A figure that notebooks show by itself; matplotlib's own needs pyplot for that."""
+
+    def _repr_png_(self) -> bytes:
+        return savefig_bytes(self, "png")
+
+
 def draw(chart: Chart) -> Figure:
     """The figure of a chart."""
     width, height, frame = chart.width_pt, chart.height_pt, chart.frame
-    figure = Figure(figsize=(width / 72, height / 72), facecolor="white")
+    figure = _NotebookFigure(figsize=(width / 72, height / 72), facecolor="white")
     axes = figure.add_axes(
         (
             frame.left / width,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -72,3 +74,19 @@ def test_an_interrupt_restores_the_number_of_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         measure_library(threads=2, budget_s=1.0, clock=Clock(), progress=interrupt)
     assert torch.get_num_threads() == before
+
+
+def test_calls_that_lost_the_cpu_are_left_out() -> None:
+    # Every fourth reading of the wall clock comes late; the CPU clock knows nothing of it.
+    steps = itertools.cycle([STEP_S, STEP_S, STEP_S, 4 * STEP_S])
+    readings = itertools.accumulate(steps)
+    found = measure_library(
+        threads=1,
+        budget_s=1.0,
+        clock=lambda: next(readings),
+        progress=lambda done, what: None,
+        cpu_clock=Clock(),
+    )
+    rates = {(c.kernel, c.dtype.name): c.sustained_flop_per_s for c in found.compute}
+    assert rates["gemm", "float64"] == pytest.approx(4_194_304 / STEP_S)
+    assert any("disturbed" in c.provenance.note for c in found.compute)
