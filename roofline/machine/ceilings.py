@@ -21,6 +21,9 @@ Found = Sequence[tuple[Trial, Estimate]]
 _NOTABLE = 0.01
 """Fraction of all bursts from which a disturbance is worth a line; each ceiling notes its own."""
 
+_UNSTEADY = 0.25
+"""Spread from which on a rate depends on when it was measured."""
+
 METHOD = (
     f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
     f" {BURST_S * 1e3:g} ms bursts"
@@ -112,9 +115,22 @@ def kernel_conditions(found: Found) -> list[str]:
             f"too low, because every burst was disturbed: {', '.join(hopeless)};"
             " stop what else runs and measure again"
         )
+    unsteady = dict.fromkeys(_where(trial) for trial, rate in found if rate.spread > _UNSTEADY)
+    if unsteady:
+        conditions.append(
+            f"unsteady: bursts of {', '.join(unsteady)} differ by more than {_UNSTEADY:.0%}; the"
+            " host has faster and slower phases, and another measurement may meet others".replace(
+                "%", " %"
+            )
+        )
     if faults > _NOTABLE * bursts:
         conditions.append(f"page faults: {faults} happened inside timed calls")
     return conditions
+
+
+def _where(trial: Trial) -> str:
+    threads = "1 thread" if trial.threads == 1 else f"{trial.threads} threads"
+    return f"{trial.working_set.level if trial.working_set else 'compute'} on {threads}"
 
 
 def page_conditions(wanted_byte: int, huge_byte: int | None) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.placement import (

@@ -71,7 +71,7 @@ def plot(
 
 
 class _NotebookFigure(Figure):
-    """A figure that notebooks show by itself; matplotlib's own needs pyplot for that."""
+    """A figure that shows itself in notebooks, which they else do only for global figures."""
 
     def _repr_png_(self) -> bytes:
         return savefig_bytes(self, "png")

@@ -90,7 +90,8 @@ def diagonal_labels(
         while best is None or (along + half <= length and best[0] > 0):
             text = _turned(each.label, start, along, angle)
             hits = sum(box.overlaps(other) for box in text.boxes for other in hidden)
-            hits += sum(not frame.holds(box) for box in text.boxes)
+            # Words on a point can be read; words across the frame look like a mistake.
+            hits += 10 * sum(not frame.holds(box) for box in text.boxes)
             if best is None or hits < best[0]:
                 best = (hits, text)
             along += 5

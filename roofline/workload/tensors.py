@@ -56,7 +56,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """One input of the model: the keyword it is given by (``""``: positional), shape and data type."""
+    """One input of the model: its keyword (``""``: positional), shape and data type."""
 
     name: str = ""
     shape: tuple[int, ...]

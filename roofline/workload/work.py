@@ -16,9 +16,9 @@ class Work:
     """Floating-point operations and bytes; adding two gives the work of both.
 
     ``multiply_add`` counts those in convolutions and matrix products by the usual convention,
-    ``flop`` twice that plus everything else, ``least_flop`` what no kernel can avoid (only it enters
-    bounds). All three are None together where they are unknown, and unknown plus anything is unknown.
-    Bytes are always known. ``Work()`` is no work.
+    ``flop`` twice that plus everything else, ``least_flop`` what no kernel can avoid (only it
+    enters bounds). All three are None together where they are unknown, and unknown plus anything
+    is unknown. Bytes are always known. ``Work()`` is no work.
     """
 
     flop: int | None = 0
@@ -78,11 +78,11 @@ _BYTE_FIELD = {
 
 
 def traffic_of(inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec]) -> dict[str, int]:
-    """Bytes by the byte fields of `Work`: each distinct operand read once, each output written once.
+    """Bytes by the byte fields of `Work`: each operand read once, each output written once.
 
     Parameters, buffers, gradients and optimizer states count where they belong whether read or
     written; of the rest, what is read is ``input_byte`` and what is written ``output_byte``.
-    An operator that updates in place lists its operand among both, so it counts as read and written.
+    An operator that updates in place lists its operand among both: it counts as read and written.
     """
     byte: dict[str, int] = {}
     for specs, otherwise in ((inputs, "input_byte"), (outputs, "output_byte")):

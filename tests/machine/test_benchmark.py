@@ -10,6 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -304,19 +305,28 @@ def test_without_torch_the_hardware_is_measured(
     assert condition.startswith("no library ceilings: torch cannot be imported")
 
 
-def test_what_the_bursts_say_about_themselves() -> None:
-    def rate(disturbed: int) -> Estimate:
-        return Estimate(
-            peak=1, sustained=1, spread=0, bursts=1000, disturbed=disturbed, only_disturbed=False
-        )
+def rate(*, disturbed: int = 0, spread: float = 0.01) -> Estimate:
+    return Estimate(
+        peak=1, sustained=1, spread=spread, bursts=1000, disturbed=disturbed, only_disturbed=False
+    )
 
-    trial: Any = type("T", (), {"faults": 0, "label": "x"})()
-    assert ceilings.kernel_conditions([(trial, rate(9))]) == []
-    assert "in 20 of 1000 bursts" in ceilings.kernel_conditions([(trial, rate(20))])[0]
+
+def test_what_the_bursts_say_about_themselves() -> None:
+    trial: Any = SimpleNamespace(faults=0, label="x", threads=2, working_set=None)
+    assert ceilings.kernel_conditions([(trial, rate(disturbed=9))]) == []
+    assert "in 20 of 1000 bursts" in ceilings.kernel_conditions([(trial, rate(disturbed=20))])[0]
     trial.faults = 50
-    assert ceilings.kernel_conditions([(trial, rate(0))]) == [
+    assert ceilings.kernel_conditions([(trial, rate())]) == [
         "page faults: 50 happened inside timed calls"
     ]
+
+
+def test_levels_with_fast_and_slow_phases_are_named_once() -> None:
+    dram: Any = SimpleNamespace(faults=0, threads=2, working_set=SimpleNamespace(level="DRAM"))
+    l1: Any = SimpleNamespace(faults=0, threads=1, working_set=SimpleNamespace(level="L1"))
+    found = [(dram, rate(spread=0.7)), (dram, rate(spread=0.3)), (l1, rate(spread=0.2))]
+    (condition,) = ceilings.kernel_conditions(found)
+    assert condition.startswith("unsteady: bursts of DRAM on 2 threads differ by more than 25 %")
 
 
 def test_small_pages_are_told() -> None:

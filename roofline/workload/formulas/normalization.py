@@ -9,10 +9,13 @@ from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
 STATISTICS_FLOP = 4
-"""An element's share of mean and variance: one addition; a subtraction, a square, an addition."""
+"""An element's share of mean and variance: one addition; a subtraction, a square, an addition.
 
-GROUP_FLOP = 4
-"""For each mean and variance: two divisions, the addition of epsilon, the reciprocal root."""
+Either sum has an addition less than elements, and a division more.
+"""
+
+GROUP_FLOP = 3
+"""For each mean and variance: the addition of epsilon, the root, its reciprocal."""
 
 
 def _normalized(

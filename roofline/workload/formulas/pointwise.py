@@ -52,9 +52,23 @@ def one_operation(output: TensorSpec, **arguments: Any) -> Flop:
 
 
 @formula("aten.rsqrt", "aten.hardtanh", "aten.leaky_relu", "aten.prelu", "aten._prelu_kernel")
+@formula("aten.hardshrink", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide")
 def two_operations(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two an element: root and reciprocal; two comparisons; comparison and multiplication."""
+    """Two an element: root and reciprocal; two comparisons; comparison and multiplication;
+    division and rounding."""
     return _elementwise(arguments, output, 2)
+
+
+@formula("aten.softshrink")
+def softshrink(output: TensorSpec, **arguments: Any) -> Flop:
+    """Two comparisons, and an addition or subtraction."""
+    return _elementwise(arguments, output, 3)
+
+
+@formula("aten.rrelu_with_noise")
+def random_leaky_relu(output: TensorSpec, training: bool = False, **arguments: Any) -> Flop:
+    """A comparison and a multiplication; in training the slope is drawn: two more."""
+    return _elementwise(arguments, output, 4 if training else 2)
 
 
 @formula("aten.add", "aten.sub", "aten.rsub")
@@ -110,17 +124,31 @@ def sigmoid(output: TensorSpec, **arguments: Any) -> Flop:
     return _elementwise(arguments, output, 3, 1)
 
 
-@formula("aten.silu")
+@formula("aten.silu", "aten.glu")
 def silu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
+    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
+
+    glu: x / (1 + exp(-y)), y being the other half of the channels.
+    """
     return _elementwise(arguments, output, 3, 1)
 
 
-@formula("aten.log_sigmoid_forward", "aten.softplus", "aten.mish")
-def logarithm_of_exponential(output: TensorSpec | Sequence[TensorSpec], **arguments: Any) -> Flop:
-    """log(1 + exp(x)), and what mish does around it: two or more transcendental functions."""
-    first = output if isinstance(output, TensorSpec) else output[0]
-    return _elementwise(arguments, first, 2, 2)
+@formula("aten.softplus")
+def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
+    """log(1 + exp(beta * x)) / beta: an addition, a comparison with the threshold, two functions."""
+    return _elementwise(arguments, output, 2 if beta == 1 else 4, 2)
+
+
+@formula("aten.log_sigmoid_forward")
+def log_sigmoid(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
+    """-log(1 + exp(-x)): two sign changes, an addition, two transcendental functions."""
+    return _elementwise(arguments, output[0], 3, 2)
+
+
+@formula("aten.mish")
+def mish(output: TensorSpec, **arguments: Any) -> Flop:
+    """x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions."""
+    return _elementwise(arguments, output, 2, 3)
 
 
 @formula("aten.elu", "aten.celu", "aten.selu")
@@ -151,15 +179,25 @@ def logic(**_: Any) -> Flop:
     return Flop()
 
 
+def _softmax(arguments: dict[str, Any], output: TensorSpec, dim: int) -> tuple[Flop, int]:
+    """The FLOP that both kinds share, and the number of rows.
+
+    An element: a comparison, a subtraction, an exponential, an addition, a division or subtraction;
+    a row of n has n - 1 comparisons and n - 1 additions.
+    """
+    rows = output.elements // output.shape[dim] if output.shape else 1
+    each = _elementwise(arguments, output, 4, 1)
+    return Flop(other=each.flop - 2 * rows, least=each.least_flop - 2 * rows), rows
+
+
 @formula("aten._softmax", "aten.softmax", "aten._safe_softmax", type="softmax")
-def softmax(output: TensorSpec, **arguments: Any) -> Flop:
-    """An element: a comparison, a subtraction, an exponential, an addition, a division."""
-    return _elementwise(arguments, output, 4, 1)
+def softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
+    """exp(x - max) / sum: comparison, subtraction, exponential, addition, division."""
+    return _softmax(arguments, output, dim)[0]
 
 
 @formula("aten._log_softmax", "aten.log_softmax", type="softmax")
 def log_softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
     """As softmax, with one logarithm a row, and its subtraction instead of the division."""
-    each = _elementwise({**arguments, "dim": dim}, output, 4, 1)
-    rows = output.elements // output.shape[dim] if output.shape else 1
+    each, rows = _softmax(arguments, output, dim)
     return Flop(other=each.flop + rows * TRANSCENDENTAL_FLOP, least=each.least_flop + rows)

@@ -11,33 +11,28 @@ from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
 
-def _max_pool(
-    dimensions: int,
+def _inner_elements(
     self: TensorSpec,
     pooled: TensorSpec,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Flop:
-    """A window of k elements takes k - 1 comparisons; those with padding can be avoided."""
-    kernel = each_dimension(kernel_size, dimensions)
-    taps = math.prod(
+    dilation: Sequence[int] = (1,),
+) -> int:
+    """Elements in all windows, padding left out."""
+    # torch expands a single kernel size before dispatch: its length is the number of dimensions.
+    dimensions = len(kernel_size)
+    return math.prod(pooled.shape[:-dimensions]) * math.prod(
         inner_taps(*each)
         for each in zip(
             self.shape[-dimensions:],
-            kernel,
-            each_dimension(stride or kernel, dimensions),
+            kernel_size,
+            each_dimension(stride or kernel_size, dimensions),
             each_dimension(padding, dimensions),
             each_dimension(dilation, dimensions),
             pooled.shape[-dimensions:],
             strict=True,
         )
-    )
-    planes = math.prod(pooled.shape[:-dimensions])
-    return Flop(
-        other=pooled.elements * (math.prod(kernel) - 1),
-        least=planes * taps - pooled.elements,
     )
 
 
@@ -54,18 +49,64 @@ def max_pool(
 ) -> Flop:
     """A window of k elements takes k - 1 comparisons; those with padding can be avoided."""
     pooled = output if isinstance(output, TensorSpec) else output[0]
-    # torch expands a single kernel size before dispatch, so its length is the number of dimensions.
-    return _max_pool(len(kernel_size), self, pooled, kernel_size, stride, padding, dilation)
+    inner = _inner_elements(self, pooled, kernel_size, stride, padding, dilation)
+    return Flop(
+        other=pooled.elements * (math.prod(kernel_size) - 1),
+        least=max(0, inner - pooled.elements),
+    )
 
 
 @formula("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
-def avg_pool(self: TensorSpec, kernel_size: Sequence[int], output: TensorSpec, **_: Any) -> Flop:
-    """A window of k elements takes k - 1 additions and a division, padding included."""
-    return Flop(other=output.elements * math.prod(kernel_size))
+def avg_pool(
+    self: TensorSpec,
+    kernel_size: Sequence[int],
+    output: TensorSpec,
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    **_: Any,
+) -> Flop:
+    """A window of k elements takes k - 1 additions and a division; padding need not be added."""
+    return Flop(
+        other=output.elements * math.prod(kernel_size),
+        least=_inner_elements(self, output, kernel_size, stride, padding),
+    )
+
+
+@formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d")
+def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec], **_: Any) -> Flop:
+    """A window of k elements takes k - 1 comparisons; windows lie where random samples say."""
+    return Flop(other=output[0].elements * (math.prod(kernel_size) - 1))
+
+
+@formula("aten.col2im")
+def col2im(
+    self: TensorSpec,
+    output_size: Sequence[int],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+    output: TensorSpec,
+    **_: Any,
+) -> Flop:
+    """Each element of the columns is added to its place in the image; padding need not be."""
+    inner = math.prod(
+        inner_taps(size, kernel, step, pad, spread, _windows(size, kernel, step, pad, spread))
+        for size, kernel, step, pad, spread in zip(
+            output_size, kernel_size, stride, padding, dilation, strict=True
+        )
+    )
+    planes = math.prod(output.shape[:-2])
+    return Flop(other=self.elements, least=max(0, planes * inner - output.elements))
+
+
+def _windows(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Windows that fit along one dimension."""
+    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) -> int:
-    """Elements in all windows: window i covers floor(i * in / out) up to ceil((i + 1) * in / out)."""
+    """Elements in all windows: i covers floor(i * in / out) up to ceil((i + 1) * in / out)."""
     planes = math.prod(self.shape[:-dimensions])
     return planes * math.prod(
         sum(-(-(i + 1) * size // windows) - i * size // windows for i in range(windows))
@@ -91,14 +132,44 @@ def adaptive_max_pool2d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any
     return Flop(other=_adaptive_elements(self, output[0], 2) - output[0].elements)
 
 
+@formula("aten.adaptive_max_pool3d")
+def adaptive_max_pool3d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
+    """As `adaptive_max_pool2d`, in three dimensions."""
+    return Flop(other=_adaptive_elements(self, output[0], 3) - output[0].elements)
+
+
 @formula("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d")
 @formula("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d")
+@formula("aten._upsample_nearest_exact3d")
 def upsample_nearest(**_: Any) -> Flop:
     """Elements are copied, not computed."""
     return Flop()
 
 
-@formula("aten.upsample_bilinear2d", "aten._upsample_bilinear2d_aa")
+def _weighted(neighbours: int, output: TensorSpec) -> Flop:
+    """Each output is a weighted sum of `neighbours`; making the weights is left out."""
+    return Flop(other=(2 * neighbours - 1) * output.elements)
+
+
+@formula("aten.upsample_linear1d")
+def upsample_linear1d(output: TensorSpec, **_: Any) -> Flop:
+    """Two neighbours, each weighted: two multiplications and an addition an element."""
+    return _weighted(2, output)
+
+
+@formula("aten.upsample_bilinear2d")
 def upsample_bilinear2d(output: TensorSpec, **_: Any) -> Flop:
     """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return Flop(other=7 * output.elements)
+    return _weighted(4, output)
+
+
+@formula("aten.upsample_trilinear3d")
+def upsample_trilinear3d(output: TensorSpec, **_: Any) -> Flop:
+    """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
+    return _weighted(8, output)
+
+
+@formula("aten.upsample_bicubic2d")
+def upsample_bicubic2d(output: TensorSpec, **_: Any) -> Flop:
+    """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
+    return _weighted(16, output)
