@@ -175,10 +175,11 @@ def place_labels(
                     continue
                 # On ties the first angles win: right of the mark, where reading goes on.
                 cost = distance + 0.1 * min(turn, _TURNS - turn)
-                cost += 12 * sum(line.crosses(box) for line in lines)
+                cost += 22 * sum(line.crosses(box) for line in lines)
                 if leader:
                     own = anchor.box
-                    cost += 16 * sum(leader.crosses(mark) for mark in solid if mark != own)
+                    # A leader across a mark may pass for that mark's own: seldom worth it.
+                    cost += 45 * sum(leader.crosses(mark) for mark in solid if mark != own)
                 if cost < _TOO_DEAR and (best is None or cost < best[0]):
                     best = (cost, label)
         placed.append(best[1] if best else None)
