@@ -46,9 +46,7 @@ def kept_apart(record: OperatorRecord) -> OperatorRecord:
 def main() -> None:
     profile = load_hardware("host")
     print("# Recycled memory: a chain of relu against two bounds\n")
-    print(
-        f"{profile.name}, {profile.date}, torch {torch.__version__}, 1 thread, {LENGTH} steps."
-    )
+    print(f"{profile.name}, {profile.date}, torch {torch.__version__}, 1 thread, {LENGTH} steps.")
     print("Time: the least of 30 runs, a step. Rerun: `python benchmarks/recycled_memory.py`\n")
     print("| tensor | bound if every tensor had its own memory | bound with recycling | time |")
     print("|---:|---:|---:|---:|")

@@ -1,0 +1,50 @@
+"""Runs a model or a function once, the way `analyze` does, and looks at what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from roofline.workload.capture import Capture, capture, fake_inputs, torch_dtype
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.sources import requests_of
+from roofline.workload.work import Work
+
+
+class Function(torch.nn.Module):
+    """A function as a model."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def passed(model: Callable[..., Any], *inputs: Any, change: str = "", **named: Any) -> Capture:
+    """One pass of a module or function; inputs are tensors or shapes."""
+    module = model if isinstance(model, torch.nn.Module) else Function(model)
+    given: Mapping[str, Any] | list[Any] = named or list(inputs)
+    requests, values = requests_of(given)
+    wanted = torch_dtype(change) if change else None
+    _specs, make = fake_inputs(requests, values, wanted)
+    return capture(module, make, name="model", change=wanted)
+
+
+def working(captured: Capture) -> list[OperatorRecord]:
+    """The operators that are not free."""
+    return [each for each in captured.records if each.state is not State.FREE]
+
+
+def only(captured: Capture) -> OperatorRecord:
+    """The one operator that is not free."""
+    (record,) = working(captured)
+    return record
+
+
+def total(captured: Capture) -> Work:
+    """The sum over all operators."""
+    return sum((each.work for each in captured.records), start=Work())
