@@ -49,7 +49,7 @@ def run(command: list[str]) -> tuple[float, float]:
 
 def main() -> None:
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for name, command in COMMANDS.items():
+    for command in COMMANDS.values():
         run(command)
     for _ in range(RUNS):
         for name, command in COMMANDS.items():

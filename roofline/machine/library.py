@@ -22,7 +22,7 @@ from roofline.machine.schedule import bursts_per_call, interleave
 
 Clock = Callable[[], float]
 
-_MOST_CALL_S = 12e-3
+_MOST_CALL_S = 15e-3
 """The longest call: past the library's blocking and thread start, short for an interrupt."""
 
 _MOST_CALLS = 50
