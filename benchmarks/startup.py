@@ -55,9 +55,7 @@ def main() -> None:
         for name, command in COMMANDS.items():
             taken[name].append(run(command))
     print("# What starting costs\n")
-    print(
-        f"{RUNS} whole processes each, in turn, after one that was not counted; median (least – most)."
-    )
+    print(f"{RUNS} whole processes each, in turn: median (least – most).")
     print("Rerun: `python benchmarks/startup.py > benchmarks/startup.md`\n")
     print("| command | CPU | wall |\n|---|---:|---:|")
     for name, times in taken.items():

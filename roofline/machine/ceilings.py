@@ -71,8 +71,8 @@ def _bandwidth(trial: Trial, rate: Estimate) -> Bandwidth:
         sustained_byte_per_s=rate.sustained,
         spread=rate.spread,
         provenance=provenance(
-            f"{METHOD}; {kernel.vector_byte} byte loads and stores",
-            f"{working_set.note}; {_bursts_note(rate)}",
+            f"{METHOD}; {kernel.vector_byte} byte loads and stores; {working_set.note}",
+            _bursts_note(rate),
         ),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from roofline.foundation.units import (
@@ -51,11 +51,11 @@ _RATES = (
 
 def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> Report:
     """The report on a machine: ceilings, levels, overheads, host, conditions, references."""
-    references = list(dict.fromkeys(profile.provenances()))
+    references = list(dict.fromkeys(map(_cited, profile.provenances())))
 
     def source(each: Provenance) -> str:
         words = "measured" if each.source == "measured" else "data sheet"
-        return f"{words} [{references.index(each) + 1}]"
+        return f"{words} [{references.index(_cited(each)) + 1}]"
 
     blocks: list[Block] = [Facts(lines=_facts(profile))]
     if profile.compute:
@@ -176,6 +176,11 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
         if host.versions:
             lines.append(("Versions", ", ".join(f"{k} {v}" for k, v in host.versions.items())))
     return tuple((name, printable(text)) for name, text in lines)
+
+
+def _cited(each: Provenance) -> Provenance:
+    """What a reference says of a number; how many bursts a measured one took stays in the file."""
+    return replace(each, note="") if each.source == "measured" and each.tool_version else each
 
 
 def _reference(each: Provenance) -> str:

@@ -167,8 +167,8 @@ def test_the_profile_keeps_to_its_budget_and_says_what_it_is(machine: FakeMachin
         assert "95th percentile" in each.reference
         assert "bursts" in each.note
         assert each.tool_version
-    note = profile.memory[0].bandwidth[0].provenance.note
-    assert note.startswith("16 KiB per thread in L1 of 32 KiB (reported by the operating system)")
+    said = profile.memory[0].bandwidth[0].provenance.reference
+    assert said.endswith("16 KiB per thread in L1 of 32 KiB (reported by the operating system)")
 
 
 def test_the_profile_survives_its_file(machine: FakeMachine, tmp_path: Path) -> None:
