@@ -117,7 +117,7 @@ TWO_ARGUMENTS: list[tuple[str, Callable[..., Any], Callable[[Scalar, Scalar], An
     ("lerp", lambda x, y: torch.lerp(x, y, 0.3), lambda x, y: x + (y - x) * 0.3),
     ("addcmul", lambda x, y: torch.addcmul(x, x, y), lambda x, y: x + x * y),
     ("scaled", lambda x, y: torch.addcmul(x, x, y, value=2), lambda x, y: x + x * y * 2),
-    ("compare", lambda x, y: (x > y), lambda x, y: float(x > y)),
+    ("compare", lambda x, y: x > y, lambda x, y: float(x > y)),
     ("glu", lambda x, y: F.glu(torch.cat([x, y]), 0), lambda x, y: x / (exp(-y) + 1)),
 ]
 

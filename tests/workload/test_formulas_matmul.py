@@ -1,0 +1,190 @@
+"""Matrix products against the loops they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from roofline.workload.work import Work
+from tests.workload.passes import only, passed, total
+from tests.workload.scalars import Scalar, Tally, flat, numbers, same, sum_of
+
+sizes = st.integers(1, 4)
+
+
+def dots(a: Any, b: Any) -> list[list[Scalar]]:
+    """Rows of `a` times columns of `b`: k multiplications each, added into an accumulator."""
+    zero = Scalar(0.0, a[0][0].tally)
+    return [
+        [sum_of([zero, *(x * row[j] for x, row in zip(line, b, strict=True))]) for j in range(cols)]
+        for line in a
+        for cols in [len(b[0])]
+    ]
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
+
+
+@given(m=sizes, k=sizes, n=sizes)
+def test_mm(m: int, k: int, n: int) -> None:
+    """m * n dot products of k FMAs."""
+    a, b, tally = random(m, k), random(k, n), Tally()
+    assert same(dots(numbers(a, tally), numbers(b, tally)), a @ b)
+    work = only(passed(torch.mm, a, b)).work
+    assert work.flop == work.least_flop == tally.simple
+    assert work.multiply_add == tally.simple / 2
+    assert work.traffic_byte == 4 * (m * k + k * n + m * n)
+
+
+@given(batch=sizes, m=sizes, k=sizes, n=sizes)
+def test_bmm_is_a_batch_of_mm(batch: int, m: int, k: int, n: int) -> None:
+    """b products take b times one."""
+    one = only(passed(torch.mm, (m, k), (k, n))).work
+    many = only(passed(torch.bmm, (batch, m, k), (batch, k, n))).work
+    assert many == sum(batch * [one])
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "fma"),
+    [
+        (torch.mv, [(3, 5), (5,)], 15),  # 3 outputs of 5
+        (torch.dot, [(7,), (7,)], 7),
+        (torch.outer, [(3,), (5,)], None),  # torch multiplies pointwise
+        (lambda x, y: x @ y, [(2, 3, 4), (4, 5)], 2 * 3 * 5 * 4),
+        (lambda x, y: x @ y, [(2, 3, 4), (2, 4, 5)], 2 * 3 * 5 * 4),
+        (lambda x, y: x @ y, [(2, 1, 3, 4), (6, 4, 5)], 2 * 6 * 3 * 5 * 4),
+        (lambda x, y: torch.einsum("bchw,bdhw->bcd", x, y), [(2, 3, 4, 5)] * 2, 2 * 3 * 3 * 20),
+        (lambda x, y: torch.einsum("ij,kj->ik", x, y), [(2, 3), (4, 3)], 2 * 4 * 3),
+        (lambda x, y: torch.tensordot(x, y, 2), [(2, 3, 4), (3, 4, 5)], 2 * 5 * 12),
+        (lambda x, y: F.linear(x, y), [(2, 7, 3), (5, 3)], 2 * 7 * 5 * 3),
+    ],
+)
+def test_products_by_hand(
+    function: Callable[..., Any], shapes: list[tuple[int, ...]], fma: int | None
+) -> None:
+    """However a product is written, it takes its dot products."""
+    work = total(passed(function, *shapes))
+    assert work.multiply_add == (fma or 0)
+    assert work.flop == (15 if fma is None else 2 * fma)
+
+
+def test_a_broadcast_matrix_is_read_once() -> None:
+    """Six products with the same 4x5 matrix: 20 numbers of it are read, not 120."""
+    records = passed(lambda x, y: torch.bmm(x, y.expand(6, 4, 5)), (6, 3, 4), (4, 5))
+    assert total(records).input_byte == 4 * (6 * 3 * 4 + 20)
+
+
+@pytest.mark.parametrize(
+    ("beta", "alpha", "operations"),
+    [
+        (1, 1, 1),  # one addition an output
+        (2, 1, 2),  # and a scale
+        (1, 3, 2),
+        (2, 3, 3),
+        (0, 1, 0),  # the term is left out
+        (0, 3, 1),
+    ],
+)
+@pytest.mark.parametrize(
+    ("function", "shapes", "outputs", "fma"),
+    [
+        (torch.addmm, [(3, 5), (3, 4), (4, 5)], 15, 60),
+        (torch.baddbmm, [(2, 3, 5), (2, 3, 4), (2, 4, 5)], 30, 120),
+        (torch.addbmm, [(3, 5), (2, 3, 4), (2, 4, 5)], 15, 120),
+        (torch.addmv, [(3,), (3, 5), (5,)], 3, 15),
+        (torch.addr, [(3, 5), (3,), (5,)], 15, 15),
+    ],
+)
+def test_a_term_is_added(
+    function: Callable[..., Any],
+    shapes: list[tuple[int, ...]],
+    outputs: int,
+    fma: int,
+    beta: float,
+    alpha: float,
+    operations: int,
+) -> None:
+    """beta * term + alpha * product; the least is the product, which can start with the term."""
+    captured = passed(lambda *x: function(*x, beta=beta, alpha=alpha), *shapes)
+    work = total(captured)
+    assert work.multiply_add == fma
+    assert work.flop == 2 * fma + operations * outputs
+    assert work.least_flop == 2 * fma
+
+
+@given(samples=sizes, features=sizes, outputs=sizes, bias=st.booleans())
+def test_linear_layer(samples: int, features: int, outputs: int, bias: bool) -> None:
+    """A dot product an output, and the bias; weights are parameters, each read once."""
+    layer = torch.nn.Linear(features, outputs, bias=bias)
+    x, tally = random(samples, features), Tally()
+    result = dots(numbers(x, tally), numbers(layer.weight.detach().T, tally))
+    if bias:
+        result = [
+            [value + float(each) for value, each in zip(row, layer.bias, strict=True)]
+            for row in result
+        ]
+    assert same(result, layer(x))
+    work = only(passed(layer, x)).work
+    assert work == Work(
+        flop=tally.flop,
+        multiply_add=samples * features * outputs,
+        least_flop=tally.flop - bias * samples * outputs,
+        parameter_byte=4 * outputs * (features + bias),
+        input_byte=4 * samples * features,
+        output_byte=4 * samples * outputs,
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(shapes=st.tuples(sizes, sizes, sizes, sizes))
+def test_torch_counts_the_same_multiply_adds(shapes: tuple[int, ...]) -> None:
+    """torch's FlopCounterMode is right for products of matrices."""
+    b, m, k, n = shapes
+    x, y = random(b, m, k), random(b, k, n)
+    for function in (torch.bmm, torch.matmul, lambda x, y: x[0] @ y[0]):
+        with FlopCounterMode(display=False) as counter:
+            function(x, y)
+        assert 2 * (total(passed(function, x, y)).multiply_add or 0) == counter.get_total_flops()
+
+
+def test_attention_written_out_uses_the_full_rectangle() -> None:
+    """Two products of 4 heads, 6 queries, 6 keys and 8 features, softmax between them."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+    work = total(passed(attention, *[(4, 6, 8)] * 3))
+    assert work.multiply_add == 2 * 4 * 6 * 6 * 8
+    tally = Tally()
+    for row in numbers(random(24, 6), tally):
+        top = max(each.value for each in row)  # 5 comparisons a row, added below
+        powers = [(each - top).apply(lambda v: v) for each in row]
+        whole = sum_of(powers)
+        assert list(flat([each / whole for each in powers]))
+    assert (work.flop or 0) - 2 * (work.multiply_add or 0) == tally.flop + 24 * 5
+
+
+def test_parameters_of_a_product_are_distinct_operands() -> None:
+    """x @ x.T reads x through two views of one storage, which both count as operands."""
+    work = only(passed(lambda x: torch.mm(x, x.T), (3, 4))).work
+    assert work.flop == 2 * 3 * 3 * 4
+    assert work.input_byte in (4 * 12, 2 * 4 * 12)
+
+
+def test_products_are_all_labelled() -> None:
+    """Every one of them is of the kind 'matrix product'."""
+    kinds = {
+        record.type
+        for pair in product([(3, 4)], [(4, 5)])
+        for record in passed(lambda x, y: x @ y, *pair).records
+    }
+    assert kinds == {"matrix product"}
