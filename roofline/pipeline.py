@@ -70,8 +70,7 @@ def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tu
     from roofline.machine.host import describe_host
 
     if not catalog.host_file().exists():
-        profile = measure_hardware(progress=progress)
-        return profile, (f"this host was measured for the first time: {catalog.host_file()}",)
+        return measure_hardware(progress=progress), ()
     return catalog.still_valid(catalog.load_hardware(catalog.HOST), describe_host())
 
 
@@ -122,6 +121,10 @@ def analyze(
         HardwareError: unknown hardware, or it does not have so many threads.
     """
     change = dtype_called(dtype) if dtype is not None else None
+    if change is not None and change.kind != "float":
+        raise InputError(
+            f"--dtype {change}: parameters can be taken to be float64, float32, bfloat16 or float16"
+        )
     if change is not None and change.kind != "float":
         raise InputError(
             f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"

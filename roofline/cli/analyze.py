@@ -11,9 +11,9 @@ from roofline.cli.options import (
     files_among,
     format_option,
     machine_options,
+    measuring_if_needed,
     output_options,
     present,
-    progress_bar,
     view_options,
     workload_options,
 )
@@ -74,7 +74,7 @@ def command(
     check_targets(files, overwrite=force)
     from roofline.pipeline import analyze
 
-    with progress_bar("Measuring this machine, once") as progress:
+    with measuring_if_needed() as progress:
         analysis = analyze(
             model,
             list(inputs) or None,

@@ -8,8 +8,8 @@ import click
 
 from roofline.cli.options import (
     machine_options,
+    measuring_if_needed,
     output_options,
-    progress_bar,
     result_console,
     say_written,
     workload_options,
@@ -56,7 +56,7 @@ def command(
         )
     from roofline.pipeline import compare
 
-    with progress_bar("Measuring this machine, once") as progress:
+    with measuring_if_needed() as progress:
         comparison = compare(
             *models,
             inputs=list(inputs) or None,

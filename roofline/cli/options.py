@@ -140,6 +140,22 @@ def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
         bar.stop()
 
 
+@contextmanager
+def measuring_if_needed() -> Generator[Callable[[float, str], None]]:
+    """A progress bar for a first measurement of this machine, and where its result was kept."""
+    from roofline.machine.catalog import host_file
+
+    known = host_file().exists()
+    with progress_bar("Measuring this machine, once") as progress:
+        yield progress
+    if not known and host_file().exists():
+        click.echo(
+            f"Measured this machine and kept the result in {host_file()};"
+            " `roofline measure` does it anew",
+            err=True,
+        )
+
+
 STDOUT = Path("-")
 
 

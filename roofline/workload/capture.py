@@ -238,12 +238,12 @@ class _Recorder(TorchDispatchMode):
         )
 
     def _operands(self, tensors: Iterator[torch.Tensor]) -> tuple[TensorSpec, ...]:
-        """The distinct tensors, empty ones left out."""
+        """The tensors that lie in different places, empty ones left out."""
         found: dict[tuple[Any, ...], TensorSpec] = {}
         for tensor in tensors:
             if tensor.numel():
                 spec = self._spec(tensor)
-                key = (spec.storage, spec.offset_byte, spec.shape, tensor.stride())
+                key = (spec.storage, spec.offset_byte, _layout(spec.shape, tensor.stride()))
                 found.setdefault(key, spec)
         return tuple(found.values())
 
@@ -307,6 +307,22 @@ def _is_free(
         return True
     known = {spec.storage for spec in inputs}
     return not operator.written and all(spec.storage in known for spec in outputs)
+
+
+def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
+
+    The same for a tensor, its transpose, and one that repeats it: dimensions in a row are joined.
+    """
+    pairs: list[tuple[int, int]] = []
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size == 1 or not stride:
+            continue
+        if pairs and pairs[-1][0] * pairs[-1][1] == stride:
+            pairs[-1] = (pairs[-1][0], pairs[-1][1] * size)
+        else:
+            pairs.append((stride, size))
+    return tuple(pairs)
 
 
 def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:

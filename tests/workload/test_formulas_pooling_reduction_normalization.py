@@ -153,7 +153,7 @@ def test_resampling(mode: str, dimensions: int, multiplications: int, additions:
 @given(kernel=st.integers(1, 3), stride=st.integers(1, 2), padding=st.integers(0, 1))
 @settings(deadline=None, max_examples=20)
 def test_fold(kernel: int, stride: int, padding: int) -> None:
-    """Each element of the columns is added to its place; one that is stored first is no addition."""
+    """Each element of the columns is added to its place; the first there need only be stored."""
     side = (6 + 2 * padding - kernel) // stride + 1
     columns = random(1, 2 * kernel**2, side**2)
     expected = F.fold(columns, (6, 6), kernel, padding=padding, stride=stride)
@@ -385,11 +385,11 @@ def test_instance_norm(dimensions: int) -> None:
 
 def test_weight_norm() -> None:
     """v * (g / |v|) for each filter, before the convolution that uses it."""
-    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(5, 3, bias=False))
-    weight = layer.parametrizations.weight
+    layer: Any = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(5, 3, bias=False))
+    magnitudes, directions = (each.detach() for each in layer.parameters())
     tally = Tally()
     result = []
-    for row, g in zip(numbers(weight.original1.detach(), tally), weight.original0, strict=True):
+    for row, g in zip(numbers(directions, tally), magnitudes, strict=True):
         scale = Scalar(float(g), tally) / sum_of([each * each for each in row]).root()
         result.append([each * scale for each in row])
     assert same(result, layer.weight)
@@ -444,7 +444,7 @@ def test_max_unpooling_is_known() -> None:
 
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
         y, places = F.max_pool2d(x, 2, return_indices=True)
-        return F.max_unpool2d(y, places, 2)
+        return F.max_unpool2d(y, places, [2, 2])
 
     captured = passed(there_and_back, (1, 2, 4, 4))
     assert all(record.state is not State.UNKNOWN for record in captured.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -14,6 +15,8 @@ from roofline.workload import formulas
 from roofline.workload.formulas import Flop, find, formula, known, registry
 from roofline.workload.operators import State
 from tests.workload.passes import Function, only, passed
+
+VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +82,11 @@ def test_every_aten_key_is_an_operator_of_torch() -> None:
 
 
 def test_parameters_are_those_of_the_schema() -> None:
-    """Each named parameter of a formula is an argument of one of the overloads, or the output."""
+    """What a formula must be given is an argument of its operator, or its output.
+
+    What it may be given is an argument of one of the operators that it serves.
+    """
+    served: dict[Any, set[str]] = {}
     for key, each in known().items():
         namespace, name, *_ = key.split(".")
         packet: Any = getattr(getattr(torch.ops, namespace), name)
@@ -88,9 +95,14 @@ def test_parameters_are_those_of_the_schema() -> None:
             for overload in packet.overloads()
             for argument in getattr(packet, overload)._schema.arguments
         }
-        code = each.function.__code__
-        named = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-        assert named <= arguments | {"output"}, key
+        served.setdefault(each.function, {"output"}).update(arguments)
+        for parameter in inspect.signature(each.function).parameters.values():
+            if parameter.default is parameter.empty and parameter.kind is not VAR_KEYWORD:
+                assert parameter.name in {*arguments, "output"}, key
+    for function, arguments in served.items():
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind is not VAR_KEYWORD:
+                assert parameter.name in arguments, function
 
 
 def test_a_failing_formula_names_itself() -> None:

@@ -72,7 +72,7 @@ def convolution(
     )
 
 
-@formula("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten.mkldnn_convolution")
+@formula("aten.conv1d", "aten.conv2d", "aten.conv3d")
 def plain_convolution(
     input: TensorSpec,
     weight: TensorSpec,

@@ -135,7 +135,7 @@ def silu(output: TensorSpec, **arguments: Any) -> Flop:
 
 @formula("aten.softplus")
 def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
-    """log(1 + exp(beta * x)) / beta: an addition, a comparison with the threshold, two functions."""
+    """log(1 + exp(beta * x)) / beta: an addition, a comparison (threshold), two functions."""
     return _elementwise(arguments, output, 2 if beta == 1 else 4, 2)
 
 

@@ -84,7 +84,7 @@ def scan(self: TensorSpec, dim: int, **_: Any) -> Flop:
 
 
 def _comparisons(self: TensorSpec, dim: int, each: int) -> Flop:
-    """`each` comparisons an element along `dim`; no kernel takes fewer than n - 1 for a row of n."""
+    """`each` comparisons an element; no kernel takes fewer than n - 1 for a row of n."""
     if not floats(self):
         return Flop()
     rows = self.elements // self.shape[dim] if self.shape else self.elements

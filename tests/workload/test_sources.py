@@ -1,0 +1,436 @@
+"""Where models come from, and what is said when they do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.errors import InputError, ModelError
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.units import format_shape
+from roofline.workload import sources
+from roofline.workload.sources import (
+    InputRequest,
+    Source,
+    load,
+    parse_input,
+    requests_for,
+    requests_of,
+    torchvision_names,
+)
+
+# -- torchvision -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resnet18", "torchvision:resnet18"])
+def test_torchvision_models_are_built_without_weights(name: str) -> None:
+    """On the meta device: parameters have shapes and no data."""
+    source = load(name)
+    assert (source.name, source.notes) == ("resnet18", ())
+    assert {each.device.type for each in source.module.parameters()} == {"meta"}
+
+
+def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
+    """RegNet reads numbers while it is built."""
+    source = load("regnet_y_400mf")
+    assert "could not be built without weights, so it was built for real" in source.notes[0]
+    assert {each.device.type for each in source.module.parameters()} == {"cpu"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("resnet50", (1, 3, 224, 224)),
+        ("inception_v3", (1, 3, 299, 299)),
+        ("efficientnet_b1", (1, 3, 240, 240)),  # its second weights, at 255, are not the smallest
+        ("efficientnet_b7", (1, 3, 600, 600)),
+        ("efficientnet_v2_s", (1, 3, 384, 384)),
+        ("swin_v2_t", (1, 3, 256, 256)),
+        ("vit_h_14", (1, 3, 224, 224)),  # 518 after fine-tuning end to end
+        ("fcn_resnet50", (1, 3, 520, 520)),
+        ("r3d_18", (1, 3, 16, 112, 112)),
+        ("mvit_v2_s", (1, 3, 16, 224, 224)),
+    ],
+)
+def test_default_sizes(name: str, shape: tuple[int, ...]) -> None:
+    """The smallest size that the published weights are evaluated at."""
+    source = load(name)
+    assert source.default_shapes == (shape,)
+    assert requests_for(source, (), batch=None) == (InputRequest(shape=shape),)
+
+
+def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
+    """Optical flow takes two images; the message says what forward takes."""
+    with pytest.raises(InputError, match=r"--input SHAPE for each .*takes image1, image2"):
+        requests_for(load("raft_small"), (), batch=None)
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
+def test_slow_initial_weights_are_skipped(name: str) -> None:
+    """They also warn, and warnings are errors here."""
+    assert load(name).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("resnet51", "resnet"), ("mobilnet_v2", "mobilenet_v2"), ("torchvision:resnet52", "resnet")],
+)
+def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(ModelError, match=f"unknown model '{name}'; did you mean '{hint}"):
+        load(name)
+
+
+def test_names_like_nothing_suggest_nothing() -> None:
+    """But say what forms there are."""
+    with pytest.raises(ModelError, match=r"unknown model 'qqqqqqq' \(torchvision names, package"):
+        load("qqqqqqq")
+
+
+def run_with_torchvision(tmp_path: Path, init: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Python with a package called torchvision that does `init` when it is imported."""
+    package = tmp_path / "torchvision"
+    package.mkdir()
+    (package / "__init__.py").write_text(init)
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+
+
+LOAD = """
+from roofline.errors import ModelError
+from roofline.workload.sources import load, torchvision_names
+assert torchvision_names() == []
+try:
+    load("resnet50")
+except ModelError as error:
+    print(error)
+(sys.modules["builtins"]).ok = load("torch.nn:Identity")
+"""
+
+
+@pytest.mark.parametrize(
+    ("init", "reason"),
+    [
+        ("raise RuntimeError('operator torchvision::roi_align is\\nbroken')", "RuntimeError: oper"),
+        ("raise OSError('libcudart.so.13: cannot open')", "OSError: libcudart.so.13: cannot open"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import no_such_package_at_all", "ModuleNotFoundError: No module named 'no_such_package"),
+        ("raise RuntimeError('operator torchvision::nms does not exist')", "torchvision::nms does"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("this is no python", "SyntaxError: invalid syntax"),
+        ("assert False", "importing it failed: AssertionError;"),
+    ],
+)
+def test_a_broken_torchvision_counts_as_absent(tmp_path: Path, init: str, reason: str) -> None:
+    """Whatever it raises: the user is told in one line, and own models still work."""
+    done = run_with_torchvision(tmp_path, init, LOAD)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert done.stdout.startswith(
+        "model 'resnet50': torchvision's models are not available: importing it failed: "
+    )
+    assert reason in done.stdout
+    assert "package.module:factory or file.py:Model" in done.stdout
+
+
+def test_a_missing_torchvision_says_how_to_get_it(tmp_path: Path) -> None:
+    """Which is another thing than a broken one."""
+    init = "raise ModuleNotFoundError(\"No module named 'torchvision'\", name='torchvision')"
+    done = run_with_torchvision(tmp_path, init, LOAD)
+    assert "it is not installed (`pip install torchvision`)" in done.stdout, done.stderr
+
+
+# -- packages --------------------------------------------------------------------------------------
+
+
+def test_a_class_or_function_in_a_package() -> None:
+    """Called without arguments."""
+    source = load("torch.nn:Identity")
+    assert isinstance(source.module, torch.nn.Identity)
+    assert (source.name, source.default_shapes) == ("torch.nn:Identity", ())
+
+
+def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when Python runs a script there."""
+    (tmp_path / "made_for_this_test.py").write_text("import torch\nnet = torch.nn.ReLU()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert isinstance(load("made_for_this_test:net").module, torch.nn.ReLU)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_package:make", "no package 'no_such_package' is installed"),
+        ("torch.no_such_part:make", "no package 'torch.no_such_part' is installed"),
+        ("torch.nn:Identiti", "nothing called 'Identiti' in it; did you mean 'Identity'"),
+        ("torch.nn:", "nothing called '' in it"),
+        ("torch:pi", "'pi' is a float, not a module nor a function that makes one"),
+        ("torch.nn:Linear", "building it failed: TypeError: .*missing 2 required"),
+        ("torch:get_num_threads", "the factory returned int, not a torch.nn.Module"),
+        ("a/b:make", "'a/b' is neither a package nor a .py file"),
+        ("my-package:make", "'my-package' is neither a package nor a .py file"),
+        (":make", "'' is neither a package nor a .py file"),
+        ("model.py", "name what to build in it, as in model.py:Model"),
+        ("folder/model.py", "name what to build in it, as in folder/model.py:Model"),
+    ],
+)
+def test_what_is_wrong_with_a_name(name: str, message: str) -> None:
+    """The message quotes it and says what would be right; it is the user's, exit code 2."""
+    with pytest.raises(ModelError, match=message) as raised:
+        load(name)
+    assert str(raised.value).startswith(f"model '{name}'")
+    assert raised.value.exit_code == 2
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+FILE = """
+from __future__ import annotations
+from dataclasses import dataclass
+import torch
+
+@dataclass
+class Config:
+    width: int = 4
+
+class Model(torch.nn.Module):
+    def __init__(self, config: Config | None = None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear((config or Config()).width, 2)
+
+def make() -> Model:
+    from sibling import WIDTH
+    return Model(Config(WIDTH))
+
+def fails():
+    raise ValueError("no\\nweights")
+
+def leaves():
+    raise SystemExit(5)
+
+ready = Model()
+number = 3
+def returns_a_number():
+    return number
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "sibling.py").write_text("WIDTH = 7\n")
+    path = tmp_path / "torch_model.py"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_class_in_a_file(file: Path) -> None:
+    """Also one with dataclasses, which look their module up."""
+    source = load(f"{file}:Model")
+    assert type(source.module).__name__ == "Model"
+    assert next(source.module.parameters()).device.type == "meta"
+
+
+def test_a_file_finds_its_neighbours(file: Path) -> None:
+    """When it is imported and when its factory runs; the path is then as before."""
+    before = list(sys.path)
+    assert next(load(f"{file}:make").module.parameters()).shape == (2, 7)
+    assert sys.path == before
+
+
+def test_a_module_in_a_file_is_taken_as_it_is(file: Path) -> None:
+    assert next(load(f"{file}:ready").module.parameters()).device.type == "cpu"
+
+
+def test_a_file_named_like_a_library(file: Path) -> None:
+    """It does not become that library."""
+    path = file.with_name("random.py")
+    path.write_text(FILE)
+    before = sys.modules["random"]
+    load(f"{path}:Model")
+    assert sys.modules["random"] is before
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Modl", "nothing called 'Modl' in it; did you mean 'Model'"),
+        ("fails", "building it failed: ValueError: no weights"),
+        ("leaves", "building it failed: SystemExit: 5"),
+        ("number", "'number' is a int, not a module"),
+        ("returns_a_number", "the factory returned int"),
+    ],
+)
+def test_what_is_wrong_with_a_factory(file: Path, name: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as raised:
+        load(f"{file}:{name}")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("def broken(:\n", "importing it failed: SyntaxError"),
+        ("import no_such_thing_here\n", "ModuleNotFoundError: No module named 'no_such_thing"),
+        ("raise SystemExit(2)\n", "importing it failed: SystemExit: 2"),
+        ("1 / 0\n", "importing it failed: ZeroDivisionError"),
+        ("\0", "importing it failed: SyntaxError"),
+    ],
+)
+def test_what_is_wrong_with_a_file(tmp_path: Path, content: str, message: str) -> None:
+    """Said with its name, in one line; nothing of it stays imported."""
+    path = tmp_path / "broken.py"
+    path.write_text(content)
+    before = set(sys.modules)
+    with pytest.raises(ModelError, match=message) as raised:
+        load(f"{path}:Model")
+    assert str(raised.value).startswith(str(path))
+    assert "\n" not in str(raised.value)
+    assert not {each for each in set(sys.modules) - before if "broken" in each}
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ModelError, match=r"nowhere/model\.py: no such file"):
+        load("nowhere/model.py:Model")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(ModelError, match="no such file"):
+        load(f"{tmp_path / 'folder.py'}:Model")
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "request_"),
+    [
+        ("1x3x224x224", InputRequest(shape=(1, 3, 224, 224))),
+        ("7", InputRequest(shape=(7,))),
+        ("1x128:int64", InputRequest(shape=(1, 128), dtype=dtype("int64"))),
+        ("1x128:bf16", InputRequest(shape=(1, 128), dtype=dtype("bfloat16"))),
+        ("mask=1x128:bool", InputRequest(name="mask", shape=(1, 128), dtype=dtype("bool"))),
+        ("input_ids=2x4", InputRequest(name="input_ids", shape=(2, 4))),
+    ],
+)
+def test_inputs_in_text(text: str, request_: InputRequest) -> None:
+    assert parse_input(text) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "shape '' is not of the form 1x3x224x224"),
+        ("1x", "shape '1x' is not"),
+        ("1X3", "shape '1X3' is not"),
+        ("-1x3", "shape '-1x3' is not"),
+        ("1x0x3", "has a size of 0; every size must be at least 1"),
+        ("1.5x3", "shape '1.5x3' is not"),
+        ("1x3:", "unknown dtype ''"),
+        ("1x3:flot32", "unknown dtype 'flot32'; did you mean 'float32'"),
+        ("=1x3", "'' is not the name of an argument"),
+        ("a b=1x3", "'a b' is not the name of an argument"),
+        ("a=b=1x3", "'a=b' is not the name of an argument"),
+        ("x=", "shape '' is not"),
+    ],
+)
+def test_what_is_wrong_with_an_input(text: str, message: str) -> None:
+    """The message quotes the option and says the right forms."""
+    with pytest.raises(InputError, match=message) as raised:
+        parse_input(text)
+    assert str(raised.value).startswith(f"--input '{text}'")
+
+
+@given(shape=st.lists(st.integers(1, 999), min_size=1, max_size=5), name=st.sampled_from(["", "x"]))
+def test_inputs_in_text_are_read_back(shape: list[int], name: str) -> None:
+    """What tables print is what the option takes."""
+    text = f"{f'{name}=' if name else ''}{format_shape(tuple(shape))}"
+    assert parse_input(text) == InputRequest(name=name, shape=tuple(shape))
+
+
+X = torch.zeros(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "names", "given_values"),
+    [
+        (None, [], [], []),
+        (X, [(2, 3)], [""], [0]),
+        ((2, 3), [(2, 3)], [""], []),
+        ([2, 3], [(2, 3)], [""], []),
+        (X.shape, [(2, 3)], [""], []),
+        ("2x3", [(2, 3)], [""], []),
+        ([(2, 3), "4x5", X], [(2, 3), (4, 5), (2, 3)], ["", "", ""], [2]),
+        ((X, X), [(2, 3), (2, 3)], ["", ""], [0, 1]),
+        ({"a": X, "b": "4x5:int64"}, [(2, 3), (4, 5)], ["a", "b"], [0]),
+        (["y=2x3"], [(2, 3)], ["y"], []),
+        (InputRequest(name="z", shape=(1,)), [(1,)], ["z"], []),
+        ({"a": InputRequest(shape=(1,))}, [(1,)], ["a"], []),
+    ],
+)
+def test_inputs_in_python(
+    inputs: Any, shapes: list[tuple[int, ...]], names: list[str], given_values: list[int]
+) -> None:
+    """A tensor, a shape, text, several of them, or keywords."""
+    requests, values = requests_of(inputs)
+    assert [each.shape for each in requests] == shapes
+    assert [each.name for each in requests] == names
+    assert list(values) == given_values
+
+
+@pytest.mark.parametrize("inputs", [3, 2.5, [None], [(2, 0)], {"a": {}}, object(), [[2.0, 3]]])
+def test_what_is_no_input(inputs: Any) -> None:
+    """The message shows what was given."""
+    with pytest.raises(InputError, match="inputs: expected a tensor, a shape such as"):
+        requests_of(inputs)
+
+
+def plain() -> Source:
+    return Source(name="net", module=torch.nn.Linear(4, 2))
+
+
+def test_inputs_must_be_given_where_they_are_unknown() -> None:
+    """The message names the arguments of forward."""
+    with pytest.raises(InputError, match=r"model 'net' does not say .*\(its forward takes input\)"):
+        requests_for(plain(), (), batch=None)
+
+
+def test_batch_replaces_the_first_size_of_every_input() -> None:
+    """Names and types stay."""
+    inputs = (parse_input("1x4"), parse_input("mask=9x2:bool"))
+    assert requests_for(plain(), inputs, batch=8) == (
+        InputRequest(shape=(8, 4)),
+        InputRequest(name="mask", shape=(8, 2), dtype=dtype("bool")),
+    )
+
+
+def test_a_batch_below_one() -> None:
+    with pytest.raises(InputError, match="--batch 0: must be at least 1"):
+        requests_for(plain(), (parse_input("1x4"),), batch=0)
+
+
+def test_the_same_keyword_twice() -> None:
+    inputs = (parse_input("a=1x4"), parse_input("a=2x4"))
+    with pytest.raises(InputError, match="--input names an argument twice: a, a"):
+        requests_for(plain(), inputs, batch=None)
+
+
+def test_a_module_that_is_given() -> None:
+    """It is called by its class; anything else is refused."""
+    assert sources.given(torch.nn.ReLU()).name == "ReLU"
+    with pytest.raises(ModelError, match="expected a torch.nn.Module or the name of a model, got"):
+        sources.given(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_names_are_listed() -> None:
+    """About a hundred, the two of the article among them."""
+    assert {"resnet50", "mobilenet_v2"} <= set(torchvision_names())

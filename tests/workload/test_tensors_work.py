@@ -1,0 +1,180 @@
+"""Tensors, work and its algebra, and how operands become bytes."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.foundation.dtypes import dtype
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+from tests.workload.passes import only, passed
+
+counts = st.integers(0, 10**12)
+works = st.builds(
+    Work,
+    flop=counts,
+    multiply_add=counts,
+    least_flop=counts,
+    parameter_byte=counts,
+    input_byte=counts,
+    output_byte=counts,
+    gradient_byte=counts,
+    optimizer_byte=counts,
+)
+
+
+def spec(elements: int = 6, of: str = "float32", role: Role = Role.ACTIVATION) -> TensorSpec:
+    return TensorSpec(
+        shape=(2, elements // 2),
+        dtype=dtype(of),
+        distinct_elements=elements,
+        storage=0,
+        role=role,
+    )
+
+
+def test_a_fused_multiply_add_is_two_operations() -> None:
+    assert FLOP_PER_FMA == 2
+
+
+@pytest.mark.parametrize(
+    ("of", "byte"),
+    [("float64", 48), ("float32", 24), ("bfloat16", 12), ("int8", 6), ("bool", 6), ("int4", 3)],
+)
+def test_bytes_of_six_elements(of: str, byte: int) -> None:
+    """6 elements of 8, 4, 2, 1 and half a byte."""
+    assert spec(of=of).byte == byte
+
+
+def test_elements_are_those_of_the_shape_bytes_those_in_memory() -> None:
+    """A 2x3 that repeats one number has six elements and takes four bytes."""
+    repeated = TensorSpec(
+        shape=(2, 3), dtype=dtype("float32"), distinct_elements=1, storage=0, role=Role.INPUT
+    )
+    assert (repeated.elements, repeated.byte) == (6, 4)
+
+
+def test_a_scalar_has_one_element() -> None:
+    scalar = TensorSpec(
+        shape=(), dtype=dtype("float32"), distinct_elements=1, storage=0, role=Role.INPUT
+    )
+    assert (scalar.elements, scalar.byte) == (1, 4)
+
+
+@pytest.mark.parametrize("role", Role)
+def test_what_persists(role: Role) -> None:
+    """Activations and gradients come and go with a pass; the rest stays."""
+    assert role.persists == (role not in (Role.ACTIVATION, Role.GRADIENT))
+
+
+@given(a=works, b=works, c=works)
+def test_addition(a: Work, b: Work, c: Work) -> None:
+    """Associative and commutative, with no work as zero; traffic adds up too."""
+    assert (a + b) + c == a + (b + c)
+    assert a + b == b + a
+    assert a + Work() == a
+    assert sum([a, b, c]) == a + b + c
+    assert (a + b).traffic_byte == a.traffic_byte + b.traffic_byte
+
+
+@given(a=works)
+def test_unknown_plus_anything_is_unknown(a: Work) -> None:
+    """But the bytes are still known."""
+    unknown = Work(flop=None, multiply_add=None, least_flop=None, input_byte=8)
+    both = unknown + a
+    assert (both.flop, both.multiply_add, both.least_flop) == (None, None, None)
+    assert both.input_byte == a.input_byte + 8
+    assert both == a + unknown
+
+
+def test_only_zero_and_work_can_be_added() -> None:
+    """`sum` starts at 0; anything else is a mistake."""
+    other: Any = 1
+    with pytest.raises(TypeError):
+        _ = other + Work()
+
+
+def test_intensity() -> None:
+    """12 FLOP on 24 bytes; none where nothing moves or FLOP is unknown."""
+    assert Work(flop=12, input_byte=16, output_byte=8).intensity_flop_per_byte == 0.5
+    assert Work(flop=12).intensity_flop_per_byte is None
+    assert Work(flop=None, input_byte=4).intensity_flop_per_byte is None
+
+
+def test_intensity_of_nothing_computed_is_zero() -> None:
+    """A copy is known to compute nothing, which is not the same as unknown."""
+    assert Work(input_byte=4).intensity_flop_per_byte == 0
+
+
+@pytest.mark.parametrize(
+    ("role", "read", "written"),
+    [
+        (Role.PARAMETER, "parameter_byte", "parameter_byte"),
+        (Role.BUFFER, "parameter_byte", "parameter_byte"),
+        (Role.INPUT, "input_byte", "output_byte"),
+        (Role.ACTIVATION, "input_byte", "output_byte"),
+        (Role.GRADIENT, "gradient_byte", "gradient_byte"),
+        (Role.OPTIMIZER_STATE, "optimizer_byte", "optimizer_byte"),
+    ],
+)
+def test_where_bytes_count(role: Role, read: str, written: str) -> None:
+    """24 bytes read, and 24 written, by what the tensor is to the model."""
+    assert traffic_of([spec(role=role)], []) == {read: 24}
+    assert traffic_of([], [spec(role=role)]) == {written: 24}
+
+
+def test_in_place_is_read_and_written() -> None:
+    """An operand that is listed twice counts twice."""
+    assert traffic_of([spec()], [spec()]) == {"input_byte": 24, "output_byte": 24}
+
+
+@given(elements=st.integers(0, 1000), sizes=st.sampled_from([("float32", "float16")]))
+def test_half_the_width_halves_the_bytes(elements: int, sizes: tuple[str, str]) -> None:
+    wide, narrow = sizes
+    assert spec(2 * elements, wide).byte == 2 * spec(2 * elements, narrow).byte
+
+
+layouts = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=3)
+
+
+@given(layout=layouts, offset=st.integers(0, 3))
+def test_distinct_elements_against_a_walk_over_all_of_them(
+    layout: list[tuple[int, int]], offset: int
+) -> None:
+    """Any strides: never fewer than there are, never more than the shape or its reach allows."""
+    sizes, strides = zip(*layout, strict=True)
+    places = {
+        sum(i * stride for i, stride in zip(at, strides, strict=True))
+        for at in product(*map(range, sizes))
+    }
+    base = torch.zeros(128)
+    view = base.as_strided(sizes, strides, offset)
+    (operand, *_) = only(passed(lambda x: x + 1, view)).inputs
+    assert operand.shape == sizes
+    assert len(places) <= operand.distinct_elements <= min(view.numel(), max(places) + 1)
+
+
+@pytest.mark.parametrize(
+    ("view", "distinct"),
+    [
+        (lambda x: x, 32),
+        (lambda x: x.T, 32),
+        (lambda x: x[1], 8),
+        (lambda x: x[:, ::2], 16),
+        (lambda x: x[:1].expand(5, 8), 8),
+        (lambda x: x[0, 0].expand(5, 8), 1),
+        (lambda x: x.unfold(1, 3, 1), 32),  # 6 windows of 3 over each row of 8
+        (lambda x: x[0].unfold(0, 3, 1), 8),
+        (lambda x: x[0].unfold(0, 2, 3), 6),  # windows that leave gaps
+        (lambda x: x.view(4, 2, 4).permute(2, 0, 1), 32),
+    ],
+)
+def test_distinct_elements_of_common_views(view: Any, distinct: int) -> None:
+    """What a view of a 4x8 can touch."""
+    assert only(passed(lambda x: view(x) * 2, (4, 8))).inputs[0].distinct_elements == distinct
