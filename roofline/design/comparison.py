@@ -89,18 +89,17 @@ class Comparison:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """FLOP, parameters, bytes, memory, intensity and bound of every model."""
-        return tuple(
-            Quantity(
-                name=name,
-                title=title,
-                values=(values := tuple(value(each) for each in self.analyses)),
-                text=tuple(
-                    ("≥ " if at_least and each.totals.unknown_operators else "") + form(value)
-                    for value, each in zip(values, self.analyses, strict=True)
-                ),
-            )
-            for name, title, value, form, at_least in _QUANTITIES
-        )
+        found: list[Quantity] = []
+        for name, title, value, form, is_flop in _QUANTITIES:
+            values: list[float | None] = []
+            text: list[str] = []
+            for each in self.analyses:
+                partial = is_flop and each.totals.unknown_operators > 0
+                # What is only known in part is shown as a least, and compared with nothing.
+                values.append(None if partial else value(each))
+                text.append(("≥ " if partial else "") + form(value(each)))
+            found.append(Quantity(name=name, title=title, values=tuple(values), text=tuple(text)))
+        return tuple(found)
 
     def ratios(self, quantity: Quantity) -> tuple[float | None, ...]:
         """Each value over the reference's; None where one is unknown or the reference's is 0."""

@@ -1,0 +1,123 @@
+"""Ratios, ceilings and sentences of comparisons, on numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+import torch
+
+import roofline
+from roofline.errors import InputError
+from roofline.presentation.comparison_report import (
+    comparison_csv,
+    comparison_html,
+    comparison_report,
+)
+from roofline.presentation.plain import plain_text
+
+DRAM = "10980xe"
+
+
+def standard() -> torch.nn.Module:
+    return torch.nn.Conv2d(8, 8, 3, padding=1, bias=False)
+
+
+def depthwise() -> torch.nn.Module:
+    return torch.nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+
+
+def pair(reference: int = 0) -> roofline.Comparison:
+    return roofline.compare(
+        standard(),
+        depthwise(),
+        inputs=(1, 8, 10, 10),
+        names=["a", "b"],
+        hardware=DRAM,
+        reference=reference,
+    )
+
+
+def test_quantities_by_hand() -> None:
+    """10 x 10 x 8 outputs of 8 * 9 or of 9 multiply-adds; 800 in, 800 out, 576 or 72 weights."""
+    found = {each.name: each.values for each in pair().quantities}
+    assert found["multiply_add"] == (57_600, 7_200)
+    assert found["flop"] == (115_200, 14_400)
+    assert found["parameters"] == (576, 72)
+    assert found["traffic_byte"] == (4 * (1600 + 576), 4 * (1600 + 72))
+    assert found["intensity_flop_per_byte"] == pytest.approx((115_200 / 8704, 14_400 / 6688))
+    # DRAM alone binds both: bytes / 96 GB/s.
+    assert found["bound_s"] == pytest.approx((8704 / 96e9, 6688 / 96e9))
+
+
+def test_ratios_refer_to_the_reference() -> None:
+    comparison = pair(reference=1)
+    (flop,) = [each for each in comparison.quantities if each.name == "flop"]
+    assert comparison.ratios(flop) == (8.0, 1.0)
+
+
+def test_ceilings_and_sentence() -> None:
+    comparison = pair()
+    assert [each.shares for each in comparison.ceilings] == [(("DRAM", 1.0),), (("DRAM", 1.0),)]
+    (sentence,) = comparison.sentences
+    assert (
+        sentence
+        == "b against a: 8 × fewer FLOP, 1.3 × lower bound time; bound for 100% of it by DRAM"
+    )
+
+
+class Odd(torch.nn.Module):
+    """64 additions that are known, and a decomposition that is not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.qr(x + x)[0]
+
+
+def test_unknown_flop_is_never_compared_as_if_it_were_known() -> None:
+    comparison = roofline.compare(
+        Odd(), torch.nn.ReLU(), inputs=(8, 8), names=["a", "b"], hardware=DRAM
+    )
+    assert "FLOP not fully known" in comparison.sentences[0]
+    (flop,) = [each for each in comparison.quantities if each.name == "flop"]
+    assert flop.text == ("≥ 64 FLOP", "64 FLOP")
+    assert flop.values == (None, 64)
+    assert comparison.ratios(flop) == (None, None)
+
+
+def test_every_form_says_the_same() -> None:
+    comparison = pair()
+    frame = comparison.to_frame()
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(comparison))))
+    data = json.loads(comparison.to_json())
+    for index, name in enumerate(("a", "b")):
+        assert (
+            frame["model"][index] == rows[index]["model"] == data["models"][index]["model"] == name
+        )
+        for key in ("flop", "traffic_byte", "bound_s", "flop_ratio"):
+            value = float(frame[key][index])
+            assert value == float(rows[index][key]) == float(data["models"][index][key])
+    text = plain_text(comparison_report(comparison))
+    assert "a against b on 10980xe with 16 threads" in text
+    assert comparison.sentences[0] in text
+    assert "<table" in comparison_html(comparison)
+    assert repr(comparison).startswith("<Comparison: b against a")
+
+
+def test_what_cannot_be_compared() -> None:
+    first = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
+    other = roofline.analyze(standard(), (1, 8, 10, 10), hardware="10980xe-measured")
+    with pytest.raises(InputError, match="analyse both for the same"):
+        roofline.compare(first, other)
+    with pytest.raises(InputError, match="at least two"):
+        roofline.compare(first)
+    with pytest.raises(InputError, match="1 names for 2 models"):
+        roofline.compare(first, first, names=["a"])
+    with pytest.raises(InputError, match="reference 2"):
+        roofline.compare(first, first, reference=2)
+
+
+def test_models_of_the_same_name_are_told_apart() -> None:
+    first = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
+    assert roofline.compare(first, first).names == ("Conv2d (1)", "Conv2d (2)")
