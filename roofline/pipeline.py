@@ -123,10 +123,6 @@ def analyze(
     change = dtype_called(dtype) if dtype is not None else None
     if change is not None and change.kind != "float":
         raise InputError(
-            f"--dtype {change}: parameters can be taken to be float64, float32, bfloat16 or float16"
-        )
-    if change is not None and change.kind != "float":
-        raise InputError(
             f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
         )
     if batch is not None and batch < 1:

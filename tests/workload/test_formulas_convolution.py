@@ -144,7 +144,7 @@ def walk(case: Case, module: Any, x: torch.Tensor, *, transposed: bool) -> Walk:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case=cases())
 def test_walked_through(transposed: bool, case: Case) -> None:
     """Grouped, dilated, strided, padded, with and without bias, in one to three dimensions."""
@@ -158,7 +158,7 @@ def test_walked_through(transposed: bool, case: Case) -> None:
     assert work.least_flop == 2 * walked.inner_fma
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     *(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 6)),
     *(st.integers(1, 4), st.integers(1, 12)),
@@ -213,7 +213,7 @@ def test_kinds(channels: int, filters: int, groups: int, kind: str) -> None:
     assert (record.op, record.type) == ("aten.convolution", kind)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=cases(), groups=st.integers(1, 4))
 def test_a_grouped_one_is_the_sum_of_its_groups(case: Case, groups: int) -> None:
     """g groups take what g convolutions of a g-th of the channels take."""
@@ -225,7 +225,7 @@ def test_a_grouped_one_is_the_sum_of_its_groups(case: Case, groups: int) -> None
     assert of(groups) == sum(groups * [of(1)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=cases(), batch=st.integers(1, 4))
 def test_the_batch_multiplies_all_but_the_weights(case: Case, batch: int) -> None:
     """n samples take n times the FLOP and activations of one, and the same parameters."""
@@ -251,7 +251,7 @@ def test_dilation_changes_no_count(dilation: int) -> None:
     assert (dilated.least_flop or 0) <= (plain.least_flop or 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case=cases())
 def test_transposed_is_the_input_gradient_of_the_plain_one(case: Case) -> None:
     """The gradient does each of the forward FMAs once, so both count the same.
@@ -287,7 +287,7 @@ def test_transposed_is_the_input_gradient_of_the_plain_one(case: Case) -> None:
     assert backward.least_flop == forward.least_flop
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(case=cases(), transposed=st.booleans())
 def test_torch_counts_the_same_multiply_adds(case: Case, transposed: bool) -> None:
     """torch's FlopCounterMode is right for forward convolutions."""

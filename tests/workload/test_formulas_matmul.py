@@ -144,7 +144,7 @@ def test_linear_layer(samples: int, features: int, outputs: int, bias: bool) -> 
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(shapes=st.tuples(sizes, sizes, sizes, sizes))
 def test_torch_counts_the_same_multiply_adds(shapes: tuple[int, ...]) -> None:
     """torch's FlopCounterMode is right for products of matrices."""

@@ -55,7 +55,7 @@ pools = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(pool=pools, dilation=st.integers(1, 2), kind=st.sampled_from(["max", "avg"]))
 def test_pooling(pool: dict[str, Any], dilation: int, kind: str) -> None:
     """Every tap counts towards `flop`, only those inside towards `least_flop`."""
@@ -87,6 +87,13 @@ def test_pooling(pool: dict[str, Any], dilation: int, kind: str) -> None:
     assert work.least_flop == inner - saved
 
 
+def test_windows_lie_side_by_side_unless_a_stride_is_given() -> None:
+    """2x2 over 4x4: four windows of three comparisons, or four elements, none in padding."""
+    for function, each in ((F.max_pool2d, 3), (F.avg_pool2d, 4)):
+        work = only(passed(lambda x, pool=function: pool(x, 2), (1, 1, 4, 4))).work
+        assert work.flop == work.least_flop == 4 * each
+
+
 def test_resnet_stem_pooling_by_hand() -> None:
     """3x3 over 8x8 with stride 2 and padding 1: 16 windows, 8 comparisons each.
 
@@ -97,7 +104,7 @@ def test_resnet_stem_pooling_by_hand() -> None:
     assert (work.input_byte, work.output_byte) == (64 * 4, 16 * (4 + 8))  # values and int64 places
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     dimensions=st.integers(1, 3),
     size=st.integers(1, 7),
@@ -151,7 +158,7 @@ def test_resampling(mode: str, dimensions: int, multiplications: int, additions:
 
 
 @given(kernel=st.integers(1, 3), stride=st.integers(1, 2), padding=st.integers(0, 1))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_fold(kernel: int, stride: int, padding: int) -> None:
     """Each element of the columns is added to its place; the first there need only be stored."""
     side = (6 + 2 * padding - kernel) // stride + 1

@@ -49,7 +49,7 @@ def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
     [
         ("resnet50", (1, 3, 224, 224)),
         ("inception_v3", (1, 3, 299, 299)),
-        ("efficientnet_b1", (1, 3, 240, 240)),  # its second weights, at 255, are not the smallest
+        ("efficientnet_b1", (1, 3, 240, 240)),
         ("efficientnet_b7", (1, 3, 600, 600)),
         ("efficientnet_v2_s", (1, 3, 384, 384)),
         ("swin_v2_t", (1, 3, 256, 256)),
@@ -112,7 +112,7 @@ try:
     load("resnet50")
 except ModelError as error:
     print(error)
-(sys.modules["builtins"]).ok = load("torch.nn:Identity")
+assert load("torch.nn:Identity").name == "torch.nn:Identity"
 """
 
 
@@ -427,7 +427,9 @@ def test_the_same_keyword_twice() -> None:
 def test_a_module_that_is_given() -> None:
     """It is called by its class; anything else is refused."""
     assert sources.given(torch.nn.ReLU()).name == "ReLU"
-    with pytest.raises(ModelError, match="expected a torch.nn.Module or the name of a model, got"):
+    with pytest.raises(
+        ModelError, match=r"expected a torch\.nn\.Module or the name of a model, got"
+    ):
         sources.given(3)  # pyright: ignore[reportArgumentType]
 
 
