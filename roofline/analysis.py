@@ -165,10 +165,6 @@ class Analysis:
             f" bound {format_s(self.totals.bound_s)}>"
         )
 
-    def with_warnings(self, more: Sequence[str]) -> Analysis:
-        """The same analysis with further warnings before its own."""
-        return replace(self, warnings=(*more, *self.warnings)) if more else self
-
     def to_frame(self) -> pandas.DataFrame:
         """One row an operator, units in the column names; what is unknown is missing, never 0."""
         import pandas

@@ -129,8 +129,12 @@ def analyze(
         raise InputError(f"--batch {batch}: must be at least 1")
     if threads is not None and threads < 1:
         raise InputError(f"--threads {threads}: must be at least 1")
-    profile, hardware_notes = hardware_for(hardware, progress)
-    roof = Roof(profile, profile.threads if threads is None else threads)
+    is_host = hardware is None or str(hardware) == catalog.HOST
+    # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
+    found = None
+    if not is_host or catalog.host_file().exists():
+        found = hardware_for(hardware)
+        found[0].check_threads(threads or found[0].threads)
 
     from roofline.workload import sources
 
@@ -138,6 +142,8 @@ def analyze(
     given, values = sources.requests_of(inputs)
     requests = sources.requests_for(source, given, batch=batch)
     specs, capture = _run(source, requests, values, change.name if change else None)
+    profile, hardware_notes = found or host_hardware(progress)
+    roof = Roof(profile, threads or profile.threads)
     return _assemble(
         source.name,
         specs,
@@ -154,7 +160,8 @@ def _run(
     values: Mapping[int, torch.Tensor],
     change: str | None,
 ) -> tuple[tuple[InputSpec, ...], Capture]:
-    from roofline.workload.capture import capture, fake_inputs, torch_dtype
+    from roofline.workload.capture import capture
+    from roofline.workload.fakes import fake_inputs, torch_dtype
 
     wanted = torch_dtype(change) if change else None
     specs, make = fake_inputs(requests, values, wanted)
@@ -235,27 +242,22 @@ def compare(
     """
     if len(models) < 2:
         raise InputError("a comparison takes at least two models; write roofline compare A B")
-    profile = None
     analyses: list[Analysis] = []
     for model in models:
         if isinstance(model, Analysis):
             analyses.append(model)
-            continue
-        if isinstance(model, str) and model.endswith(".json"):
+        elif isinstance(model, str) and model.endswith(".json"):
             analyses.append(read_analysis(Path(model)))
-            continue
-        if profile is None:
-            profile, notes = hardware_for(hardware, progress)
         else:
-            notes = ()
-        analysis = analyze(
-            model,
-            inputs,
-            hardware=profile,
-            dtype=dtype,
-            batch=batch,
-            threads=threads,
-            cold=cold,
-        )
-        analyses.append(analysis.with_warnings(notes))
+            analysis = analyze(
+                model,
+                inputs,
+                hardware=hardware,
+                dtype=dtype,
+                batch=batch,
+                threads=threads,
+                cold=cold,
+                progress=progress,
+            )
+            analyses.append(analysis)
     return Comparison.of(analyses, reference=reference, names=names)

@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
-from roofline.workload.capture import Capture, capture, fake_inputs
+from roofline.workload.capture import Capture, capture
+from roofline.workload.fakes import fake_inputs
 from roofline.workload.operators import State
 from roofline.workload.sources import load, requests_for, torchvision_or_reason
 from roofline.workload.work import Work

@@ -33,7 +33,10 @@ INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
 
 # Where a library may be imported at all, as path prefixes.
 HOME = {
-    "torch": ("machine/library.py", "workload/sources.py", "workload/capture.py", "pipeline.py"),
+    "torch": (
+        *("machine/library.py", "workload/sources.py", "workload/fakes.py", "pipeline.py"),
+        *("workload/recorder.py", "workload/capture.py"),
+    ),
     "torchvision": (),
     "pandas": ("analysis.py", "design/comparison.py"),
     "matplotlib": ("presentation/figure.py",),

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from roofline.workload.capture import Capture, capture, fake_inputs, torch_dtype
+from roofline.workload.capture import Capture, capture
+from roofline.workload.fakes import fake_inputs, torch_dtype
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.sources import requests_of
 from roofline.workload.work import Work
