@@ -1,0 +1,120 @@
+"""Profiles found by name, kept whole, and trusted only as far as the host is still the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from roofline.errors import FileFormatError, HardwareError, InputError
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml
+from tests.builders import ceiling, level, profile
+
+HOST = Host(
+    cpu_model="Imagined 9000",
+    architecture="x86_64",
+    operating_system="Linux",
+    instruction_sets=("avx2", "fma"),
+    available_cpus=4,
+    versions={"torch": version("torch")},
+)
+
+
+def measured() -> HardwareProfile:
+    library = replace(ceiling(5e10), kind="library", kernel="gemm")
+    return replace(
+        profile([ceiling(1e11), library], [level("DRAM", None, {"read": {1: 1e10}})]),
+        host=HOST,
+        overheads={"dispatch_add_s": 1e-6},
+    )
+
+
+def test_the_same_host_says_nothing() -> None:
+    newer_kernel = replace(HOST, operating_system="Linux, newer")
+    assert catalog.still_valid(measured(), newer_kernel) == (measured(), ())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cpu_model": "Imagined 9001"}, "'Imagined 9000' became 'Imagined 9001'"),
+        ({"available_cpus": 2}, "available CPUs 4 became 2"),
+        ({"instruction_sets": ("avx2",)}, "instruction sets fma are gone"),
+        ({"instruction_sets": ("amx", "avx2", "fma")}, "instruction sets amx are new"),
+        ({"architecture": "aarch64"}, "architecture x86_64 became aarch64"),
+    ],
+)
+def test_another_fingerprint_is_a_warning_that_names_the_command(
+    change: dict[str, object], said: str
+) -> None:
+    other = replace(HOST, **change)  # pyright: ignore[reportArgumentType]
+    kept, (note,) = catalog.still_valid(measured(), other)
+    assert said in note
+    assert "run `roofline measure`" in note
+    assert kept == measured()
+
+
+def test_another_torch_drops_library_ceilings_and_nothing_else() -> None:
+    old = replace(measured(), host=replace(HOST, versions={"torch": "1.13.0"}))
+    kept, (note,) = catalog.still_valid(old, HOST)
+    assert [each.kind for each in kept.compute] == ["hardware"]
+    assert kept.overheads == {}
+    assert kept.memory == old.memory
+    assert "torch 1.13.0 became" in note
+    assert "run `roofline measure`" in note
+
+
+def test_a_data_sheet_has_no_fingerprint() -> None:
+    paper = catalog.load_hardware("10980xe")
+    assert catalog.still_valid(paper, HOST) == (paper, ())
+
+
+def test_saved_and_found_again() -> None:
+    path = catalog.save_host_profile(measured())
+    assert path == catalog.host_file()
+    assert catalog.load_hardware("host") == measured()
+    names = [each.name for each in catalog.entries()]
+    assert names[0] == "host"
+    assert {"10980xe", "10980xe-measured"} <= set(names)
+
+
+def test_ones_own_profile_comes_before_a_bundled_one_of_the_same_name() -> None:
+    folder = catalog.user_folder()
+    folder.mkdir(parents=True)
+    (folder / "10980xe.toml").write_text(profile_to_toml(measured()))
+    assert catalog.load_hardware("10980xe") == measured()
+    assert [each.origin for each in catalog.entries() if each.name == "10980xe"] == ["yours"]
+
+
+def test_a_damaged_profile_hides_no_other() -> None:
+    folder = catalog.user_folder()
+    folder.mkdir(parents=True)
+    (folder / "broken.toml").write_text("threads = ")
+    broken, *_ = [each for each in catalog.entries() if each.name == "broken"]
+    assert broken.profile is None
+    assert "not valid TOML" in broken.error
+    assert len(catalog.entries()) >= 3
+    with pytest.raises(FileFormatError, match="not valid TOML"):
+        catalog.load_hardware("broken")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match="did you mean '10980xe'"):
+        catalog.load_hardware("10980x")
+    with pytest.raises(HardwareError, match="not measured yet; run `roofline measure`"):
+        catalog.load_hardware("host")
+    with pytest.raises(HardwareError, match="no such file"):
+        catalog.load_hardware(tmp_path / "none.toml")
+    path = tmp_path / "mine.toml"
+    path.write_text(profile_to_toml(measured()))
+    assert catalog.load_hardware(path) == measured()
+
+
+def test_a_user_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(catalog, "user_folder", lambda: tmp_path / "file" / "roofline")
+    with pytest.raises(InputError, match="cannot be made"):
+        catalog.save_host_profile(measured())
