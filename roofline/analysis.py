@@ -175,6 +175,16 @@ class Analysis:
             columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
         return pandas.DataFrame(columns)
 
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the analysis to a file whose suffix says how: .json .csv .md .png .svg.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        """
+        from roofline.presentation.output import write
+
+        write(self, [Path(path)], overwrite=overwrite)
+
     def plot(self, **options: Any) -> Any:
         """The roofline picture as a matplotlib Figure; the options are those of `roofline.plot`."""
         from roofline.presentation.figure import plot
@@ -334,14 +344,14 @@ def to_json(analysis: Analysis) -> str:
     return json.dumps(schema.to_data(analysis), indent=1, allow_nan=False) + "\n"
 
 
-def read_analysis(path: Path) -> Analysis:
+def read_analysis(path: str | Path) -> Analysis:
     """The analysis saved in a JSON file; needs no torch.
 
     Raises:
         FileFormatError: not readable, not ours, cut short, newer, or its totals are not the sums of
             its rows.
     """
-    return analysis_from_data(schema.read_json(path, fix=_FIX), file=str(path))
+    return analysis_from_data(schema.read_json(Path(path), fix=_FIX), file=str(path))
 
 
 def analysis_from_data(data: Any, *, file: str) -> Analysis:

@@ -195,12 +195,15 @@ def _assemble(
         bound_s=sum_bound_s(rows),
     )
     warnings = [*notes, *roof_notes(placements, roof)]
+    warnings += [
+        f"when '{roof.profile.name}' was measured: {each}" for each in roof.profile.conditions
+    ]
     if unknown:
         names = ", ".join(sorted({row.op for row in unknown}))
         traffic = format_byte(sum(row.traffic_byte for row in unknown))
         warnings.append(
-            f"{len(unknown)} operators have no formula ({names}): their FLOP is unknown and missing"
-            f" from the totals; their {traffic} are counted (add one with @roofline.formula)"
+            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
+            f" and missing from the totals, their {traffic} count (add one: @roofline.formula)"
         )
     return Analysis(
         model=name,

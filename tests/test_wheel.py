@@ -52,4 +52,4 @@ def test_it_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     )
     assert found.stdout.startswith(str(site))
     assert "10980xe-measured" in run("hardware", "list")
-    assert "resnet18 takes at least" in run("analyze", "resnet18", "--hardware", "10980xe")
+    assert "resnet18 takes" in run("analyze", "resnet18", "--hardware", "10980xe")

@@ -84,6 +84,9 @@ def run(arguments: list[str] | None = None) -> int:
     except RooflineError as error:
         click.echo(f"roofline: error: {error}", err=True)
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as nothing:
+        click.echo(nothing.format_message())
+        return 0
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
         click.echo(f"roofline: error: {error.format_message().rstrip('.')}{where}", err=True)

@@ -76,7 +76,7 @@ format_option = click.option(
     "--format",
     "stdout_format",
     type=click.Choice(["json", "csv", "md", "svg"]),
-    help="What -o - writes to stdout, in place of the table.",
+    help="Write this to stdout in place of the table (with or without -o -).",
 )
 
 view_options = _together(
@@ -163,10 +163,10 @@ def files_among(outputs: tuple[Path, ...], stdout_format: str | None) -> tuple[P
     """The `outputs` that are files and not stdout.
 
     Raises:
-        InputError: ``-o -`` without ``--format``, or the other way round.
+        InputError: ``-o -`` without ``--format``.
     """
-    if (STDOUT in outputs) != (stdout_format is not None):
-        raise InputError("-o - and --format go together: -o - --format json")
+    if STDOUT in outputs and stdout_format is None:
+        raise InputError("-o - takes --format as well, such as --format json")
     return tuple(path for path in outputs if path != STDOUT)
 
 

@@ -97,6 +97,8 @@ def find_hardware(name_or_file: str) -> Path:
         candidate = folder / f"{name_or_file}.toml"
         if candidate.is_file():
             return candidate
+    if host_file().is_file() and read_profile(host_file()).name == name_or_file:
+        return host_file()
     if name_or_file == HOST:
         raise HardwareError("this machine was not measured yet; run `roofline measure`")
     names = [

@@ -34,8 +34,9 @@ def _positive(name: str, value: float | None) -> None:
 class Provenance:
     """Where a number comes from.
 
-    ``date`` is ISO 8601; ``reference`` names the document or the method; ``note`` adds what a
-    reader must know to judge it (contention, throttling, sparsity …).
+    ``date`` is ISO 8601, of the measurement or the document, and empty where that is not known;
+    ``reference`` names the document or the method; ``note`` adds what a reader must know to
+    judge it (contention, throttling, sparsity …).
     """
 
     source: Literal["measured", "datasheet"]

@@ -85,6 +85,11 @@ def _headline(analysis: Analysis) -> str:
         if part:
             shares.append(f"{format_percent(part / totals.bound_s)} {words}")
     limits = f": {', '.join(shares)}" if shares else ""
+    if analysis.hardware.knows_only_dram:
+        # Caches, of which the profile says nothing, may well let a run be faster.
+        memory = printable(analysis.hardware.memory[0].name)
+        time = f"{format_s(totals.bound_s)} with every operand from {memory}"
+        return f"{model} takes {time} (classic roofline){limits}"
     return f"{model} takes at least {format_s(totals.bound_s)}{limits}"
 
 
@@ -168,4 +173,5 @@ def _coverage(analysis: Analysis) -> str:
     free = sum(row.state is State.FREE for row in analysis.operators)
     working = len(analysis.operators) - free
     calls = f"{working} operator call{'s' * (working != 1)}"
-    return " · ".join([*parts, calls, f"{free} more are free (views, allocations)"])
+    are = "is" if free == 1 else "are"
+    return " · ".join([*parts, calls, f"{free} more {are} free (views, allocations)"])

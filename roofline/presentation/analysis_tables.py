@@ -34,7 +34,14 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
     predicted = any(row.predicted_s is not None for row in analysis.operators)
     working = [row for row in analysis.operators if row.state is not State.FREE]
     # Without any ceiling there is no time to sort by; bytes are always known.
-    ordered = sorted(working, key=lambda row: (-(time_s(row) or 0.0), -row.traffic_byte, row.index))
+    ordered = sorted(
+        alike(working),
+        key=lambda rows: (
+            -sum(time_s(row) or 0.0 for row in rows),
+            -sum(row.traffic_byte for row in rows),
+            rows[0].index,
+        ),
+    )
     whole = total_s(analysis)
     optional = [
         *([Column(heading="predicted", align="right", sacrifice=2)] if predicted else []),
@@ -46,9 +53,9 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         Column(heading="output", sacrifice=4),
         Column(heading="FLOP", align="right"),
         Column(heading="bytes", align="right"),
-        Column(heading="FLOP/byte", align="right", sacrifice=3),
-        Column(heading="level", sacrifice=6),
-        Column(heading="ceiling", sacrifice=5),
+        Column(heading="slowest level", align="right", sacrifice=6),
+        Column(heading="FLOP/byte of it", align="right", sacrifice=3),
+        Column(heading="bound by", sacrifice=5),
         Column(heading="bound", align="right"),
         *optional,
         Column(heading="share", align="right"),
@@ -64,17 +71,19 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         cells.append(format_percent(_share(sum(known) / whole)) if whole and known else MISSING)
         return cells
 
-    def cells(row: OperatorRow) -> tuple[str, ...]:
+    def cells(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
+        row, count = rows[0], len(rows)
+        crossing = format_byte(count * row.level_byte.get(row.level, 0))
         return (
             short_op(row),
-            module_of(row),
+            f"{module_of(row)} and {count - 1} alike" if count > 1 else module_of(row),
             shape_of(row),
-            format_flop(row.flop),
-            format_byte(row.traffic_byte),
+            MISSING if row.flop is None else format_flop(count * row.flop),
+            format_byte(count * row.traffic_byte),
+            f"{printable(row.level)} {crossing}" if row.level else MISSING,
             format_intensity(row.intensity_flop_per_byte),
-            printable(row.level) or MISSING,
             printable(row.ceiling) or MISSING,
-            *times([row]),
+            *times(rows),
         )
 
     def summed(name: str, rows: Sequence[OperatorRow]) -> tuple[str, ...]:
@@ -83,7 +92,8 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         flop = sum_of_flop(work.flop or 0, unknown)
         return (name, "", "", flop, format_byte(work.traffic_byte), "", "", "", *times(rows))
 
-    shown, others = ordered[:top], ordered[top:]
+    shown = ordered[:top]
+    others = [row for rows in ordered[top:] for row in rows]
     sums = [summed(f"{len(others)} more", others)] if others else []
     sums.append(summed("total", working))
     time = "measured time" if measured else "bound"
@@ -93,6 +103,22 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         rows=tuple(map(cells, shown)),
         sums=tuple(sums),
     )
+
+
+def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
+    """The calls that no table can tell apart, together: the same operator, sizes, work and bound.
+
+    Calls that were measured stay apart, because their times differ.
+    """
+    found: dict[object, list[OperatorRow]] = {}
+    for row in rows:
+        key: object = row.index
+        if row.measured_s is None and row.predicted_s is None:
+            sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
+            work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
+            key = (row.op, row.type, sizes, work)
+        found.setdefault(key, []).append(row)
+    return list(found.values())
 
 
 def _sum_known(times: Sequence[float | None]) -> float | None:

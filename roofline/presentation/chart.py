@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
+from roofline.foundation.units import format_s, format_shape
 from roofline.presentation.axes import LogAxis
 from roofline.presentation.ceilings import Ceiling, Diagonal, RoofLines, Roofs, roof_lines
 from roofline.presentation.labels import (
@@ -42,6 +43,7 @@ from roofline.presentation.report import origin, printable, threads_of
 from roofline.presentation.times import above_roof, time_s
 from roofline.workload.operators import State
 
+TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0
 _TITLE_PT = 50.0
 _FOOT_PT = 13.0
@@ -172,7 +174,7 @@ def chart_of(
     return Chart(
         width_pt=width_pt,
         height_pt=height_pt,
-        title=f"Roofline of {printable(analysis.model)}",
+        title=cut_to(_title(analysis), 0.9 * (width_pt - 2 * _EDGE_PT), TITLE_SIZE_PT),
         machine=_machine(analysis, measured=measured),
         provenance=cut_to(_provenance(analysis), width_pt - 2 * _EDGE_PT, SMALL_PT - 0.5),
         x=x,
@@ -283,17 +285,31 @@ def _machine(analysis: Analysis, *, measured: bool) -> str:
     profile = analysis.hardware
     cpu = printable(profile.host.cpu_model) if profile.host else ""
     state = "steady state" if analysis.cache == "steady" else "cold caches"
-    points = "points: measured times" if measured else "points: bounds, which no run can beat"
+    points = "points: bounds, which no run can beat"
+    if profile.knows_only_dram:
+        points = f"points: bounds with every operand from {printable(profile.memory[0].name)}"
+    if measured:
+        points = "points: measured times"
     parts = [cpu, printable(profile.name), threads_of(analysis.threads), state, points]
+    return " · ".join(filter(None, parts))
+
+
+def _title(analysis: Analysis) -> str:
+    """The model, what it was given, and how long all its operators take."""
+    inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs]
+    totals = analysis.totals
+    time = ""
+    if totals.measured_s is not None:
+        time = f"{format_s(totals.measured_s)} measured"
+    elif totals.bound_s is not None:
+        time = f"bound {format_s(totals.bound_s)}"
+    parts = [f"Roofline of {printable(analysis.model)}", ", ".join(inputs), time]
     return " · ".join(filter(None, parts))
 
 
 def _provenance(analysis: Analysis) -> str:
     profile = analysis.hardware
-    references = dict.fromkeys(
-        printable(each.reference) for each in profile.provenances() if each.source == "measured"
-    )
-    how = f" ({'; '.join(references)})" if references else ""
+    how = "; `roofline hardware show` says how each was" if profile.host else ""
     return f"Ceilings: {origin(profile, None)}{how}"
 
 

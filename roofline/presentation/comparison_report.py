@@ -13,6 +13,11 @@ from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable, threads_of
 
+_WHAT_A_BOUND_IS = (
+    "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"
+    " design than for another"
+)
+
 COMPARISON_FORMATS = (".json", ".csv", ".md")
 
 
@@ -46,7 +51,11 @@ def comparison_report(comparison: Comparison) -> Report:
         rows.append(("bound by" if rank == 0 else "", *cells, *("" for _ in others)))
     blocks: list[Block] = [Grid(title="", columns=columns, rows=tuple(rows))]
     blocks.append(
-        Notes(title="So", lines=tuple(map(printable, comparison.sentences)), urgent=False)
+        Notes(
+            title="In short",
+            lines=(*map(printable, comparison.sentences), _WHAT_A_BOUND_IS),
+            urgent=False,
+        )
     )
     warnings = dict.fromkeys(
         printable(line) for each in comparison.analyses for line in each.warnings

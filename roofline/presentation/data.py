@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import operator
 
-from roofline.analysis import FRAME_COLUMNS, Analysis
+from roofline.analysis import FRAME_COLUMNS, Analysis, groups
+from roofline.presentation.report import By
+
+_WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
 
 
-def to_csv(analysis: Analysis) -> str:
-    """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0."""
+def to_csv(analysis: Analysis, *, by: By = "operator") -> str:
+    """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0.
+
+    By module or type: one line each, with its calls, its work and its bound.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    if by != "operator":
+        writer.writerow([by, "calls", *_WORK, "bound_s"])
+        key = operator.attrgetter("module_path" if by == "module" else "type")
+        for group in groups(analysis, key):
+            work = [
+                "" if group.unknown_operators and name in _WORK[:2] else getattr(group.work, name)
+                for name in _WORK
+            ]
+            writer.writerow([group.name, group.calls, *work, group.bound_s])
+        return text.getvalue()
     writer.writerow(FRAME_COLUMNS)
     for row in analysis.operators:
         writer.writerow(

@@ -20,7 +20,7 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 from roofline.analysis import Analysis
 from roofline.presentation.axes import LogAxis
 from roofline.presentation.ceilings import Ceiling, Roofs
-from roofline.presentation.chart import Chart, chart_of
+from roofline.presentation.chart import TITLE_SIZE_PT, Chart, chart_of
 from roofline.presentation.labels import Label, Segment, cut_to
 from roofline.presentation.lettering import SMALL_PT
 from roofline.presentation.palette import Style
@@ -37,8 +37,14 @@ _LINES: dict[str, dict[str, Any]] = {
     "main": {"color": _INK, "linewidth": 1.1},
     "other": {"color": "#a8a8a8", "linewidth": 0.7},
     "library": {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
+    "other library": {"color": "#c9b8dd", "linewidth": 0.7, "linestyle": (0, (5, 2.5))},
 }
-_WORDS = {"main": _INK, "other": _GREY_TEXT, "library": _LIBRARY}
+_WORDS = {
+    "main": _INK,
+    "other": _GREY_TEXT,
+    "library": _LIBRARY,
+    "other library": _GREY_TEXT,
+}
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
 """Markers of equal s differ in ink: factors on their area that make them look alike."""
 
@@ -173,7 +179,7 @@ def _line(paper: Axes, segment: Segment, **style: Any) -> None:
 
 def _kind(ceiling: Ceiling) -> str:
     if ceiling.kind == "library":
-        return "library"
+        return "library" if ceiling.main else "other library"
     return "main" if ceiling.main else "other"
 
 
@@ -284,7 +290,7 @@ def _draw_titles(paper: Axes, chart: Chart) -> None:
         text = cut_to(text, room, size)
         _text(paper, left, y, text, size, color=colour, weight=weight)
 
-    line(chart.title, chart.height_pt - 22, 13.0, _INK, "bold")
+    line(chart.title, chart.height_pt - 22, TITLE_SIZE_PT, _INK, "bold")
     line(chart.machine, chart.height_pt - 37, 8.5, "#4d4d4d")
     line(chart.provenance, 10.0, small, _GREY_TEXT)
     if chart.warnings:

@@ -44,7 +44,7 @@ _RATES = (
     Column(heading="threads", align="right"),
     Column(heading="peak", align="right"),
     Column(heading="sustained", align="right"),
-    Column(heading="spread", align="right", sacrifice=1),
+    Column(heading="IQR/median", align="right", sacrifice=1),
     Column(heading="source", sacrifice=2),
 )
 

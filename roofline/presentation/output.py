@@ -48,14 +48,14 @@ def render(
     Args:
         analysis: what to render; ``json`` keeps all of it, the others what they can show.
         format: one of the values of `FORMATS`.
-        by: what the rows of ``md`` are.
+        by: what the rows of ``md`` and ``csv`` are.
         top: how many rows ``md`` has.
     """
     match format:
         case "json":
             return to_json(analysis)
         case "csv":
-            return to_csv(analysis)
+            return to_csv(analysis, by=by)
         case "md":
             return to_markdown(analysis, by=by, top=top)
         case "png" | "svg":

@@ -90,12 +90,16 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
     sources = {each.source for each in profile.provenances()}
     when = f" {age(profile.date, today)}" if profile.date else ""
     if sources == {"measured"}:
-        return f"measured{when}"
+        if profile.host is not None:
+            return f"measured{when}"
+        return f"measured elsewhere{when}: {_references(profile)}"
     if sources == {"datasheet"}:
-        references = sorted({printable(each.reference) for each in profile.provenances()})
-        more = f" and {len(references) - 1} more" if len(references) > 1 else ""
-        return f"data sheet, not measured: {references[0]}{more}"
+        return f"data sheet, not measured: {_references(profile)}"
     return f"partly measured, partly from data sheets{when}" if sources else "no ceilings"
+
+
+def _references(profile: HardwareProfile) -> str:
+    return "; ".join(dict.fromkeys(printable(each.reference) for each in profile.provenances()))
 
 
 def threads_of(count: int) -> str:

@@ -53,7 +53,9 @@ _OVERWRITES = frozenset(
 )
 """In-place operators that write their first operand without reading it."""
 
-_SELECTS = frozenset({"aten.gather", "aten.index", "aten.index_select", "aten.take"})
+_SELECTS = frozenset(
+    {"aten.embedding", "aten.gather", "aten.index", "aten.index_select", "aten.take"}
+)
 """Operators that read no more elements of their first operand than they return."""
 
 

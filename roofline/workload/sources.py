@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from roofline.errors import InputError, ModelError, nearest
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import parse_shape
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,19 @@ def _said(error: BaseException) -> str:
 
 _kept_libraries: list[torch.library.Library] = []
 """A library's definitions go when it is collected."""
+
+
+def _with_torchvision(load: Callable[[], T]) -> T:
+    """What `load` gives; if it fails for torchvision's missing schemas, what it gives with them.
+
+    So a user's own file that imports torchvision works wherever the named models do.
+    """
+    try:
+        return load()
+    except Exception as error:
+        if "torchvision::nms" not in str(error) or torchvision_or_reason()[0] is None:
+            raise
+    return load()
 
 
 def torchvision_names() -> list[str]:
@@ -199,7 +214,7 @@ def _package_module(name: str, package: str) -> ModuleType:
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(package)
+        return _with_torchvision(lambda: importlib.import_module(package))
     except ModuleNotFoundError as error:
         if error.name and package.split(".")[0] == error.name.split(".")[0]:
             raise ModelError(f"model '{name}': no package '{error.name}' is installed") from None
@@ -227,11 +242,11 @@ def _file_module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path}: is not a Python file")
-    module = importlib.util.module_from_spec(spec)
+    loader, module = spec.loader, importlib.util.module_from_spec(spec)
     # Known while it runs and after: dataclasses and pickle look their module up.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        _with_torchvision(lambda: loader.exec_module(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ModelError(f"{path}: importing it failed: {_said(error)}") from error
@@ -261,7 +276,7 @@ def _build(name: str, factory: Callable[[], Any]) -> tuple[torch.nn.Module, tupl
     notes: tuple[str, ...] = ()
     try:
         with torch.device("meta"):
-            module = factory()
+            module = _with_torchvision(factory)
     except (Exception, SystemExit):
         try:
             module = factory()

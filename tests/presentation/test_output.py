@@ -10,6 +10,7 @@ from roofline.analysis import read_analysis
 from roofline.errors import InputError
 from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
+from roofline.presentation.report import By
 from tests.presentation.examples import examples, hostile, resnet, small
 
 EXAMPLES = examples()
@@ -36,6 +37,17 @@ def test_csv_has_the_columns_of_the_frame_and_the_promised_ones_first():
         "traffic_byte,intensity_flop_per_byte,level,ceiling,bound,bound_s"
     )
     assert ",".join(header).startswith(promised)
+
+
+@pytest.mark.parametrize("by", ["module", "type"])
+def test_csv_by_module_or_type_adds_up_to_the_totals(by: By):
+    analysis = resnet()
+    rows = list(csv.DictReader(io.StringIO(to_csv(analysis, by=by))))
+    assert sum(int(row["traffic_byte"]) for row in rows) == analysis.totals.traffic_byte
+    assert sum(float(row["bound_s"]) for row in rows) == pytest.approx(analysis.totals.bound_s)
+    # A group with an operator of unknown FLOP has no FLOP, rather than too few.
+    known = [row for row in rows if row["flop"]]
+    assert sum(int(row["flop"]) for row in known) <= analysis.totals.flop
 
 
 def test_csv_adds_up_to_the_totals():

@@ -436,3 +436,19 @@ def test_a_module_that_is_given() -> None:
 def test_names_are_listed() -> None:
     """About a hundred, the two of the article among them."""
     assert {"resnet50", "mobilenet_v2"} <= set(torchvision_names())
+
+
+@pytest.mark.parametrize("where", ["at the top", "in the factory"])
+def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
+    where: str, tmp_path: Path
+) -> None:
+    """Its own import of torchvision works wherever the named models do."""
+    first = "import torchvision" if where == "at the top" else ""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"{first}\ndef make():\n    import torchvision\n    return torchvision.models.alexnet()\n"
+    )
+    code = f"from roofline.workload.sources import load; print(load({f'{path}:make'!r}).module)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "AlexNet" in done.stdout

@@ -6,6 +6,7 @@ schema; tensors arrive as `TensorSpec`, everything else as it is.
 
 from roofline.workload.formulas import (
     convolution,
+    embedding,
     layout,
     matmul,
     normalization,
@@ -19,6 +20,7 @@ __all__ = [
     "Flop",
     "Formula",
     "convolution",
+    "embedding",
     "find",
     "formula",
     "known",
