@@ -20,11 +20,20 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
         raise InputError(f"{path}: is a folder; name a file in it")
     if path.exists() and not overwrite:
         raise InputError(f"{path}: exists; add --force to overwrite it")
-    folder = path.parent
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is not a regular file; name one, or write to stdout with -o -")
+    folder = path.resolve().parent
     if not folder.is_dir():
-        raise InputError(f"{path}: the folder '{folder}' does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{path}: the folder '{folder}' cannot be written; choose another with -o")
+        raise InputError(f"{path}: the folder '{path.parent}' does not exist; make it first")
+    # Permissions alone do not tell: file systems are read-only or full, and root may write anywhere.
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{path}: the folder '{path.parent}' cannot be written ({error.strerror});"
+            " choose another with -o"
+        ) from None
 
 
 def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> None:
@@ -34,6 +43,8 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
         InputError: as `check_writable`, or the disk refuses.
     """
     check_writable(path, overwrite=overwrite)
+    # What a link points to is replaced, not the link.
+    path = path.resolve()
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary = ""
     try:

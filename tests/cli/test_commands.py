@@ -325,6 +325,13 @@ def test_files_are_overwritten_only_when_asked(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's /proc")
+def test_a_folder_in_which_no_file_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not even root makes a file in /proc: found before any work is done."""
+    said = error_of(capsys, "analyze", "resnet18", "--hardware", "10980xe", "-o", "/proc/a.json")
+    assert "cannot be written" in said
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -104,6 +104,20 @@ def test_files_keep_the_usual_permissions(tmp_path: Path) -> None:
     assert ours.stat().st_mode == plain.stat().st_mode
 
 
+def test_a_link_keeps_pointing_to_what_was_written(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_atomically(link, "new", overwrite=True)
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_devices_are_never_replaced() -> None:
+    with pytest.raises(InputError, match="not a regular file"):
+        check_writable(Path("/dev/null"), overwrite=True)
+
+
 def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("x")
     for path, message in (
