@@ -8,8 +8,7 @@
     │   ├── HardwareError    2  a hardware profile that is not found or not valid
     │   └── FileFormatError  2  a file that is not ours, is cut short or of a newer version
     ├── MeasurementError     1  a measurement that could not be made
-    ├── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
-    └── ConditionError       4  a condition that was asked for does not hold (``--fail-if``)
+    └── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
 
 An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix.
 """
@@ -54,10 +53,12 @@ class IncompleteError(RooflineError):
     exit_code = 3
 
 
-class ConditionError(RooflineError):
-    """A condition that was asked for does not hold; exit code 4."""
-
-    exit_code = 4
+def said_by(error: BaseException) -> str:
+    """What an exception says, in one line; ``""`` if it says nothing, or fails to say it."""
+    try:
+        return " ".join(str(error).split())
+    except Exception:
+        return ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from roofline.analysis import (
     sum_bound_s,
 )
 from roofline.design.comparison import Comparison
-from roofline.errors import InputError
+from roofline.errors import HardwareError, InputError
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.units import format_byte
 from roofline.machine import catalog
@@ -42,6 +42,9 @@ Progress = Callable[[float, str], None]
 
 Hardware = HardwareProfile | str | Path
 
+_MOST = 2**40
+"""More than any batch or thread count; a larger number is a mistake."""
+
 
 def measure_hardware(
     *, threads: int | None = None, progress: Progress | None = None, save: bool = True
@@ -56,9 +59,12 @@ def measure_hardware(
     Raises:
         MeasurementError: nothing could be measured here.
         HardwareError: more threads than this machine has.
+        InputError: the profile could not be kept; said before anything is measured.
     """
     from roofline.machine.benchmark import measure_hardware as measure
 
+    if save:
+        catalog.check_user_folder()
     profile = measure(threads=threads, progress=progress)
     if save:
         catalog.save_host_profile(profile)
@@ -70,6 +76,12 @@ def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tu
     from roofline.machine.host import describe_host
 
     if not catalog.host_file().exists():
+        try:
+            catalog.check_user_folder()
+        except InputError as error:
+            # Ten seconds of measuring are not thrown away because they cannot be kept.
+            profile = measure_hardware(progress=progress, save=False)
+            return profile, (f"this machine's profile could not be kept: {error}",)
         return measure_hardware(progress=progress), ()
     return catalog.still_valid(catalog.load_hardware(catalog.HOST), describe_host())
 
@@ -80,9 +92,14 @@ def hardware_for(
     """The profile that is meant: given, named, or (None, ``"host"``) that of this machine."""
     if isinstance(hardware, HardwareProfile):
         return hardware, ()
-    if hardware is None or str(hardware) == catalog.HOST:
+    if hardware is None or _means_host(hardware):
         return host_hardware(progress)
     return catalog.load_hardware(hardware), ()
+
+
+def _means_host(hardware: str | Path) -> bool:
+    """Whether the name is that of this machine: ``"host"``, or the one in its profile."""
+    return str(hardware) in (catalog.HOST, catalog.name_of_host())
 
 
 def analyze(
@@ -90,7 +107,7 @@ def analyze(
     inputs: Any = None,
     *,
     hardware: Hardware | None = None,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     batch: int | None = None,
     threads: int | None = None,
     cold: bool = False,
@@ -120,21 +137,23 @@ def analyze(
         InputError: inputs, data type or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
-    change = dtype_called(dtype) if dtype is not None else None
+    change = dtype_called(str(dtype)) if dtype is not None else None
     if change is not None and change.kind != "float":
         raise InputError(
             f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
         )
-    if batch is not None and batch < 1:
-        raise InputError(f"--batch {batch}: must be at least 1")
-    if threads is not None and threads < 1:
-        raise InputError(f"--threads {threads}: must be at least 1")
-    is_host = hardware is None or str(hardware) == catalog.HOST
+    for option, value in (("--batch", batch), ("--threads", threads)):
+        if value is not None and (not isinstance(value, int) or not 1 <= value < _MOST):
+            raise InputError(f"{option} {value}: must be a whole number from 1")
     # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
     found = None
+    is_host = hardware is None or (isinstance(hardware, str) and _means_host(hardware))
     if not is_host or catalog.host_file().exists():
         found = hardware_for(hardware)
+    if found:
         found[0].check_threads(threads or found[0].threads)
+    elif threads is not None:
+        _check_threads_of_host(threads)
 
     from roofline.workload import sources
 
@@ -152,6 +171,14 @@ def analyze(
         cold=cold,
         notes=(*source.notes, *hardware_notes),
     )
+
+
+def _check_threads_of_host(threads: int) -> None:
+    from roofline.machine.host import describe_host
+
+    available = describe_host().available_cpus
+    if threads > available:
+        raise HardwareError(f"--threads {threads}: this machine has {available} CPUs available")
 
 
 def _run(
@@ -218,12 +245,16 @@ def _assemble(
     )
 
 
+def _is_saved(model: object) -> bool:
+    return isinstance(model, Analysis) or (isinstance(model, str) and model.endswith(".json"))
+
+
 def compare(
     *models: torch.nn.Module | str | Analysis,
     inputs: Any = None,
     reference: int = 0,
     hardware: Hardware | None = None,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     batch: int | None = None,
     threads: int | None = None,
     cold: bool = False,
@@ -245,12 +276,22 @@ def compare(
     """
     if len(models) < 2:
         raise InputError("a comparison takes at least two models; write roofline compare A B")
+    saved = [each for each in models if _is_saved(each)]
+    for option, given in {"--input": inputs, "--dtype": dtype, "--batch": batch}.items():
+        if saved and given is not None:
+            raise InputError(
+                f"{option} cannot change an analysis that is saved ({saved[0]}): name its model"
+            )
+    if len(saved) == len(models):
+        for option, given in {"--hardware": hardware, "--threads": threads}.items():
+            if given is not None:
+                raise InputError(f"{option} has no effect: all of these are saved analyses")
     analyses: list[Analysis] = []
     for model in models:
         if isinstance(model, Analysis):
             analyses.append(model)
-        elif isinstance(model, str) and model.endswith(".json"):
-            analyses.append(read_analysis(Path(model)))
+        elif isinstance(model, str) and _is_saved(model):
+            analyses.append(read_analysis(model))
         else:
             analysis = analyze(
                 model,

@@ -222,6 +222,9 @@ class Roof:
                 bound_s=0.0,
             )
         level_byte = self.level_byte(reuses)
+        if self.profile.knows_only_dram:
+            # The classic model: every operand whole, whatever may still be cached or passed over.
+            level_byte = {self.profile.memory[0].name: record.work.traffic_byte}
         slowest = max(
             self.levels,
             key=lambda roof: level_byte[roof.level.name] / roof.byte_per_s,

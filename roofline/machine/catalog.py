@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.errors import FileFormatError, HardwareError, nearest
-from roofline.foundation.files import write_atomically
+from roofline.foundation.files import check_writable, write_atomically
 from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
 
 HOST = "host"
@@ -90,14 +91,14 @@ def find_hardware(name_or_file: str) -> Path:
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise HardwareError(f"hardware '{name_or_file}': no such file")
         return path
     for folder in (user_folder(), bundled_folder()):
         candidate = folder / f"{name_or_file}.toml"
         if candidate.is_file():
             return candidate
-    if host_file().is_file() and read_profile(host_file()).name == name_or_file:
+    if name_of_host() == name_or_file:
         return host_file()
     if name_or_file == HOST:
         raise HardwareError("this machine was not measured yet; run `roofline measure`")
@@ -108,6 +109,14 @@ def find_hardware(name_or_file: str) -> Path:
         f"unknown hardware '{name_or_file}'{nearest(name_or_file, names)}"
         " (see `roofline hardware list`, or give a .toml file)"
     )
+
+
+def name_of_host() -> str:
+    """The name in this machine's profile; ``""`` if there is none, or none that can be read."""
+    try:
+        return read_profile(host_file()).name
+    except FileFormatError:
+        return ""
 
 
 def load_hardware(name_or_file: str | Path) -> HardwareProfile:
@@ -124,17 +133,28 @@ def load_hardware(name_or_file: str | Path) -> HardwareProfile:
     return read_profile(find_hardware(str(name_or_file)))
 
 
-def save_host_profile(profile: HardwareProfile) -> Path:
-    """Keeps the profile of this machine in the user's folder, in place of the one before.
+def check_user_folder() -> None:
+    """Refuses a folder in which the profile of this machine could not be kept.
 
     Raises:
-        InputError: the folder cannot be written.
+        InputError: it cannot be made or written.
     """
     path = host_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HardwareError(f"{path.parent}: cannot be made: {error.strerror}") from None
+    check_writable(path, overwrite=True)
+
+
+def save_host_profile(profile: HardwareProfile) -> Path:
+    """Keeps the profile of this machine in the user's folder, in place of the one before.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    check_user_folder()
+    path = host_file()
     write_atomically(path, profile_to_toml(profile), overwrite=True)
     return path
 

@@ -217,11 +217,6 @@ class HardwareProfile:
                     )
 
     @property
-    def is_measured(self) -> bool:
-        """Whether every ceiling was measured (none comes from a data sheet)."""
-        return all(each.source == "measured" for each in self.provenances())
-
-    @property
     def knows_only_dram(self) -> bool:
         """Whether there is a single memory level, so that every operand is charged to it."""
         return len(self.memory) == 1

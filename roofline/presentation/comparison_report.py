@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roofline.design.comparison import Comparison
 from roofline.errors import InputError, nearest
-from roofline.foundation.units import MISSING, format_percent
+from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable, threads_of
@@ -40,6 +40,11 @@ def comparison_report(comparison: Comparison) -> Report:
         for quantity in comparison.quantities
         for ratios in (comparison.ratios(quantity),)
     ]
+    given = [
+        ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs)
+        for analysis in comparison.analyses
+    ]
+    rows.insert(0, ("input", *given, *("" for _ in others)))
     most = max(len(each.shares) for each in comparison.ceilings)
     for rank in range(min(most, 3)):
         cells = [

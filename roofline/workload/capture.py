@@ -6,6 +6,7 @@ makes on a CPU, after every composite operator took itself apart.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 
-from roofline.errors import ModelError, RooflineError
+from roofline.errors import ModelError, RooflineError, said_by
 from roofline.workload.fakes import (
     Fakes,
     MakeInputs,
@@ -49,13 +50,24 @@ class Capture:
     input_bytes: int
 
 
-def _tied_once(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that lie in different places."""
+def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, tuple[int, int]]:
+    """Elements and bytes in each storage, by its address; the same place counts once."""
     places = {
         (each.untyped_storage()._cdata, each.storage_offset(), each.shape, each.stride()): each
         for each in tensors
     }
-    return list(places.values())
+    found: dict[int, tuple[int, int]] = {}
+    for each in places.values():
+        storage = each.untyped_storage()
+        _, before = found.get(storage._cdata, (0, 0))
+        # Overlapping views cannot have more than their storage.
+        byte = min(before + each.nbytes, storage.nbytes())
+        found[storage._cdata] = byte // each.element_size(), byte
+    return found
+
+
+_one_at_a_time = threading.RLock()
+"""Hooks are global, and a model's own tensors are away while it runs: one capture at a time."""
 
 
 def capture(
@@ -76,13 +88,30 @@ def capture(
     Raises:
         ModelError: the model raised; the message says in which module, and what torch said.
     """
-    paths = {id(module): path for path, module in model.named_modules()}
+    with _one_at_a_time:
+        paths: dict[int, str] = {}
+        try:
+            paths.update({id(module): path for path, module in model.named_modules()})
+            return _capture(model, inputs, paths, change)
+        except (KeyboardInterrupt, RooflineError):
+            raise
+        # A model may raise anything, SystemExit too; none of it may end in a traceback.
+        except BaseException as error:
+            raise _model_error(error, name, paths) from error
+
+
+def _capture(
+    model: torch.nn.Module,
+    inputs: MakeInputs,
+    paths: Mapping[int, str],
+    change: torch.dtype | None,
+) -> Capture:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes = Fakes(mode, {})
     with left_as_it_was(model), silent_torch(), torch.no_grad():
         model.eval()
         put_fakes(model, fakes, change)
-        parameters, buffers = _tied_once(model.parameters()), _tied_once(model.buffers())
+        parameters, buffers = _by_storage(model.parameters()), _by_storage(model.buffers())
         with mode:
             args, kwargs = inputs(mode)
             given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
@@ -97,25 +126,28 @@ def capture(
                 with recorder:
                     # The result is dropped only when the pass is over: it is alive all the time.
                     result = model(*args, **kwargs)
-            except RooflineError:
-                raise
-            except Exception as error:
-                raise _model_error(error, name, paths) from error
             finally:
                 for hook in hooks:
                     hook.remove()
             recorder.note_dropped()
             del result
+    if recorder.elsewhere is not None:
+        raise ModelError(
+            f"module '{recorder.elsewhere}' ran in another thread, whose operators cannot be seen;"
+            " run it in the thread that calls the model"
+        )
     return Capture(
         records=tuple(recorder.records),
-        parameters=sum(each.numel() for each in parameters),
-        parameter_bytes=sum(each.nbytes for each in parameters),
-        buffer_bytes=sum(each.nbytes for each in buffers),
+        parameters=sum(elements for elements, _ in parameters.values()),
+        parameter_bytes=sum(byte for _, byte in parameters.values()),
+        buffer_bytes=sum(
+            byte for address, (_, byte) in buffers.items() if address not in parameters
+        ),
         input_bytes=sum(each.nbytes for each in given.values()),
     )
 
 
-def _model_error(error: Exception, name: str, paths: Mapping[int, str]) -> ModelError:
+def _model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
     """What the model said, and the innermost of its modules that was running."""
     where = ""
     trace = error.__traceback__
@@ -124,7 +156,7 @@ def _model_error(error: Exception, name: str, paths: Mapping[int, str]) -> Model
         if id(running) in paths and isinstance(running, torch.nn.Module):
             where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
         trace = trace.tb_next
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = said_by(error)
     fix = "check --input and --dtype against what the model takes"
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         said = f"what {error.func} gives depends on the values in a tensor"
@@ -132,6 +164,8 @@ def _model_error(error: Exception, name: str, paths: Mapping[int, str]) -> Model
     elif isinstance(error, UnsupportedOperatorException):
         said = f"the shape that {error.func} gives is not known"
         fix = "tell torch with torch.library.register_fake"
+    elif isinstance(error, NotImplementedError) and "fake impl" in said:
+        fix = "tell torch what it returns with torch.library.register_fake"
     elif not isinstance(error, (RuntimeError, ValueError)):
-        said = f"{type(error).__name__}: {said}"
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")

@@ -135,6 +135,9 @@ def fake_inputs(
                 args.append(tensor)
         return args, kwargs
 
+    for request, kind in zip(requests, kinds, strict=True):
+        if dtype_of(kind).name.startswith(("qint", "quint")):
+            raise InputError(f"an input of dtype {request.dtype} cannot be made; give a tensor")
     specs = tuple(
         InputSpec(name=request.name, shape=request.shape, dtype=dtype_of(kind))
         for request, kind in zip(requests, kinds, strict=True)

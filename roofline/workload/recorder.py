@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.workload import formulas
 from roofline.workload.fakes import Fakes, dtype_of
+from roofline.workload.formulas.registry import Flop
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
@@ -53,10 +55,21 @@ _OVERWRITES = frozenset(
 )
 """In-place operators that write their first operand without reading it."""
 
-_SELECTS = frozenset(
-    {"aten.embedding", "aten.gather", "aten.index", "aten.index_select", "aten.take"}
+_ONE_DTYPE = frozenset(
+    {
+        *("aten.convolution", "aten._convolution", "aten.mm", "aten.bmm", "aten.addmm"),
+        *("aten.baddbmm", "aten.addbmm", "aten.mv", "aten.addmv", "aten.dot", "aten.linear"),
+    }
 )
-"""Operators that read no more elements of their first operand than they return."""
+"""Operators that torch refuses on operands of different types, though their fakes do not."""
+
+_NORMALIZATIONS = frozenset(
+    {
+        *("aten.native_batch_norm", "aten._native_batch_norm_legit_no_training"),
+        *("aten.native_layer_norm", "aten.native_group_norm"),
+    }
+)
+"""The same, but that float32 parameters go with an input of half the width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +160,17 @@ class Recorder(TorchDispatchMode):
         self._storages = storages
         self._paths = paths
         self._open: list[str] = []
+        self._thread = threading.get_ident()
+        self.elsewhere: str | None = None
 
     def enter(self, module: torch.nn.Module, _inputs: object) -> None:
         """Called before every module's forward."""
         path = self._paths.get(id(module))
+        if threading.get_ident() != self._thread:
+            # Hooks see every thread, the mode only its own: what this one calls is not recorded.
+            if path is not None:
+                self.elsewhere = path
+            return
         if path is None:
             # Made during the forward pass, or kept where torch does not look: named by its class.
             around = self._open[-1] if self._open else ""
@@ -159,7 +179,8 @@ class Recorder(TorchDispatchMode):
 
     def leave(self, *_: object) -> None:
         """Called after every module's forward, also when it raised."""
-        self._open.pop()
+        if threading.get_ident() == self._thread:
+            self._open.pop()
 
     def __torch_dispatch__(
         self,
@@ -174,8 +195,9 @@ class Recorder(TorchDispatchMode):
         faked = tuple(self._fakes.in_place_of(value) for value in args)
         named = {name: self._fakes.in_place_of(value) for name, value in (kwargs or {}).items()}
         self.note_dropped()
-        result = func(*faked, **named)
         given = dict(zip(operator.arguments, faked, strict=False)) | named
+        _check_dtypes(operator, given)
+        result = func(*faked, **named)
         self._record(operator, given, result)
         return result
 
@@ -217,12 +239,9 @@ class Recorder(TorchDispatchMode):
         )
         written = [given[name] for name in operator.written if name in given]
         outputs = self._operands(tensors_in([result, written]))
-        if operator.name in _SELECTS and inputs and outputs:
-            read = min(inputs[0].distinct_elements, outputs[0].elements)
-            inputs = (replace(inputs[0], distinct_elements=read), *inputs[1:])
         state, kind, key = State.UNKNOWN, "unknown", ""
         work = Work(flop=None, multiply_add=None, least_flop=None)
-        if _is_free(operator, inputs, outputs):
+        if _is_free(operator, inputs, outputs, result):
             state, kind, work = State.FREE, "free", Work()
         elif (formula := formulas.find(operator.name, operator.overload)) is not None:
             arguments = {
@@ -230,10 +249,15 @@ class Recorder(TorchDispatchMode):
                 for name, value in {**operator.defaults, **given}.items()
             }
             count = formula.count({**arguments, "output": self._as_specs(result)})
-            state, kind, key = State.COUNTED, count.type or formula.type, formula.key
-            work = Work(
-                flop=count.flop, multiply_add=count.multiply_add, least_flop=count.least_flop
-            )
+            kind, key = count.type or formula.type, formula.key
+            inputs = tuple(_as_touched(spec, count, arguments) for spec in inputs)
+            outputs = tuple(_as_touched(spec, count, arguments) for spec in outputs)
+            # Formulas count operations on real numbers: what they say of complex ones is unknown.
+            if not count.flop or all(spec.dtype.kind != "complex" for spec in (*inputs, *outputs)):
+                state = State.COUNTED
+                work = Work(
+                    flop=count.flop, multiply_add=count.multiply_add, least_flop=count.least_flop
+                )
         if state is not State.FREE:
             work = replace(work, **traffic_of(inputs, outputs))
         self.records.append(
@@ -261,13 +285,56 @@ class Recorder(TorchDispatchMode):
 
 
 def _is_free(
-    operator: _Operator, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    operator: _Operator,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    result: Any,
 ) -> bool:
     """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs."""
     if operator.name in _ALLOCATIONS or operator.name in _METADATA:
         return True
+    if operator.written or next(tensors_in(result), None) is None:
+        return False
     known = {spec.storage for spec in inputs}
-    return not operator.written and all(spec.storage in known for spec in outputs)
+    return all(spec.storage in known for spec in outputs)
+
+
+def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:
+    """The operand with as few elements as the formula says are touched of it."""
+    for name in (*count.elements, *count.least_elements):
+        operand = arguments.get(name)
+        if not isinstance(operand, TensorSpec) or (operand.storage, operand.offset_byte) != (
+            spec.storage,
+            spec.offset_byte,
+        ):
+            continue
+        distinct = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
+        least = min(distinct, count.least_elements.get(name, distinct))
+        return replace(
+            spec,
+            distinct_elements=distinct,
+            least_elements=least if least < distinct else None,
+        )
+    return spec
+
+
+def _check_dtypes(operator: _Operator, given: Mapping[str, Any]) -> None:
+    """Refuses what torch refuses in a real run, but not on fake tensors.
+
+    Raises:
+        RuntimeError: the operands are of different types.
+    """
+    is_normalization = operator.name in _NORMALIZATIONS
+    if not is_normalization and operator.name not in _ONE_DTYPE:
+        return
+    kinds = [each.dtype for each in given.values() if isinstance(each, torch.Tensor)]
+    if is_normalization and kinds and kinds[0] in (torch.bfloat16, torch.float16):
+        kinds = [kind for kind in kinds if kind != torch.float32]
+    if len(set(kinds)) > 1:
+        names = ", ".join(str(kind).removeprefix("torch.") for kind in dict.fromkeys(kinds))
+        raise RuntimeError(
+            f"{operator.name.removeprefix('aten.')} takes operands of one dtype, got {names}"
+        )
 
 
 def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:

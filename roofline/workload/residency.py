@@ -114,7 +114,7 @@ class _Memory:
         self.released.extend(reversed(self.pieces.pop(storage, [])))
 
     def touch(self, spec: TensorSpec) -> list[Reuse]:
-        first, last = spec.offset_byte, spec.offset_byte + spec.byte
+        first, last = spec.offset_byte, spec.offset_byte + spec.least_byte
         by_time: dict[int, int] = {}
         after: list[tuple[int, int]] = []
         position = 0

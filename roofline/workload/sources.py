@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from roofline.errors import InputError, ModelError, nearest
+from roofline.errors import InputError, ModelError, nearest, said_by
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import parse_shape
 
@@ -75,12 +75,14 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
     the models that need no compiled operator work. Any exception counts as absent.
     """
     try:
-        return importlib.import_module("torchvision"), ""
+        return _with_models(importlib.import_module("torchvision")), ""
     except ModuleNotFoundError as error:
         if error.name == "torchvision":
             return None, "it is not installed (`pip install torchvision`)"
         reason = _said(error)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         reason = _said(error)
     if "torchvision::nms" in reason:
         for name in [each for each in sys.modules if each.partition(".")[0] == "torchvision"]:
@@ -92,15 +94,24 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
                 library.define(
                     f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
                 )
-            return importlib.import_module("torchvision"), ""
-        except (Exception, SystemExit) as error:
+            return _with_models(importlib.import_module("torchvision")), ""
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             reason = _said(error)
     return None, f"importing it failed: {reason}"
 
 
 def _said(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    """What an exception is and says, in one line."""
+    return f"{type(error).__name__}: {said_by(error)}".removesuffix(": ")
+
+
+def _with_models(module: ModuleType) -> ModuleType:
+    """`module` if it is a torchvision that has models, and not something else of that name."""
+    if not callable(getattr(module.models, "list_models", None)):
+        raise ImportError("it has no models")
+    return module
 
 
 _kept_libraries: list[torch.library.Library] = []
@@ -219,7 +230,9 @@ def _package_module(name: str, package: str) -> ModuleType:
         if error.name and package.split(".")[0] == error.name.split(".")[0]:
             raise ModelError(f"model '{name}': no package '{error.name}' is installed") from None
         raise ModelError(f"model '{name}': importing '{package}' failed: {error}") from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise ModelError(f"model '{name}': importing '{package}' failed: {_said(error)}") from error
 
 
@@ -247,7 +260,9 @@ def _file_module(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         _with_torchvision(lambda: loader.exec_module(module))
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         del sys.modules[name]
         raise ModelError(f"{path}: importing it failed: {_said(error)}") from error
     return module
@@ -277,10 +292,14 @@ def _build(name: str, factory: Callable[[], Any]) -> tuple[torch.nn.Module, tupl
     try:
         with torch.device("meta"):
             module = _with_torchvision(factory)
-    except (Exception, SystemExit):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         try:
             module = factory()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise ModelError(f"model '{name}': building it failed: {_said(error)}") from error
         notes = (f"{name} could not be built without weights, so it was built for real",)
     if not isinstance(module, torch.nn.Module):
@@ -299,7 +318,7 @@ def requests_for(
     """The inputs to run with: those given, else the model's own, with `batch` as their first size.
 
     Raises:
-        InputError: none given and none known, a batch below 1, or the same keyword twice.
+        InputError: none given and none known, or the same keyword twice.
     """
     requests = tuple(given) or tuple(InputRequest(shape=shape) for shape in source.default_shapes)
     if not requests:
@@ -313,8 +332,8 @@ def requests_for(
         raise InputError(f"--input names an argument twice: {', '.join(names)}")
     if batch is None:
         return requests
-    if batch < 1:
-        raise InputError(f"--batch {batch}: must be at least 1")
+    if any(not each.shape for each in requests):
+        raise InputError("batch: an input without dimensions has no first size to replace")
     return tuple(
         InputRequest(name=each.name, shape=(batch, *each.shape[1:]), dtype=each.dtype)
         for each in requests

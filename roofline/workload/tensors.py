@@ -30,7 +30,12 @@ class TensorSpec:
 
     ``distinct_elements`` are the elements an operator can touch: dimensions of stride 0 count once.
     ``storage`` numbers the storages of a capture by first appearance: operands with the same number
-    share memory, and ``offset_byte`` is where in it this one begins.
+    share memory, and ``offset_byte`` is where in it this one begins. ``least_elements`` are those
+    that no kernel can avoid touching where that is not all of them (None: it is): a convolution
+    whose stride passes over elements, say. They enter bounds; traffic counts the distinct ones.
+
+    Raises:
+        ValueError: a negative size, number or offset.
     """
 
     shape: tuple[int, ...]
@@ -38,12 +43,23 @@ class TensorSpec:
     distinct_elements: int
     storage: int
     offset_byte: int = 0
+    least_elements: int | None = None
     role: Role
+
+    def __post_init__(self) -> None:
+        numbers = (self.distinct_elements, self.storage, self.offset_byte, self.least_elements or 0)
+        if min((*self.shape, *numbers)) < 0:
+            raise ValueError(f"a tensor has no negative sizes or offsets: {self.shape}, {numbers}")
 
     @property
     def byte(self) -> int:
         """Bytes of the distinct elements."""
         return self.dtype.byte(self.distinct_elements)
+
+    @property
+    def least_byte(self) -> int:
+        """Bytes that no kernel can avoid touching."""
+        return self.byte if self.least_elements is None else self.dtype.byte(self.least_elements)
 
     @property
     def elements(self) -> int:
@@ -61,3 +77,7 @@ class InputSpec:
     name: str = ""
     shape: tuple[int, ...]
     dtype: DType
+
+    def __post_init__(self) -> None:
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"an input has no negative sizes: {self.shape}")

@@ -162,7 +162,7 @@ def test_the_profile_keeps_to_its_budget_and_says_what_it_is(machine: FakeMachin
     assert profile.threads == 2
     assert profile.host == HOST
     assert profile.conditions == ()
-    assert profile.is_measured
+    assert {each.source for each in profile.provenances()} == {"measured"}
     for each in profile.provenances():
         assert "95th percentile" in each.reference
         assert "bursts" in each.note

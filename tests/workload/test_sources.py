@@ -413,11 +413,6 @@ def test_batch_replaces_the_first_size_of_every_input() -> None:
     )
 
 
-def test_a_batch_below_one() -> None:
-    with pytest.raises(InputError, match="--batch 0: must be at least 1"):
-        requests_for(plain(), (parse_input("1x4"),), batch=0)
-
-
 def test_the_same_keyword_twice() -> None:
     inputs = (parse_input("a=1x4"), parse_input("a=2x4"))
     with pytest.raises(InputError, match="--input names an argument twice: a, a"):

@@ -6,7 +6,7 @@ schema; tensors arrive as `TensorSpec`, everything else as it is.
 
 from roofline.workload.formulas import (
     convolution,
-    embedding,
+    indexing,
     layout,
     matmul,
     normalization,
@@ -20,9 +20,9 @@ __all__ = [
     "Flop",
     "Formula",
     "convolution",
-    "embedding",
     "find",
     "formula",
+    "indexing",
     "known",
     "layout",
     "matmul",

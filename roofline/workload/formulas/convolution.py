@@ -17,11 +17,27 @@ def inner_taps(
     size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
 ) -> int:
     """Pairs (window, tap) along one dimension whose tap lies inside `size`, not in padding."""
-    return sum(
-        0 <= window * stride - padding + tap * dilation < size
+    pairs = 0
+    for tap in range(kernel):
+        # window * stride - shift must be from 0 to size - 1.
+        shift = padding - tap * dilation
+        first, last = max(0, -(-shift // stride)), min(windows - 1, (size - 1 + shift) // stride)
+        pairs += max(0, last - first + 1)
+    return pairs
+
+
+@functools.cache
+def touched(size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int) -> int:
+    """Elements along one dimension of `size` that lie under some tap of some window."""
+    if dilation == 1 and stride <= kernel:
+        # Windows that meet or overlap leave no gap between the first tap and the last.
+        return max(0, min(size, (windows - 1) * stride + kernel - padding) - max(0, -padding))
+    under = {
+        window * stride - padding + tap * dilation
         for window in range(windows)
         for tap in range(kernel)
-    )
+    }
+    return sum(0 <= each < size for each in under)
 
 
 def each_dimension(values: Sequence[int], dimensions: int) -> Sequence[int]:
@@ -51,9 +67,8 @@ def convolution(
     swept, swept_over = (input, output) if transposed else (output, input)
     channels = weight.shape[1] * swept.shape[1]
     multiply_add = swept.shape[0] * channels * math.prod(swept.shape[2:]) * math.prod(kernel)
-    taps = math.prod(
-        inner_taps(size, each, step, pad, spread, windows)
-        for size, each, step, pad, spread, windows in zip(
+    dimensions = list(
+        zip(
             swept_over.shape[2:],
             kernel,
             each_dimension(stride, len(kernel)),
@@ -63,11 +78,18 @@ def convolution(
             strict=True,
         )
     )
+    taps = math.prod(inner_taps(*each) for each in dimensions)
     depthwise = groups > 1 and groups == input.shape[1]
+    least_elements: dict[str, int] = {}
+    if not transposed:
+        least_elements["input"] = math.prod(input.shape[:2]) * math.prod(
+            touched(*each) for each in dimensions
+        )
     return Flop(
         multiply_add=multiply_add,
         other=output.elements if bias is not None else 0,
         least=FLOP_PER_FMA * swept.shape[0] * channels * taps,
+        least_elements=least_elements,
         type="depthwise convolution" if depthwise else "",
     )
 

@@ -15,11 +15,10 @@ from roofline.workload.formulas.registry import Flop, formula
     *("aten.ones", "aten.full", "aten.zeros_like", "aten.ones_like", "aten.full_like"),
     *("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor", "aten.rot90"),
     *("aten.flip", "aten.roll", "aten.repeat", "aten.where", "aten.masked_fill", "aten.tril"),
-    *("aten.triu", "aten.arange", "aten.eye", "aten.index_select", "aten.pixel_shuffle"),
+    *("aten.triu", "aten.arange", "aten.eye", "aten.pixel_shuffle"),
     *("aten.pixel_unshuffle", "aten.channel_shuffle", "aten.native_channel_shuffle"),
     *("aten.split_with_sizes_copy", "aten.unfold_copy", "aten.im2col", "aten.lift_fresh_copy"),
-    *("aten.gather", "aten.index", "aten.take", "aten.max_unpool2d", "aten.max_unpool3d"),
-    *("aten.scatter.src", "aten.scatter.value"),
+    *("aten.max_unpool2d", "aten.max_unpool3d"),
     type="data movement",
 )
 def movement(**_: Any) -> Flop:

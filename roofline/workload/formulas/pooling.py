@@ -6,25 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.convolution import each_dimension, inner_taps
+from roofline.workload.formulas.convolution import each_dimension, inner_taps, touched
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
 
-def _inner_elements(
+def _windows_along(
     self: TensorSpec,
     pooled: TensorSpec,
     kernel_size: Sequence[int],
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int] = (1,),
-) -> int:
-    """Elements in all windows, padding left out."""
+) -> list[tuple[int, int, int, int, int, int]]:
+    """Size, kernel, stride, padding, dilation and windows of each dimension."""
     # torch expands a single kernel size before dispatch: its length is the number of dimensions.
     dimensions = len(kernel_size)
-    return math.prod(pooled.shape[:-dimensions]) * math.prod(
-        inner_taps(*each)
-        for each in zip(
+    return list(
+        zip(
             self.shape[-dimensions:],
             kernel_size,
             each_dimension(stride or kernel_size, dimensions),
@@ -49,10 +48,13 @@ def max_pool(
 ) -> Flop:
     """A window of k elements takes k - 1 comparisons; those with padding can be avoided."""
     pooled = output if isinstance(output, TensorSpec) else output[0]
-    inner = _inner_elements(self, pooled, kernel_size, stride, padding, dilation)
+    along = _windows_along(self, pooled, kernel_size, stride, padding, dilation)
+    planes = math.prod(pooled.shape[: -len(along)])
+    inner = planes * math.prod(inner_taps(*each) for each in along)
     return Flop(
         other=pooled.elements * (math.prod(kernel_size) - 1),
         least=max(0, inner - pooled.elements),
+        least_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
 
@@ -66,16 +68,22 @@ def avg_pool(
     **_: Any,
 ) -> Flop:
     """A window of k elements takes k - 1 additions and a division; padding need not be added."""
+    along = _windows_along(self, output, kernel_size, stride, padding)
+    planes = math.prod(output.shape[: -len(along)])
     return Flop(
         other=output.elements * math.prod(kernel_size),
-        least=_inner_elements(self, output, kernel_size, stride, padding),
+        least=planes * math.prod(inner_taps(*each) for each in along),
+        least_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
 
 @formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d")
 def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec], **_: Any) -> Flop:
     """A window of k elements takes k - 1 comparisons; windows lie where random samples say."""
-    return Flop(other=output[0].elements * (math.prod(kernel_size) - 1))
+    return Flop(
+        other=output[0].elements * (math.prod(kernel_size) - 1),
+        least_elements={"self": output[0].elements},
+    )
 
 
 @formula("aten.col2im")
@@ -141,14 +149,19 @@ def adaptive_max_pool3d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any
 @formula("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d")
 @formula("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d")
 @formula("aten._upsample_nearest_exact3d")
-def upsample_nearest(**_: Any) -> Flop:
-    """Elements are copied, not computed."""
-    return Flop()
+def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
+    """Elements are copied, not computed; sampling down passes over some."""
+    return Flop(least_elements={"self": output.elements})
 
 
 def _weighted(neighbours: int, output: TensorSpec) -> Flop:
-    """Each output is a weighted sum of `neighbours`; making the weights is left out."""
-    return Flop(other=(2 * neighbours - 1) * output.elements)
+    """Each output is a weighted sum of `neighbours`; making the weights is left out.
+
+    Sampling down passes over elements, but each output has at least one of its own.
+    """
+    return Flop(
+        other=(2 * neighbours - 1) * output.elements, least_elements={"self": output.elements}
+    )
 
 
 @formula("aten.upsample_linear1d")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from roofline.errors import RooflineError
@@ -16,14 +16,27 @@ class Flop:
 
     ``multiply_add`` are those of convolutions and matrix products by the usual convention,
     ``other`` every further operation (1 per add, multiply, division, comparison …), ``least`` what
-    no kernel can avoid (None: all of it). ``type`` refines the operator's kind
-    (``"depthwise convolution"``).
+    no kernel of the direct algorithm can avoid (None: all of it). ``elements`` says how many
+    elements of an operand are touched, by parameter name, where that is not all of them: the rows
+    of a table, say. ``least_elements`` says how many must be, where the others are there to be
+    passed over. ``type`` refines the operator's kind (``"depthwise convolution"``).
+
+    Raises:
+        ValueError: a count that is negative or no whole number.
     """
 
     multiply_add: int = 0
     other: int = 0
     least: int | None = None
+    elements: Mapping[str, int] = field(default_factory=dict[str, int])
+    least_elements: Mapping[str, int] = field(default_factory=dict[str, int])
     type: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("multiply_add", "other", "least"):
+            count = getattr(self, name)
+            if count is not None and (not isinstance(count, int) or count < 0):
+                raise ValueError(f"{name} must be a whole number from 0, got {count!r}")
 
     @property
     def flop(self) -> int:

@@ -1,0 +1,205 @@
+"""Models that do what models should not: nothing is lost, nothing zero that is unknown."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+import roofline
+from roofline.errors import InputError, ModelError
+
+PAPER = "10980xe"
+
+
+class Exits(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(0)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even this")
+
+
+class Unspeakable(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise Silent
+
+
+class NoEval(torch.nn.Module):
+    def train(self, mode: bool = True) -> NoEval:
+        raise RuntimeError("always training")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [(Exits(), "SystemExit: 0"), (Unspeakable(), "Silent"), (NoEval(), "always training")],
+    ids=["exits", "unspeakable", "no eval"],
+)
+def test_whatever_a_model_raises_is_one_line(module: torch.nn.Module, said: str) -> None:
+    with pytest.raises(ModelError, match=said) as caught:
+        roofline.analyze(module, (1, 4), hardware=PAPER)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_interrupt_stays_an_interrupt() -> None:
+    class Interrupted(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        roofline.analyze(Interrupted(), (1, 4), hardware=PAPER)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (torch.nn.Conv2d(3, 4, 3), "1x3x8x8:float64"),
+        (torch.nn.ConvTranspose2d(3, 4, 3), "1x3x8x8:float64"),
+        (torch.nn.Linear(4, 4), "1x4:float64"),
+        (torch.nn.Linear(4, 4), "1x4:bfloat16"),
+        (torch.nn.LayerNorm(4), "1x4:float64"),
+        (torch.nn.BatchNorm2d(3), "1x3x8x8:float64"),
+    ],
+    ids=lambda each: str(each),
+)
+def test_what_torch_refuses_is_refused(module: torch.nn.Module, inputs: str) -> None:
+    """Fake operators do not check data types; a real run of the same raises."""
+    shape, kind = inputs.split(":")
+    real = torch.zeros([int(size) for size in shape.split("x")], dtype=getattr(torch, kind))
+    with pytest.raises(RuntimeError):
+        module.eval()(real)
+    with pytest.raises(ModelError, match="takes operands of one dtype|should be the same"):
+        roofline.analyze(module, inputs, hardware=PAPER)
+
+
+def test_half_an_input_goes_with_single_normalization_parameters() -> None:
+    norm = torch.nn.LayerNorm(4)
+    norm(torch.zeros(1, 4, dtype=torch.bfloat16))
+    assert roofline.analyze(norm, "1x4:bfloat16", hardware=PAPER).coverage.calls == 1.0
+
+
+def test_an_operator_that_returns_no_tensor_is_unknown_and_not_free() -> None:
+    with torch.library._scoped_library("roofline_test", "FRAGMENT") as library:
+        library.define("sink(Tensor x) -> ()")
+        library.impl("sink", lambda x: None, "Meta")
+        library.impl("sink", lambda x: None, "CPU")
+
+        class Sink(torch.nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                torch.ops.roofline_test.sink(x)
+                return x
+
+        analysis = roofline.analyze(Sink(), (4, 8), hardware=PAPER)
+    (row,) = analysis.operators
+    assert row.state == "unknown"
+    assert row.flop is None
+    assert row.input_byte == 4 * 32
+    assert analysis.coverage.calls == 0.0
+
+
+def test_complex_arithmetic_is_unknown() -> None:
+    """A complex multiplication is six operations on real numbers, and no formula says so."""
+
+    class Square(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * x
+
+    analysis = roofline.analyze(Square(), "10:complex64", hardware=PAPER)
+    assert analysis.operators[0].flop is None
+    assert analysis.totals.unknown_operators == 1
+
+
+def test_storage_that_parameters_and_buffers_share_counts_once() -> None:
+    class Shared(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(64))
+            self.register_buffer("whole", self.weight.detach())
+            self.register_buffer("first", self.weight.detach()[:32])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight
+
+    analysis = roofline.analyze(Shared(), (64,), hardware=PAPER)
+    assert analysis.totals.parameters == 64
+    assert (analysis.totals.parameter_bytes, analysis.totals.buffer_bytes) == (256, 0)
+    # The weight, the input and the sum.
+    assert analysis.totals.peak_memory_byte == 3 * 256
+
+
+def test_work_in_another_thread_is_refused_and_not_lost() -> None:
+    class Threaded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            worker = threading.Thread(target=self.inner, args=(x,))
+            worker.start()
+            worker.join()
+            return x
+
+    with pytest.raises(ModelError, match="'inner' ran in another thread"):
+        roofline.analyze(Threaded(), (4, 8), hardware=PAPER)
+
+
+def test_analyses_side_by_side_do_not_disturb_each_other() -> None:
+    widths = [3, 5, 7, 9, 11, 13]
+    models = [
+        torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(6))) for width in widths
+    ]
+
+    def analyzed(number: int) -> roofline.Analysis:
+        return roofline.analyze(models[number], (2, widths[number]), hardware=PAPER)
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(analyzed, range(6)))
+    for width, analysis in zip(widths, found, strict=True):
+        assert analysis.totals.multiply_add == 6 * 2 * width * width
+        paths = [row.module_path for row in analysis.operators if row.state != "free"]
+        assert paths == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_another_threads_modules_leave_no_trace() -> None:
+    stop = threading.Event()
+    other = torch.nn.Sequential(torch.nn.Linear(4, 4))
+
+    def busy() -> None:
+        while not stop.is_set():
+            other(torch.zeros(1, 4))
+
+    worker = threading.Thread(target=busy)
+    worker.start()
+    try:
+        for _ in range(5):
+            analysis = roofline.analyze(
+                torch.nn.Sequential(torch.nn.Linear(4, 4)), (1, 4), hardware=PAPER
+            )
+            assert {row.module_path for row in analysis.operators} == {"0"}
+    finally:
+        stop.set()
+        worker.join()
+
+
+def test_data_types_of_torch_itself() -> None:
+    analysis = roofline.analyze(torch.nn.Linear(4, 4), (1, 4), dtype=torch.bfloat16, hardware=PAPER)
+    assert analysis.inputs[0].dtype.name == "bfloat16"
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "3"])
+def test_a_batch_is_a_whole_number(batch: object) -> None:
+    with pytest.raises(InputError, match=r"--batch .*: must be a whole number from 1"):
+        roofline.analyze(torch.nn.Linear(4, 4), (1, 4), batch=batch, hardware=PAPER)  # pyright: ignore
+
+
+def test_a_formula_cannot_return_nonsense() -> None:
+    for bad in ({"other": -1}, {"multiply_add": 2.5}, {"least": -3}):
+        with pytest.raises(ValueError, match="must be a whole number from 0"):
+            roofline.Flop(**bad)  # pyright: ignore
