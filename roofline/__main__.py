@@ -1,5 +1,11 @@
 """``python -m roofline``."""
 
-from roofline.cli.main import main
+from roofline.cli.interrupts import end_on_interrupt
 
-main()
+if __name__ == "__main__":
+    # Before the imports that take time.
+    end_on_interrupt()
+
+    from roofline.cli.main import main
+
+    main()

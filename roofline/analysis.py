@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.errors import FileFormatError
 from roofline.foundation import schema
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte, format_flop, format_s
 from roofline.machine.hardware import SCHEMA_VERSION as HARDWARE_SCHEMA_VERSION
 from roofline.machine.hardware import HardwareProfile
@@ -35,6 +37,10 @@ class OperatorRow:
     `Placement`. ``level_byte`` are the bytes that must come from each memory level;
     ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
     Predictions and measurements are null where there are none.
+
+    Raises:
+        ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
+            what is known.
     """
 
     index: int
@@ -70,6 +76,26 @@ class OperatorRow:
     measured_s: float | None = None
     measured_iqr_s: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_numbers(self, _NUMBERS_OF_ROW)
+        _check_interval(self)
+        if self.level_byte and min(self.level_byte.values()) < 0:
+            raise ValueError(f"level_byte must not be negative, got {dict(self.level_byte)}")
+        unknown = (self.flop is None, self.multiply_add is None, self.least_flop is None)
+        if any(unknown) != all(unknown):
+            raise ValueError("flop, multiply_add and least_flop must be known or null together")
+        if (self.state is State.UNKNOWN) != all(unknown):
+            raise ValueError(f"state is '{self.state}', but flop is {self.flop}")
+        if (self.state is State.FREE) != (self.bound is Bound.FREE):
+            raise ValueError(f"state is '{self.state}', but bound is '{self.bound}'")
+        if self.bound_s is None and self.bound is not Bound.UNKNOWN:
+            raise ValueError(f"bound is '{self.bound}', but bound_s is null")
+        traffic_byte = self.work.traffic_byte
+        if self.traffic_byte != traffic_byte:
+            raise ValueError(
+                f"traffic_byte is {self.traffic_byte}, but its parts add up to {traffic_byte}"
+            )
+
     @property
     def work(self) -> Work:
         """The row's work, which adds up."""
@@ -85,16 +111,48 @@ class OperatorRow:
         )
 
 
+def _names_of_numbers(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass that hold a number, or null."""
+    kinds = ("int", "float", "int | None", "float | None")
+    return tuple(each.name for each in fields(cls) if each.type in kinds)
+
+
+_NUMBERS_OF_ROW = _names_of_numbers(OperatorRow)
+
+
+def _check_numbers(instance: object, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(instance, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be a finite number from 0, got {value}")
+
+
+def _check_interval(instance: OperatorRow | Totals) -> None:
+    low, middle, high = instance.predicted_low_s, instance.predicted_s, instance.predicted_high_s
+    if low is None and high is None:
+        return
+    if low is None or middle is None or high is None or not low <= middle <= high:
+        raise ValueError(f"predicted_s is {middle}, not between {low} and {high}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """The fraction of calls, bytes and time whose FLOP is known; free operators are left out.
 
     ``time`` is null until operators were measured. A fraction of nothing is 1.
+
+    Raises:
+        ValueError: what is not from 0 to 1.
     """
 
     calls: float
     byte: float
     time: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("calls", self.calls), ("byte", self.byte), ("time", self.time)):
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be a fraction from 0 to 1, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +165,9 @@ class Totals:
     that is alive at once (parameters, buffers, inputs and activations from creation to release),
     ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of
     the operators' bounds, null where the hardware has no ceilings.
+
+    Raises:
+        ValueError: a negative or infinite number.
     """
 
     flop: int
@@ -130,12 +191,19 @@ class Totals:
     predicted_high_s: float | None = None
     measured_s: float | None = None
 
+    def __post_init__(self) -> None:
+        _check_numbers(self, _NUMBERS_OF_TOTALS)
+        _check_interval(self)
+
     @property
     def intensity_flop_per_byte(self) -> float | None:
         """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
         if self.unknown_operators or not self.traffic_byte:
             return None
         return self.flop / self.traffic_byte
+
+
+_NUMBERS_OF_TOTALS = _names_of_numbers(Totals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -348,25 +416,93 @@ def read_analysis(path: str | Path) -> Analysis:
     """The analysis saved in a JSON file; needs no torch.
 
     Raises:
-        FileFormatError: not readable, not ours, cut short, newer, or its totals are not the sums of
-            its rows.
+        FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
     """
     return analysis_from_data(schema.read_json(Path(path), fix=_FIX), file=str(path))
 
 
 def analysis_from_data(data: Any, *, file: str) -> Analysis:
-    """The analysis in plain data, as its JSON holds it."""
+    """The analysis in plain data, as its JSON holds it.
+
+    Raises:
+        FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
+    """
     schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     if isinstance(data.get("hardware"), dict):
         schema.check_version(
             data["hardware"], newest=HARDWARE_SCHEMA_VERSION, file=f"{file}: hardware", fix=_FIX
         )
     analysis = schema.from_data(Analysis, data, file=file, fix=_FIX)
-    sums = known_work(analysis.operators)
-    for name in (*(each.name for each in fields(Work)), "traffic_byte"):
-        if getattr(sums, name) != getattr(analysis.totals, name):
-            raise FileFormatError(
-                f"{file}: totals.{name} is {getattr(analysis.totals, name)}, but the operators add"
-                f" up to {getattr(sums, name)}: the file was changed or cut; {_FIX}"
-            )
+    for contradiction in _contradictions(analysis):
+        raise FileFormatError(
+            f"{file}: {printable(contradiction)}: the file was changed or cut; {_FIX}"
+        )
     return analysis
+
+
+def _contradictions(analysis: Analysis) -> Iterable[str]:
+    """What in an analysis does not follow from its operators and its hardware, in words."""
+    hardware = analysis.hardware
+    if not 1 <= analysis.threads <= hardware.threads:
+        yield f"threads is {analysis.threads}, but the hardware has {hardware.threads}"
+    for name, expected in _sums(analysis.operators).items():
+        value = getattr(analysis.totals, name)
+        if not _is_same(value, expected):
+            yield f"totals.{name} is {value}, but the operators add up to {expected}"
+    coverage = coverage_of(analysis.operators)
+    for name in (each.name for each in fields(Coverage)):
+        value, expected = getattr(analysis.coverage, name), getattr(coverage, name)
+        if not _is_same(value, expected):
+            yield f"coverage.{name} is {value}, but that of the operators is {expected}"
+    levels = [level.name for level in hardware.memory]
+    for position, row in enumerate(analysis.operators):
+        for contradiction in _contradictions_of_row(row, levels):
+            yield f"operators[{position}]: {contradiction}"
+
+
+def _contradictions_of_row(row: OperatorRow, levels: Collection[str]) -> Iterable[str]:
+    for name in (*row.level_byte, *([row.level] if row.level else [])):
+        if name not in levels:
+            yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
+    crossing = row.level_byte.get(row.level, 0)
+    intensity = row.flop / crossing if row.flop is not None and crossing else None
+    if not _is_same(row.intensity_flop_per_byte, intensity):
+        yield (
+            f"intensity_flop_per_byte is {row.intensity_flop_per_byte},"
+            f" but flop over bytes of '{row.level}' is {intensity}"
+        )
+    rate = row.flop / row.bound_s if row.flop is not None and row.bound_s else None
+    attainable = row.attainable_flop_per_s
+    if attainable is not None and (rate is None or attainable > rate * (1 + _ROUNDING)):
+        yield f"attainable_flop_per_s is {attainable}, but flop over bound_s is {rate}"
+
+
+def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
+    """What totals must be, by name."""
+    work = known_work(rows)
+    working = [row for row in rows if row.state is not State.FREE]
+
+    def together(times: list[float | None]) -> float | None:
+        known = [time for time in times if time is not None]
+        return sum(known) if known and len(known) == len(times) else None
+
+    return {
+        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        "traffic_byte": work.traffic_byte,
+        "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
+        "bound_s": sum_bound_s(rows),
+        "predicted_s": together([row.predicted_s for row in working]),
+        "measured_s": together([row.measured_s for row in working]),
+    }
+
+
+_ROUNDING = 1e-9
+"""How far sums of the same numbers may lie apart: they may have been added in another order."""
+
+
+def _is_same(value: float | None, expected: float | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    if isinstance(value, int) and isinstance(expected, int):
+        return value == expected
+    return math.isclose(value, expected, rel_tol=_ROUNDING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Literal
 
@@ -74,7 +76,8 @@ def command(
     check_targets(files, overwrite=force)
     from roofline.pipeline import analyze
 
-    with measuring_if_needed() as progress:
+    # What the user's model prints is not the result.
+    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
         analysis = analyze(
             model,
             list(inputs) or None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
@@ -19,7 +21,7 @@ from roofline.foundation.files import check_writable, write_atomically
 
 
 @click.command("compare")
-@click.argument("models", nargs=-1, required=True, metavar="A B [C …]")
+@click.argument("models", nargs=-1, required=True, metavar="A B [C ...]")
 @click.option("--reference", metavar="MODEL", help="What ratios refer to; default: the first.")
 @workload_options
 @machine_options
@@ -56,7 +58,8 @@ def command(
         )
     from roofline.pipeline import compare
 
-    with measuring_if_needed() as progress:
+    # What the user's models print is not the result.
+    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
         comparison = compare(
             *models,
             inputs=list(inputs) or None,

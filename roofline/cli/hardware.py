@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from roofline.cli.options import result_console
+from roofline.cli.streams import tell
 
 
 @click.group("hardware")
@@ -37,7 +38,7 @@ def list_() -> None:
     )
     for each in known:
         if each.profile is None:
-            click.echo(f"roofline: warning: {each.error}", err=True)
+            tell(f"roofline: warning: {each.error}")
 
 
 @command.command("show")

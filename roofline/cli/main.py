@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
 
+from roofline.cli.interrupts import (
+    INTERRUPTED,
+    MESSAGE,
+    Interrupts,
+    end_on_interrupt,
+    forget_interrupts,
+)
+from roofline.cli.streams import Streams, tell
 from roofline.errors import RooflineError, nearest
-
-INTERRUPTED = 130
 
 _COMMANDS = {
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
@@ -70,41 +75,62 @@ def cli() -> None:
     Start with: roofline analyze resnet50
 
     Results go to stdout, progress and errors to stderr. Exit codes: 0 fine, 1 failed while
-    running, 2 bad input, 3 incomplete, 4 a condition that was asked for does not hold,
-    130 interrupted.
+    running, 2 bad input, 3 incomplete, 130 interrupted.
     """
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
+    with Interrupts() as interrupts, Streams() as streams:
+        try:
+            code, said = _outcome(arguments)
+        except BaseException:
+            # Code that loses the KeyboardInterrupt may well fail in some other way for it.
+            if not interrupts.seen:
+                raise
+            code, said = INTERRUPTED, MESSAGE
+        interrupts.over = True
+        unwritten = streams.failure()
+        if interrupts.seen:
+            code, said = INTERRUPTED, MESSAGE
+        elif unwritten:
+            code, said = 1, f"roofline: error: stdout cannot be written: {unwritten}"
+        if said:
+            tell(said)
+        return code
+
+
+def _outcome(arguments: list[str] | None) -> tuple[int, str]:
+    """Runs the command line: its exit code, and the line that stderr ends with, ``""`` for none."""
     try:
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return (code if isinstance(code, int) else 0), ""
     except RooflineError as error:
-        click.echo(f"roofline: error: {error}", err=True)
-        return error.exit_code
+        return error.exit_code, f"roofline: error: {error}"
     except click.exceptions.NoArgsIsHelpError as nothing:
         click.echo(nothing.format_message())
-        return 0
+        return 0, ""
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
-        click.echo(f"roofline: error: {error.format_message().rstrip('.')}{where}", err=True)
-        return 2
+        return 2, f"roofline: error: {error.format_message().rstrip('.')}{where}"
     except click.exceptions.Exit as stop:
-        return stop.exit_code
+        return stop.exit_code, ""
     except (KeyboardInterrupt, click.Abort):
-        click.echo("roofline: interrupted", err=True)
-        return INTERRUPTED
-    except (BrokenPipeError, SystemExit) as stop:
-        # click turns a closed pipe into an exit with 1.
-        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+        return INTERRUPTED, MESSAGE
+    except OSError as error:
+        # Where there is a name, it is that of a file that the user gave or keeps.
+        if error.filename is None:
             raise
-        # The reader has had enough (`| head`): nothing more to say, and nothing to complain about.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 2, f"roofline: error: {_shown(error.filename)}: {error.strerror}"
+
+
+def _shown(name: object) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 def main() -> None:
     """The entry point of the ``roofline`` command."""
-    sys.exit(run())
+    end_on_interrupt()
+    code = run()
+    forget_interrupts()
+    sys.exit(code)

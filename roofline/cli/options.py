@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from roofline.cli.streams import put, tell
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ workload_options = _together(
         help="An input: 1x3x224x224, 1x128:int64, or name=1x128:int64 for a keyword; repeatable.",
     ),
     click.option("--batch", type=int, metavar="N", help="The first size of every input."),
-    click.option("--dtype", metavar="TYPE", help="Of parameters and inputs: float32, bfloat16 …"),
+    click.option(
+        "--dtype", metavar="TYPE", help="Of parameters and inputs: float32, bfloat16, float16."
+    ),
 )
 
 machine_options = _together(
@@ -56,6 +59,17 @@ machine_options = _together(
 )
 
 
+class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  since click 8.4
+    """The path of a file; ``""`` is refused, which `Path` takes for the folder one is in."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not str(value):
+            self.fail("the file name is empty", param, ctx)
+        return Path(value)
+
+
 def output_options(formats: str) -> Callable[[F], F]:
     """``-o`` and ``--force``, for a command that writes these `formats`."""
     return _together(
@@ -64,7 +78,7 @@ def output_options(formats: str) -> Callable[[F], F]:
             "--output",
             "outputs",
             multiple=True,
-            type=click.Path(path_type=Path),
+            type=FileName(),
             metavar="FILE",
             help=f"Write to FILE as well; the suffix says what: {formats}. Repeatable.",
         ),
@@ -98,26 +112,34 @@ view_options = _together(
 )
 
 
-def result_console() -> Console:
-    """The console on stdout that results are printed to."""
+def _console(*, stderr: bool = False) -> Console:
+    import shutil
+
     from rich.console import Console
 
-    return Console(highlight=False)
+    console = Console(stderr=stderr, highlight=False)
+    if console.width < 1:
+        # COLUMNS=0 says that the width is not known; rich would print lines of no characters.
+        console.width = shutil.get_terminal_size().columns
+    return console
+
+
+def result_console() -> Console:
+    """The console on stdout that results are printed to."""
+    return _console()
 
 
 @contextmanager
 def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
     """A progress bar on stderr, shown from the first report on; a plain line in a file."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[now]}"),
         TimeElapsedColumn(),
-        console=console,
+        console=_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
@@ -131,7 +153,7 @@ def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
             if sys.stderr.isatty():
                 bar.start()
             else:
-                click.echo(f"{what} …", err=True)
+                tell(f"{what} …")
         bar.update(task, completed=fraction, now=now)
 
     try:
@@ -149,10 +171,9 @@ def measuring_if_needed() -> Generator[Callable[[float, str], None]]:
     with progress_bar("Measuring this machine, once") as progress:
         yield progress
     if not known and host_file().exists():
-        click.echo(
+        tell(
             f"Measured this machine and kept the result in {host_file()};"
-            " `roofline measure` does it anew",
-            err=True,
+            " `roofline measure` does it anew"
         )
 
 
@@ -173,7 +194,7 @@ def files_among(outputs: tuple[Path, ...], stdout_format: str | None) -> tuple[P
 def say_written(paths: tuple[Path, ...]) -> None:
     """The last line: what was written."""
     for path in paths:
-        click.echo(f"Wrote {path}", err=True)
+        tell(f"Wrote {path}")
 
 
 def present(
@@ -190,7 +211,7 @@ def present(
     from roofline.presentation.table import print_analysis
 
     if stdout_format is not None:
-        click.echo(render(analysis, stdout_format, by=by, top=top), nl=False)
+        put(render(analysis, stdout_format, by=by, top=top))
     else:
         print_analysis(analysis, result_console(), by=by, top=top)
     write(analysis, files, overwrite=force, by=by, top=top)

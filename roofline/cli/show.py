@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from roofline.cli.options import (
+    FileName,
     files_among,
     format_option,
     output_options,
@@ -17,7 +18,7 @@ from roofline.cli.options import (
 
 
 @click.command("show")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=FileName())
 @view_options
 @output_options(".json .csv .md .png .svg")
 @format_option

@@ -37,9 +37,25 @@ _BITS: dict[Kind, dict[str, int]] = {
         "float8_e4m3fnuz": 8,
         "float8_e5m2fnuz": 8,
         "float8_e8m0fnu": 8,
+        "float4_e2m1fn_x2": 8,
     },
-    "int": {"int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "qint8": 8, "qint32": 32},
-    "uint": {"uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint4": 4, "quint8": 8},
+    "int": {
+        **{f"int{bits}": bits for bits in (64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1)},
+        "qint8": 8,
+        "qint32": 32,
+    },
+    "uint": {
+        **{f"uint{bits}": bits for bits in (64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1)},
+        "quint8": 8,
+        "quint4x2": 4,
+        "quint2x4": 2,
+        "bits16": 16,
+        "bits8": 8,
+        # Of these an element is a byte, whatever lies in it.
+        "bits4x2": 8,
+        "bits2x4": 8,
+        "bits1x8": 8,
+    },
     "bool": {"bool": 8},
     "complex": {"complex128": 128, "complex64": 64, "complex32": 32},
 }
@@ -64,13 +80,15 @@ _ALIASES = {
 }
 
 
-def dtype(name: str) -> DType:
+def dtype(name: object) -> DType:
     """The data type called `name`; torch's names and the usual short ones (``fp32``, ``bf16``).
+
+    Also a data type of torch itself, which needs no torch here: its text is its name.
 
     Raises:
         InputError: no such data type; the message names the nearest.
     """
-    plain = name.removeprefix("torch.")
+    plain = str(name).removeprefix("torch.")
     found = _KNOWN.get(_ALIASES.get(plain, plain))
     if found is None:
         hint = nearest(plain, [*_KNOWN, *_ALIASES])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from roofline.errors import InputError
@@ -13,18 +15,21 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
     """Refuses, before any work is done, a file that could not be written in the end.
 
     Raises:
-        InputError: it exists and `overwrite` is false, it is a folder, or its folder is missing or
-            not writable.
+        InputError: it exists and `overwrite` is false, it is a folder, its folder is missing or
+            not writable, or no file can have that name.
     """
-    if path.is_dir():
-        raise InputError(f"{path}: is a folder; name a file in it")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path}: exists; add --force to overwrite it")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is not a regular file; name one, or write to stdout with -o -")
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise InputError(f"{path}: the folder '{path.parent}' does not exist; make it first")
+    with _refusals_said(path):
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; name a file in it")
+        if path.exists() and not overwrite:
+            raise InputError(f"{path}: exists; add --force to overwrite it")
+        if path.exists() and not path.is_file():
+            raise InputError(
+                f"{path}: is not a regular file; name one, or write to stdout with -o -"
+            )
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            raise InputError(f"{path}: the folder '{path.parent}' does not exist; make it first")
     # Permissions do not tell: file systems are read-only or full, and root may write anywhere.
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -43,28 +48,41 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
         InputError: as `check_writable`, or the disk refuses.
     """
     check_writable(path, overwrite=overwrite)
-    # What a link points to is replaced, not the link.
-    path = path.resolve()
-    data = content.encode("utf-8") if isinstance(content, str) else content
+    # Names of files need not be Unicode, and come here in what was made of them.
+    data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     temporary = ""
+    with _refusals_said(path):
+        # What a link points to is replaced, not the link.
+        target = path.resolve()
+        try:
+            # Not named like the target, whose name may be as long as a name can be.
+            handle, temporary = tempfile.mkstemp(
+                dir=target.parent, prefix=".roofline-", suffix=".tmp"
+            )
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(target)
+        finally:
+            # After a successful replace the temporary name is gone; after anything else it must go.
+            if temporary:
+                Path(temporary).unlink(missing_ok=True)
+
+
+@contextmanager
+def _refusals_said(path: Path) -> Generator[None]:
+    """Turns what the system says against `path` into an InputError."""
     try:
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
-        )
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        yield
     except OSError as error:
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; choose another with -o"
         ) from None
-    finally:
-        # After a successful replace the temporary name is gone; after anything else it must go.
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    except (RuntimeError, ValueError) as error:
+        # Links in a circle are no OSError before Python 3.13, and a name with a NUL never is.
+        raise InputError(f"{path}: cannot be written: {error}; choose another with -o") from None
 
 
 def _umask() -> int:

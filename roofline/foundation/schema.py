@@ -10,18 +10,28 @@ import dataclasses
 import functools
 import json
 import math
+import os
+import stat
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from roofline.errors import FileFormatError, nearest
 from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
 
 T = TypeVar("T")
+
+_LARGEST = 2**256
+"""No count or rate is as large; what follows from numbers below it stays within floating point."""
+
+_DEEPEST = 50
+"""How deep lists and tables may lie in each other where their contents are free."""
 
 
 def to_data(value: Any) -> Any:
@@ -72,7 +82,8 @@ class _Place:
 
     def error(self, what: str) -> FileFormatError:
         where = f"{self.file}: {self.path}" if self.path else self.file
-        return FileFormatError(f"{where}: {what}{f'; {self.fix}' if self.fix else ''}")
+        # Keys and values are the file's own, and may hold line ends.
+        return FileFormatError(printable(f"{where}: {what}{f'; {self.fix}' if self.fix else ''}"))
 
 
 def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
@@ -85,7 +96,8 @@ def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
         fix: what the user can do about a damaged file, for error messages.
 
     Raises:
-        FileFormatError: unknown or missing key, wrong type, or a value its dataclass refuses.
+        FileFormatError: unknown or missing key, wrong type, a number that is not finite or absurdly
+            large, or a value its dataclass refuses.
     """
     return _build(cls, data, _Place(file, "", fix))
 
@@ -117,7 +129,7 @@ def _value(hint: Any, data: Any, place: _Place) -> Any:
         (rest,) = [each for each in arguments if each is not type(None)]
         return _value(rest, data, place)
     if hint is Any:
-        return data
+        return _free(data, place, _DEEPEST)
     if hint is DType:
         if not isinstance(data, str):
             raise place.error(f"expected the name of a dtype, got {_shown(data)}")
@@ -152,19 +164,44 @@ def _value(hint: Any, data: Any, place: _Place) -> Any:
     return _scalar(hint, data, place)
 
 
+def _free(data: Any, place: _Place, depth: int) -> Any:
+    """Plain data of any form, as long as it can be written again."""
+    if depth == 0:
+        raise place.error("nested too deeply")
+    if isinstance(data, dict):
+        pairs = typing.cast("dict[str, Any]", data)
+        return {key: _free(item, place.at(key), depth - 1) for key, item in pairs.items()}
+    if isinstance(data, list):
+        items = typing.cast("list[Any]", data)
+        return [_free(item, place.at(i), depth - 1) for i, item in enumerate(items)]
+    if data is None:
+        return None
+    for hint in (bool, int, float, str):
+        if isinstance(data, hint):
+            return _scalar(hint, data, place)
+    # TOML has dates and times, which are no plain data.
+    raise place.error(f"expected a number, a string, true or false, got {_shown(data)}")
+
+
 def _scalar(hint: Any, data: Any, place: _Place) -> Any:
-    if hint is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
-    if not isinstance(data, hint) or (isinstance(data, bool) and hint is not bool):
+    accepted = (int, float) if hint is float else hint
+    if not isinstance(data, accepted) or (isinstance(data, bool) and hint is not bool):
         wanted = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
         raise place.error(f"expected {wanted[hint]}, got {_shown(data)}")
     if isinstance(data, float) and not math.isfinite(data):
         raise place.error(f"expected a finite number, got {data}")
-    return data
+    if isinstance(data, (int, float)) and abs(data) >= _LARGEST:
+        raise place.error(f"expected a number below 2^256, got {_shown(data)}")
+    return float(data) if hint is float else data
 
 
 def _shown(data: Any) -> str:
-    text = repr(data)
+    try:
+        text = repr(data)
+    except (ValueError, RecursionError):
+        # Python writes no number of thousands of digits (but reads hexadecimal ones), and no lists
+        # that lie a thousandfold in each other.
+        return "what is too long to show"
     return text if len(text) <= 40 else text[:37] + "…"
 
 
@@ -182,8 +219,8 @@ def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
         raise place.error(f"schema_version: expected a whole number from 1, got {_shown(version)}")
     if version > newest:
         raise FileFormatError(
-            f"{file}: schema_version {version} was written by a newer roofline (this one reads up"
-            f" to {newest}); upgrade with `pip install --upgrade roofline`"
+            f"{file}: schema_version {_shown(version)} was written by a newer roofline (this one"
+            f" reads up to {newest}); upgrade with `pip install --upgrade roofline`"
         )
 
 
@@ -191,36 +228,59 @@ def read_text(path: Path) -> str:
     """The text of a user's file.
 
     Raises:
-        FileFormatError: it is missing, a folder, unreadable or not UTF-8.
+        FileFormatError: it is missing, not a regular file (a folder, a pipe, a device: those may
+            never end), unreadable, or not UTF-8.
     """
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise FileFormatError(f"{path}: is a folder, not a file")
+        if not stat.S_ISREG(mode):
+            raise FileFormatError(f"{path}: is not a regular file; save it as one first")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if os.path.lexists(path):
+            raise FileFormatError(f"{path}: is a link to a file that does not exist") from None
         raise FileFormatError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise FileFormatError(f"{path}: is a folder, not a file") from None
     except OSError as error:
         raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"{path}: is not a text file (UTF-8)") from None
+    except ValueError as error:
+        # A name with a NUL in it.
+        raise FileFormatError(f"{path}: cannot be read: {error}") from None
 
 
 def read_json(path: Path, *, fix: str) -> Any:
     """The plain data of a JSON file; FileFormatError with line and column where it is damaged."""
-    try:
-        return json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise FileFormatError(f"{path}: not valid JSON at {where}: {error.msg}; {fix}") from None
-    except RecursionError:
-        raise FileFormatError(f"{path}: nested too deeply; {fix}") from None
+    text = read_text(path)
+    with _damage_said(path, fix):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise FileFormatError(
+                f"{path}: not valid JSON at {where}: {error.msg}; {fix}"
+            ) from None
 
 
 def read_toml(path: Path, *, fix: str) -> Any:
     """The plain data of a TOML file; FileFormatError with the place where it is damaged."""
+    text = read_text(path)
+    with _damage_said(path, fix):
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise FileFormatError(f"{path}: not valid TOML: {error}; {fix}") from None
+
+
+@contextmanager
+def _damage_said(path: Path, fix: str) -> Generator[None]:
+    """Turns what a reader fails at in sound text into a FileFormatError."""
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{path}: not valid TOML: {error}; {fix}") from None
+        yield
     except RecursionError:
         raise FileFormatError(f"{path}: nested too deeply; {fix}") from None
+    except ValueError:
+        # Of sound text, the readers refuse only numbers that Python does not convert.
+        raise FileFormatError(f"{path}: holds a number of too many digits; {fix}") from None

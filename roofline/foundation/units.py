@@ -1,4 +1,4 @@
-"""The one place that turns SI numbers into text for people, and their text into numbers.
+"""The one place that turns SI numbers into text for people, and shapes in text into numbers.
 
 Inside roofline every number is in SI base units without prefix (flop, byte, s, flop/s, byte/s).
 Rates and traffic take decimal prefixes (1 GB/s = 1e9 byte/s), capacities binary ones.
@@ -13,12 +13,9 @@ from roofline.errors import InputError
 
 _DECIMAL = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1))
-_PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_BINARY_PREFIX = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-_QUANTITY = re.compile(
-    r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*(Ki|Mi|Gi|Ti|[kKMGTP]?)([A-Za-z/]*)\s*"
-)
 _SHAPE = re.compile(r"[0-9]+(x[0-9]+)*")
+_MOST_ELEMENTS = 2**60
+"""torch counts the bytes of a tensor in 64 bits, and the widest elements have 16 bytes."""
 
 MISSING = "–"
 """What tables show where a number is unknown; never 0."""
@@ -117,25 +114,18 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """The shape written as ``1x3x224x224``.
 
     Raises:
-        InputError: not positive whole numbers with ``x`` between them.
+        InputError: not positive whole numbers with ``x`` between them, or more elements than a
+            tensor can have.
     """
+    shown = text if len(text) <= 80 else f"{text[:79]}…"
     if not _SHAPE.fullmatch(text):
-        raise InputError(f"shape '{text}' is not of the form 1x3x224x224")
-    shape = tuple(map(int, text.split("x")))
+        raise InputError(f"shape '{shown}' is not of the form 1x3x224x224")
+    sizes = text.split("x")
+    # Python reads no number of thousands of digits; those of this many are too large anyway.
+    fits = max(map(len, sizes)) <= len(str(_MOST_ELEMENTS))
+    shape = tuple(map(int, sizes)) if fits else ()
     if 0 in shape:
-        raise InputError(f"shape '{text}' has a size of 0; every size must be at least 1")
+        raise InputError(f"shape '{shown}' has a size of 0; every size must be at least 1")
+    if not fits or math.prod(shape) >= _MOST_ELEMENTS:
+        raise InputError(f"shape '{shown}' is too large: a tensor has less than 2^60 elements")
     return shape
-
-
-def parse_quantity(text: str, unit: str) -> float:
-    """A quantity in SI base units: ``parse_quantity("25 GB/s", "B/s")`` is 2.5e10.
-
-    The unit may be left out; decimal (k, M, G …) and binary (Ki, Mi …) prefixes are read.
-
-    Raises:
-        InputError: no number, or another unit.
-    """
-    match = _QUANTITY.fullmatch(text)
-    if match is None or match[3] not in ("", unit):
-        raise InputError(f"'{text}' is not a quantity in {unit}; write for example '25 G{unit}'")
-    return float(match[1]) * {**_PREFIX, **_BINARY_PREFIX}[match[2]]

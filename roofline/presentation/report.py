@@ -8,6 +8,7 @@ from datetime import date
 from typing import Literal
 
 from roofline.analysis import OperatorRow
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_flop, format_intensity, format_shape
 from roofline.machine.hardware import HardwareProfile
 
@@ -61,13 +62,6 @@ class Report:
 
     headline: str
     blocks: tuple[Block, ...]
-
-
-def printable(text: str) -> str:
-    """`text` on one line; control characters (escape sequences, line ends) as escapes."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def age(day: str, today: date | None) -> str:

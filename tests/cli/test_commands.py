@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,24 @@ BAD_CALLS = [
     (["analyze", "resnet18", "--treads", "1"], "--threads"),
     (["show", "TMP/none.json"], "no such file"),
     (["show", "TMP"], "is a folder"),
+    (["show", ""], "the file name is empty"),
+    (["show", "TMP/" + "a" * 300], "File name too long"),
+    (["show", "TMP/pipe.json"], "is not a regular file"),
+    (["show", "/dev/zero"], "is not a regular file"),
+    (["hardware", "show", "TMP/pipe.toml"], "is not a regular file"),
+    (["hardware", "show", "TMP/loop.toml"], "symbolic links"),
+    (["hardware", "show", "TMP/folder.toml"], "is a folder"),
+    (["analyze", "resnet18", "--hardware", "a" * 300], "File name too long"),
+    (["analyze", "TMP/" + "a" * 300 + ".py:X"], "a" * 300),
+    (["analyze", "resnet18", "-o", ""], "the file name is empty"),
+    (["analyze", "resnet18", "-o", "TMP/" + "a" * 300 + ".json"], "File name too long"),
+    (["analyze", "resnet18", "-o", "TMP/loop.json"], "cannot be written"),
+    (["analyze", "resnet18", "-o", "TMP/pipe.json", "--force"], "is not a regular file"),
+    (["analyze", "resnet18", "--input", "9" * 5000], "too large"),
+    (["analyze", "resnet18", "--input", f"{2**31}x3x{2**31}x1"], "too large"),
+    (["analyze", "no\nsuch\x1b[31mmodel"], "no\\nsuch\\x1b[31mmodel"),
+    (["analyze", "resnet18", "-o", "TMP/a\nb/c.json"], "a\\nb/c.json: the folder"),
+    (["measure", "-o", ""], "the file name is empty"),
     (["measure", "-o", "TMP/host.json"], ".toml"),
     (["measure", "--threads", "0"], "--threads 0"),
     (["measure", "--threads", "100000"], "--threads 100000"),
@@ -218,7 +237,9 @@ BAD_CALLS = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"), BAD_CALLS, ids=[" ".join(call) for call, _ in BAD_CALLS]
+    ("arguments", "expected"),
+    BAD_CALLS,
+    ids=[" ".join(call)[:60].encode("unicode_escape").decode() for call, _ in BAD_CALLS],
 )
 def test_bad_input_gets_one_line_with_the_fix(
     arguments: list[str],
@@ -229,6 +250,11 @@ def test_bad_input_gets_one_line_with_the_fix(
 ) -> None:
     existing = blocks.parent / "blocks.py.json"
     existing.write_text("precious")
+    os.mkfifo(tmp_path / "pipe.json")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("loop.json", "loop.toml"):
+        (tmp_path / name).symlink_to(name)
+    (tmp_path / "folder.toml").mkdir()
     places = {"BLOCKS": str(blocks), "TMP": str(tmp_path)}
     for name, place in places.items():
         arguments = [each.replace(name, place) for each in arguments]
@@ -299,6 +325,11 @@ date = "2026-01-01"
         ('device = "cpu"', 'device = "abacus"', "expected one of 'cpu', 'cuda'"),
         ("threads = 2\n[[", "threads = 1\n[[", "the machine has 1"),
         ("[[memory]]", "[[memory", "not valid TOML"),
+        ("= 1e10", f"= {'9' * 400}", "expected a number below 2^256"),
+        ("= 1e10", f"= {'9' * 5000}", "a number of too many digits"),
+        ("= 1e10", f"= 0x{'f' * 5000}", "expected a number below 2^256"),
+        ("threads = 2", f"threads = {'9' * 400}", "expected a number below 2^256"),
+        ('name = "mine"', '"na\\nme" = "mine"', "unknown key 'na\\nme'"),
     ],
 )
 def test_a_damaged_profile_is_refused_with_its_place(
@@ -332,17 +363,44 @@ def test_a_folder_in_which_no_file_can_be_made(capsys: pytest.CaptureFixture[str
     assert "cannot be written" in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tmp_path.chmod(0o500)
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that may neither be read nor written, not even by the user who runs the tests."""
+    folder, user = tmp_path / "locked", os.geteuid()
+    folder.mkdir()
+    for name in ("a.json", "a.toml", "a.py"):
+        (folder / name).write_text("precious")
+    # What is imported on the way must lie in memory: another user may not read this checkout.
+    assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe"]) == 0
+    folder.chmod(0)
+    monkeypatch.setenv("XDG_DATA_HOME", "/none")
     try:
-        target = str(tmp_path / "a.json")
-        said = error_of(capsys, "analyze", "resnet18", "--hardware", "10980xe", "-o", target)
-        assert "cannot be written" in said
+        if user == 0:
+            os.seteuid(65534)
+        yield folder
     finally:
-        tmp_path.chmod(0o700)
+        os.seteuid(user)
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "LOCKED/a.json"],
+        ["analyze", "LOCKED/a.py:X", "--hardware", "10980xe"],
+        ["analyze", "resnet18", "--hardware", "10980xe", "-o", "LOCKED/a.json"],
+        ["analyze", "resnet18", "--hardware", "10980xe", "-o", "LOCKED/b.json"],
+        ["compare", "LOCKED/a.json", "LOCKED/a.json"],
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_is_locked(
+    arguments: list[str], locked: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    said = error_of(capsys, *(each.replace("LOCKED", str(locked)) for each in arguments))
+    assert str(locked) in said
+    assert "Permission denied" in said
 
 
 def test_unknown_operators_lower_the_coverage_and_the_exit_code(
@@ -354,6 +412,38 @@ def test_unknown_operators_lower_the_coverage_and_the_exit_code(
     assert "aten.linalg_qr" in said
     assert "≥" in said
     assert run([*base, "--min-coverage", "95%"]) == 3
+
+
+TALKING = """
+import torch
+
+print("import")
+
+class Print(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        print("build")
+
+    def forward(self, x):
+        print("forward")
+        return x + 1
+"""
+
+
+def test_what_a_model_prints_is_not_the_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "talking.py"
+    path.write_text(TALKING)
+    base = ["--input", "4x4", "--hardware", "10980xe"]
+    assert run(["analyze", f"{path}:Print", *base, "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["model"]
+    assert captured.err.split() == ["import", "build", "forward"]
+    assert run(["compare", f"{path}:Print", f"{path}:Print", *base]) == 0
+    captured = capsys.readouterr()
+    assert "forward" not in captured.out
+    assert captured.err.split().count("forward") == 2
 
 
 def roofline_command() -> list[str]:

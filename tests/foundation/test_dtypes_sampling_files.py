@@ -28,6 +28,22 @@ def test_an_unknown_type_suggests_the_nearest() -> None:
         dtype("bfloat61")
 
 
+def test_every_type_of_torch_is_known_by_itself_and_by_its_name() -> None:
+    import torch
+
+    for each in vars(torch).values():
+        if isinstance(each, torch.dtype):
+            name = str(each).removeprefix("torch.")
+            assert dtype(each).name == dtype(str(each)).name == dtype(name).name == name
+            if not name.startswith(("int", "uint", "quint")):
+                assert dtype(each).bits == 8 * each.itemsize
+
+
+def test_what_is_no_type_at_all() -> None:
+    with pytest.raises(InputError, match="unknown dtype '7'"):
+        dtype(7)
+
+
 def test_quantiles_interpolate() -> None:
     assert quantile([4.0, 1.0, 3.0, 2.0], 0.5) == 2.5
     assert quantile([1.0, 2.0], 1.0) == 2.0
@@ -127,3 +143,25 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> No
     ):
         with pytest.raises(InputError, match=message):
             check_writable(path, overwrite=False)
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".json", "a\0b", "loop", "loop/a"])
+def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for refuse in (
+        lambda path: check_writable(path, overwrite=True),
+        lambda path: write_atomically(path, "x", overwrite=True),
+    ):
+        with pytest.raises(InputError, match=r"cannot be written|does not exist"):
+            refuse(tmp_path / name)
+
+
+def test_a_name_may_be_as_long_as_the_system_takes(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 250 + ".json")
+    write_atomically(path, "x", overwrite=False)
+    assert path.read_text() == "x"
+
+
+def test_names_that_are_not_unicode_do_not_keep_a_file_from_being_written(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a", "model \udcff", overwrite=False)
+    assert (tmp_path / "a").read_text() == "model \\udcff"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,16 +38,27 @@ class Tree:
     leaves: tuple[Leaf, ...] = ()
     rates: dict[str, float] = field(default_factory=dict[str, float])
     open: bool = False
+    more: Any = None
+
+
+def deep(levels: int) -> Any:
+    """A list in a list in a list."""
+    data: Any = []
+    for _ in range(levels):
+        data = [data]
+    return data
 
 
 def build(data: Any) -> Tree:
     return schema.from_data(Tree, data, file="f.toml", fix="mend it")
 
 
+NUMBERS = st.floats(-(2.0**255), 2.0**255)
+
 LEAVES = st.builds(
     Leaf,
     size=st.integers(0, 100),
-    rate=st.floats(allow_nan=False, allow_infinity=False),
+    rate=NUMBERS,
     kind=st.sampled_from(["a", "b"]),
     of=st.sampled_from([None, dtype("float32"), dtype("int4")]),
 )
@@ -57,7 +69,7 @@ LEAVES = st.builds(
         Tree,
         name=st.text(),
         leaves=st.lists(LEAVES, max_size=3).map(tuple),
-        rates=st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)),
+        rates=st.dictionaries(st.text(), NUMBERS),
         open=st.booleans(),
     )
 )
@@ -86,11 +98,23 @@ def test_there_and_back(tree: Tree) -> None:
         ({"name": "x", "rates": {"a": None}}, r"rates.a: expected a number, got None"),
         ({"name": "x", "rates": {"a": float("nan")}}, r"rates.a: expected a finite number"),
         ({"name": "x", "open": 1}, "open: expected true or false"),
+        ({"name": "x", "rates": {"a": 10**400}}, r"rates.a: expected a number below 2\^256"),
+        ({"name": "x", "rates": {"a": 16**5000}}, "rates.a: .* got what is too long to show"),
+        ({"name": "x", "rates": {"a": 1e300}}, r"rates.a: expected a number below 2\^256"),
+        ({"name": "x", "leaves": [{"size": 10**400}]}, "size: expected a number below"),
+        ({"name": "x", "more": [{"a": float("inf")}]}, r"more\[0\].a: expected a finite number"),
+        ({"name": "x", "more": {"a": 10**400}}, "more.a: expected a number below"),
+        ({"name": "x", "more": object()}, "more: expected a number, a string"),
+        ({"name": deep(900)}, "name: expected a string"),
+        ({"name": "x", "more": deep(900)}, "more.*: nested too deeply"),
+        ({"name": "x", "new\nline": 1}, r"unknown key 'new\\nline'"),
+        ({"schema_version": 1, "a\x1b[31mb": 1}, r"unknown key"),
     ],
 )
 def test_wrong_data_is_refused_with_its_place(data: Any, message: str) -> None:
-    with pytest.raises(FileFormatError, match=message):
+    with pytest.raises(FileFormatError, match=message) as refused:
         build(data)
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +126,7 @@ def test_wrong_data_is_refused_with_its_place(data: Any, message: str) -> None:
         ({"schema_version": 0}, "expected a whole number from 1"),
         ({"schema_version": True}, "expected a whole number"),
         ({"schema_version": 3}, "written by a newer roofline"),
+        ({"schema_version": 16**5000}, "written by a newer roofline"),
     ],
 )
 def test_versions(data: Any, message: str) -> None:
@@ -178,3 +203,60 @@ def test_a_profile_may_not_contradict_itself() -> None:
         replace(MACHINE, threads=1)
     with pytest.raises(ValueError, match="names must differ"):
         replace(MACHINE, memory=(MACHINE.memory[0], MACHINE.memory[0]))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": ' + "1" * 5000 + "}", "a number of too many digits"),
+        ('{"a": }', "not valid JSON at line 1, column 7"),
+    ],
+    ids=["deep", "digits", "damaged"],
+)
+def test_json_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message) as refused:
+        schema.read_json(path, fix="mend it")
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "1" * 5000, "a number of too many digits"),
+        ("a = ", "not valid TOML"),
+    ],
+    ids=["deep", "digits", "damaged"],
+)
+def test_toml_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text(text)
+    with pytest.raises(FileFormatError, match=message) as refused:
+        schema.read_toml(path, fix="mend it")
+    assert str(refused.value).isprintable()
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """A pipe would be waited for without end, and /dev/zero read without end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "nowhere").symlink_to("none")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to("file")
+    assert schema.read_text(tmp_path / "link") == "x"
+    for name, message in (
+        ("none", "no such file"),
+        ("", "is a folder"),
+        ("pipe", "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
+        ("loop", "cannot be read: Too many levels of symbolic links"),
+        ("nowhere", "is a link to a file that does not exist"),
+        ("file/a", "cannot be read: Not a directory"),
+        ("a" * 300, "cannot be read: File name too long"),
+        ("a\0b", "cannot be read: embedded null byte"),
+    ):
+        with pytest.raises(FileFormatError, match=message):
+            schema.read_text(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Numbers for people: prefixes, digits, and text back into numbers."""
+"""Numbers for people: prefixes, digits, and shapes back into numbers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_percent_is_all_or_nothing_only_when_it_is() -> None:
     assert units.format_percent(None) == "–"
 
 
-@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=6))
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=6))
 def test_shapes_there_and_back(sizes: list[int]) -> None:
     assert units.parse_shape(units.format_shape(tuple(sizes))) == tuple(sizes)
 
@@ -75,17 +75,17 @@ def test_what_is_no_shape(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    [("25 GB/s", 25e9), ("25G", 25e9), ("1.5e3", 1500.0), ("64 KiB/s", 65536.0), ("3B/s", 3.0)],
+    "text", ["9" * 5000, "1x" + "9" * 5000, f"{2**60}", f"{2**30}x{2**30}", "1024x" * 6 + "1"]
 )
-def test_quantities(text: str, value: float) -> None:
-    assert units.parse_quantity(text, "B/s") == value
+def test_shapes_that_no_tensor_has(text: str) -> None:
+    """torch counts bytes in 64 bits, and Python reads no number of 5000 digits."""
+    with pytest.raises(InputError, match="less than 2\\^60 elements") as refused:
+        units.parse_shape(text)
+    assert len(str(refused.value)) < 200
 
 
-@pytest.mark.parametrize("text", ["", "GB/s", "25 FLOP/s", "-3 B/s", "1 2 B/s"])
-def test_what_is_no_quantity(text: str) -> None:
-    with pytest.raises(InputError, match="not a quantity in B/s"):
-        units.parse_quantity(text, "B/s")
+def test_the_largest_shape() -> None:
+    assert units.parse_shape(f"{2**60 - 1}x1") == (2**60 - 1, 1)
 
 
 @given(st.floats(1e-9, 1e18))

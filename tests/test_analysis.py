@@ -1,0 +1,289 @@
+"""Saved analyses are believed only where everything that is shown follows from their rows."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import roofline
+from roofline.analysis import (
+    Analysis,
+    Coverage,
+    OperatorRow,
+    Totals,
+    analysis_from_data,
+    read_analysis,
+    to_json,
+)
+from roofline.cli.main import run
+from roofline.errors import FileFormatError
+from roofline.placement import Bound
+from roofline.presentation.output import render
+from roofline.workload.operators import State
+
+Way = tuple[str | int, ...]
+
+
+@cache
+def plain_text() -> str:
+    """A small analysis of a real module with counted, free and unknown operators, as JSON."""
+    import torch
+
+    class Tiny(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            masked = self.linear(x).masked_fill(x[:, :3] > 0, float("-inf"))
+            return torch.linalg.qr(masked.view(3, 8))[0]
+
+    return to_json(roofline.analyze(Tiny(), (8, 4), hardware="10980xe"))
+
+
+def plain() -> dict[str, Any]:
+    return json.loads(plain_text())
+
+
+def changed(way: Way, value: Any) -> dict[str, Any]:
+    """The plain data of the small analysis with another value in one place."""
+    data = plain()
+    place: Any = data
+    for step in way[:-1]:
+        place = place[step]
+    place[way[-1]] = value
+    return data
+
+
+def ways(data: Any, here: Way = ()) -> list[Way]:
+    """The way to every value in plain data."""
+    found = [here] if here else []
+    items: list[tuple[Any, Any]] = []
+    if isinstance(data, dict):
+        items = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
+    for key, value in items:
+        found += ways(value, (*here, key))
+    return found
+
+
+def show(analysis: Analysis) -> None:
+    """Renders the analysis in every format that is text."""
+    from rich.console import Console
+
+    from roofline.presentation.table import print_analysis
+
+    views: tuple[Literal["operator", "module", "type"], ...] = ("operator", "module", "type")
+    for by in views:
+        for terminal in (True, False):
+            console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+            print_analysis(analysis, console, by=by)
+        assert render(analysis, "csv", by=by)
+        assert render(analysis, "md", by=by)
+    assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis
+    assert repr(analysis)
+
+
+def test_the_example_has_operators_of_every_state() -> None:
+    analysis = analysis_from_data(plain(), file="a.json")
+    assert {row.state for row in analysis.operators} == set(State)
+    show(analysis)
+
+
+JUNK = (
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.integers()
+    | st.sampled_from([10**30, 10**80, 10**400, 16**5000])
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["\ud800", "a\nb", "DRAM", "L1", "free", "unknown", "compute", "int4"])
+    | st.sampled_from([[], {}, [-1], [10**30], {"DRAM": -1}, {"L9": 1}, [[]], {"a": math.inf}])
+)
+
+
+@settings(max_examples=1000)
+@given(st.deferred(lambda: st.sampled_from(ways(plain()))), JUNK)
+@example(("operators", 0, "bound_s"), -5.0)
+@example(("operators", 0, "attributes"), [[[[]]]])
+@example(("warnings",), ["a\nb\x1b[31m"])
+def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: Any) -> None:
+    """Whatever is put in the place of a value: a clear refusal, or another analysis."""
+    before, data = plain(), changed(way, junk)
+    try:
+        found = analysis_from_data(copy.deepcopy(data), file="a.json")
+    except FileFormatError as error:
+        assert str(error).startswith("a.json")
+        assert str(error).isprintable()
+    else:
+        assert data == before or found != analysis_from_data(before, file="a.json")
+        show(found)
+
+
+Edit = Callable[[dict[str, Any]], object]
+
+
+def operator(data: dict[str, Any], op: str) -> dict[str, Any]:
+    """The first row of an operator."""
+    return next(row for row in data["operators"] if row["op"] == f"aten.{op}")
+
+
+FALSE: dict[str, tuple[Edit, str]] = {
+    "bound_s of totals": (lambda d: d["totals"].update(bound_s=1.0), "totals.bound_s is 1.0"),
+    "no bound_s": (lambda d: d["totals"].update(bound_s=None), "totals.bound_s is None"),
+    "negative bound_s": (
+        lambda d: operator(d, "addmm").update(bound_s=-5.0),
+        r"operators\[1?\d\]: bound_s must be a finite number from 0, got -5.0",
+    ),
+    "measured_s of totals": (lambda d: d["totals"].update(measured_s=1.0), "totals.measured_s"),
+    "predicted_s of totals": (lambda d: d["totals"].update(predicted_s=1.0), "totals.predicted_s"),
+    "interval without a middle": (
+        lambda d: d["totals"].update(predicted_low_s=1.0, predicted_high_s=2.0),
+        "totals: predicted_s is None, not between 1.0 and 2.0",
+    ),
+    "coverage": (lambda d: d["coverage"].update(calls=7.0), "coverage: calls must be a fraction"),
+    "other coverage": (lambda d: d["coverage"].update(byte=0.5), "coverage.byte is 0.5"),
+    "coverage of no times": (lambda d: d["coverage"].update(time=0.5), "coverage.time is 0.5"),
+    "unknown": (lambda d: d["totals"].update(unknown_operators=99), "totals.unknown_operators"),
+    "parameters": (lambda d: d["totals"].update(parameters=-7), "totals: parameters must be"),
+    "shape": (lambda d: d["inputs"][0].update(shape=[-1, 4]), r"inputs\[0\]"),
+    "shape of an operand": (
+        lambda d: operator(d, "addmm")["inputs"][0].update(shape=[-1]),
+        r"operators\[\d+\].inputs\[0\]",
+    ),
+    "level": (
+        lambda d: operator(d, "addmm").update(level="L9"),
+        r"operators\[\d+\]: memory level 'L9' is not in the hardware \(DRAM\)",
+    ),
+    "level of bytes": (
+        lambda d: operator(d, "addmm")["level_byte"].update(L9=1),
+        "memory level 'L9' is not in the hardware",
+    ),
+    "negative level": (
+        lambda d: operator(d, "addmm")["level_byte"].update(DRAM=-1),
+        "level_byte must not be negative",
+    ),
+    "bound of nothing": (
+        lambda d: operator(d, "linalg_qr").update(bound="compute", bound_s=None),
+        "bound is 'compute', but bound_s is null",
+    ),
+    "threads 0": (lambda d: d.update(threads=0), "threads is 0, but the hardware has 16"),
+    "threads 99": (lambda d: d.update(threads=99), "threads is 99, but the hardware has 16"),
+    "threads 10**30": (lambda d: d.update(threads=10**30), "but the hardware has 16"),
+    "negative intensity": (
+        lambda d: operator(d, "addmm").update(intensity_flop_per_byte=-1.0),
+        "intensity_flop_per_byte must be a finite number from 0",
+    ),
+    "other intensity": (
+        lambda d: operator(d, "addmm").update(intensity_flop_per_byte=1e9),
+        "intensity_flop_per_byte is 1000000000.0, but flop over bytes of 'DRAM' is",
+    ),
+    "attainable": (
+        lambda d: operator(d, "addmm").update(attainable_flop_per_s=1e30),
+        r"attainable_flop_per_s is 1e\+30, but flop over bound_s is",
+    ),
+    "traffic": (
+        lambda d: operator(d, "addmm").update(traffic_byte=1),
+        "traffic_byte is 1, but its parts add up to",
+    ),
+    "flop alone": (
+        lambda d: operator(d, "addmm").update(flop=None),
+        "must be known or null together",
+    ),
+    "state": (
+        lambda d: operator(d, "linalg_qr").update(state="counted"),
+        "state is 'counted', but flop is None",
+    ),
+    "known and unknown": (
+        lambda d: operator(d, "addmm").update(state="unknown"),
+        "state is 'unknown', but flop is",
+    ),
+    "free and bound": (
+        lambda d: operator(d, "addmm").update(state="free"),
+        "state is 'free', but bound is",
+    ),
+    "a row too few": (lambda d: d["operators"].pop(), "totals..* add up to"),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_false_figures_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit, message = FALSE[name]
+    path, data = tmp_path / "a.json", plain()
+    path.write_text(json.dumps(data))
+    assert read_analysis(path).totals.unknown_operators == 1
+    edit(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(FileFormatError, match=message) as refused:
+        read_analysis(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "make it anew with `roofline analyze" in str(refused.value)
+    assert run(["show", str(path), "-o", str(tmp_path / "a.png")]) == 2
+    assert capsys.readouterr().err == f"roofline: error: {refused.value}\n"
+
+
+def test_sums_may_be_rounded_differently() -> None:
+    data = plain()
+    data["totals"]["bound_s"] *= 1 + 1e-12
+    assert analysis_from_data(data, file="a.json").totals.bound_s == data["totals"]["bound_s"]
+    data["totals"]["bound_s"] *= 1 + 1e-6
+    with pytest.raises(FileFormatError, match=r"totals\.bound_s"):
+        analysis_from_data(data, file="a.json")
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, -math.inf, -1e-300])
+def test_no_number_is_negative_or_infinite(value: float) -> None:
+    analysis = analysis_from_data(plain(), file="a.json")
+    row = next(row for row in analysis.operators if row.state is State.COUNTED)
+    numbers = [
+        each.name
+        for each in fields(OperatorRow)
+        if each.type in ("int", "int | None", "float | None")
+    ]
+    assert {"index", "flop", "traffic_byte", "bound_s", "measured_iqr_s"} <= set(numbers)
+    for name in numbers:
+        with pytest.raises(ValueError, match=f"{name} must be a finite number from 0"):
+            replace(row, **{name: value})
+    for each in fields(Totals):
+        with pytest.raises(ValueError, match=f"{each.name} must be a finite number from 0"):
+            replace(analysis.totals, **{each.name: value})
+    for each in fields(Coverage):
+        with pytest.raises(ValueError, match=f"{each.name} must be a fraction"):
+            replace(analysis.coverage, **{each.name: value})
+
+
+def test_a_bound_of_unknown_flop_may_be_unknown_too() -> None:
+    row = next(
+        row for row in analysis_from_data(plain(), file="a.json").operators if row.flop is None
+    )
+    assert replace(row, bound_s=None).bound is Bound.UNKNOWN
+
+
+def test_rows_are_made_quickly() -> None:
+    row = analysis_from_data(plain(), file="a.json").operators[0]
+    values = {each.name: getattr(row, each.name) for each in fields(OperatorRow)}
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        for _ in range(2000):
+            OperatorRow(**values)
+        return time.perf_counter() - start
+
+    # The best of some: this machine may be doing something else.
+    assert min(seconds() for _ in range(5)) < 0.05
