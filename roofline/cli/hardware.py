@@ -45,7 +45,14 @@ def list_() -> None:
 @click.argument("name", default="host")
 def show(name: str) -> None:
     """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
-    from roofline.machine.catalog import load_hardware
+    from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
     from roofline.presentation.table import print_hardware
 
-    print_hardware(load_hardware(name), result_console())
+    profile, notes = load_hardware(name), ()
+    if find_hardware(name) == host_file():
+        from roofline.machine.host import describe_host
+
+        profile, notes = still_valid(profile, describe_host())
+    print_hardware(profile, result_console())
+    for note in notes:
+        tell(f"roofline: warning: {note}")

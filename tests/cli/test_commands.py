@@ -8,12 +8,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roofline.cli.main import run
+from roofline.machine import catalog
+from roofline.machine.catalog import save_host_profile
+from roofline.machine.hardware import Host
+from tests.builders import ceiling, level, profile
 
 BLOCKS = """
 import torch
@@ -169,6 +175,32 @@ def test_hardware_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert "10980xe-measured" in capsys.readouterr().out
     assert run(["hardware", "show", "10980xe"]) == 0
     assert "4.61 TFLOP/s" in capsys.readouterr().out
+
+
+def test_a_profile_of_this_machine_is_shown_as_far_as_it_still_holds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Measured elsewhere and with another torch: both are said, and its library ceilings go."""
+    other = Host(
+        cpu_model="Imagined 9000",
+        architecture="x86_64",
+        operating_system="Linux",
+        instruction_sets=(),
+        available_cpus=4,
+        versions={"torch": "1.13.0"},
+    )
+    library = replace(ceiling(5e10), kind="library", kernel="gemm", unit="torch")
+    dram = level("DRAM", None, {"read": {1: 1e10}})
+    save_host_profile(replace(profile([ceiling(1e11), library], [dram]), host=other))
+    assert run(["hardware", "show"]) == 0
+    captured = capsys.readouterr()
+    assert "gemm" not in captured.out
+    assert "fma" in captured.out
+    assert "this host is not the one that was measured" in captured.err
+    assert "torch 1.13.0 became" in captured.err
+    # A threads option is checked against that machine, and the warnings are the analysis's too.
+    assert run(["analyze", "squeezenet1_1", "--threads", "1"]) == 0
+    assert "run `roofline measure`" in capsys.readouterr().out
 
 
 BAD_CALLS = [
@@ -370,8 +402,13 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     for name in ("a.json", "a.toml", "a.py"):
         (folder / name).write_text("precious")
-    # What is imported on the way must lie in memory: another user may not read this checkout.
+    # What is imported on the way must lie in memory, and the machines where all can read them:
+    # another user may not read this checkout.
     assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe"]) == 0
+    machines = Path(tempfile.mkdtemp())
+    machines.chmod(0o755)
+    shutil.copy(catalog.find_hardware("10980xe"), machines)
+    monkeypatch.setattr(catalog, "bundled_folder", lambda: machines)
     folder.chmod(0)
     monkeypatch.setenv("XDG_DATA_HOME", "/none")
     try:
@@ -381,6 +418,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     finally:
         os.seteuid(user)
         folder.chmod(0o700)
+        shutil.rmtree(machines)
 
 
 @pytest.mark.parametrize(
