@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -91,8 +90,7 @@ def find_hardware(name_or_file: str) -> Path:
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
-        if not os.path.lexists(path):
-            raise HardwareError(f"hardware '{name_or_file}': no such file")
+        # Whether it can be read, its reader says.
         return path
     for folder in (user_folder(), bundled_folder()):
         candidate = folder / f"{name_or_file}.toml"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import roofline
 from roofline.cli.main import run
 from roofline.machine import catalog
 from roofline.machine.catalog import save_host_profile
@@ -405,6 +408,9 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     # What is imported on the way must lie in memory, and the machines where all can read them:
     # another user may not read this checkout.
     assert run(["analyze", "squeezenet1_1", "--hardware", "10980xe"]) == 0
+    for module in pkgutil.walk_packages(roofline.__path__, "roofline."):
+        if module.name != "roofline.__main__":
+            importlib.import_module(module.name)
     machines = Path(tempfile.mkdtemp())
     machines.chmod(0o755)
     shutil.copy(catalog.find_hardware("10980xe"), machines)
@@ -426,6 +432,7 @@ def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         ["show", "LOCKED/a.json"],
         ["analyze", "LOCKED/a.py:X", "--hardware", "10980xe"],
+        ["analyze", "resnet18", "--hardware", "LOCKED/a.toml"],
         ["analyze", "resnet18", "--hardware", "10980xe", "-o", "LOCKED/a.json"],
         ["analyze", "resnet18", "--hardware", "10980xe", "-o", "LOCKED/b.json"],
         ["compare", "LOCKED/a.json", "LOCKED/a.json"],

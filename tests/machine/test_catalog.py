@@ -106,7 +106,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         catalog.load_hardware("10980x")
     with pytest.raises(HardwareError, match="not measured yet; run `roofline measure`"):
         catalog.load_hardware("host")
-    with pytest.raises(HardwareError, match="no such file"):
+    with pytest.raises(FileFormatError, match="no such file"):
         catalog.load_hardware(tmp_path / "none.toml")
     path = tmp_path / "mine.toml"
     path.write_text(profile_to_toml(measured()))
