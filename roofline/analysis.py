@@ -9,22 +9,24 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.errors import FileFormatError
-from roofline.foundation import schema
-from roofline.foundation.text import printable
+from roofline.foundation import reading, schema
 from roofline.foundation.units import format_byte, format_flop, format_s
-from roofline.machine.hardware import SCHEMA_VERSION as HARDWARE_SCHEMA_VERSION
-from roofline.machine.hardware import HardwareProfile
-from roofline.placement import Bound, Pass, Placement
+from roofline.machine.hardware import HardwareProfile, describe_threads, migrated_profile
+from roofline.placement import Bound, ComputeRoof, LevelRoof, Pass, Placement
 from roofline.workload.operators import Phase, State
 from roofline.workload.tensors import InputSpec, TensorSpec
-from roofline.workload.work import Work
+from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA_VERSION = 1
-"""Of saved analyses; a file with a newer one is refused."""
+SCHEMA_VERSION = 2
+"""Of saved analyses: older ones are migrated, newer ones refused (docs/file-formats.md)."""
+
+_STEPS: Mapping[int, schema.Step] = {
+    # Version 2 embeds hardware of version 2, which has a version and steps of its own.
+    1: lambda analysis: analysis,
+}
 
 _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
 
@@ -118,6 +120,7 @@ def _names_of_numbers(cls: type) -> tuple[str, ...]:
 
 
 _NUMBERS_OF_ROW = _names_of_numbers(OperatorRow)
+_BYTE_FIELDS = tuple(each.name for each in fields(Work) if each.name.endswith("_byte"))
 
 
 def _check_numbers(instance: object, names: Iterable[str]) -> None:
@@ -212,6 +215,9 @@ class Analysis:
 
     ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
     passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
+
+    Raises:
+        ValueError: another version than `SCHEMA_VERSION`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -225,10 +231,16 @@ class Analysis:
     operators: tuple[OperatorRow, ...]
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        # What is in memory is of the newest version, and so is all that is written.
+        if self.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"schema_version must be {SCHEMA_VERSION}, got {self.schema_version}")
+
     def __repr__(self) -> str:
         at_least = "≥ " if self.totals.unknown_operators else ""
         return (
-            f"<Analysis of {self.model} on {self.hardware.name}, {self.threads} threads:"
+            f"<Analysis of {self.model} on {self.hardware.name},"
+            f" {describe_threads(self.hardware, self.threads)}:"
             f" {at_least}{format_flop(self.totals.flop)}, {format_byte(self.totals.traffic_byte)},"
             f" bound {format_s(self.totals.bound_s)}>"
         )
@@ -418,7 +430,7 @@ def read_analysis(path: str | Path) -> Analysis:
     Raises:
         FileFormatError: not readable, not ours, cut short, newer, or in contradiction to itself.
     """
-    return analysis_from_data(schema.read_json(Path(path), fix=_FIX), file=str(path))
+    return analysis_from_data(reading.read_json(Path(path), fix=_FIX), file=str(path))
 
 
 def analysis_from_data(data: Any, *, file: str) -> Analysis:
@@ -427,16 +439,15 @@ def analysis_from_data(data: Any, *, file: str) -> Analysis:
     Raises:
         FileFormatError: as `read_analysis`; what is shown of a file must follow from its rows.
     """
-    schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
-    if isinstance(data.get("hardware"), dict):
-        schema.check_version(
-            data["hardware"], newest=HARDWARE_SCHEMA_VERSION, file=f"{file}: hardware", fix=_FIX
-        )
-    analysis = schema.from_data(Analysis, data, file=file, fix=_FIX)
+    if isinstance(data, dict) and "analyses" in data:
+        raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
+    newest = schema.migrated(data, _STEPS, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    if isinstance(newest.get("hardware"), dict):
+        hardware = migrated_profile(newest["hardware"], file=f"{file}: hardware", fix=_FIX)
+        newest = {**newest, "hardware": hardware}
+    analysis = schema.from_data(Analysis, newest, file=file, fix=_FIX)
     for contradiction in _contradictions(analysis):
-        raise FileFormatError(
-            f"{file}: {printable(contradiction)}: the file was changed or cut; {_FIX}"
-        )
+        raise reading.refused(file, f"{contradiction}: the file was changed or cut", _FIX)
     return analysis
 
 
@@ -454,16 +465,54 @@ def _contradictions(analysis: Analysis) -> Iterable[str]:
         value, expected = getattr(analysis.coverage, name), getattr(coverage, name)
         if not _is_same(value, expected):
             yield f"coverage.{name} is {value}, but that of the operators is {expected}"
-    levels = [level.name for level in hardware.memory]
+    totals = analysis.totals
+    kept_byte = totals.parameter_bytes + totals.buffer_bytes
+    if not kept_byte <= totals.peak_memory_byte <= totals.all_tensors_byte:
+        yield (
+            f"totals.peak_memory_byte is {totals.peak_memory_byte}, not between the {kept_byte} of"
+            f" parameters and buffers and the {totals.all_tensors_byte} of all tensors"
+        )
+    labels = _CeilingLabels.of(hardware)
     for position, row in enumerate(analysis.operators):
-        for contradiction in _contradictions_of_row(row, levels):
+        if row.index != position:
+            yield f"operators[{position}]: index is {row.index}, but its place is {position}"
+        for contradiction in _contradictions_of_row(row, labels):
             yield f"operators[{position}]: {contradiction}"
 
 
-def _contradictions_of_row(row: OperatorRow, levels: Collection[str]) -> Iterable[str]:
-    for name in (*row.level_byte, *([row.level] if row.level else [])):
-        if name not in levels:
-            yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CeilingLabels:
+    """What a row may call its ceiling: by memory level, and of compute."""
+
+    memory: Mapping[str, Collection[str]]
+    compute: Collection[str]
+
+    @classmethod
+    def of(cls, hardware: HardwareProfile) -> _CeilingLabels:
+        return cls(
+            memory={
+                level.name: {
+                    LevelRoof(level=level, kernel=each.kernel, byte_per_s=1.0).label
+                    for each in level.bandwidth
+                }
+                for level in hardware.memory
+            },
+            compute={
+                ComputeRoof(
+                    dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0
+                ).label
+                for each in hardware.compute
+                if each.kind == "hardware"
+            },
+        )
+
+
+def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
+    yield from _contradictions_of_work(row)
+    if row.state is not State.FREE:
+        yield from _contradictions_of_place(row, labels)
+    elif row.work != Work() or row.level_byte or row.level or row.ceiling or row.bound_s:
+        yield "state is 'free', but it takes something"
     crossing = row.level_byte.get(row.level, 0)
     intensity = row.flop / crossing if row.flop is not None and crossing else None
     if not _is_same(row.intensity_flop_per_byte, intensity):
@@ -473,8 +522,52 @@ def _contradictions_of_row(row: OperatorRow, levels: Collection[str]) -> Iterabl
         )
     rate = row.flop / row.bound_s if row.flop is not None and row.bound_s else None
     attainable = row.attainable_flop_per_s
-    if attainable is not None and (rate is None or attainable > rate * (1 + _ROUNDING)):
+    if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
         yield f"attainable_flop_per_s is {attainable}, but flop over bound_s is {rate}"
+
+
+def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
+    levels = labels.memory
+    for name in (*row.level_byte, *([row.level] if row.level else [])):
+        if name not in levels:
+            yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
+    byte = [row.traffic_byte, *(row.level_byte.get(name, -1) for name in levels)]
+    if min(byte) < 0 or byte != sorted(byte, reverse=True):
+        yield (
+            f"level_byte is {dict(row.level_byte)}, but of {row.traffic_byte} bytes no more come"
+            f" from a farther level than from a nearer ({', '.join(levels)})"
+        )
+    if bool(levels) != bool(row.level):
+        yield f"level is '{row.level}', but the hardware has {', '.join(levels) or 'none'}"
+    is_known = row.state is State.COUNTED and row.bound_s is not None
+    if is_known != (row.bound in (Bound.MEMORY, Bound.COMPUTE)):
+        yield f"state is '{row.state}' and bound_s {row.bound_s}, but bound is '{row.bound}'"
+    of_level = levels.get(row.level, ("",))
+    if row.ceiling not in (labels.compute if row.bound is Bound.COMPUTE else of_level):
+        yield f"ceiling is '{row.ceiling}', but bound is '{row.bound}' and level '{row.level}'"
+
+
+def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
+    if row.flop is not None and row.flop < FLOP_PER_FMA * (row.multiply_add or 0):
+        yield f"flop is {row.flop}, but each of {row.multiply_add} multiply_add counts for two"
+    if row.flop is not None and row.flop < (row.least_flop or 0):
+        yield f"flop is {row.flop}, but least_flop is {row.least_flop}"
+    if row.measured_iqr_s is not None and row.measured_s is None:
+        yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
+    if not row.op.isprintable() or not row.op.strip():
+        yield f"op is {row.op!r}, which is no operator's name"
+    parts = Work() if row.state is State.FREE else Work(**traffic_of(row.inputs, row.outputs))
+    for name in _BYTE_FIELDS:
+        value, expected = getattr(row, name), getattr(parts, name)
+        if value != expected:
+            yield f"{name} is {value}, but its tensors have {expected}"
+    for spec in (*row.inputs, *row.outputs):
+        least = spec.distinct_elements if spec.least_elements is None else spec.least_elements
+        if not least <= spec.distinct_elements <= spec.elements:
+            yield (
+                f"a tensor of {spec.elements} elements has {spec.distinct_elements} distinct ones,"
+                f" of which {least} are touched"
+            )
 
 
 def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:

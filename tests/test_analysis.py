@@ -130,7 +130,9 @@ def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: A
         assert str(error).startswith("a.json")
         assert str(error).isprintable()
     else:
-        assert data == before or found != analysis_from_data(before, file="a.json")
+        # An older version and another name of a data type mean the same.
+        is_alike = data == before or way[-1] in ("schema_version", "dtype")
+        assert is_alike or found != analysis_from_data(before, file="a.json")
         show(found)
 
 

@@ -2,28 +2,25 @@
 
 `to_data` gives what JSON and TOML can hold; `from_data` checks every key and value against the
 dataclass's annotations. Numbers are never made out of strings, unknown keys never ignored.
+`migrated` takes what an older version wrote to the newest. `foundation.reading` reads the files.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-import json
 import math
-import os
-import stat
-import tomllib
+import reprlib
 import types
 import typing
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeVar
 
-from roofline.errors import FileFormatError, nearest
+from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.text import printable
+from roofline.foundation.reading import cut, refused
 
 T = TypeVar("T")
 
@@ -36,19 +33,19 @@ _DEEPEST = 50
 
 def to_data(value: Any) -> Any:
     """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value.value if isinstance(value, Enum) else value
     if isinstance(value, DType):
         return value.name
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
     if isinstance(value, (tuple, list)):
         return [to_data(item) for item in typing.cast("Sequence[Any]", value)]
+    if dataclasses.is_dataclass(value):
+        return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
     if isinstance(value, Mapping):
         items = typing.cast("Mapping[Any, Any]", value).items()
         return {str(key): to_data(item) for key, item in items}
-    if dataclasses.is_dataclass(value):
-        return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
     raise TypeError(f"no plain data for {type(value).__name__}")
 
 
@@ -59,31 +56,46 @@ def _field_types(cls: type) -> dict[str, Any]:
 
 
 @functools.cache
-def _required(cls: type) -> frozenset[str]:
+def _required(cls: type) -> tuple[str, ...]:
     missing = dataclasses.MISSING
-    return frozenset(
+    return tuple(
         field.name
         for field in dataclasses.fields(cls)
         if field.init and field.default is missing and field.default_factory is missing
     )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in which file a value stands, and what its user can do about it."""
+def _shown(data: Any) -> str:
+    try:
+        return cut(_SHORT.repr(data), 40)
+    except (ValueError, RecursionError):
+        # Python writes no number of thousands of digits, but reads hexadecimal ones.
+        return "what is too long to show"
 
-    file: str
-    path: str
-    fix: str
 
-    def at(self, key: str | int) -> _Place:
-        step = f"[{key}]" if isinstance(key, int) else f".{key}" if self.path else key
-        return _Place(self.file, self.path + step, self.fix)
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlong = 3, 40, 40, 40
 
-    def error(self, what: str) -> FileFormatError:
-        where = f"{self.file}: {self.path}" if self.path else self.file
-        # Keys and values are the file's own, and may hold line ends.
-        return FileFormatError(printable(f"{where}: {what}{f'; {self.fix}' if self.fix else ''}"))
+
+class _WrongError(Exception):
+    """A value that does not fit its place; each table and list on the way out adds its step."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.steps: list[str | int] = []
+
+    def __str__(self) -> str:
+        path = ""
+        for step in reversed(self.steps):
+            if isinstance(step, int):
+                path += f"[{step}]"
+            else:
+                path += f".{cut(step)}" if path else cut(step)
+        return f"{path}: {self.args[0]}" if path else self.args[0]
+
+
+_Reader = Callable[[Any], Any]
+"""Checks one plain value and gives what it stands for; raises _WrongError."""
 
 
 def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
@@ -99,110 +111,174 @@ def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
         FileFormatError: unknown or missing key, wrong type, a number that is not finite or absurdly
             large, or a value its dataclass refuses.
     """
-    return _build(cls, data, _Place(file, "", fix))
-
-
-def _build(cls: Any, data: Any, place: _Place) -> Any:
-    if not isinstance(data, dict):
-        raise place.error(f"expected a table with keys, got {_shown(data)}")
-    table = typing.cast("dict[str, Any]", data)
-    known = _field_types(cls)
-    for key in table:
-        if key not in known:
-            raise place.error(f"unknown key '{key}'{nearest(key, known)}")
-    for key in _required(cls):
-        if key not in table:
-            raise place.error(f"missing key '{key}'")
-    values = {key: _value(known[key], item, place.at(key)) for key, item in table.items()}
     try:
-        return cls(**values)
-    except ValueError as error:
-        raise place.error(str(error)) from None
+        return _reader(cls)(data)
+    except _WrongError as error:
+        raise refused(file, str(error), fix) from None
 
 
-def _value(hint: Any, data: Any, place: _Place) -> Any:
+@functools.cache
+def _reader(hint: Any) -> _Reader:
+    """What reads values of a type: made once, because a large file has a value a hundred thousand
+    times.
+    """
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        if data is None and type(None) in arguments:
-            return None
         (rest,) = [each for each in arguments if each is not type(None)]
-        return _value(rest, data, place)
-    if hint is Any:
-        return _free(data, place, _DEEPEST)
-    if hint is DType:
-        if not isinstance(data, str):
-            raise place.error(f"expected the name of a dtype, got {_shown(data)}")
-        try:
-            return dtype(data)
-        except Exception as error:
-            raise place.error(str(error)) from None
+        return _or_none(_reader(rest))
     if origin is typing.Literal:
-        if data not in arguments or isinstance(data, bool):
-            raise place.error(
-                f"expected one of {', '.join(map(repr, arguments))}, got {_shown(data)}"
-            )
-        return data
+        return _one_of({each: each for each in arguments})
     if origin is tuple:
-        if not isinstance(data, list):
-            raise place.error(f"expected a list, got {_shown(data)}")
-        items = typing.cast("list[Any]", data)
-        return tuple(_value(arguments[0], item, place.at(i)) for i, item in enumerate(items))
-    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        if not isinstance(data, dict):
-            raise place.error(f"expected a table with keys, got {_shown(data)}")
-        pairs = typing.cast("dict[str, Any]", data)
-        return {key: _value(arguments[1], item, place.at(key)) for key, item in pairs.items()}
-    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _tuple_of(_reader(arguments[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _table_of(_reader(arguments[1]))
+    if hint is Any:
+        return functools.partial(_free, depth=_DEEPEST)
+    if hint is DType:
+        return _dtype
+    if issubclass(hint, Enum):
+        return _one_of({each.value: each for each in hint})
+    return _SCALARS[hint] if hint in _SCALARS else _instance_of(hint)
+
+
+def _instance_of(cls: type) -> _Reader:
+    readers = {name: _reader(hint) for name, hint in _field_types(cls).items()}
+    known, required = readers.keys(), dict.fromkeys(_required(cls)).keys()
+
+    def read(data: Any) -> Any:
+        table = _table(data)
+        if not table.keys() <= known:
+            unknown = cut(next(key for key in table if key not in known))
+            raise _WrongError(f"unknown key '{unknown}'{nearest(unknown, known)}")
+        if not table.keys() >= required:
+            raise _WrongError(f"missing key '{next(key for key in required if key not in table)}'")
+        values: dict[str, Any] = {}
+        key = ""
         try:
-            return hint(data)
-        except ValueError:
-            names = ", ".join(repr(member.value) for member in hint)
-            raise place.error(f"expected one of {names}, got {_shown(data)}") from None
-    if isinstance(hint, type) and dataclasses.is_dataclass(typing.cast("type[Any]", hint)):
-        return _build(hint, data, place)
-    return _scalar(hint, data, place)
+            for key, item in table.items():
+                values[key] = readers[key](item)
+        except _WrongError as error:
+            error.steps.append(key)
+            raise
+        try:
+            return cls(**values)
+        except ValueError as error:
+            raise _WrongError(str(error)) from None
+
+    return read
 
 
-def _free(data: Any, place: _Place, depth: int) -> Any:
+def _table(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise _WrongError(f"expected a table with keys, got {_shown(data)}")
+    return typing.cast("dict[str, Any]", data)
+
+
+def _table_of(read_item: _Reader) -> _Reader:
+    def read(data: Any) -> dict[str, Any]:
+        table = _table(data)
+        found: dict[str, Any] = {}
+        key = ""
+        try:
+            for key, item in table.items():
+                found[key] = read_item(item)
+        except _WrongError as error:
+            error.steps.append(key)
+            raise
+        return found
+
+    return read
+
+
+def _tuple_of(read_item: _Reader) -> _Reader:
+    def read(data: Any) -> tuple[Any, ...]:
+        if not isinstance(data, list):
+            raise _WrongError(f"expected a list, got {_shown(data)}")
+        items = typing.cast("list[Any]", data)
+        found: list[Any] = []
+        try:
+            for item in items:
+                found.append(read_item(item))  # noqa: PERF401  where it fails must be known
+        except _WrongError as error:
+            error.steps.append(len(found))
+            raise
+        return tuple(found)
+
+    return read
+
+
+def _or_none(read: _Reader) -> _Reader:
+    return lambda data: None if data is None else read(data)
+
+
+def _one_of(members: Mapping[Any, Any]) -> _Reader:
+    def read(data: Any) -> Any:
+        # Among words, nothing else than a string is looked up: 1 and True are equal.
+        if isinstance(data, str) and data in members:
+            return members[data]
+        raise _WrongError(f"expected one of {', '.join(map(repr, members))}, got {_shown(data)}")
+
+    return read
+
+
+def _dtype(data: Any) -> DType:
+    if not isinstance(data, str):
+        raise _WrongError(f"expected the name of a dtype, got {_shown(data)}")
+    try:
+        return dtype(cut(data))
+    except InputError as error:
+        raise _WrongError(str(error)) from None
+
+
+def _free(data: Any, *, depth: int) -> Any:
     """Plain data of any form, as long as it can be written again."""
     if depth == 0:
-        raise place.error("nested too deeply")
+        raise _WrongError("nested too deeply")
     if isinstance(data, dict):
-        pairs = typing.cast("dict[str, Any]", data)
-        return {key: _free(item, place.at(key), depth - 1) for key, item in pairs.items()}
+        return _table_of(functools.partial(_free, depth=depth - 1))(data)
     if isinstance(data, list):
-        items = typing.cast("list[Any]", data)
-        return [_free(item, place.at(i), depth - 1) for i, item in enumerate(items)]
+        return list(_tuple_of(functools.partial(_free, depth=depth - 1))(data))
     if data is None:
         return None
-    for hint in (bool, int, float, str):
-        if isinstance(data, hint):
-            return _scalar(hint, data, place)
-    # TOML has dates and times, which are no plain data.
-    raise place.error(f"expected a number, a string, true or false, got {_shown(data)}")
+    read = _SCALARS.get(typing.cast("type[Any]", type(data)))
+    if read is None:
+        # TOML has dates and times, which are no plain data.
+        raise _WrongError(f"expected a number, a string, true or false, got {_shown(data)}")
+    return read(data)
 
 
-def _scalar(hint: Any, data: Any, place: _Place) -> Any:
-    accepted = (int, float) if hint is float else hint
-    if not isinstance(data, accepted) or (isinstance(data, bool) and hint is not bool):
-        wanted = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
-        raise place.error(f"expected {wanted[hint]}, got {_shown(data)}")
+def _whole(data: Any) -> int:
+    if type(data) is not int:
+        raise _WrongError(f"expected a whole number, got {_shown(data)}")
+    if not -_LARGEST < data < _LARGEST:
+        raise _WrongError(f"expected a number below 2^256, got {_shown(data)}")
+    return data
+
+
+def _number(data: Any) -> float:
+    if type(data) is not float and type(data) is not int:
+        raise _WrongError(f"expected a number, got {_shown(data)}")
     if isinstance(data, float) and not math.isfinite(data):
-        raise place.error(f"expected a finite number, got {data}")
-    if isinstance(data, (int, float)) and abs(data) >= _LARGEST:
-        raise place.error(f"expected a number below 2^256, got {_shown(data)}")
-    return float(data) if hint is float else data
+        raise _WrongError(f"expected a finite number, got {data}")
+    if not -_LARGEST < data < _LARGEST:
+        raise _WrongError(f"expected a number below 2^256, got {_shown(data)}")
+    return float(data)
 
 
-def _shown(data: Any) -> str:
-    try:
-        text = repr(data)
-    except (ValueError, RecursionError):
-        # Python writes no number of thousands of digits (but reads hexadecimal ones), and no lists
-        # that lie a thousandfold in each other.
-        return "what is too long to show"
-    return text if len(text) <= 40 else text[:37] + "…"
+def _string(data: Any) -> str:
+    if not isinstance(data, str):
+        raise _WrongError(f"expected a string, got {_shown(data)}")
+    return data
+
+
+def _truth(data: Any) -> bool:
+    if not isinstance(data, bool):
+        raise _WrongError(f"expected true or false, got {_shown(data)}")
+    return data
+
+
+_SCALARS: dict[type, _Reader] = {int: _whole, float: _number, str: _string, bool: _truth}
 
 
 def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
@@ -211,76 +287,55 @@ def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
     Raises:
         FileFormatError: naming the file and the fix.
     """
-    place = _Place(file, "", fix)
     if not isinstance(data, dict) or "schema_version" not in data:
-        raise place.error("not a roofline file: it has no 'schema_version'")
+        raise refused(file, "not a roofline file: it has no 'schema_version'", fix)
     version = typing.cast("dict[str, Any]", data)["schema_version"]
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise place.error(f"schema_version: expected a whole number from 1, got {_shown(version)}")
+    if type(version) is not int or version < 1:
+        wrong = f"schema_version: expected a whole number from 1, got {_shown(version)}"
+        raise refused(file, wrong, fix)
     if version > newest:
-        raise FileFormatError(
-            f"{file}: schema_version {_shown(version)} was written by a newer roofline (this one"
-            f" reads up to {newest}); upgrade with `pip install --upgrade roofline`"
+        raise refused(
+            file,
+            f"schema_version {_shown(version)} was written by a newer roofline (this one reads up"
+            f" to {newest})",
+            "upgrade with `pip install --upgrade roofline`",
         )
 
 
-def read_text(path: Path) -> str:
-    """The text of a user's file.
+Step = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes plain data of one version to the next; it is given a copy, and may change that.
+
+Nobody has checked the data yet: a step leaves what it does not understand as it is, for `from_data`
+to refuse, and need not touch ``schema_version``.
+"""
+
+
+def migrated(
+    data: Any, steps: Mapping[int, Step], *, newest: int, file: str, fix: str
+) -> dict[str, Any]:
+    """Plain data of any version as the newest one has it; `data` itself stays as it is.
+
+    Args:
+        data: what a JSON or TOML reader gave.
+        steps: by version, what takes it to the next one; they are applied one after the other.
+        newest: the version to reach.
+        file: the file's name, for error messages.
+        fix: what the user can do about a damaged file, for error messages.
 
     Raises:
-        FileFormatError: it is missing, not a regular file (a folder, a pipe, a device: those may
-            never end), unreadable, or not UTF-8.
+        FileFormatError: no ``schema_version``, one newer than `newest`, or one that no steps lead
+            away from.
     """
+    check_version(data, newest=newest, file=file, fix=fix)
+    found = typing.cast("dict[str, Any]", data)
+    if found["schema_version"] == newest:
+        return found
     try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise FileFormatError(f"{path}: is a folder, not a file")
-        if not stat.S_ISREG(mode):
-            raise FileFormatError(f"{path}: is not a regular file; save it as one first")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if os.path.lexists(path):
-            raise FileFormatError(f"{path}: is a link to a file that does not exist") from None
-        raise FileFormatError(f"{path}: no such file") from None
-    except OSError as error:
-        raise FileFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise FileFormatError(f"{path}: is not a text file (UTF-8)") from None
-    except ValueError as error:
-        # A name with a NUL in it.
-        raise FileFormatError(f"{path}: cannot be read: {error}") from None
-
-
-def read_json(path: Path, *, fix: str) -> Any:
-    """The plain data of a JSON file; FileFormatError with line and column where it is damaged."""
-    text = read_text(path)
-    with _damage_said(path, fix):
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            where = f"line {error.lineno}, column {error.colno}"
-            raise FileFormatError(
-                f"{path}: not valid JSON at {where}: {error.msg}; {fix}"
-            ) from None
-
-
-def read_toml(path: Path, *, fix: str) -> Any:
-    """The plain data of a TOML file; FileFormatError with the place where it is damaged."""
-    text = read_text(path)
-    with _damage_said(path, fix):
-        try:
-            return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise FileFormatError(f"{path}: not valid TOML: {error}; {fix}") from None
-
-
-@contextmanager
-def _damage_said(path: Path, fix: str) -> Generator[None]:
-    """Turns what a reader fails at in sound text into a FileFormatError."""
-    try:
-        yield
+        found = copy.deepcopy(found)
     except RecursionError:
-        raise FileFormatError(f"{path}: nested too deeply; {fix}") from None
-    except ValueError:
-        # Of sound text, the readers refuse only numbers that Python does not convert.
-        raise FileFormatError(f"{path}: holds a number of too many digits; {fix}") from None
+        raise refused(file, "nested too deeply", fix) from None
+    for version in range(found["schema_version"], newest):
+        if version not in steps:
+            raise refused(file, f"schema_version {version} is no longer read", fix)
+        found = {**steps[version](found), "schema_version": version + 1}
+    return found

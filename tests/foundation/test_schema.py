@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -134,6 +133,44 @@ def test_versions(data: Any, message: str) -> None:
         schema.check_version(data, newest=2, file="f", fix="mend it")
 
 
+def test_steps_are_taken_one_after_the_other_on_a_copy() -> None:
+    def split(data: dict[str, Any]) -> dict[str, Any]:
+        first, second = data.pop("both")
+        data["parts"][0].update(first=first)
+        return {**data, "second": second}
+
+    def rename(data: dict[str, Any]) -> dict[str, Any]:
+        return {"third" if key == "second" else key: value for key, value in data.items()}
+
+    steps = {1: split, 2: rename}
+    first = {"schema_version": 1, "both": [1, 2], "parts": [{}]}
+    second = {"schema_version": 2, "second": 2, "parts": [{"first": 1}]}
+    third = {"schema_version": 3, "third": 2, "parts": [{"first": 1}]}
+    for older in (first, second, third):
+        before = json.dumps(older)
+        assert schema.migrated(older, steps, newest=3, file="f", fix="mend it") == third
+        assert json.dumps(older) == before
+    with pytest.raises(FileFormatError, match="f: schema_version 1 is no longer read; mend it"):
+        schema.migrated(first, {2: rename}, newest=3, file="f", fix="mend it")
+    with pytest.raises(FileFormatError, match="written by a newer roofline"):
+        schema.migrated({"schema_version": 4}, steps, newest=3, file="f", fix="mend it")
+    with pytest.raises(FileFormatError, match="f: nested too deeply; mend it"):
+        schema.migrated({**first, "more": deep(900)}, steps, newest=3, file="f", fix="mend it")
+
+
+def test_messages_stay_short_whatever_a_file_holds() -> None:
+    for data in (
+        {"x" * 10**6: 1},
+        {"name": 1, "more": "x" * 10**6},
+        {"name": ["x" * 10**6] * 100},
+        {"name": "x", "rates": {"x" * 10**6: "x"}},
+        {"name": "x", "leaves": [{"size": 1, "of": "x" * 10**6}]},
+    ):
+        with pytest.raises(FileFormatError) as refused:
+            build(data)
+        assert len(str(refused.value)) < 400
+
+
 @pytest.mark.parametrize(
     "path", sorted(bundled_folder().glob("*.toml")), ids=lambda path: path.stem
 )
@@ -195,7 +232,8 @@ def test_a_damaged_profile_is_refused_or_means_something_else(data: st.DataObjec
         assert "f.toml" in str(error)
         assert "\n" not in str(error)
     else:
-        assert found != MACHINE or before == junk
+        # An older version and another name of a data type mean the same.
+        assert found != MACHINE or before == junk or last in ("schema_version", "dtype")
 
 
 def test_a_profile_may_not_contradict_itself() -> None:
@@ -203,60 +241,3 @@ def test_a_profile_may_not_contradict_itself() -> None:
         replace(MACHINE, threads=1)
     with pytest.raises(ValueError, match="names must differ"):
         replace(MACHINE, memory=(MACHINE.memory[0], MACHINE.memory[0]))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[" * 100_000, "nested too deeply"),
-        ('{"a": ' + "1" * 5000 + "}", "a number of too many digits"),
-        ('{"a": }', "not valid JSON at line 1, column 7"),
-    ],
-    ids=["deep", "digits", "damaged"],
-)
-def test_json_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(FileFormatError, match=message) as refused:
-        schema.read_json(path, fix="mend it")
-    assert str(refused.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a = " + "[" * 5000, "nested too deeply"),
-        ("a = " + "1" * 5000, "a number of too many digits"),
-        ("a = ", "not valid TOML"),
-    ],
-    ids=["deep", "digits", "damaged"],
-)
-def test_toml_that_no_reader_takes(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.toml"
-    path.write_text(text)
-    with pytest.raises(FileFormatError, match=message) as refused:
-        schema.read_toml(path, fix="mend it")
-    assert str(refused.value).isprintable()
-
-
-def test_only_regular_files_are_read(tmp_path: Path) -> None:
-    """A pipe would be waited for without end, and /dev/zero read without end."""
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "nowhere").symlink_to("none")
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "link").symlink_to("file")
-    assert schema.read_text(tmp_path / "link") == "x"
-    for name, message in (
-        ("none", "no such file"),
-        ("", "is a folder"),
-        ("pipe", "is not a regular file"),
-        ("/dev/zero", "is not a regular file"),
-        ("loop", "cannot be read: Too many levels of symbolic links"),
-        ("nowhere", "is a link to a file that does not exist"),
-        ("file/a", "cannot be read: Not a directory"),
-        ("a" * 300, "cannot be read: File name too long"),
-        ("a\0b", "cannot be read: embedded null byte"),
-    ):
-        with pytest.raises(FileFormatError, match=message):
-            schema.read_text(tmp_path / name)

@@ -1,0 +1,521 @@
+"""What docs/file-formats.md says of files, as rules over plain data: an oracle for the readers.
+
+Nothing here uses roofline's readers or classes. A rule gives the data as the newest version writes
+it, with every default filled in, or raises `UnsoundError`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from roofline.foundation.dtypes import dtype
+
+Rule = Callable[[Any], Any]
+REQUIRED = object()
+
+
+class UnsoundError(Exception):
+    """The data says what cannot be true."""
+
+
+def need(condition: bool, what: str) -> None:
+    if not condition:
+        raise UnsoundError(what)
+
+
+def text(data: Any) -> str:
+    need(type(data) is str, "text")
+    return data
+
+
+def filled(data: Any) -> str:
+    need(text(data).strip() != "", "filled")
+    return data
+
+
+def name(data: Any) -> str:
+    need(filled(data).isprintable(), "name")
+    return data
+
+
+def date(data: Any) -> str:
+    """Empty, or a year, month or day of the calendar."""
+    if text(data) != "":
+        parts = re.fullmatch(r"([0-9]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", data)
+        need(parts is not None, "date")
+        assert parts is not None
+        try:
+            datetime.date(*(int(each or 1) for each in parts.groups()))
+        except ValueError:
+            raise UnsoundError("calendar") from None
+    return data
+
+
+def word(*words: str) -> Rule:
+    def rule(data: Any) -> str:
+        need(type(data) is str and data in words, f"one of {words}")
+        return data
+
+    return rule
+
+
+def whole(least: int) -> Rule:
+    def rule(data: Any) -> int:
+        need(type(data) is int and least <= data < 2**256, f"whole from {least}")
+        return data
+
+    return rule
+
+
+def number(data: Any) -> float:
+    """A number from 0."""
+    need(type(data) in (int, float) and 0 <= data < 2**256, "number")
+    return float(data)
+
+
+def positive(data: Any) -> float:
+    need(number(data) > 0, "positive")
+    return float(data)
+
+
+def kind_of_number(data: Any) -> str:
+    try:
+        return dtype(text(data)).name
+    except UnsoundError:
+        raise
+    except Exception:
+        raise UnsoundError("dtype") from None
+
+
+def maybe(rule: Rule) -> Rule:
+    return lambda data: None if data is None else rule(data)
+
+
+def several(rule: Rule) -> Rule:
+    def every(data: Any) -> list[Any]:
+        need(type(data) is list, "list")
+        return [rule(each) for each in data]
+
+    return every
+
+
+def mapping(rule: Rule, key: Rule = text) -> Rule:
+    def every(data: Any) -> dict[str, Any]:
+        need(type(data) is dict, "table")
+        return {key(each): rule(value) for each, value in data.items()}
+
+    return every
+
+
+def anything(data: Any, depth: int = 50) -> Any:
+    need(depth > 0, "depth")
+    if type(data) is dict:
+        return {key: anything(value, depth - 1) for key, value in data.items()}
+    if type(data) is list:
+        return [anything(value, depth - 1) for value in data]
+    need(data is None or type(data) in (str, bool, int, float), "plain")
+    if isinstance(data, (int, float)):
+        need(abs(data) < 2**256, "finite")
+    return data
+
+
+def table(keys: Mapping[str, tuple[Rule, Any]], *checks: Callable[[dict[str, Any]], None]) -> Rule:
+    """A table with these keys; each has a rule and a default."""
+
+    def every(data: Any) -> dict[str, Any]:
+        need(type(data) is dict, "table")
+        need(data.keys() <= keys.keys(), "known keys")
+        found: dict[str, Any] = {}
+        for key, (rule, default) in keys.items():
+            need(key in data or default is not REQUIRED, f"key {key}")
+            found[key] = rule(data[key]) if key in data else default
+        for check in checks:
+            check(found)
+        return found
+
+    return every
+
+
+def version(data: Any) -> int:
+    """Both versions mean the same, and the newest is written."""
+    need(type(data) is int and data in (1, 2), "version")
+    return 2
+
+
+def one_of_each(what: Iterable[Any]) -> None:
+    found = list(what)
+    need(len(set(found)) == len(found), "one of each")
+
+
+PROVENANCE = table(
+    {
+        "source": (word("measured", "datasheet"), REQUIRED),
+        "reference": (filled, REQUIRED),
+        "date": (date, REQUIRED),
+        "tool_version": (text, ""),
+        "note": (text, ""),
+    }
+)
+COMPUTE = table(
+    {
+        "kind": (word("hardware", "library"), REQUIRED),
+        "kernel": (name, REQUIRED),
+        "dtype": (kind_of_number, REQUIRED),
+        "unit": (name, REQUIRED),
+        "threads": (whole(1), REQUIRED),
+        "peak_flop_per_s": (positive, REQUIRED),
+        "sustained_flop_per_s": (positive, REQUIRED),
+        "spread": (maybe(number), None),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    lambda it: need(it["sustained_flop_per_s"] <= it["peak_flop_per_s"], "sustained"),
+)
+BANDWIDTH = table(
+    {
+        "kernel": (
+            word(
+                *("read", "write", "copy", "triad", "update"),
+                *("write-nt", "copy-nt", "triad-nt", "unspecified"),
+            ),
+            REQUIRED,
+        ),
+        "threads": (whole(1), REQUIRED),
+        "peak_byte_per_s": (positive, REQUIRED),
+        "sustained_byte_per_s": (positive, REQUIRED),
+        "spread": (maybe(number), None),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    lambda it: need(it["sustained_byte_per_s"] <= it["peak_byte_per_s"], "sustained"),
+)
+LEVEL = table(
+    {
+        "name": (name, REQUIRED),
+        "capacity_byte": (maybe(whole(1)), None),
+        "scope": (word("private", "shared"), REQUIRED),
+        "bandwidth": (several(BANDWIDTH), REQUIRED),
+    },
+    lambda it: need(len(it["bandwidth"]) > 0, "bandwidth"),
+    lambda it: one_of_each((each["kernel"], each["threads"]) for each in it["bandwidth"]),
+)
+HOST = table(
+    {
+        "cpu_model": (text, REQUIRED),
+        "architecture": (text, REQUIRED),
+        "operating_system": (text, REQUIRED),
+        "instruction_sets": (several(text), REQUIRED),
+        "available_cpus": (whole(1), REQUIRED),
+        "versions": (mapping(text), {}),
+    }
+)
+
+
+def threads_agree(it: dict[str, Any]) -> None:
+    need(it["device"] == "cpu" or it["threads"] == 1, "computes as a whole")
+    for each in (*it["compute"], *(rate for level in it["memory"] for rate in level["bandwidth"])):
+        need(each["threads"] <= it["threads"], "threads")
+
+
+def nearest_first(it: dict[str, Any]) -> None:
+    sizes = [level["capacity_byte"] or math.inf for level in it["memory"]]
+    need(sizes == sorted(sizes), "order of levels")
+
+
+HARDWARE = table(
+    {
+        "schema_version": (version, REQUIRED),
+        "name": (name, REQUIRED),
+        "device": (word("cpu", "cuda", "mps", "vulkan"), REQUIRED),
+        "threads": (whole(1), REQUIRED),
+        "description": (text, ""),
+        "host": (maybe(HOST), None),
+        "compute": (several(COMPUTE), []),
+        "memory": (several(LEVEL), []),
+        "overheads": (mapping(number, name), {}),
+        "conditions": (several(text), []),
+    },
+    threads_agree,
+    nearest_first,
+    lambda it: one_of_each(level["name"] for level in it["memory"]),
+    lambda it: one_of_each(
+        tuple(each[key] for key in ("kind", "kernel", "dtype", "unit", "threads"))
+        for each in it["compute"]
+    ),
+)
+
+
+def profile(data: Any) -> dict[str, Any]:
+    """A profile in a file of its own."""
+    found = HARDWARE(data)
+    need(bool(found["compute"] or found["memory"]), "ceilings")
+    return found
+
+
+def distinct(it: dict[str, Any]) -> None:
+    touched = it["distinct_elements"] if it["least_elements"] is None else it["least_elements"]
+    need(touched <= it["distinct_elements"] <= math.prod(it["shape"]), "elements")
+
+
+SHAPE = several(whole(0))
+TENSOR = table(
+    {
+        "shape": (SHAPE, REQUIRED),
+        "dtype": (kind_of_number, REQUIRED),
+        "distinct_elements": (whole(0), REQUIRED),
+        "storage": (whole(0), REQUIRED),
+        "offset_byte": (whole(0), 0),
+        "least_elements": (maybe(whole(0)), None),
+        "role": (
+            word("parameter", "buffer", "input", "activation", "gradient", "optimizer_state"),
+            REQUIRED,
+        ),
+    },
+    distinct,
+)
+INPUT = table({"name": (text, ""), "shape": (SHAPE, REQUIRED), "dtype": (kind_of_number, REQUIRED)})
+COUNTS = ("flop", "multiply_add", "least_flop")
+BYTES = ("parameter_byte", "input_byte", "output_byte", "gradient_byte", "optimizer_byte")
+
+
+OF_ROLE = {
+    "parameter": "parameter_byte",
+    "buffer": "parameter_byte",
+    "gradient": "gradient_byte",
+    "optimizer_state": "optimizer_byte",
+}
+
+
+def parts_add_up(it: dict[str, Any]) -> None:
+    need(it["traffic_byte"] == sum(it[key] for key in BYTES), "traffic")
+    byte: dict[str, int] = dict.fromkeys(BYTES, 0)
+    if it["state"] != "free":
+        for side, otherwise in (("inputs", "input_byte"), ("outputs", "output_byte")):
+            for tensor in it[side]:
+                bits = tensor["distinct_elements"] * dtype(tensor["dtype"]).bits
+                byte[OF_ROLE.get(tensor["role"], otherwise)] += bits // 8 + (bits % 8 > 0)
+    need(all(it[key] == byte[key] for key in BYTES), "bytes of tensors")
+
+
+def interval(it: dict[str, Any]) -> None:
+    low, middle, high = (it[f"predicted{part}_s"] for part in ("_low", "", "_high"))
+    if low is not None or high is not None:
+        need(None not in (low, middle, high) and low <= middle <= high, "interval")
+
+
+def counts_agree(it: dict[str, Any]) -> None:
+    need((it["state"] == "unknown") == (it["flop"] is None), "state")
+    need(len({it[key] is None for key in COUNTS}) == 1, "known together")
+    if it["flop"] is not None:
+        need(it["flop"] >= max(2 * it["multiply_add"], it["least_flop"]), "flop")
+    need(it["measured_iqr_s"] is None or it["measured_s"] is not None, "measured")
+
+
+def close(a: float | None, b: float | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+
+
+def place_agrees(it: dict[str, Any]) -> None:
+    flop, bound_s = it["flop"], it["bound_s"]
+    if it["state"] == "free":
+        need(not any(it[key] for key in (*COUNTS, *BYTES)), "free of work")
+        need(not it["level_byte"] and it["level"] == it["ceiling"] == "", "free of place")
+        need(bound_s == 0 and it["bound"] == "free", "free of time")
+    elif it["state"] == "unknown" or bound_s is None:
+        need(it["bound"] == "unknown", "unknown bound")
+    else:
+        need(it["bound"] in ("compute", "memory"), "known bound")
+    crossing = it["level_byte"].get(it["level"], 0)
+    intensity = flop / crossing if flop is not None and crossing else None
+    need(close(it["intensity_flop_per_byte"], intensity), "intensity")
+    rate = flop / bound_s if flop is not None and bound_s else None
+    attainable = it["attainable_flop_per_s"]
+    need((attainable is None) == (rate is None), "rate")
+    if attainable is not None and rate is not None:
+        need(attainable <= rate * (1 + 1e-9), "attainable")
+
+
+ROW = table(
+    {
+        "index": (whole(0), REQUIRED),
+        "op": (name, REQUIRED),
+        "type": (text, REQUIRED),
+        "module_path": (text, REQUIRED),
+        "phase": (word("forward", "backward", "optimizer"), REQUIRED),
+        "inputs": (several(TENSOR), REQUIRED),
+        "outputs": (several(TENSOR), REQUIRED),
+        "attributes": (mapping(lambda data: anything(data)), {}),
+        "state": (word("counted", "free", "unknown"), REQUIRED),
+        "formula": (text, ""),
+        **{key: (maybe(whole(0)), REQUIRED) for key in COUNTS},
+        **{key: (whole(0), REQUIRED) for key in (*BYTES, "traffic_byte")},
+        "level_byte": (mapping(whole(0)), {}),
+        "intensity_flop_per_byte": (maybe(number), REQUIRED),
+        "level": (text, REQUIRED),
+        "ceiling": (text, REQUIRED),
+        "attainable_flop_per_s": (maybe(number), REQUIRED),
+        "bound": (word("compute", "memory", "free", "unknown"), REQUIRED),
+        "bound_s": (maybe(number), REQUIRED),
+        "predicted_s": (maybe(number), None),
+        "predicted_low_s": (maybe(number), None),
+        "predicted_high_s": (maybe(number), None),
+        "prediction_source": (maybe(text), None),
+        "measured_s": (maybe(number), None),
+        "measured_iqr_s": (maybe(number), None),
+    },
+    parts_add_up,
+    interval,
+    counts_agree,
+    place_agrees,
+)
+
+
+def fraction(data: Any) -> float:
+    need(number(data) <= 1, "fraction")
+    return float(data)
+
+
+COVERAGE = table(
+    {
+        "calls": (fraction, REQUIRED),
+        "byte": (fraction, REQUIRED),
+        "time": (maybe(fraction), None),
+    }
+)
+TOTALS = table(
+    {
+        **{key: (whole(0), REQUIRED) for key in (*COUNTS, *BYTES, "traffic_byte")},
+        "unknown_operators": (whole(0), REQUIRED),
+        "parameters": (whole(0), REQUIRED),
+        "parameter_bytes": (whole(0), REQUIRED),
+        "buffer_bytes": (whole(0), REQUIRED),
+        "peak_memory_byte": (whole(0), REQUIRED),
+        "all_tensors_byte": (whole(0), REQUIRED),
+        "bound_s": (maybe(number), REQUIRED),
+        "predicted_s": (maybe(number), None),
+        "predicted_low_s": (maybe(number), None),
+        "predicted_high_s": (maybe(number), None),
+        "measured_s": (maybe(number), None),
+    },
+    interval,
+)
+
+
+def totals_are_sums(it: dict[str, Any]) -> None:
+    totals, rows = it["totals"], it["operators"]
+    for key in (*COUNTS, *BYTES, "traffic_byte"):
+        need(totals[key] == sum(row[key] or 0 for row in rows), f"total {key}")
+    need(totals["unknown_operators"] == len(names(rows, "unknown")), "unknown operators")
+    need(close(totals["bound_s"], whole_sum(row["bound_s"] for row in rows)), "total bound")
+    working = [row for row in rows if row["state"] != "free"]
+    for key in ("predicted_s", "measured_s"):
+        expected = whole_sum(row[key] for row in working) if working else None
+        need(close(totals[key], expected), f"total {key}")
+    kept = totals["parameter_bytes"] + totals["buffer_bytes"]
+    need(kept <= totals["peak_memory_byte"] <= totals["all_tensors_byte"], "memory")
+
+
+def whole_sum(values: Iterable[float | None]) -> float | None:
+    """The sum, or None if one is missing."""
+    total = 0.0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total
+
+
+def names(rows: list[dict[str, Any]], state: str) -> list[str]:
+    return [row["op"] for row in rows if row["state"] == state]
+
+
+def coverage_follows(it: dict[str, Any]) -> None:
+    rows = [row for row in it["operators"] if row["state"] != "free"]
+    counted = [row for row in rows if row["state"] == "counted"]
+
+    def share(key: Callable[[dict[str, Any]], float]) -> float:
+        every = sum(map(key, rows))
+        return sum(map(key, counted)) / every if every else 1.0
+
+    need(close(it["coverage"]["calls"], share(lambda row: 1)), "coverage of calls")
+    need(close(it["coverage"]["byte"], share(lambda row: row["traffic_byte"])), "coverage of bytes")
+    timed = bool(rows) and all(row["measured_s"] is not None for row in rows)
+    expected = share(lambda row: row["measured_s"]) if timed else None
+    need(close(it["coverage"]["time"], expected), "coverage of time")
+
+
+def rows_fit_the_hardware(it: dict[str, Any]) -> None:
+    hardware = it["hardware"]
+    need(it["threads"] <= hardware["threads"], "threads")
+    ceilings = {
+        level["name"]: {shown(f"{level['name']} {rate['kernel']}") for rate in level["bandwidth"]}
+        for level in hardware["memory"]
+    }
+    compute = {
+        shown(f"{each['dtype']} {each['unit']} {each['kernel']}")
+        for each in hardware["compute"]
+        if each["kind"] == "hardware"
+    }
+    for place, row in enumerate(it["operators"]):
+        need(row["index"] == place, "index")
+        if row["state"] == "free":
+            continue
+        need(row["level_byte"].keys() == ceilings.keys(), "levels")
+        byte = [row["traffic_byte"], *(row["level_byte"][level] for level in ceilings)]
+        need(all(near >= far for near, far in itertools.pairwise(byte)), "falling bytes")
+        need(row["level"] in ceilings if ceilings else row["level"] == "", "level")
+        if row["bound"] == "compute":
+            need(row["ceiling"] in compute, "compute ceiling")
+        else:
+            need(row["ceiling"] in ceilings.get(row["level"], {""}), "memory ceiling")
+
+
+def shown(label: str) -> str:
+    return label.removesuffix(" unspecified")
+
+
+analysis = table(
+    {
+        "schema_version": (version, REQUIRED),
+        "model": (text, REQUIRED),
+        "inputs": (several(INPUT), REQUIRED),
+        "threads": (whole(1), REQUIRED),
+        "cache": (word("steady", "cold"), "steady"),
+        "hardware": (HARDWARE, REQUIRED),
+        "coverage": (COVERAGE, REQUIRED),
+        "totals": (TOTALS, REQUIRED),
+        "operators": (several(ROW), REQUIRED),
+        "warnings": (several(text), []),
+    },
+    totals_are_sums,
+    coverage_follows,
+    rows_fit_the_hardware,
+)
+
+
+def parse_json(content: bytes) -> Any:
+    """What a JSON file says; UnsoundError if that is nothing, or two things."""
+
+    def table_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        one_of_each(key for key, _ in pairs)
+        return dict(pairs)
+
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=table_of)
+    except (ValueError, RecursionError):
+        raise UnsoundError("JSON") from None
+
+
+def parse_toml(content: bytes) -> Any:
+    """What a TOML file says; UnsoundError if that is nothing."""
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise UnsoundError("TOML") from None

@@ -1,0 +1,97 @@
+"""Profiles hold nothing that cannot be true of a machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from roofline.machine.hardware import HardwareProfile, Host
+from tests.builders import ceiling, level, profile
+
+MACHINE = profile(
+    [ceiling(1e11), ceiling(2e11, threads=2)],
+    [
+        level("L1", 32768, {"read": {1: 1e11, 2: 2e11}}, scope="private"),
+        level("DRAM", None, {"copy": {1: 1e10}}),
+    ],
+    threads=2,
+)
+
+FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
+    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 2, got 1"),
+    "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
+    "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
+    "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),
+    "no kernel": (lambda it: replace(it.compute[0], kernel=""), "kernel must be a name"),
+    "no level name": (lambda it: replace(it.memory[0], name=""), "name must be a name"),
+    "spread": (lambda it: replace(it.compute[0], spread=-0.1), "spread must be a finite number"),
+    "bandwidth's spread": (
+        lambda it: replace(it.memory[0].bandwidth[0], spread=math.inf),
+        "spread must be a finite number from 0, got inf",
+    ),
+    "nan": (lambda it: replace(it.compute[0], peak_flop_per_s=math.nan), "greater than 0, got nan"),
+    "overhead": (
+        lambda it: replace(it, overheads={"dispatch_add_s": -1e-9}),
+        "overheads.dispatch_add_s must be a finite number from 0, got -1e-09",
+    ),
+    "overhead without name": (lambda it: replace(it, overheads={"": 1.0}), "key of an overhead"),
+    "twice": (
+        lambda it: replace(it, compute=(*it.compute, it.compute[0])),
+        "compute ceilings must differ, but 'hardware float32 avx2 fma, 1 threads' is there twice",
+    ),
+    "bandwidth twice": (
+        lambda it: replace(it.memory[0], bandwidth=(it.memory[0].bandwidth[0],) * 2),
+        "the bandwidths of 'L1' must differ, but 'read, 1 threads' is there twice",
+    ),
+    "farthest first": (
+        lambda it: replace(it, memory=it.memory[::-1]),
+        r"nearest level to the farthest, but DRAM stands before L1 \(32 KiB per core\)",
+    ),
+    "smaller farther away": (
+        lambda it: replace(
+            it, memory=(it.memory[0], replace(it.memory[0], name="L2", capacity_byte=32767))
+        ),
+        r"L1 \(32 KiB per core\) stands before L2",
+    ),
+    "no reference": (
+        lambda it: replace(it.compute[0].provenance, reference=""),
+        "reference must name a document or a method",
+    ),
+    "no CPUs": (
+        lambda it: Host(
+            cpu_model="",
+            architecture="",
+            operating_system="",
+            instruction_sets=(),
+            available_cpus=0,
+        ),
+        "available_cpus must be greater than 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_what_cannot_be_true_is_refused(name: str) -> None:
+    make, message = FALSE[name]
+    with pytest.raises(ValueError, match=message):
+        make(MACHINE)
+
+
+@pytest.mark.parametrize("date", ["", "2026", "2026-02", "2026-02-28", "2024-02-29"])
+def test_dates_may_lack_day_and_month(date: str) -> None:
+    assert replace(MACHINE.compute[0].provenance, date=date).date == date
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        *("2026-02-29", "2026-13", "0000", "20260101", "2026-1-1", "26-01-01", "2026-01-01T00:00"),
+        *("yesterday", " 2026", "2026-W01", "\uff12\uff10\uff12\uff16"),
+    ],
+)
+def test_dates_that_are_none(date: str) -> None:
+    with pytest.raises(ValueError, match="date must be as in 2026-01-31, 2026-01 or 2026, got"):
+        replace(MACHINE.compute[0].provenance, date=date)

@@ -1,0 +1,425 @@
+"""Ten thousand damaged files: each is refused in one line, or means exactly what it says.
+
+`tests.file_rules` says independently of the readers whether a file can be true, and what it means
+with all defaults filled in. A reader must refuse exactly the others, and what it accepts must be
+written again just so: nothing in the file was ignored, altered or made up. What remains is damage
+that nobody can detect, such as another digit in a figure that stands alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.analysis import read_analysis, to_json
+from roofline.errors import FileFormatError
+from roofline.machine.hardware import profile_to_toml, read_profile
+from tests import file_rules
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the two readers, and what belongs to it."""
+
+    suffix: str
+    files: tuple[str, ...]
+    parse: Callable[[bytes], Any]
+    rule: Callable[[Any], Any]
+    read: Callable[[Path], Any]
+    write: Callable[[Any], str]
+    dump: Callable[[Any], str]
+
+    def meaning(self, content: bytes) -> Any:
+        """What the rules say that a file means; None: it is to be refused."""
+        try:
+            return self.rule(self.parse(content))
+        except file_rules.UnsoundError:
+            return None
+
+
+def without_null(data: Any) -> Any:
+    """`data` as TOML can say it: what is null is left out."""
+    if isinstance(data, dict):
+        return {key: without_null(value) for key, value in data.items() if value is not None}
+    if isinstance(data, list):
+        return [without_null(each) for each in data if each is not None]
+    return data
+
+
+KINDS = {
+    "profile": Kind(
+        suffix=".toml",
+        files=("profile-v1.toml",),
+        parse=file_rules.parse_toml,
+        rule=file_rules.profile,
+        read=read_profile,
+        write=profile_to_toml,
+        dump=lambda data: tomli_w.dumps(without_null(data)),
+    ),
+    "analysis": Kind(
+        suffix=".json",
+        files=("analysis-v1-10980xe.json", "analysis-v1-imagined.json"),
+        parse=file_rules.parse_json,
+        rule=file_rules.analysis,
+        read=read_analysis,
+        write=to_json,
+        dump=json.dumps,
+    ),
+}
+
+
+@cache
+def originals(kind: str) -> tuple[bytes, ...]:
+    """Sound files of both versions."""
+    which = KINDS[kind]
+    old = [(DATA / name).read_bytes() for name in which.files]
+    return (*old, *(which.write(which.read(DATA / name)).encode() for name in which.files))
+
+
+@cache
+def plain(kind: str, number: int) -> Any:
+    return KINDS[kind].parse(originals(kind)[number])
+
+
+def canonical(data: Any) -> str:
+    """`data` as text: 1, 1.0 and true differ, the order of keys does not."""
+    return json.dumps(data, sort_keys=True)
+
+
+def outcome(kind: str, content: bytes, path: Path) -> str:
+    """Reads a file and holds the reader to the rules; says what became of it."""
+    which = KINDS[kind]
+    path.write_bytes(content)
+    meaning = which.meaning(content)
+    try:
+        found = which.read(path)
+    except FileFormatError as error:
+        message = str(error)
+        assert message.startswith(f"{path}: ")
+        assert message.isprintable()
+        assert len(message) < len(str(path)) + 500
+        assert meaning is None, f"refused, but it may be true: {message}"
+        return "refused"
+    assert meaning is not None, "accepted, but it cannot be true"
+    written = which.rule(which.parse(which.write(found).encode()))
+    assert canonical(written) == canonical(meaning)
+    return "same" if meaning in meanings(kind) else "another"
+
+
+@cache
+def meanings(kind: str) -> list[Any]:
+    return [KINDS[kind].meaning(content) for content in originals(kind)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("damaged")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sound_files_mean_what_they_say(kind: str, folder: Path) -> None:
+    for content in originals(kind):
+        assert outcome(kind, content, folder / "sound") == "same"
+
+
+# Damage to bytes.
+
+MEANINGFUL = b"\"'{}[]:,=.-+#eE0123456789\n\r\t \\_xoainfltrue\x00\x7f\xff\xc3\xef\xbb\xbf"
+
+
+def flip(content: bytearray, rng: random.Random) -> None:
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+
+
+def replace_byte(content: bytearray, rng: random.Random) -> None:
+    content[rng.randrange(len(content))] = rng.choice(MEANINGFUL)
+
+
+def another_digit(content: bytearray, rng: random.Random) -> None:
+    digits = [place for place, byte in enumerate(content) if byte in b"0123456789"]
+    if digits:
+        content[rng.choice(digits)] = rng.choice(b"0123456789.-e")
+
+
+def delete(content: bytearray, rng: random.Random) -> None:
+    first = rng.randrange(len(content))
+    del content[first : first + rng.choice((1, 1, 2, 5, 40, 400))]
+
+
+def insert(content: bytearray, rng: random.Random) -> None:
+    place = rng.randrange(len(content) + 1)
+    content[place:place] = bytes(rng.choices(MEANINGFUL, k=rng.choice((1, 1, 2, 9))))
+
+
+def cut_end(content: bytearray, rng: random.Random) -> None:
+    del content[rng.randrange(len(content)) :]
+
+
+def cut_start(content: bytearray, rng: random.Random) -> None:
+    del content[: rng.randrange(len(content))]
+
+
+def repeat_chunk(content: bytearray, rng: random.Random) -> None:
+    first = rng.randrange(len(content))
+    chunk = content[first : first + rng.choice((1, 3, 30, 300))]
+    place = rng.choice((first, rng.randrange(len(content))))
+    content[place:place] = chunk
+
+
+def blank_chunk(content: bytearray, rng: random.Random) -> None:
+    first = rng.randrange(len(content))
+    last = min(first + rng.choice((1, 8, 512)), len(content))
+    content[first:last] = bytes(last - first)
+
+
+def splice(content: bytearray, rng: random.Random) -> None:
+    """The start of one file and the end of another, of the other kind perhaps."""
+    other = rng.choice([each for kind in KINDS for each in originals(kind)])
+    content[rng.randrange(len(content)) :] = other[rng.randrange(len(other)) :]
+
+
+def move_lines(content: bytearray, rng: random.Random) -> None:
+    """Drops, repeats or swaps lines: most often that is still JSON or TOML."""
+    lines = bytes(content).split(b"\n")
+    here, there = rng.randrange(len(lines)), rng.randrange(len(lines))
+    action = rng.randrange(4)
+    if action == 0:
+        del lines[here]
+    elif action == 1:
+        lines.insert(there, lines[here])
+    elif action == 2:
+        lines[here], lines[there] = lines[there], lines[here]
+    else:
+        lines[here] = lines[there]
+    content[:] = b"\n".join(lines)
+
+
+def other_line_ends(content: bytearray, rng: random.Random) -> None:
+    content[:] = bytes(content).replace(b"\n", rng.choice((b"\r\n", b"\r", b"\n\n")))
+
+
+def other_encoding(content: bytearray, rng: random.Random) -> None:
+    code = rng.choice(("utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "utf-8"))
+    content[:] = bytes(content).decode("utf-8", "replace").encode(code, "replace")
+
+
+BYTE_DAMAGE = (
+    *(flip, replace_byte, delete, insert, cut_end, cut_start, repeat_chunk, blank_chunk, splice),
+    *(another_digit, another_digit, another_digit, move_lines, move_lines),
+    *(other_line_ends, other_encoding),
+)
+
+
+def damaged_bytes(kind: str, rng: random.Random) -> bytes:
+    content = bytearray(rng.choice(originals(kind)))
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if content:
+            rng.choice(BYTE_DAMAGE)(content, rng)
+    return bytes(content)
+
+
+# Damage to what a file says.
+
+JUNK: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, 2, 3, -1, 10**9, 10**30, 10**76, 2**256, 10**400, -(10**30)),
+    *(0.0, -0.0, 0.5, 1.0, -1.5, 1e-300, 5e-324, 1e76, 1e300, math.nan, math.inf, -math.inf),
+    *("", " ", "0", "1", "a\nb", "\x1b[31m", "\u202e", "\u00e9", "nan", "null", "x" * 5000),
+    *("cpu", "cuda", "mps", "xpu", "counted", "free", "unknown", "compute", "memory", "steady"),
+    *("DRAM", "L1", "L9", "read", "float32", "fp32", "torch.int4", "int5", "float33", "measured"),
+    *("2026", "2026-02", "2026-02-30", "20260101", "2026-13", "2026-01-01T00:00"),
+    *([], {}, [[]], [None], [-1], [10**30], {"": 0}, {"DRAM": 1}, {"a": {"b": [1, 2.5, "c"]}}),
+    datetime.date(2026, 1, 1),
+)
+
+
+def ways(data: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The way to every value in plain data."""
+    found = [here] if here else []
+    if isinstance(data, dict):
+        for key, value in data.items():
+            found += ways(value, (*here, key))
+    elif isinstance(data, list):
+        for place, value in enumerate(data):
+            found += ways(value, (*here, place))
+    return found
+
+
+@cache
+def ways_of(kind: str, number: int) -> list[tuple[Any, ...]]:
+    return ways(plain(kind, number))
+
+
+def container(data: Any, way: tuple[Any, ...]) -> Any:
+    for step in way[:-1]:
+        data = data[step]
+    return data
+
+
+def put_junk(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    container(data, way)[way[-1]] = copy.deepcopy(rng.choice(JUNK))
+
+
+def put_from_elsewhere(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    other = rng.choice(ways(data))
+    container(data, way)[way[-1]] = copy.deepcopy(container(data, other)[other[-1]])
+
+
+def put_near(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    """A number a little or a lot beside the right one; for all else, junk."""
+    place = container(data, way)
+    value = place[way[-1]]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**256:
+        changes = (value + 1, value - 1, -value, value * 2, value / 2, value * 1000, float(value))
+        place[way[-1]] = rng.choice((*changes, str(value), [value]))
+    elif isinstance(value, str):
+        place[way[-1]] = rng.choice(
+            (value + "\n", value[:-1], value.upper(), value + value, [value])
+        )
+    else:
+        put_junk(data, way, rng)
+
+
+def drop(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    del container(data, way)[way[-1]]
+
+
+def rename(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    place = container(data, way)
+    if isinstance(place, dict):
+        key = way[-1]
+        name = rng.choice((key + "s", key[:-1], key.upper(), "", "a\nb", "__class__", "x" * 3000))
+        place[name] = place.pop(key)
+
+
+def add_key(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    place = container(data, way)
+    if isinstance(place, dict):
+        place[rng.choice(("extra", "", "note", "spread", "L1"))] = rng.choice(JUNK)
+
+
+def repeat_item(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    place = container(data, way)
+    if isinstance(place, list):
+        place.insert(rng.randrange(len(place) + 1), copy.deepcopy(place[way[-1]]))
+
+
+def turn_round(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    value = container(data, way)[way[-1]]
+    if isinstance(value, list):
+        value.reverse()
+
+
+def swap(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    """Exchanges two values of one table or list."""
+    place = container(data, way)
+    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+    other = rng.choice(keys)
+    place[way[-1]], place[other] = place[other], place[way[-1]]
+
+
+def nest(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    place = container(data, way)
+    for _ in range(rng.choice((1, 2, 60, 200))):
+        place[way[-1]] = rng.choice(([place[way[-1]]], {"a": place[way[-1]]}))
+
+
+def empty(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    value = container(data, way)[way[-1]]
+    if isinstance(value, (dict, list)):
+        value.clear()
+
+
+def other_version(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
+    place = rng.choice((data, data.get("hardware", data)))
+    if isinstance(place, dict):
+        place["schema_version"] = rng.choice((0, 1, 2, 3, -1, 10**30, 1.0, "1", None, True, [1]))
+
+
+STRUCTURE_DAMAGE = (
+    *(put_junk, put_junk, put_near, put_near, put_from_elsewhere, drop, rename, add_key),
+    *(repeat_item, turn_round, swap, nest, empty, other_version),
+)
+
+
+def damaged_structure(kind: str, rng: random.Random) -> bytes:
+    number = rng.randrange(len(originals(kind)))
+    data = copy.deepcopy(plain(kind, number))
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        found = ways(data)
+        if found:
+            rng.choice(STRUCTURE_DAMAGE)(data, rng.choice(found), rng)
+    try:
+        return KINDS[kind].dump(data).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        # JSON has no dates; and not all of this can be said in TOML.
+        return str(data).encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize("damage", [damaged_bytes, damaged_structure])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_thousand_damaged_files(
+    kind: str, damage: Callable[[str, random.Random], bytes], folder: Path
+) -> None:
+    """Four times 2500, always the same ones."""
+    outcomes: Counter[str] = Counter()
+    path = folder / f"damaged{KINDS[kind].suffix}"
+    for seed in range(2500):
+        rng = random.Random(seed)
+        content = damage(kind, rng)
+        try:
+            outcomes[outcome(kind, content, path)] += 1
+        except Exception as error:
+            error.add_note(f"seed {seed}")
+            raise
+    # The damage is of all sorts: most is seen, some changes nothing, some cannot be seen.
+    assert outcomes["refused"] > 1000, outcomes
+    assert outcomes["another"] > 100, outcomes
+    assert outcomes["same"] > 10, outcomes
+
+
+# What nobody thought of above: hypothesis looks for the smallest damage that goes wrong.
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=400)
+@given(st.data())
+def test_anything_in_the_place_of_a_value(kind: str, folder: Path, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, len(originals(kind)) - 1))
+    way = data.draw(st.sampled_from(ways_of(kind, number)))
+    changed = copy.deepcopy(plain(kind, number))
+    container(changed, way)[way[-1]] = data.draw(PLAIN | st.sampled_from(JUNK[:-1]))
+    content = KINDS[kind].dump(changed).encode("utf-8", "surrogatepass")
+    outcome(kind, content, folder / "changed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=400)
+@given(st.data())
+def test_anything_in_the_place_of_some_bytes(kind: str, folder: Path, data: st.DataObject) -> None:
+    content = data.draw(st.sampled_from(originals(kind)))
+    first = data.draw(st.integers(0, len(content)))
+    last = first + data.draw(st.integers(0, 9))
+    middle = data.draw(st.binary(max_size=4) | st.text(max_size=4).map(str.encode))
+    outcome(kind, content[:first] + middle + content[last:], folder / "changed")
