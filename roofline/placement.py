@@ -104,14 +104,13 @@ _NATIVE = {
 
 
 def _rate(rates: Mapping[int, float], threads: int) -> float:
-    """The rate for `threads` threads: measured, else min(threads x one, the most measured).
+    """The rate for `threads` threads: measured, else the least that bounds it from above.
 
-    Where one thread was not measured, the most that was measured still bounds it from above.
+    More threads are at least as fast, and none of them is faster than its share of fewer.
     """
     if threads in rates:
         return rates[threads]
-    most = max(rates.values())
-    return min(threads * rates[1], most) if 1 in rates else most
+    return min(rate * max(1.0, threads / measured) for measured, rate in rates.items())
 
 
 @dataclass(frozen=True)
@@ -297,10 +296,9 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
             " run `roofline measure` where kernels can run"
         ]
     if profile.knows_only_dram:
-        notes.append(
-            f"hardware '{profile.name}' knows only {profile.memory[0].name}:"
-            " every operand is charged to it (the classic roofline model)"
-        )
+        notes.append(classic_model_note(profile))
+    if profile.device != "cpu":
+        notes.append(other_device_note(profile))
     used = {
         arithmetic_dtype((*record.inputs, *record.outputs))
         for record in (each.record for each in placements)
@@ -321,6 +319,22 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
                 f" {unit.label} ({format_flop_per_s(unit.flop_per_s)}), the type it converts to"
             )
     return notes
+
+
+def classic_model_note(profile: HardwareProfile) -> str:
+    """What a reader must know of bounds on a machine of which a single memory level is known."""
+    return (
+        f"hardware '{profile.name}' knows only {profile.memory[0].name}:"
+        " every operand is charged to it (the classic roofline model)"
+    )
+
+
+def other_device_note(profile: HardwareProfile) -> str:
+    """What a reader must know of bounds on a device that is no CPU."""
+    return (
+        f"hardware '{profile.name}' is a {profile.device} device, but the operators are those"
+        f" that torch calls on a CPU: on {profile.device} it may call others"
+    )
 
 
 def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:

@@ -132,6 +132,17 @@ def test_where_one_thread_is_unknown_all_bound_it() -> None:
     assert Roof(machine, 2).units[0].flop_per_s == 350.0
 
 
+def test_more_threads_than_were_measured_are_not_held_to_fewer() -> None:
+    """Eight threads may be four times as fast as the two that were measured; no bound says less."""
+    machine = profile(
+        [ceiling(100.0), ceiling(180.0, threads=2)],
+        [level("DRAM", None, {"read": {1: 10.0}})],
+        threads=8,
+    )
+    assert Roof(machine, 8).units[0].flop_per_s == 720.0
+    assert Roof(machine, 8).levels[0].byte_per_s == 80.0
+
+
 def test_threads_are_checked_against_the_hardware() -> None:
     with pytest.raises(HardwareError, match=r"--threads 2 .*choose 1 to 1"):
         Roof(TWO_LEVELS, 2)

@@ -1,16 +1,23 @@
-"""``roofline hardware list`` and ``roofline hardware show``."""
+"""``roofline hardware list``, ``roofline hardware show`` and ``roofline hardware diff``."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
-from roofline.cli.options import result_console
+from roofline.cli import candidates
+from roofline.cli.options import output_options, result_console, say_written
 from roofline.cli.streams import tell
+
+if TYPE_CHECKING:
+    from roofline.machine.hardware import HardwareProfile
 
 
 @click.group("hardware")
 def command() -> None:
-    """List and show the machines that are known."""
+    """List, show and compare the machines that are known."""
 
 
 @command.command("list")
@@ -23,14 +30,7 @@ def list_() -> None:
     known = entries()
     print_hardware_list(
         [
-            HardwareEntry(
-                name=each.name,
-                description=each.profile.description or each.profile.name,
-                threads=each.profile.threads,
-                device=each.profile.device,
-                where=each.origin,
-                date=each.profile.date,
-            )
+            HardwareEntry(name=each.name, where=each.origin, profile=each.profile)
             for each in known
             if each.profile is not None
         ],
@@ -42,17 +42,57 @@ def list_() -> None:
 
 
 @command.command("show")
-@click.argument("name", default="host")
+@click.argument("name", default="host", shell_complete=candidates.machines)
 def show(name: str) -> None:
     """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
-    from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
     from roofline.presentation.table import print_hardware
 
-    profile, notes = load_hardware(name), ()
-    if find_hardware(name) == host_file():
-        from roofline.machine.host import describe_host
-
-        profile, notes = still_valid(profile, describe_host())
+    profile, notes = _known(name)
     print_hardware(profile, result_console())
     for note in notes:
         tell(f"roofline: warning: {note}")
+
+
+@command.command("diff")
+@click.argument("first", metavar="A", shell_complete=candidates.machines)
+@click.argument("second", metavar="B", shell_complete=candidates.machines)
+@output_options(".json .csv .md")
+def diff(first: str, second: str, outputs: tuple[Path, ...], force: bool) -> None:
+    """Machine B against machine A: ceiling by ceiling, memory by memory, and their ridge points.
+
+    Each is a name (`roofline hardware list`), a .toml file, or host for this machine.
+    """
+    from datetime import date
+
+    from roofline.design.hardware_difference import HardwareDifference
+    from roofline.foundation.files import check_writable, write_atomically
+    from roofline.presentation.comparison_report import check_suffix
+    from roofline.presentation.hardware_difference_report import (
+        hardware_difference_report,
+        render_hardware_difference,
+    )
+    from roofline.presentation.table import print_report
+
+    for path in outputs:
+        check_suffix(path)
+        check_writable(path, overwrite=force)
+    (one, some), (other, more) = _known(first), _known(second)
+    difference = HardwareDifference(machines=(one, other))
+    print_report(hardware_difference_report(difference, today=date.today()), result_console())
+    for note in dict.fromkeys((*some, *more)):
+        tell(f"roofline: warning: {note}")
+    for path in outputs:
+        write_atomically(path, render_hardware_difference(difference, path), overwrite=force)
+    say_written(outputs)
+
+
+def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
+    """The profile of that name as far as it still holds, and what to know about it."""
+    from roofline.machine.catalog import find_hardware, host_file, load_hardware, still_valid
+
+    profile = load_hardware(name)
+    if find_hardware(name) != host_file():
+        return profile, ()
+    from roofline.machine.host import describe_host
+
+    return still_valid(profile, describe_host())

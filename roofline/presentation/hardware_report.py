@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -13,7 +13,13 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.machine.hardware import HardwareProfile, Provenance, describe_level
+from roofline.machine.hardware import (
+    HardwareProfile,
+    Provenance,
+    describe_level,
+    describe_threads,
+)
+from roofline.placement import Roof
 from roofline.presentation.report import (
     Block,
     Column,
@@ -24,24 +30,20 @@ from roofline.presentation.report import (
     age,
     origin,
     printable,
-    threads_of,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareEntry:
-    """A profile as a list shows it; ``where`` says where it was found, ``date`` is ISO 8601."""
+    """A profile as a list shows it: by which name, and ``where`` it was found."""
 
     name: str
-    description: str
-    threads: int
-    device: str
     where: str
-    date: str
+    profile: HardwareProfile
 
 
+_THREADS = Column(heading="threads", align="right")
 _RATES = (
-    Column(heading="threads", align="right"),
     Column(heading="peak", align="right"),
     Column(heading="sustained", align="right"),
     Column(heading="IQR/median", align="right", sacrifice=1),
@@ -50,12 +52,17 @@ _RATES = (
 
 
 def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> Report:
-    """The report on a machine: ceilings, levels, overheads, host, conditions, references."""
-    references = list(dict.fromkeys(map(_cited, profile.provenances())))
+    """The report on a machine: ceilings, levels, overheads, host, conditions, references, notes."""
+    references = list(dict.fromkeys(map(_document, profile.provenances())))
+    # Other devices than CPUs compute as a whole: they have no threads to speak of.
+    threaded = (_THREADS,) if profile.has_threads else ()
+
+    def threads(count: int) -> tuple[str, ...]:
+        return (str(count),) if profile.has_threads else ()
 
     def source(each: Provenance) -> str:
         words = "measured" if each.source == "measured" else "data sheet"
-        return f"{words} [{references.index(_cited(each)) + 1}]"
+        return f"{words} [{references.index(_document(each)) + 1}]"
 
     blocks: list[Block] = [Facts(lines=_facts(profile))]
     if profile.compute:
@@ -67,6 +74,7 @@ def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> R
                     Column(heading="unit"),
                     Column(heading="kernel"),
                     Column(heading="kind", sacrifice=3),
+                    *threaded,
                     *_RATES,
                 ),
                 rows=tuple(
@@ -75,7 +83,7 @@ def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> R
                         printable(each.unit),
                         printable(each.kernel),
                         each.kind,
-                        str(each.threads),
+                        *threads(each.threads),
                         format_flop_per_s(each.peak_flop_per_s),
                         format_flop_per_s(each.sustained_flop_per_s),
                         _spread(each.spread),
@@ -89,12 +97,12 @@ def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> R
         blocks.append(
             Grid(
                 title="Memory levels",
-                columns=(Column(heading="level"), Column(heading="kernel"), *_RATES),
+                columns=(Column(heading="level"), Column(heading="kernel"), *threaded, *_RATES),
                 rows=tuple(
                     (
                         printable(describe_level(level)),
                         each.kernel,
-                        str(each.threads),
+                        *threads(each.threads),
                         format_byte_per_s(each.peak_byte_per_s),
                         format_byte_per_s(each.sustained_byte_per_s),
                         _spread(each.spread),
@@ -119,6 +127,9 @@ def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> R
     if references:
         lines = tuple(f"[{i}] {_reference(each)}" for i, each in enumerate(references, start=1))
         blocks.append(Notes(title="References", lines=lines, urgent=False))
+    notes = _notes(profile)
+    if notes:
+        blocks.append(Notes(title="Notes", lines=notes, urgent=False))
     name = printable(profile.name)
     return Report(headline=f"{name}: {origin(profile, today)}", blocks=tuple(blocks))
 
@@ -135,25 +146,33 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
         columns=(
             Column(heading="name"),
             Column(heading="description", sacrifice=2),
-            Column(heading="threads", align="right"),
             Column(heading="device"),
-            Column(heading="date", sacrifice=1),
-            Column(heading="where", sacrifice=3),
+            Column(heading="threads", align="right"),
+            Column(heading="float32", align="right"),
+            Column(heading="memory", align="right"),
+            Column(heading="date", sacrifice=3),
+            Column(heading="where", sacrifice=1),
         ),
-        rows=tuple(
-            (
-                printable(each.name),
-                printable(each.description) or MISSING,
-                str(each.threads),
-                printable(each.device),
-                printable(each.date[:10]) or MISSING,
-                printable(each.where),
-            )
-            for each in entries
-        ),
+        rows=tuple(map(_row, entries)),
     )
     count = len(entries)
     return Report(headline=f"{count} hardware profile{'s' * (count != 1)}", blocks=(grid,))
+
+
+def _row(entry: HardwareEntry) -> tuple[str, ...]:
+    profile = entry.profile
+    roof = Roof(profile, profile.threads)
+    peak = next((unit.flop_per_s for unit in roof.units if unit.dtype.name == "float32"), None)
+    return (
+        printable(entry.name),
+        printable(profile.description or profile.name),
+        profile.device,
+        str(profile.threads) if profile.has_threads else MISSING,
+        format_flop_per_s(peak),
+        format_byte_per_s(roof.levels[-1].byte_per_s if roof.levels else None),
+        printable(profile.date[:10]) or MISSING,
+        printable(entry.where),
+    )
 
 
 def _spread(spread: float | None) -> str:
@@ -164,7 +183,8 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
     lines = [("Name", profile.name)]
     if profile.description:
         lines.append(("What", profile.description))
-    lines.append(("Device", f"{profile.device}, {threads_of(profile.threads)}"))
+    how = f", {describe_threads(profile, profile.threads)}" if profile.has_threads else ""
+    lines.append(("Device", f"{profile.device}{how}"))
     host = profile.host
     if host is not None:
         cpus = f"{host.available_cpus} CPU{'s' * (host.available_cpus != 1)} available"
@@ -178,12 +198,33 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
     return tuple((name, printable(text)) for name, text in lines)
 
 
-def _cited(each: Provenance) -> Provenance:
-    """What a reference says of a number; how many bursts a measured one took stays in the file."""
-    return replace(each, note="") if each.source == "measured" and each.tool_version else each
+def _document(each: Provenance) -> Provenance:
+    """What numbers have in common that come from one document, or one measurement."""
+    return replace(each, note="")
 
 
 def _reference(each: Provenance) -> str:
     version = f"roofline {each.tool_version}" if each.tool_version else ""
     day = age(each.date, None).removeprefix("on ")
-    return printable("; ".join(filter(None, (each.reference, day, version, each.note))))
+    return printable("; ".join(filter(None, (each.reference, day, version))))
+
+
+def _notes(profile: HardwareProfile) -> tuple[str, ...]:
+    """What a reader must know of the numbers, each note once, with the ceilings it is about."""
+    about: dict[str, list[str]] = {}
+    several = profile.has_threads
+    for what, threads, each in _numbers(profile):
+        # How many bursts a number took that we measured ourselves stays in the file.
+        if each.note and not each.tool_version:
+            of = f" on {describe_threads(profile, threads)}" if several else ""
+            about.setdefault(each.note, []).append(f"{what}{of}")
+    return tuple(printable(f"{', '.join(whats)} – {note}") for note, whats in about.items())
+
+
+def _numbers(profile: HardwareProfile) -> Iterator[tuple[str, int, Provenance]]:
+    for each in profile.compute:
+        yield each.label.removesuffix(" unspecified"), each.threads, each.provenance
+    for level in profile.memory:
+        for each in level.bandwidth:
+            what = f"{level.name} {each.kernel}".removesuffix(" unspecified")
+            yield what, each.threads, each.provenance

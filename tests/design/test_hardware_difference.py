@@ -1,0 +1,207 @@
+"""Two machines against each other: ratios, ridges and what only one knows, worked out by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from roofline.design.hardware_difference import HardwareDifference, Rates, ratio
+from roofline.machine.hardware import HardwareProfile, Host
+from roofline.presentation.hardware_difference_report import (
+    hardware_difference_report,
+    render_hardware_difference,
+)
+from roofline.presentation.plain import plain_text
+from tests.builders import ceiling, level, profile
+
+HOST = Host(
+    cpu_model="Imagined 9000",
+    architecture="x86_64",
+    operating_system="Linux",
+    instruction_sets=("avx2", "fma"),
+    available_cpus=4,
+)
+
+
+def small() -> HardwareProfile:
+    """2 threads: float32 10 GFLOP/s on one, 20 on both; 4 GB/s of DRAM, 5 when updating."""
+    machine = profile(
+        [
+            ceiling(10e9),
+            ceiling(20e9, threads=2),
+            ceiling(3e9, of="float64", unit="scalar", threads=2),
+        ],
+        [
+            level("L1", 32768, {"read": {2: 50e9}}, scope="private"),
+            level("DRAM", None, {"read": {2: 4e9}, "update": {2: 5e9}}),
+        ],
+        threads=2,
+    )
+    return replace(machine, name="small", host=HOST)
+
+
+def large() -> HardwareProfile:
+    """8 threads: float32 15 GFLOP/s on one, 100 on all; bfloat16 400; 20 GB/s of DRAM."""
+    slow = replace(ceiling(100e9, threads=8), sustained_flop_per_s=80e9)
+    machine = profile(
+        [ceiling(15e9), slow, ceiling(400e9, of="bfloat16", unit="amx", threads=8)],
+        [level("DRAM", None, {"read": {8: 20e9}})],
+        threads=8,
+    )
+    return replace(machine, name="large", host=replace(HOST, available_cpus=8))
+
+
+def difference() -> HardwareDifference:
+    return HardwareDifference(machines=(small(), large()))
+
+
+def test_ceilings_are_joined_by_what_they_are_and_by_one_thread_or_all() -> None:
+    one, all_, *rest = difference().compute
+    assert one == Rates(
+        name=("float32", "avx2", "fma", "hardware"),
+        threads="1",
+        peaks=(10e9, 15e9),
+        sustained=(10e9, 15e9),
+    )
+    assert (all_.threads, all_.peaks, all_.sustained) == ("all", (20e9, 100e9), (20e9, 80e9))
+    assert (ratio(all_.peaks), ratio(all_.sustained)) == (5.0, 4.0)
+    assert [(each.name[0], each.peaks) for each in rest] == [
+        ("float64", (3e9, None)),
+        ("bfloat16", (None, 400e9)),
+    ]
+
+
+def test_memory_levels_are_joined_by_level_and_kernel() -> None:
+    found = {each.name: each.peaks for each in difference().memory}
+    assert found == {
+        ("DRAM", "read"): (4e9, 20e9),
+        ("L1", "read"): (50e9, None),
+        ("DRAM", "update"): (5e9, None),
+    }
+    assert next(iter(found)) == ("DRAM", "read"), "what both know comes first"
+
+
+def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
+    """small: 20 / 5 = 4 FLOP/byte; large: 100 / 20 = 5, and 400 / 20 = 20 in bfloat16."""
+    best = {each.dtype.name: each for each in difference().best}
+    assert list(best) == ["float64", "float32", "bfloat16"]
+    assert best["float32"].rates == (20e9, 100e9)
+    assert best["float32"].ridges_flop_per_byte == (4.0, 5.0)
+    assert best["bfloat16"].rates == (None, 400e9)
+    assert best["bfloat16"].ridges_flop_per_byte == (None, 20.0)
+    assert best["float64"].rates == (3e9, None)
+    first, second = difference().memories
+    assert first is not None and second is not None
+    assert (first.label, first.byte_per_s) == ("DRAM update", 5e9)
+    assert (second.label, second.byte_per_s) == ("DRAM read", 20e9)
+
+
+def test_the_hosts_are_compared_where_both_are_known() -> None:
+    assert difference().host_difference == "available CPUs 4 became 8"
+    sheet = replace(large(), host=None)
+    assert HardwareDifference(machines=(small(), sheet)).host_difference is None
+
+
+def test_the_report_says_it_in_the_order_it_is_asked() -> None:
+    text = plain_text(hardware_difference_report(difference(), today=date(2026, 1, 4)))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert (
+        lines[0] == "large has 5 times the float32 rate and 4 times the memory bandwidth of small"
+    )
+    assert "small 2 threads · measured 3 days ago (2026-01-01)" in lines
+    assert "Hosts available CPUs 4 became 8" in lines
+    assert "Ratio large / small" in lines
+    assert "float32 20.0 GFLOP/s 100 GFLOP/s 5 avx2 fma avx2 fma" in lines
+    assert "bfloat16 – 400 GFLOP/s – – amx fma" in lines
+    assert "memory 5.00 GB/s 20.0 GB/s 4 DRAM update DRAM read" in lines
+    assert "float32 4.00 5.00 1.25" in lines
+    assert "float32 avx2 fma 1 10.0 GFLOP/s 15.0 GFLOP/s 1.5 1.5" in lines
+    assert "float32 avx2 fma all 20.0 GFLOP/s 100 GFLOP/s 5 4" in lines
+    assert "DRAM read all 4.00 GB/s 20.0 GB/s 5" in lines
+    only_small, only_large = lines.index("Known only of small"), lines.index("Known only of large")
+    assert "L1 read all 50.0 GB/s" in lines[only_small:only_large]
+    assert "float64 scalar fma all 3.00 GFLOP/s" in lines[only_small:only_large]
+    assert "bfloat16 amx fma all 400 GFLOP/s" in lines[only_large:]
+    assert "'all' threads are 2 of small and 8 of large" in lines
+
+
+def test_a_machine_against_itself_does_not_differ() -> None:
+    twin = HardwareDifference(machines=(small(), small()))
+    assert twin.same
+    text = plain_text(hardware_difference_report(twin))
+    assert text.startswith("small (1) and small (2): no difference\n")
+    assert "GFLOP/s" not in text
+    renamed = HardwareDifference(machines=(small(), replace(small(), name="other")))
+    assert renamed.same
+    assert not HardwareDifference(machines=(small(), replace(small(), memory=()))).same
+
+
+def test_machines_that_have_nothing_in_common() -> None:
+    """Only library ceilings here, only a memory there: nothing is compared, and nothing is 0."""
+    library = replace(profile([replace(ceiling(1e9), kind="library")], []), name="library")
+    memory = replace(profile([], [level("HBM", None, {"read": {1: 1e9}})]), name="memory")
+    bare = HardwareDifference(machines=(library, memory))
+    assert bare.best == ()
+    assert [each.peaks for each in (*bare.compute, *bare.memory)] == [(1e9, None), (None, 1e9)]
+    text = plain_text(hardware_difference_report(bare))
+    assert text.startswith("library against memory: nothing is known of both\n")
+    assert "no compute ceiling has the same data type, unit and kernel on both" in text
+    assert "\nfloat32 avx2 fma library        1" not in text
+    assert json.loads(render_hardware_difference(bare, Path("d.json")))["best"] == []
+
+
+def test_a_device_has_no_threads_to_speak_of() -> None:
+    device = replace(profile([ceiling(1e9)], []), name="device", device="cuda")
+    both = HardwareDifference(machines=(device, replace(device, name="other", overheads={"a": 1})))
+    text = plain_text(hardware_difference_report(both))
+    assert "thread" not in text
+    assert "cuda device" in text
+
+
+def test_every_file_says_the_same() -> None:
+    data = json.loads(render_hardware_difference(difference(), Path("d.json")))
+    assert (data["kind"], data["first"], data["second"]) == (
+        "hardware difference",
+        "small",
+        "large",
+    )
+    (float32,) = [each for each in data["best"] if each["dtype"] == "float32"]
+    assert (float32["first_flop_per_s"], float32["ratio"]) == (20e9, 5.0)
+    assert (float32["first_ridge_flop_per_byte"], float32["ridge_ratio"]) == (4.0, 1.25)
+    assert data["memory"][0] == {
+        "level": "DRAM",
+        "kernel": "read",
+        "threads": "all",
+        "first_peak_byte_per_s": 4e9,
+        "second_peak_byte_per_s": 20e9,
+        "peak_ratio": 5.0,
+        "first_sustained_byte_per_s": 4e9,
+        "second_sustained_byte_per_s": 20e9,
+        "sustained_ratio": 5.0,
+    }
+    table = list(
+        csv.DictReader(io.StringIO(render_hardware_difference(difference(), Path("d.csv"))))
+    )
+    assert {each["what"] for each in table} == {"compute", "memory", "fastest", "ridge"}
+    (ridge,) = [each for each in table if (each["what"], each["name"]) == ("ridge", "float32")]
+    assert (ridge["first_peak"], ridge["second_peak"], ridge["peak_ratio"]) == (
+        "4.0",
+        "5.0",
+        "1.25",
+    )
+    (unknown,) = [each for each in table if (each["what"], each["name"]) == ("memory", "L1 read")]
+    assert (unknown["second_peak"], unknown["peak_ratio"]) == ("", ""), "unknown is never 0"
+    assert "| float32 | 4.00 | 5.00 | 1.25 |" in render_hardware_difference(
+        difference(), Path("d.md")
+    )
+
+
+@pytest.mark.parametrize("pair", [(None, 1.0), (1.0, None), (None, None)])
+def test_a_ratio_with_an_unknown_is_unknown(pair: tuple[float | None, float | None]) -> None:
+    assert ratio(pair) is None
