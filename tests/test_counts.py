@@ -13,9 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
 from roofline.workload.capture import Capture, capture
-from roofline.workload.fakes import fake_inputs
+from roofline.workload.inputs import inputs_for
 from roofline.workload.operators import State
-from roofline.workload.sources import load, requests_for, torchvision_or_reason
+from roofline.workload.sources import load, torchvision_or_reason
 from roofline.workload.work import Work
 
 FAMILIES = (
@@ -35,8 +35,8 @@ OTHERS = ("fcn_resnet50", "lraspp_mobilenet_v3_large", "r3d_18", "s3d", "swin_t"
 def captured(name: str) -> Capture:
     """One pass of a named model on its own input."""
     source = load(name)
-    _specs, make = fake_inputs(requests_for(source, (), batch=None), {}, None)
-    return capture(source.module, make, name=name)
+    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    return capture(source.module, inputs, name=name)
 
 
 def total(name: str) -> Work:

@@ -5,21 +5,32 @@ schema; tensors arrive as `TensorSpec`, everything else as it is.
 """
 
 from roofline.workload.formulas import (
+    activation,
+    attention,
     convolution,
+    distance,
+    draws,
     indexing,
     layout,
     matmul,
     normalization,
     pointwise,
     pooling,
+    recurrent,
     reduction,
+    resampling,
+    softmax,
 )
 from roofline.workload.formulas.registry import Flop, Formula, find, formula, known
 
 __all__ = [
     "Flop",
     "Formula",
+    "activation",
+    "attention",
     "convolution",
+    "distance",
+    "draws",
     "find",
     "formula",
     "indexing",
@@ -29,5 +40,8 @@ __all__ = [
     "normalization",
     "pointwise",
     "pooling",
+    "recurrent",
     "reduction",
+    "resampling",
+    "softmax",
 ]

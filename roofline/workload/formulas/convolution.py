@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -63,6 +64,8 @@ def convolution(
     Transposed: each input element is spread over out_channels / groups * kernel_size outputs.
     A bias is one addition an output, which a kernel can avoid by starting the accumulator with it.
     """
+    if not floats(output):
+        return Flop()
     kernel = weight.shape[2:]
     swept, swept_over = (input, output) if transposed else (output, input)
     channels = weight.shape[1] * swept.shape[1]
@@ -108,3 +111,17 @@ def plain_convolution(
 ) -> Flop:
     """As `convolution`, never transposed."""
     return convolution(input, weight, bias, stride, padding, dilation, False, groups, output)
+
+
+@formula("aten.conv_tbc")
+def convolution_over_time(
+    self: TensorSpec, weight: TensorSpec, output: TensorSpec, pad: int = 0, **_: Any
+) -> Flop:
+    """Time, batch and channels: each output takes kernel * in_channels FMAs, and a bias."""
+    kernel, inputs, outputs = weight.shape
+    taps = inner_taps(self.shape[0], kernel, 1, pad, 1, output.shape[0])
+    return Flop(
+        multiply_add=output.elements * kernel * inputs,
+        other=output.elements,
+        least=FLOP_PER_FMA * taps * self.shape[1] * inputs * outputs,
+    )

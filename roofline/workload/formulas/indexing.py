@@ -11,7 +11,11 @@ from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
 
-@formula("aten.gather", "aten.index", "aten.index_select", "aten.take", type="data movement")
+@formula(
+    *("aten.gather", "aten.index", "aten.index_select", "aten.take", "aten._unsafe_index"),
+    *("aten._unsafe_masked_index",),
+    type="data movement",
+)
 def selection(output: TensorSpec, **_: Any) -> Flop:
     """No more elements are read than are returned."""
     return Flop(elements={"self": output.elements})
@@ -59,6 +63,20 @@ def scatter_combined(self: TensorSpec, index: TensorSpec, output: TensorSpec, **
     return _updated(self, output, index.elements, index.elements)
 
 
+@formula("aten.put", type="data movement")
+def put(
+    self: TensorSpec, index: TensorSpec, output: TensorSpec, accumulate: bool = False, **_: Any
+) -> Flop:
+    """An element for each index, added to what is there if asked."""
+    return _updated(self, output, index.elements, index.elements if accumulate else 0)
+
+
+@formula("aten.masked_scatter", type="data movement")
+def masked_scatter(**_: Any) -> Flop:
+    """What a mask selects is replaced, which cannot be known from shapes: it may be nothing."""
+    return Flop(least_elements={"self": 0, "source": 0})
+
+
 @formula("aten.index_copy", type="data movement")
 def index_copy(self: TensorSpec, source: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """An element for each of the source."""
@@ -81,7 +99,9 @@ def index_fill(self: TensorSpec, dim: int, index: TensorSpec, output: TensorSpec
     return _updated(self, output, index.elements * (self.elements // size if size else 0))
 
 
-@formula("aten.index_put", "aten._index_put_impl", type="data movement")
+@formula(
+    *("aten.index_put", "aten._index_put_impl", "aten._unsafe_index_put"), type="data movement"
+)
 def index_put(
     self: TensorSpec,
     indices: Sequence[TensorSpec | None],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.tensors import TensorSpec
 
 
 @formula(
@@ -17,10 +18,36 @@ from roofline.workload.formulas.registry import Flop, formula
     *("aten.flip", "aten.roll", "aten.repeat", "aten.where", "aten.masked_fill", "aten.tril"),
     *("aten.triu", "aten.arange", "aten.eye", "aten.pixel_shuffle"),
     *("aten.pixel_unshuffle", "aten.channel_shuffle", "aten.native_channel_shuffle"),
-    *("aten.split_with_sizes_copy", "aten.unfold_copy", "aten.im2col", "aten.lift_fresh_copy"),
-    *("aten.max_unpool2d", "aten.max_unpool3d"),
+    *("aten.unfold_copy", "aten.im2col", "aten.lift_fresh_copy", "aten.lift", "aten.alias_copy"),
+    *("aten.max_unpool2d", "aten.max_unpool3d", "aten.resize_as", "aten.complex", "aten._stack"),
+    *("aten.diag_embed", "aten.block_diag", "aten._chunk_cat", "aten._lazy_clone", "aten.range"),
+    *("aten.tril_indices", "aten.triu_indices", "aten.repeat_interleave", "aten.t_copy"),
+    *("aten.permute_copy", "aten.transpose_copy", "aten.view_copy", "aten._reshape_copy"),
+    *("aten.squeeze_copy", "aten.unsqueeze_copy", "aten.detach_copy", "aten.view_as_real_copy"),
+    *("aten.view_as_complex_copy", "aten.unbind_copy", "aten.split_copy"),
+    *("aten.split_with_sizes_copy", "aten.expand_copy", "aten.one_hot"),
     type="data movement",
 )
 def movement(**_: Any) -> Flop:
     """Elements are copied, filled or selected, not computed."""
     return Flop()
+
+
+@formula(
+    *("aten.select_copy", "aten.slice_copy", "aten.narrow_copy", "aten.diagonal_copy"),
+    *("aten.as_strided_copy",),
+    type="data movement",
+)
+def part(output: TensorSpec, **_: Any) -> Flop:
+    """A part is copied: no more is read than is written."""
+    return Flop(elements={"self": output.elements})
+
+
+@formula(
+    *("aten.select_scatter", "aten.slice_scatter", "aten.diagonal_scatter"),
+    *("aten.as_strided_scatter",),
+    type="data movement",
+)
+def part_replaced(self: TensorSpec, src: TensorSpec, **_: Any) -> Flop:
+    """A copy with another part; what is replaced need not be read."""
+    return Flop(least_elements={"self": max(0, self.elements - src.elements)})

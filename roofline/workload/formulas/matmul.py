@@ -1,9 +1,13 @@
-"""Matrix products: an m x k by k x n product takes m * k * n FMAs."""
+"""Matrix products: an m x k by k x n product takes m * k * n FMAs; on integers, no FLOP."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
+from roofline.workload.formulas.activation import gelu
+from roofline.workload.formulas.pointwise import floats, one_operation
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -12,13 +16,36 @@ from roofline.workload.work import FLOP_PER_FMA
 @formula("aten.mm", "aten.bmm", type="matrix product")
 def product(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output element is a dot product along the last dimension of the first matrix."""
-    return Flop(multiply_add=output.elements * self.shape[-1])
+    return Flop(multiply_add=output.elements * self.shape[-1] if floats(output) else 0)
+
+
+@formula("aten._grouped_mm", type="matrix product")
+def grouped_product(self: TensorSpec, mat2: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """Rows of the first matrix, each with the matrix of its group (its expert) of the second.
+
+    Where the inner dimension is what is grouped, each element of it belongs to one product. Which
+    groups have rows cannot be known from shapes: no more than there are rows, and maybe only one.
+    """
+    rows = self.shape[0] if len(self.shape) == 2 else 0
+    if len(self.shape) == len(mat2.shape) == 2:
+        return Flop(multiply_add=rows * self.shape[1] * mat2.shape[1] if floats(output) else 0)
+    elements: dict[str, int] = {}
+    least_elements: dict[str, int] = {}
+    if rows and len(mat2.shape) == 3:
+        matrix = math.prod(mat2.shape[1:])
+        elements["mat2"] = min(mat2.shape[0], rows) * matrix
+        least_elements["mat2"] = matrix
+    return Flop(
+        multiply_add=output.elements * self.shape[-1] if floats(output) else 0,
+        elements=elements,
+        least_elements=least_elements,
+    )
 
 
 @formula("aten.mv", "aten.dot", "aten.vdot", type="matrix product")
 def vector_product(self: TensorSpec, **_: Any) -> Flop:
     """Every element of the matrix, or of the first vector, is multiplied and added once."""
-    return Flop(multiply_add=self.elements)
+    return Flop(multiply_add=self.elements if floats(self) else 0)
 
 
 def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
@@ -26,6 +53,8 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
 
     The accumulator can start with the unscaled term, so only the FMAs cannot be avoided.
     """
+    if not floats(output):
+        return Flop()
     operations = (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
     return Flop(
         multiply_add=multiply_add,
@@ -78,3 +107,67 @@ def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None
     """Each output element is a dot product along the features, plus the bias."""
     multiply_add = output.elements * input.shape[-1]
     return _added(multiply_add, output, 0 if bias is None else 1, 1)
+
+
+@formula("aten._addmm_activation", type="matrix product")
+def added_product_with_activation(
+    mat1: TensorSpec,
+    output: TensorSpec,
+    beta: float = 1,
+    alpha: float = 1,
+    use_gelu: bool = False,
+    **_: Any,
+) -> Flop:
+    """As `added_product`, then gelu or relu."""
+    product = added_product(mat1, output, beta, alpha)
+    after = gelu(output) if use_gelu else one_operation(output)
+    return Flop(
+        multiply_add=product.multiply_add,
+        other=product.other + after.other,
+        least=product.least_flop + after.least_flop,
+    )
+
+
+@formula("aten._trilinear", type="matrix product")
+def trilinear(
+    i1: TensorSpec,
+    i2: TensorSpec,
+    i3: TensorSpec,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    output: TensorSpec,
+    **_: Any,
+) -> Flop:
+    """The sum of i1 * i2 * i3 over ``sumdim``; dimensions in ``expand`` are put in, of size 1.
+
+    As two products: i1 with i2, summed over what i3 does not have; that with i3, over the rest.
+    """
+    if not floats(output):
+        return Flop()
+    first, second, third = (
+        _expanded(each.shape, dims) for each, dims in ((i1, expand1), (i2, expand2), (i3, expand3))
+    )
+    pairs = [max(a, b) if a and b else 0 for a, b in zip(first, second, strict=True)]
+    kept = [1 if dim in sumdim and dim in expand3 else size for dim, size in enumerate(pairs)]
+    rest = [max(a, b) if a and b else 0 for a, b in zip(kept, third, strict=True)]
+    return Flop(multiply_add=math.prod(pairs) + math.prod(rest))
+
+
+def _expanded(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """`shape` with a 1 at each of the positions `dims` of the result."""
+    sizes = iter(shape)
+    return [1 if dim in dims else next(sizes) for dim in range(len(shape) + len(dims))]
+
+
+@formula("aten.affine_grid_generator", type="matrix product")
+def affine_grid(theta: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """Each place, as a vector with a 1 at its end, times the matrix of its sample."""
+    return Flop(multiply_add=output.elements * theta.shape[-1])
+
+
+@formula("aten.linalg_cross", type="pointwise")
+def cross(output: TensorSpec, **_: Any) -> Flop:
+    """Two products and their difference for each number."""
+    return Flop(other=3 * output.elements if floats(output) else 0)

@@ -1,7 +1,8 @@
-"""Batch, layer, group and instance normalisation."""
+"""Batch, layer, root-mean-square, group and instance normalisation; normalised weights."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,10 +60,20 @@ def layer_norm(
     **_: Any,
 ) -> Flop:
     """Over the last dimensions, as many as `normalized_shape` has."""
-    size = 1
-    for each in normalized_shape:
-        size *= each
-    return _normalized(input, input.elements // max(size, 1), weight, bias)
+    rows = input.elements // max(math.prod(normalized_shape), 1)
+    return _normalized(input, rows, weight, bias)
+
+
+@formula("aten.rms_norm", "aten._fused_rms_norm")
+def rms_norm(
+    input: TensorSpec, normalized_shape: Sequence[int], weight: TensorSpec | None = None, **_: Any
+) -> Flop:
+    """x / sqrt(mean(x * x) + epsilon): a square and its sum, a multiplication by the scale.
+
+    Another by the weight; for each row the addition of epsilon, the root and its reciprocal.
+    """
+    rows = input.elements // max(math.prod(normalized_shape), 1)
+    return Flop(other=input.elements * (3 + (weight is not None)) + rows * GROUP_FLOP)
 
 
 @formula("aten.native_group_norm")
@@ -76,3 +87,9 @@ def group_norm(
 ) -> Flop:
     """Over each group of channels of each sample."""
     return _normalized(input, N * group, weight, bias)
+
+
+@formula("aten._weight_norm_interface")
+def weight_norm(v: TensorSpec, g: TensorSpec, **_: Any) -> Flop:
+    """v * (g / |v|): the 2-norm of each slice, a division for each, a multiplication an element."""
+    return Flop(other=3 * v.elements + g.elements)

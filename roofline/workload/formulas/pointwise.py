@@ -7,7 +7,6 @@ which a kernel cannot avoid 1. Arithmetic on integers is no floating-point opera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from roofline.workload.formulas.registry import Flop, formula
@@ -26,7 +25,7 @@ def floats(*operands: Any) -> bool:
     )
 
 
-def _elementwise(
+def elementwise(
     arguments: dict[str, Any], output: TensorSpec, simple: int, transcendental: int = 0
 ) -> Flop:
     """`simple` operations and `transcendental` functions for each element of the output."""
@@ -45,159 +44,110 @@ def _elementwise(
     *("aten.reciprocal", "aten.sign", "aten.floor", "aten.ceil", "aten.round", "aten.trunc"),
     *("aten.square", "aten.threshold", "aten.max.other", "aten.min.other", "aten.clamp_min"),
     *("aten.clamp_max", "aten.remainder", "aten.fmod", "aten.isnan", "aten.isinf", "aten.frac"),
+    *("aten.fmax", "aten.fmin", "aten.sgn", "aten.signbit", "aten.isposinf", "aten.isneginf"),
+    *("aten.deg2rad", "aten.rad2deg", "aten.ldexp"),
 )
 def one_operation(output: TensorSpec, **arguments: Any) -> Flop:
     """One operation an element."""
-    return _elementwise(arguments, output, 1)
+    return elementwise(arguments, output, 1)
 
 
 @formula("aten.rsqrt", "aten.hardtanh", "aten.leaky_relu", "aten.prelu", "aten._prelu_kernel")
 @formula("aten.hardshrink", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide")
+@formula("aten.heaviside", "aten._add_relu")
 def two_operations(output: TensorSpec, **arguments: Any) -> Flop:
     """Two an element: root and reciprocal; two comparisons; comparison and multiplication;
-    division and rounding."""
-    return _elementwise(arguments, output, 2)
-
-
-@formula("aten.softshrink")
-def softshrink(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two comparisons, and an addition or subtraction."""
-    return _elementwise(arguments, output, 3)
-
-
-@formula("aten.rrelu_with_noise")
-def random_leaky_relu(output: TensorSpec, training: bool = False, **arguments: Any) -> Flop:
-    """A comparison and a multiplication; in training the slope is drawn: two more."""
-    return _elementwise(arguments, output, 4 if training else 2)
+    division and rounding; addition and comparison."""
+    return elementwise(arguments, output, 2)
 
 
 @formula("aten.add", "aten.sub", "aten.rsub")
 def scaled_sum(output: TensorSpec, alpha: float = 1, **arguments: Any) -> Flop:
     """self + alpha * other: one an element, two where alpha is not 1."""
-    return _elementwise(arguments, output, 1 if alpha == 1 else 2)
+    return elementwise(arguments, output, 1 if alpha == 1 else 2)
 
 
 @formula("aten.addcmul", "aten.addcdiv")
 def sum_of_products(output: TensorSpec, value: float = 1, **arguments: Any) -> Flop:
     """self + value * tensor1 * tensor2 (or divided): two an element, three where value is not 1."""
-    return _elementwise(arguments, output, 2 if value == 1 else 3)
+    return elementwise(arguments, output, 2 if value == 1 else 3)
 
 
-@formula("aten.lerp")
-def interpolation(output: TensorSpec, **arguments: Any) -> Flop:
-    """self + weight * (end - self): three an element."""
-    return _elementwise(arguments, output, 3)
+@formula("aten.lerp", "aten.nan_to_num")
+def three_operations(output: TensorSpec, **arguments: Any) -> Flop:
+    """self + weight * (end - self); is it NaN, the largest, the smallest?"""
+    return elementwise(arguments, output, 3)
+
+
+@formula("aten.hypot")
+def hypotenuse(output: TensorSpec, **arguments: Any) -> Flop:
+    """sqrt(x * x + y * y): four an element."""
+    return elementwise(arguments, output, 4)
 
 
 @formula("aten.clamp")
 def clamp(output: TensorSpec, min: object = None, max: object = None, **arguments: Any) -> Flop:
     """One comparison an element and limit."""
     limits = (min is not None) + (max is not None)
-    return _elementwise({**arguments, "min": min, "max": max}, output, limits)
-
-
-@formula("aten.hardsigmoid")
-def hardsigmoid(output: TensorSpec, **arguments: Any) -> Flop:
-    """clamp(x + 3, 0, 6) / 6: four an element."""
-    return _elementwise(arguments, output, 4)
-
-
-@formula("aten.hardswish")
-def hardswish(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * clamp(x + 3, 0, 6) / 6: five an element."""
-    return _elementwise(arguments, output, 5)
+    return elementwise({**arguments, "min": min, "max": max}, output, limits)
 
 
 @formula(
     *("aten.exp", "aten.exp2", "aten.expm1", "aten.log", "aten.log2", "aten.log10", "aten.log1p"),
     *("aten.sin", "aten.cos", "aten.tan", "aten.asin", "aten.acos", "aten.atan", "aten.atan2"),
     *("aten.sinh", "aten.cosh", "aten.tanh", "aten.erf", "aten.erfc", "aten.erfinv"),
+    *("aten.asinh", "aten.acosh", "aten.atanh", "aten.lgamma", "aten.digamma", "aten.i0"),
+    *("aten.special_i0e", "aten.special_i1", "aten.special_i1e", "aten.special_erfcx"),
 )
 def transcendental(output: TensorSpec, **arguments: Any) -> Flop:
     """One transcendental function an element."""
-    return _elementwise(arguments, output, 0, 1)
+    return elementwise(arguments, output, 0, 1)
 
 
-@formula("aten.sigmoid")
-def sigmoid(output: TensorSpec, **arguments: Any) -> Flop:
-    """1 / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
-    return _elementwise(arguments, output, 3, 1)
-
-
-@formula("aten.silu", "aten.glu")
-def silu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
-
-    glu: x / (1 + exp(-y)), y being the other half of the channels.
-    """
-    return _elementwise(arguments, output, 3, 1)
-
-
-@formula("aten.softplus")
-def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
-    """log(1 + exp(beta * x)) / beta: an addition, a comparison (threshold), two functions."""
-    return _elementwise(arguments, output, 2 if beta == 1 else 4, 2)
-
-
-@formula("aten.log_sigmoid_forward")
-def log_sigmoid(output: Sequence[TensorSpec], **arguments: Any) -> Flop:
-    """-log(1 + exp(-x)): two sign changes, an addition, two transcendental functions."""
-    return _elementwise(arguments, output[0], 3, 2)
-
-
-@formula("aten.mish")
-def mish(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions."""
-    return _elementwise(arguments, output, 2, 3)
-
-
-@formula("aten.elu", "aten.celu", "aten.selu")
-def elu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x or scale * (exp(x) - 1): a comparison, an exponential, a subtraction, a multiplication."""
-    return _elementwise(arguments, output, 3, 1)
-
-
-@formula("aten.gelu")
-def gelu(output: TensorSpec, approximate: str = "none", **arguments: Any) -> Flop:
-    """x/2 * (1 + erf(x/sqrt 2)), or x/2 * (1 + tanh(a * (x + b * x**3))) when approximated."""
-    return _elementwise(arguments, output, 8 if approximate == "tanh" else 4, 1)
+_POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
+"""Operations of the powers that torch computes without a logarithm: products, root, reciprocal."""
 
 
 @formula("aten.pow")
 def power(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop:
-    """A square is one multiplication, a cube two, any other power a transcendental function."""
+    """A square, a cube, a root or a reciprocal are one or two operations.
+
+    Any other power is a transcendental function.
+    """
     arguments = {**arguments, "exponent": exponent}
-    if exponent in (2, 3):
-        return _elementwise(arguments, output, 1 if exponent == 2 else 2)
-    return _elementwise(arguments, output, 0, 1)
+    if isinstance(exponent, (int, float)) and exponent in _POWERS:
+        return elementwise(arguments, output, _POWERS[exponent])
+    return elementwise(arguments, output, 0, 1)
+
+
+@formula("aten.xlogy", "aten.special_xlog1py", "aten.special_entr")
+def product_with_logarithm(output: TensorSpec, **arguments: Any) -> Flop:
+    """x * log(y): is x zero, a multiplication, a logarithm."""
+    return elementwise(arguments, output, 2, 1)
+
+
+@formula("aten.logit")
+def logit(output: TensorSpec, eps: float | None = None, **arguments: Any) -> Flop:
+    """log(x / (1 - x)): a subtraction, a division, a logarithm; two comparisons with limits."""
+    return elementwise(arguments, output, 2 if eps is None else 4, 1)
+
+
+@formula("aten.sinc")
+def sinc(output: TensorSpec, **arguments: Any) -> Flop:
+    """sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division."""
+    return elementwise(arguments, output, 3, 1)
+
+
+@formula("aten.logaddexp", "aten.logaddexp2")
+def logaddexp(output: TensorSpec, **arguments: Any) -> Flop:
+    """max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions."""
+    return elementwise(arguments, output, 5, 2)
 
 
 @formula("aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.logical_xor")
 @formula("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_not", "aten.bitwise_xor")
+@formula("aten.bitwise_left_shift", "aten.bitwise_right_shift", "aten.gcd", "aten.lcm")
+@formula("aten.copysign", "aten.nextafter", "aten.frexp")
 def logic(**_: Any) -> Flop:
-    """Logic is no floating-point arithmetic."""
+    """Logic, on the bits of numbers too, is no floating-point arithmetic."""
     return Flop()
-
-
-def _softmax(arguments: dict[str, Any], output: TensorSpec, dim: int) -> tuple[Flop, int]:
-    """The FLOP that both kinds share, and the number of rows.
-
-    An element: a comparison, a subtraction, an exponential, an addition, a division or subtraction;
-    a row of n has n - 1 comparisons and n - 1 additions.
-    """
-    rows = output.elements // output.shape[dim] if output.shape else 1
-    each = _elementwise(arguments, output, 4, 1)
-    return Flop(other=each.flop - 2 * rows, least=each.least_flop - 2 * rows), rows
-
-
-@formula("aten._softmax", "aten.softmax", "aten._safe_softmax", type="softmax")
-def softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
-    """exp(x - max) / sum: comparison, subtraction, exponential, addition, division."""
-    return _softmax(arguments, output, dim)[0]
-
-
-@formula("aten._log_softmax", "aten.log_softmax", type="softmax")
-def log_softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
-    """As softmax, with one logarithm a row, and its subtraction instead of the division."""
-    each, rows = _softmax(arguments, output, dim)
-    return Flop(other=each.flop + rows * TRANSCENDENTAL_FLOP, least=each.least_flop + rows)

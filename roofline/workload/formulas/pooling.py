@@ -1,4 +1,4 @@
-"""Pooling and resampling."""
+"""Pooling, and its like: windows of elements that become one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofline.workload.formulas.convolution import each_dimension, inner_taps, touched
+from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
@@ -52,8 +53,8 @@ def max_pool(
     planes = math.prod(pooled.shape[: -len(along)])
     inner = planes * math.prod(inner_taps(*each) for each in along)
     return Flop(
-        other=pooled.elements * (math.prod(kernel_size) - 1),
-        least=max(0, inner - pooled.elements),
+        other=pooled.elements * (math.prod(kernel_size) - 1) if floats(self) else 0,
+        least=max(0, inner - pooled.elements) if floats(self) else 0,
         least_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
@@ -70,9 +71,10 @@ def avg_pool(
     """A window of k elements takes k - 1 additions and a division; padding need not be added."""
     along = _windows_along(self, output, kernel_size, stride, padding)
     planes = math.prod(output.shape[: -len(along)])
+    inner = planes * math.prod(inner_taps(*each) for each in along)
     return Flop(
-        other=output.elements * math.prod(kernel_size),
-        least=planes * math.prod(inner_taps(*each) for each in along),
+        other=output.elements * math.prod(kernel_size) if floats(self) else 0,
+        least=inner if floats(self) else 0,
         least_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
@@ -144,45 +146,3 @@ def adaptive_max_pool2d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any
 def adaptive_max_pool3d(self: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
     """As `adaptive_max_pool2d`, in three dimensions."""
     return Flop(other=_adaptive_elements(self, output[0], 3) - output[0].elements)
-
-
-@formula("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d")
-@formula("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d")
-@formula("aten._upsample_nearest_exact3d")
-def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
-    """Elements are copied, not computed; sampling down passes over some."""
-    return Flop(least_elements={"self": output.elements})
-
-
-def _weighted(neighbours: int, output: TensorSpec) -> Flop:
-    """Each output is a weighted sum of `neighbours`; making the weights is left out.
-
-    Sampling down passes over elements, but each output has at least one of its own.
-    """
-    return Flop(
-        other=(2 * neighbours - 1) * output.elements, least_elements={"self": output.elements}
-    )
-
-
-@formula("aten.upsample_linear1d")
-def upsample_linear1d(output: TensorSpec, **_: Any) -> Flop:
-    """Two neighbours, each weighted: two multiplications and an addition an element."""
-    return _weighted(2, output)
-
-
-@formula("aten.upsample_bilinear2d")
-def upsample_bilinear2d(output: TensorSpec, **_: Any) -> Flop:
-    """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return _weighted(4, output)
-
-
-@formula("aten.upsample_trilinear3d")
-def upsample_trilinear3d(output: TensorSpec, **_: Any) -> Flop:
-    """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
-    return _weighted(8, output)
-
-
-@formula("aten.upsample_bicubic2d")
-def upsample_bicubic2d(output: TensorSpec, **_: Any) -> Flop:
-    """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
-    return _weighted(16, output)

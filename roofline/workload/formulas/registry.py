@@ -22,7 +22,7 @@ class Flop:
     passed over. ``type`` refines the operator's kind (``"depthwise convolution"``).
 
     Raises:
-        ValueError: a count that is negative or no whole number.
+        ValueError: a count that is negative or no whole number, or a least that exceeds all.
     """
 
     multiply_add: int = 0
@@ -37,6 +37,8 @@ class Flop:
             count = getattr(self, name)
             if count is not None and (not isinstance(count, int) or count < 0):
                 raise ValueError(f"{name} must be a whole number from 0, got {count!r}")
+        if self.least_flop > self.flop:
+            raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
 
     @property
     def flop(self) -> int:

@@ -1,0 +1,385 @@
+"""Attention against the loops it stands for, and fused layers against their parts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.work import Work
+from tests.workload.passes import only, passed, total, working
+from tests.workload.scalars import Scalar, Tally, exp, largest_of, log, numbers, same, sum_of
+
+sizes = st.integers(1, 4)
+FUSED = "aten._scaled_dot_product_flash_attention_for_cpu"
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    """A multiplication and an addition for each number: the accumulator begins with zero."""
+    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
+
+
+def written_out(q: Any, k: Any, v: Any, mask: Any, scale: float | None) -> tuple[Any, Any]:
+    """softmax(q * scale, k + mask) v of one head, and the logarithm of each softmax's sum.
+
+    ``mask[i][j]`` is a number to add, or True or False: seen or not, which takes no arithmetic.
+    """
+    results, logarithms = [], []
+    for i, query in enumerate(q):
+        scaled = query if scale == 1 else [x * (scale or len(query) ** -0.5) for x in query]
+        scores: list[Scalar] = []
+        for j, key in enumerate(k):
+            score = dot(scaled, key)
+            if mask is not None and isinstance(mask[i][j], bool):
+                score = score if mask[i][j] else Scalar(-math.inf, score.tally)
+            elif mask is not None:
+                score = score + mask[i][j]
+            scores.append(score)
+        most = largest_of(scores)
+        powers = [exp(each - most) for each in scores]
+        whole = sum_of(powers)
+        logarithms.append(log(whole) + most)
+        weights = [each / whole for each in powers]
+        results.append([dot(weights, [row[n] for row in v]) for n in range(len(v[0]))])
+    return results, logarithms
+
+
+def least_written_out(head: Sequence[Any], is_causal: bool) -> tuple[Any, Any]:
+    """The same with as little as we can: only keys that are seen, no maximum, no scaling.
+
+    A scale would go into the exponent, as here. What is divided are the probabilities, or the
+    results, whichever are fewer.
+    """
+    q, k, v = head
+    results, logarithms = [], []
+    scale = len(q[0]) ** -0.5
+    for i, query in enumerate(q):
+        keys = k[: i + 1] if is_causal else k
+        values = v[: i + 1] if is_causal else v
+        scores = [dot(query, key) for key in keys]
+        powers = [score.apply(lambda x: math.exp(scale * x)) for score in scores]
+        whole = sum_of(powers)
+        logarithms.append(log(whole))
+        if len(keys) < len(v[0]):
+            powers = [each / whole for each in powers]
+        sums = [dot(powers, [row[n] for row in values]) for n in range(len(v[0]))]
+        results.append(sums if len(keys) < len(v[0]) else [each / whole for each in sums])
+    return results, logarithms
+
+
+@settings(max_examples=60)
+@given(
+    shape=st.tuples(sizes, sizes, sizes, sizes, sizes),
+    masked=st.sampled_from(["no", "causal", "numbers", "booleans"]),
+    scale=st.sampled_from([None, 1.0, 0.3]),
+)
+def test_attention(shape: tuple[int, ...], masked: str, scale: float | None) -> None:
+    """Every product, exponential and division is counted as it is done."""
+    heads, group, queries, keys, features = shape
+    q, tally = random(1, heads * group, queries, features), Tally()
+    k, v = random(1, heads, keys, features), random(1, heads, keys, features)
+    mask: torch.Tensor | None = None
+    if masked == "numbers":
+        mask = random(queries, keys)
+    elif masked == "booleans":
+        mask = random(queries, keys) > 0
+        mask[:, 0] = True
+    seen = torch.ones(queries, keys, dtype=torch.bool).tril() if masked == "causal" else mask
+    if masked == "booleans":
+        # torch makes numbers of them before it calls the operator.
+        seen = torch.zeros(queries, keys).where(random(queries, keys) > 0, -torch.inf)
+        seen[:, 0] = 0
+    options: dict[str, Any] = {"is_causal": masked == "causal", "enable_gqa": True, "scale": scale}
+
+    def attention(q: Any, k: Any, v: Any, *mask: Any) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask[0] if mask else None, **options)
+
+    result = [
+        written_out(
+            numbers(q[0, head], tally),
+            numbers(k[0, head // group], tally),
+            numbers(v[0, head // group], tally),
+            seen.tolist() if seen is not None else None,
+            scale,
+        )
+        for head in range(heads * group)
+    ]
+    given = (q, k, v) if mask is None else (q, k, v, mask)
+    assert same([each for each, _ in result], attention(*given))
+    records = passed(attention, *given).records
+    (record,) = (each for each in records if each.op == FUSED)
+    assert all(each.work.flop == 0 for each in records if each is not record)
+    assert record.work.flop == tally.flop
+    assert record.work.multiply_add == heads * group * queries * keys * 2 * features
+    assert record.type == "attention"
+    # Queries and result in all heads, keys and values in their own; a logarithm for each query.
+    rows = heads * group * queries
+    moved = 2 * rows * features + 2 * heads * keys * features + rows
+    moved += 0 if mask is None else queries * keys
+    assert record.work.traffic_byte == 4 * moved
+
+
+@given(shape=st.tuples(sizes, sizes, sizes, sizes), is_causal=st.booleans())
+def test_least_of_attention(shape: tuple[int, ...], is_causal: bool) -> None:
+    """A loop over the keys that are seen gives torch's result with as little as we say."""
+    heads, queries, keys, features = shape
+    tally = Tally()
+    q = random(1, heads, queries, features)
+    k, v = random(1, heads, keys, features), random(1, heads, keys, features)
+
+    def attention(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    result = [
+        least_written_out([numbers(each[0, head], tally) for each in (q, k, v)], is_causal)
+        for head in range(heads)
+    ]
+    assert same([each for each, _ in result], attention(q, k, v))
+    work = only(passed(attention, q, k, v)).work
+    # The loop's last addition of the maximum is not there; the operator's is.
+    assert work.least_flop == tally.least_flop
+    assert (work.least_flop or 0) <= (work.flop or 0)
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "seen"),
+    [
+        (4, 4, 1 + 2 + 3 + 4),
+        (2, 5, 1 + 2),  # rows and columns begin together, so the last keys are never seen
+        (5, 2, 1 + 2 + 2 + 2 + 2),
+        (1, 1, 1),
+    ],
+)
+def test_a_causal_mask_leaves_a_triangle(queries: int, keys: int, seen: int) -> None:
+    """By hand: 8 features a vector, in two products; values are longer than rows of the mask."""
+    work = only(
+        passed(
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            *[(1, 1, queries, 8), (1, 1, keys, 8), (1, 1, keys, 8)],
+        )
+    ).work
+    assert work.multiply_add == 2 * 8 * queries * keys
+    # Of each that is seen an exponential and a division, of each row one addition less, and a log.
+    assert work.least_flop == 2 * 2 * 8 * seen + (2 * seen + seen - queries) + queries
+    mask = torch.ones(queries, keys, dtype=torch.bool).tril()
+    assert int(mask.sum()) == seen
+    q, k, v = random(1, 1, queries, 8), random(1, 1, keys, 8), random(1, 1, keys, 8)
+    causal = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.allclose(causal, F.scaled_dot_product_attention(q, k, v, mask), atol=1e-6)
+
+
+def test_what_a_mask_leaves_is_not_known() -> None:
+    """Its products count as needed, no exponential does; a causal mask's zeros do not count."""
+    shapes = [(1, 2, 6, 8)] * 3
+
+    def masked(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+    work = only(passed(masked, *shapes, (6, 6))).work
+    assert work.least_flop == 2 * 2 * 8 * 2 * 36 + 12
+
+
+@settings(max_examples=20)
+@given(batch=st.integers(1, 3), is_causal=st.booleans())
+def test_a_batch_is_so_many_times_one(batch: int, is_causal: bool) -> None:
+    """Nothing is shared between samples."""
+
+    def attention(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    one = only(passed(attention, *[(1, 2, 5, 8)] * 3)).work
+    many = only(passed(attention, *[(batch, 2, 5, 8)] * 3)).work
+    assert many == sum(batch * [one])
+
+
+def test_grouped_keys_are_read_in_their_own_number() -> None:
+    """32 heads of queries, 8 of keys: the arithmetic of 32, a quarter of the keys' bytes."""
+
+    def attention(q: Any, k: Any, v: Any) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    q = (1, 32, 16, 64)
+    all_heads = only(passed(attention, *[q] * 3)).work
+    grouped = only(passed(attention, q, *[(1, 8, 16, 64)] * 2)).work
+    assert grouped.flop == all_heads.flop
+    assert grouped.multiply_add == 32 * 16 * 16 * 128
+    assert grouped.input_byte == 4 * 16 * 64 * (32 + 8 + 8)
+    assert all_heads.input_byte == 4 * 16 * 64 * (32 + 32 + 32)
+
+
+def test_half_the_width_is_half_the_bytes() -> None:
+    """But for the logarithms, which stay float32; FLOP are the same."""
+    full = only(passed(F.scaled_dot_product_attention, *[(1, 2, 4, 8)] * 3)).work
+    half = only(
+        passed(
+            F.scaled_dot_product_attention,
+            *[torch.zeros(1, 2, 4, 8, dtype=torch.bfloat16) for _ in range(3)],
+        )
+    ).work
+    assert half.flop == full.flop
+    assert half.input_byte == full.input_byte / 2
+    assert half.output_byte == (full.output_byte - 4 * 8) / 2 + 4 * 8
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8), (5, 8)])
+def test_without_a_batch_torch_takes_it_apart(shape: tuple[int, ...]) -> None:
+    """Its parts take the same multiply-adds."""
+    captured = passed(F.scaled_dot_product_attention, *[shape] * 3)
+    assert all(each.state is not State.UNKNOWN for each in captured.records)
+    assert total(captured).multiply_add == math.prod(shape[:-2]) * 5 * 5 * 16
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(0, 2, 3, 4)] * 3,
+        [(1, 2, 0, 4), (1, 2, 3, 4), (1, 2, 3, 4)],
+        [(1, 2, 3, 4), (1, 2, 0, 4), (1, 2, 0, 4)],
+        [(1, 2, 3, 4), (1, 1, 3, 4), (1, 1, 3, 4)],
+    ],
+)
+def test_empty_and_broadcast_operands(shapes: list[tuple[int, ...]]) -> None:
+    """Legal calls are counted, whatever path torch takes."""
+    captured = passed(F.scaled_dot_product_attention, *map(torch.zeros, shapes))
+    work = total(captured)
+    assert work.multiply_add == math.prod(shapes[0][:3]) * shapes[1][2] * 8
+
+
+# -- fused layers --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
+def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(request.param)
+    yield request.param
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+class SelfAttention(torch.nn.Module):
+    """Multi-head attention of an input to itself."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.options = options
+
+    def forward(self, x: torch.Tensor, **masks: torch.Tensor) -> Any:
+        return self.attention(x, x, x, **self.options, **masks)
+
+
+def fused(records: Sequence[OperatorRecord]) -> bool:
+    names = ("aten._native_multi_head_attention", "aten._transformer_encoder_layer_fwd")
+    return any(each.op in names for each in records)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"need_weights": False},
+        {"need_weights": True},
+        {"need_weights": True, "average_attn_weights": False},
+    ],
+    ids=str,
+)
+def test_multi_head_attention_by_hand(options: dict[str, Any], fast: bool) -> None:
+    """3 samples of 5 vectors of 16 numbers, in 2 heads of 8; the same on and off the fast path."""
+    records = passed(SelfAttention(**options), (3, 5, 16)).records
+    assert fused(records) == fast
+    work = sum((each.work for each in records), start=Work())
+    projections = 4 * (3 * 5) * 16 * 16
+    products = 2 * (3 * 2) * 5 * 5 * 8
+    assert work.multiply_add == projections + products
+    biases, scale = 4 * 3 * 5 * 16, 3 * 5 * 16
+    # A row of 5: 4 comparisons, 5 subtractions, 5 exponentials (8 each), 4 additions, 5 divisions.
+    softmax = (3 * 2 * 5) * (4 + 5 + 5 * 8 + 4 + 5)
+    average = 3 * 5 * 5 * 2 if options.get("average_attn_weights", options["need_weights"]) else 0
+    # Without weights torch takes `scaled_dot_product_attention`, which returns 30 logarithms too.
+    logarithms = 0 if fast or options["need_weights"] else (3 * 2 * 5) * (8 + 1)
+    others = biases + scale + softmax + average + logarithms
+    assert work.flop == 2 * work.multiply_add + others
+
+
+@pytest.mark.parametrize("masks", [("key_padding_mask",), ("attn_mask",)], ids=str)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_masks_change_no_multiply_add(masks: tuple[str, ...], need_weights: bool) -> None:
+    """On the fast path a mask only selects."""
+    shape = {"key_padding_mask": (3, 5), "attn_mask": (5, 5)}
+    given: dict[str, Any] = {name: torch.zeros(shape[name], dtype=torch.bool) for name in masks}
+    module = SelfAttention(need_weights=need_weights)
+    masked = total(passed(module, x=(3, 5, 16), **given))
+    plain = total(passed(module, (3, 5, 16)))
+    assert masked.multiply_add == plain.multiply_add
+    # Converting the mask to numbers and back may compare it with zero.
+    assert plain.flop is not None
+    assert masked.flop is not None
+    assert 0 <= masked.flop - plain.flop <= 2 * 3 * 5 * 5
+    assert (masked.least_flop or 0) <= (plain.least_flop or 0)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_encoder_layer_by_hand(norm_first: bool, activation: str, fast: bool) -> None:
+    """As above, then 16 to 32 to 16; two norms, two residuals; the same on and off the path."""
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 2, 32, batch_first=True, norm_first=norm_first, activation=activation
+    )
+    records = passed(layer, (3, 5, 16)).records
+    assert fused(records) == fast
+    assert all(each.state is not State.UNKNOWN for each in records)
+    work = sum((each.work for each in records), start=Work())
+    vectors = 3 * 5
+    attention = vectors * 4 * 16 * 16 + 2 * (3 * 2) * 5 * 5 * 8
+    assert work.multiply_add == attention + vectors * 2 * 16 * 32
+    biases, scale = vectors * (4 * 16 + 32 + 16), vectors * 16
+    softmax = (3 * 2 * 5) * (4 + 5 + 5 * 8 + 4 + 5)
+    # Norms: sum, difference, square, sum, scale, weight, bias; a root and its reciprocal a vector.
+    norms = 2 * (vectors * 16 * 7 + vectors * 3)
+    between = vectors * 32 * {"relu": 1, "gelu": 4 + 8}[activation]
+    logarithms = 0 if fast else (3 * 2 * 5) * (8 + 1)
+    others = biases + scale + softmax + norms + between + 2 * vectors * 16 + logarithms
+    assert work.flop == 2 * work.multiply_add + others
+    parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 32 + 32 + 16 + 4 * 16
+    assert work.parameter_byte == 4 * parameters
+    if fast:
+        # One operator: nothing but its input and output moves besides the parameters.
+        assert work.traffic_byte == 4 * (parameters + 2 * vectors * 16)
+
+
+def test_an_encoder_is_so_many_layers(fast: bool) -> None:
+    """Three layers take three times one."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    one, three = total(passed(layer, (3, 5, 16))), total(passed(encoder, (3, 5, 16)))
+    assert (three.flop, three.least_flop) == (3 * (one.flop or 0), 3 * (one.least_flop or 0))
+    assert three.multiply_add == 3 * (one.multiply_add or 0)
+    assert len(working(passed(encoder, (3, 5, 16)))) == (3 if fast else 3 * working_in(layer))
+
+
+def working_in(layer: torch.nn.Module) -> int:
+    return len(working(passed(layer, (3, 5, 16))))
+
+
+def test_torch_runs_the_parts_that_are_counted() -> None:
+    """The operator's result is what its parts give when they are called one after another."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    x = random(3, 5, 16)
+    with torch.no_grad():
+        fast = layer(x)
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            apart = layer(x)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+    assert torch.allclose(fast, apart, atol=1e-5)

@@ -1,0 +1,161 @@
+"""Operators that stand for several: what they take is what their parts take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from roofline.foundation.dtypes import dtype
+from roofline.workload.formulas import Flop, find
+from roofline.workload.tensors import Role, TensorSpec
+from tests.workload.passes import only, passed, total
+
+aten: Any = torch.ops.aten
+
+
+def spec(*shape: int) -> TensorSpec:
+    """A tensor of float32 somewhere."""
+    return TensorSpec(
+        shape=shape,
+        dtype=dtype("float32"),
+        distinct_elements=torch.Size(shape).numel(),
+        storage=0,
+        role=Role.ACTIVATION,
+    )
+
+
+def counted(operator: str, **arguments: Any) -> Flop:
+    """What the formula says of a call that torch takes apart before it can be seen."""
+    found = find(operator)
+    assert found is not None
+    return found.count(arguments)
+
+
+@pytest.mark.parametrize("with_weight", [True, False])
+def test_rms_norm(with_weight: bool) -> None:
+    """On a CPU torch writes it out: power, mean, sum, root, products."""
+    norm = torch.nn.RMSNorm(8, elementwise_affine=with_weight)
+    parts = total(passed(norm, (3, 5, 8)))
+    # 15 vectors of 8: a square, an addition, a product, and one with the weight; 3 a vector.
+    assert parts.flop == 120 * (3 + with_weight) + 15 * 3
+    whole = counted(
+        "aten._fused_rms_norm",
+        input=spec(3, 5, 8),
+        normalized_shape=[8],
+        weight=spec(8) if with_weight else None,
+        eps=None,
+        output=[spec(3, 5, 8), spec(3, 5, 1)],
+    )
+    assert whole.flop == parts.flop
+
+
+def test_attention_before_torch_chooses() -> None:
+    """As the operator that it chooses on a CPU, which also returns 40 logarithms of 8 + 1."""
+    chosen = only(passed(F.scaled_dot_product_attention, *[(2, 4, 5, 8)] * 3)).work
+    query = spec(2, 4, 5, 8)
+    whole = counted(
+        "aten.scaled_dot_product_attention", query=query, key=query, value=query, output=query
+    )
+    assert whole.multiply_add == chosen.multiply_add
+    assert whole.flop == (chosen.flop or 0) - 40 * 9
+    assert whole.least_flop == (chosen.least_flop or 0) - 40
+
+
+@pytest.mark.parametrize("operator", ["flash_attention", "cudnn_attention", "efficient_attention"])
+def test_attention_on_other_devices(operator: str) -> None:
+    """The same arithmetic; a kernel that leaves the logarithms out returns none of them."""
+    query = spec(2, 4, 5, 8)
+    arguments = {"query": query, "key": query, "value": query, "is_causal": True}
+    name = f"aten._scaled_dot_product_{operator}"
+    with_sums = counted(name, **arguments, output=[query, spec(2, 4, 32), None, None])
+    without = counted(name, **arguments, output=[query, spec(2, 4, 0), None, None])
+    assert with_sums.multiply_add == 2 * 4 * 5 * 5 * 2 * 8
+    assert with_sums.flop - without.flop == 40 * 9
+
+
+@pytest.mark.parametrize("use_gelu", [True, False])
+def test_product_with_activation(use_gelu: bool) -> None:
+    """addmm, then gelu or relu."""
+    shapes = (5,), (3, 4), (4, 5)
+    fused = only(
+        passed(lambda b, x, w: aten._addmm_activation(b, x, w, use_gelu=use_gelu), *shapes)
+    )
+    after: Callable[[Any], Any] = F.gelu if use_gelu else F.relu
+    parts = total(passed(lambda b, x, w: after(torch.addmm(b, x, w)), *shapes))
+    assert (fused.work.flop, fused.work.multiply_add) == (parts.flop, 60)
+    assert fused.work.least_flop == parts.least_flop
+
+
+def test_masked_softmax() -> None:
+    """As softmax where nothing is masked; nothing where all is."""
+    x, mask = torch.zeros(2, 4, 5, 5), torch.zeros(2, 4, 5, 5, dtype=torch.bool)
+    masked = only(passed(lambda x, mask: aten._masked_softmax(x, mask, 3), x, mask))
+    plain = only(passed(lambda x: x.softmax(-1), (2, 4, 5, 5)))
+    assert masked.work.flop == plain.work.flop
+    assert masked.work.least_flop == 0
+
+
+def test_bias_and_scale_of_heads() -> None:
+    """3 samples of 5 vectors of 3 * 16: a bias for all, a scale for the queries."""
+    record = only(passed(lambda x, b: aten._transform_bias_rescale_qkv(x, b, 2), (3, 5, 48), (48,)))
+    assert record.work.flop == 3 * 5 * 48 + 3 * 5 * 16
+
+
+def test_convolution_over_time() -> None:
+    """As conv1d with its dimensions in another order: 7 steps, 2 samples, 3 to 4 channels."""
+    there = only(passed(lambda x, w, b: torch.conv_tbc(x, w, b, 1), (7, 2, 3), (3, 3, 4), (4,)))
+    here = only(passed(lambda x, w, b: F.conv1d(x, w, b, padding=1), (2, 3, 7), (4, 3, 3), (4,)))
+    for count in ("flop", "multiply_add", "least_flop"):
+        assert getattr(there.work, count) == getattr(here.work, count)
+
+
+@pytest.mark.parametrize(
+    ("function", "each"),
+    [
+        (lambda x: x**2, 1),
+        (lambda x: x**3, 2),
+        (lambda x: x**0.5, 1),
+        (lambda x: x**-0.5, 2),
+        (lambda x: x**-1, 1),
+        (lambda x: x**1.5, 8),
+        (lambda x: torch.hypot(x, x), 4),
+        (lambda x: torch.nan_to_num(x), 3),
+        (lambda x: torch.xlogy(x, x), 2 + 8),
+        (lambda x: torch.logit(x), 2 + 8),
+        (lambda x: torch.logit(x, 0.1), 4 + 8),
+        (lambda x: torch.sinc(x), 3 + 8),
+        (lambda x: torch.logaddexp(x, x), 5 + 2 * 8),
+        (lambda x: torch.asinh(x), 8),
+        (lambda x: torch.fmax(x, x), 1),
+        (lambda x: torch.copysign(x, x), 0),
+        (lambda x: torch.linalg.cross(x, x), 3),
+        (lambda x: torch.linalg.vector_norm(x, 0, (0, 1, 2)) + 0 * x[0, 0, 0], None),
+    ],
+)
+def test_operations_of_an_element_by_hand(function: Callable[[Any], Any], each: int | None) -> None:
+    """30 elements. The norm of order 0: 30 comparisons, 29 additions; one more product and sum."""
+    work = total(passed(function, (2, 5, 3)))
+    assert work.flop == (30 + 29 + 2 if each is None else 30 * each)
+
+
+@pytest.mark.parametrize(
+    ("function", "read"),
+    [
+        (lambda x: aten.select_copy(x, 0, 1), 20),
+        (lambda x: aten.slice_copy(x, 0, 0, 2), 40),
+        (lambda x: x.permute(1, 0).contiguous(), 200),
+        (lambda x: x[[0, 3]], 40),
+        (lambda x: x.index_select(0, torch.tensor([0, 3])), 40),
+        (lambda x: x.gather(0, torch.zeros(1, 20, dtype=torch.int64)), 20),
+    ],
+)
+def test_copies_read_what_they_copy(function: Callable[[Any], Any], read: int) -> None:
+    """Of 10 rows of 20."""
+    captured = passed(function, (10, 20))
+    record = captured.records[-1]
+    assert record.inputs[0].distinct_elements == read
+    assert record.work.flop == 0
