@@ -61,7 +61,10 @@ def said_by(error: BaseException) -> str:
         return ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The clause ``"; did you mean 'x'?"`` for the known word nearest to `word`, or ``""``."""
+def nearest(word: str, known: Iterable[str], *, prefix: str = "") -> str:
+    """The clause ``"; did you mean 'x'?"`` for the known word nearest to `word`, or ``""``.
+
+    `prefix` is what must be written before it.
+    """
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean '{matches[0]}'?" if matches else ""
+    return f"; did you mean '{prefix}{matches[0]}'?" if matches else ""

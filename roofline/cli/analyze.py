@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -9,10 +10,11 @@ from typing import Literal
 
 import click
 
+from roofline.cli import candidates
 from roofline.cli.options import (
     files_among,
     format_option,
-    machine_options,
+    machines_options,
     measuring_if_needed,
     output_options,
     present,
@@ -37,9 +39,9 @@ def _fraction(
 
 
 @click.command("analyze")
-@click.argument("model")
+@click.argument("model", shell_complete=candidates.models)
 @workload_options
-@machine_options
+@machines_options
 @view_options
 @click.option(
     "--min-coverage",
@@ -53,8 +55,9 @@ def command(
     model: str,
     inputs: tuple[str, ...],
     batch: int | None,
+    seq: int | None,
     dtype: str | None,
-    hardware: str | None,
+    hardware: tuple[str, ...],
     threads: int | None,
     cold: bool,
     by: Literal["operator", "module", "type"],
@@ -66,29 +69,42 @@ def command(
 ) -> None:
     """Count MODEL's operators and place them under a machine's ceilings.
 
-    MODEL is a torchvision name (resnet50, torchvision:resnet50), package.module:factory, or
-    file.py:Model. Nothing is downloaded and no weights are allocated. The machine is this one,
-    measured on first use, or --hardware.
+    MODEL is the name of a model of torchvision, timm or transformers, taken from the first that
+    has it (resnet50); timm:NAME and torchvision:NAME choose. hf:TYPE (hf:bert) is the transformers
+    model of that type with its default sizes, hf:CLASS (hf:BertForMaskedLM) that class. Models of
+    your own are package.module:factory or file.py:Model. Nothing is downloaded and no weights are
+    allocated.
+
+    The machine is this one, measured on first use, or --hardware. Several --hardware show which
+    operators are compute-bound on one machine and memory-bound on another, in one table and one
+    picture.
     """
+    from roofline.design.machine_comparison import MachineComparison
     from roofline.presentation.output import check_targets
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
-    from roofline.pipeline import analyze
+    from roofline.pipeline import analyze, compare_machines
 
+    if len(hardware) > 1:
+        run = functools.partial(compare_machines, hardware=hardware)
+    else:
+        run = functools.partial(analyze, hardware=hardware[0] if hardware else None)
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
-        analysis = analyze(
+        result = run(
             model,
             list(inputs) or None,
-            hardware=hardware,
             dtype=dtype,
             batch=batch,
+            seq=seq,
             threads=threads,
             cold=cold,
             progress=progress,
         )
-    present(analysis, files, stdout_format=stdout_format, by=by, top=top, force=force)
+    present(result, files, stdout_format=stdout_format, by=by, top=top, force=force)
+    # Coverage is the model's, whatever the machine.
+    analysis = result.analyses[0] if isinstance(result, MachineComparison) else result
     if min_coverage is not None and analysis.coverage.calls < min_coverage:
         raise IncompleteError(
             f"coverage is {analysis.coverage.calls:.1%} of the operator calls, below"

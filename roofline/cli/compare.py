@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from roofline.cli import candidates
 from roofline.cli.options import (
     machine_options,
     measuring_if_needed,
@@ -21,8 +22,19 @@ from roofline.foundation.files import check_writable, write_atomically
 
 
 @click.command("compare")
-@click.argument("models", nargs=-1, required=True, metavar="A B [C ...]")
-@click.option("--reference", metavar="MODEL", help="What ratios refer to; default: the first.")
+@click.argument(
+    "models",
+    nargs=-1,
+    required=True,
+    metavar="A B [C ...]",
+    shell_complete=candidates.models_and_saved,
+)
+@click.option(
+    "--reference",
+    metavar="MODEL",
+    shell_complete=candidates.models_given,
+    help="What ratios refer to; default: the first.",
+)
 @workload_options
 @machine_options
 @output_options(".json .csv .md")
@@ -31,6 +43,7 @@ def command(
     reference: str | None,
     inputs: tuple[str, ...],
     batch: int | None,
+    seq: int | None,
     dtype: str | None,
     hardware: str | None,
     threads: int | None,
@@ -67,6 +80,7 @@ def command(
             hardware=hardware,
             dtype=dtype,
             batch=batch,
+            seq=seq,
             threads=threads,
             cold=cold,
             progress=progress,

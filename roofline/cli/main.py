@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -17,10 +18,14 @@ from roofline.cli.interrupts import (
 from roofline.cli.streams import Streams, tell
 from roofline.errors import RooflineError, nearest
 
+COMPLETE = "_ROOFLINE_COMPLETE"
+"""The environment variable by which a shell asks for completions, as click names it."""
+
 _COMMANDS = {
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
     "compare": "Hold models against each other on the same machine.",
-    "hardware": "List and show the machines that are known.",
+    "completion": "Print what makes your shell complete roofline's words.",
+    "hardware": "List, show and compare the machines that are known.",
     "measure": "Measure the ceilings of this machine.",
     "show": "Show a saved analysis; needs no torch.",
 }
@@ -102,6 +107,9 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _outcome(arguments: list[str] | None) -> tuple[int, str]:
     """Runs the command line: its exit code, and the line that stderr ends with, ``""`` for none."""
+    if COMPLETE in os.environ:
+        # The shells ask for completions so; click asks these classes of ours for them.
+        importlib.import_module("roofline.cli.shells")
     try:
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
         return (code if isinstance(code, int) else 0), ""

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from roofline.cli import candidates
 from roofline.cli.streams import put, tell
 from roofline.errors import InputError
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from roofline.analysis import Analysis
+    from roofline.design.machine_comparison import MachineComparison
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,16 +43,32 @@ workload_options = _together(
     ),
     click.option("--batch", type=int, metavar="N", help="The first size of every input."),
     click.option(
-        "--dtype", metavar="TYPE", help="Of parameters and inputs: float32, bfloat16, float16."
+        "--seq",
+        type=int,
+        metavar="N",
+        help="How many tokens a transformers model is given; default: 128.",
+    ),
+    click.option(
+        "--dtype",
+        metavar="TYPE",
+        shell_complete=candidates.dtypes,
+        help="Of parameters and inputs: float32, bfloat16, float16.",
     ),
 )
 
-machine_options = _together(
-    click.option(
-        "--hardware",
-        metavar="NAME|FILE",
-        help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
-    ),
+
+def _single(
+    context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> str | None:
+    if len(names) > 1:
+        raise InputError(
+            f"--hardware is given {len(names)} times, but `{context.command_path}` takes one"
+            " machine; for one model on several: roofline analyze MODEL --hardware A --hardware B"
+        )
+    return names[0] if names else None
+
+
+_threads_and_pass = (
     click.option(
         "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
     ),
@@ -58,11 +77,41 @@ machine_options = _together(
     ),
 )
 
+machine_options = _together(
+    click.option(
+        "--hardware",
+        # A second one is refused, where click would drop the first without a word.
+        multiple=True,
+        callback=_single,
+        metavar="NAME|FILE",
+        shell_complete=candidates.machines,
+        help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
+    ),
+    *_threads_and_pass,
+)
+
+machines_options = _together(
+    click.option(
+        "--hardware",
+        multiple=True,
+        metavar="NAME|FILE",
+        shell_complete=candidates.machines,
+        help="A machine: a name (`roofline hardware list`), a .toml file, or host; repeatable, to"
+        " hold machines against each other; default: this one.",
+    ),
+    *_threads_and_pass,
+)
+
 
 class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  since click 8.4
     """The path of a file; ``""`` is refused, which `Path` takes for the folder one is in."""
 
     name = "file"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return candidates.files(incomplete)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         if not str(value):
@@ -198,7 +247,7 @@ def say_written(paths: tuple[Path, ...]) -> None:
 
 
 def present(
-    analysis: Analysis,
+    result: Analysis | MachineComparison,
     files: tuple[Path, ...],
     *,
     stdout_format: Literal["json", "csv", "md", "svg"] | None,
@@ -206,13 +255,16 @@ def present(
     top: int,
     force: bool,
 ) -> None:
-    """Prints an analysis, or writes it to stdout in the format asked for, and writes its files."""
+    """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
+    from roofline.analysis import Analysis
     from roofline.presentation.output import render, write
-    from roofline.presentation.table import print_analysis
+    from roofline.presentation.table import print_analysis, print_machines
 
     if stdout_format is not None:
-        put(render(analysis, stdout_format, by=by, top=top))
+        put(render(result, stdout_format, by=by, top=top))
+    elif isinstance(result, Analysis):
+        print_analysis(result, result_console(), by=by, top=top)
     else:
-        print_analysis(analysis, result_console(), by=by, top=top)
-    write(analysis, files, overwrite=force, by=by, top=top)
+        print_machines(result, result_console(), by=by, top=top)
+    write(result, files, overwrite=force, by=by, top=top)
     say_written(files)

@@ -30,11 +30,19 @@ def command(
     force: bool,
     stdout_format: Literal["json", "csv", "md", "svg"] | None,
 ) -> None:
-    """Show the analysis saved in FILE (.json); needs no torch."""
-    from roofline.analysis import read_analysis
+    """Show what is saved in FILE (.json), for one machine or several; needs no torch."""
+    from roofline.analysis import analysis_from_data
+    from roofline.design.machine_comparison import (
+        is_machine_comparison,
+        machine_comparison_from_data,
+    )
+    from roofline.foundation.reading import read_json
     from roofline.presentation.output import check_targets
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
-    analysis = read_analysis(file)
-    present(analysis, files, stdout_format=stdout_format, by=by, top=top, force=force)
+    data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
+    read = machine_comparison_from_data if is_machine_comparison(data) else analysis_from_data
+    present(
+        read(data, file=str(file)), files, stdout_format=stdout_format, by=by, top=top, force=force
+    )

@@ -312,7 +312,7 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
     assert "no 'schema_version'" in refused('{"a": 1}')
     assert "newer roofline" in refused(
-        whole.replace('"schema_version": 1', '"schema_version": 2', 1)
+        whole.replace('"schema_version": 2', '"schema_version": 3', 1)
     )
     assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
     assert "missing key 'totals'" in refused(
@@ -321,7 +321,7 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     changed = json.loads(whole)
     changed["operators"][0]["flop"] += 1
     assert "add up to" in refused(json.dumps(changed))
-    saved.write_bytes(b"\xff\xfe\x00")
+    saved.write_bytes(b"\xff\x00\x00")
     assert "not a text file" in error_of(capsys, "show", str(saved))
 
 

@@ -5,26 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from roofline.errors import InputError, ModelError
-from roofline.foundation.dtypes import dtype
-from roofline.foundation.units import format_shape
 from roofline.workload import sources
-from roofline.workload.sources import (
-    InputRequest,
-    Source,
-    load,
-    parse_input,
-    requests_for,
-    requests_of,
-    torchvision_names,
-)
+from roofline.workload.inputs import InputRequest, inputs_for
+from roofline.workload.sources import load
 
 # -- torchvision -----------------------------------------------------------------------------------
 
@@ -33,14 +21,15 @@ from roofline.workload.sources import (
 def test_torchvision_models_are_built_without_weights(name: str) -> None:
     """On the meta device: parameters have shapes and no data."""
     source = load(name)
-    assert (source.name, source.notes) == ("resnet18", ())
+    assert source.name == "resnet18"
     assert {each.device.type for each in source.module.parameters()} == {"meta"}
 
 
 def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
     """RegNet reads numbers while it is built."""
     source = load("regnet_y_400mf")
-    assert "could not be built without weights, so it was built for real" in source.notes[0]
+    assert "could not be built without weights, so it was built for real" in source.notes[-1]
+    assert source.rebuild is None
     assert {each.device.type for each in source.module.parameters()} == {"cpu"}
 
 
@@ -62,20 +51,20 @@ def test_a_model_that_needs_values_is_built_for_real_and_says_so() -> None:
 def test_default_sizes(name: str, shape: tuple[int, ...]) -> None:
     """The smallest size that the published weights are evaluated at."""
     source = load(name)
-    assert source.default_shapes == (shape,)
-    assert requests_for(source, (), batch=None) == (InputRequest(shape=shape),)
+    assert source.default_inputs == (InputRequest(shape=shape),)
 
 
 def test_models_whose_input_is_not_one_batch_have_no_default() -> None:
     """Optical flow takes two images; the message says what forward takes."""
     with pytest.raises(InputError, match=r"--input SHAPE for each .*takes image1, image2"):
-        requests_for(load("raft_small"), (), batch=None)
+        source = load("raft_small")
+        inputs_for(source.module, None, source.default_inputs, name=source.name, batch=None)
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
 def test_slow_initial_weights_are_skipped(name: str) -> None:
     """They also warn, and warnings are errors here."""
-    assert load(name).notes == ()
+    assert not any("for real" in note for note in load(name).notes)
 
 
 @pytest.mark.parametrize(
@@ -89,63 +78,8 @@ def test_unknown_names_suggest_the_nearest(name: str, hint: str) -> None:
 
 def test_names_like_nothing_suggest_nothing() -> None:
     """But say what forms there are."""
-    with pytest.raises(ModelError, match=r"unknown model 'qqqqqqq' \(torchvision names, package"):
+    with pytest.raises(ModelError, match=r"'qqqqqqq' \(names of torchvision, timm and .*, package"):
         load("qqqqqqq")
-
-
-def run_with_torchvision(tmp_path: Path, init: str, code: str) -> subprocess.CompletedProcess[str]:
-    """Python with a package called torchvision that does `init` when it is imported."""
-    package = tmp_path / "torchvision"
-    package.mkdir()
-    (package / "__init__.py").write_text(init)
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{code}"
-    return subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-
-
-LOAD = """
-from roofline.errors import ModelError
-from roofline.workload.sources import load, torchvision_names
-assert torchvision_names() == []
-try:
-    load("resnet50")
-except ModelError as error:
-    print(error)
-assert load("torch.nn:Identity").name == "torch.nn:Identity"
-"""
-
-
-@pytest.mark.parametrize(
-    ("init", "reason"),
-    [
-        ("raise RuntimeError('operator torchvision::roi_align is\\nbroken')", "RuntimeError: oper"),
-        ("raise OSError('libcudart.so.13: cannot open')", "OSError: libcudart.so.13: cannot open"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
-        ("import no_such_package_at_all", "ModuleNotFoundError: No module named 'no_such_package"),
-        ("raise RuntimeError('operator torchvision::nms does not exist')", "torchvision::nms does"),
-        ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("this is no python", "SyntaxError: invalid syntax"),
-        ("assert False", "importing it failed: AssertionError;"),
-    ],
-)
-def test_a_broken_torchvision_counts_as_absent(tmp_path: Path, init: str, reason: str) -> None:
-    """Whatever it raises: the user is told in one line, and own models still work."""
-    done = run_with_torchvision(tmp_path, init, LOAD)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    assert done.stdout.startswith(
-        "model 'resnet50': torchvision's models are not available: importing it failed: "
-    )
-    assert reason in done.stdout
-    assert "package.module:factory or file.py:Model" in done.stdout
-
-
-def test_a_missing_torchvision_says_how_to_get_it(tmp_path: Path) -> None:
-    """Which is another thing than a broken one."""
-    init = "raise ModuleNotFoundError(\"No module named 'torchvision'\", name='torchvision')"
-    done = run_with_torchvision(tmp_path, init, LOAD)
-    assert "it is not installed (`pip install torchvision`)" in done.stdout, done.stderr
 
 
 # -- packages --------------------------------------------------------------------------------------
@@ -155,7 +89,7 @@ def test_a_class_or_function_in_a_package() -> None:
     """Called without arguments."""
     source = load("torch.nn:Identity")
     assert isinstance(source.module, torch.nn.Identity)
-    assert (source.name, source.default_shapes) == ("torch.nn:Identity", ())
+    assert (source.name, source.default_inputs) == ("torch.nn:Identity", ())
 
 
 def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,115 +242,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         load(f"{tmp_path / 'folder.py'}:Model")
 
 
-# -- inputs ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "request_"),
-    [
-        ("1x3x224x224", InputRequest(shape=(1, 3, 224, 224))),
-        ("7", InputRequest(shape=(7,))),
-        ("1x128:int64", InputRequest(shape=(1, 128), dtype=dtype("int64"))),
-        ("1x128:bf16", InputRequest(shape=(1, 128), dtype=dtype("bfloat16"))),
-        ("mask=1x128:bool", InputRequest(name="mask", shape=(1, 128), dtype=dtype("bool"))),
-        ("input_ids=2x4", InputRequest(name="input_ids", shape=(2, 4))),
-    ],
-)
-def test_inputs_in_text(text: str, request_: InputRequest) -> None:
-    assert parse_input(text) == request_
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "shape '' is not of the form 1x3x224x224"),
-        ("1x", "shape '1x' is not"),
-        ("1X3", "shape '1X3' is not"),
-        ("-1x3", "shape '-1x3' is not"),
-        ("1x0x3", "has a size of 0; every size must be at least 1"),
-        ("1.5x3", "shape '1.5x3' is not"),
-        ("1x3:", "unknown dtype ''"),
-        ("1x3:flot32", "unknown dtype 'flot32'; did you mean 'float32'"),
-        ("=1x3", "'' is not the name of an argument"),
-        ("a b=1x3", "'a b' is not the name of an argument"),
-        ("a=b=1x3", "'a=b' is not the name of an argument"),
-        ("x=", "shape '' is not"),
-    ],
-)
-def test_what_is_wrong_with_an_input(text: str, message: str) -> None:
-    """The message quotes the option and says the right forms."""
-    with pytest.raises(InputError, match=message) as raised:
-        parse_input(text)
-    assert str(raised.value).startswith(f"--input '{text}'")
-
-
-@given(shape=st.lists(st.integers(1, 999), min_size=1, max_size=5), name=st.sampled_from(["", "x"]))
-def test_inputs_in_text_are_read_back(shape: list[int], name: str) -> None:
-    """What tables print is what the option takes."""
-    text = f"{f'{name}=' if name else ''}{format_shape(tuple(shape))}"
-    assert parse_input(text) == InputRequest(name=name, shape=tuple(shape))
-
-
-X = torch.zeros(2, 3)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "shapes", "names", "given_values"),
-    [
-        (None, [], [], []),
-        (X, [(2, 3)], [""], [0]),
-        ((2, 3), [(2, 3)], [""], []),
-        ([2, 3], [(2, 3)], [""], []),
-        (X.shape, [(2, 3)], [""], []),
-        ("2x3", [(2, 3)], [""], []),
-        ([(2, 3), "4x5", X], [(2, 3), (4, 5), (2, 3)], ["", "", ""], [2]),
-        ((X, X), [(2, 3), (2, 3)], ["", ""], [0, 1]),
-        ({"a": X, "b": "4x5:int64"}, [(2, 3), (4, 5)], ["a", "b"], [0]),
-        (["y=2x3"], [(2, 3)], ["y"], []),
-        (InputRequest(name="z", shape=(1,)), [(1,)], ["z"], []),
-        ({"a": InputRequest(shape=(1,))}, [(1,)], ["a"], []),
-    ],
-)
-def test_inputs_in_python(
-    inputs: Any, shapes: list[tuple[int, ...]], names: list[str], given_values: list[int]
-) -> None:
-    """A tensor, a shape, text, several of them, or keywords."""
-    requests, values = requests_of(inputs)
-    assert [each.shape for each in requests] == shapes
-    assert [each.name for each in requests] == names
-    assert list(values) == given_values
-
-
-@pytest.mark.parametrize("inputs", [3, 2.5, [None], [(2, 0)], {"a": {}}, object(), [[2.0, 3]]])
-def test_what_is_no_input(inputs: Any) -> None:
-    """The message shows what was given."""
-    with pytest.raises(InputError, match="inputs: expected a tensor, a shape such as"):
-        requests_of(inputs)
-
-
-def plain() -> Source:
-    return Source(name="net", module=torch.nn.Linear(4, 2))
-
-
-def test_inputs_must_be_given_where_they_are_unknown() -> None:
-    """The message names the arguments of forward."""
-    with pytest.raises(InputError, match=r"model 'net' does not say .*\(its forward takes input\)"):
-        requests_for(plain(), (), batch=None)
-
-
-def test_batch_replaces_the_first_size_of_every_input() -> None:
-    """Names and types stay."""
-    inputs = (parse_input("1x4"), parse_input("mask=9x2:bool"))
-    assert requests_for(plain(), inputs, batch=8) == (
-        InputRequest(shape=(8, 4)),
-        InputRequest(name="mask", shape=(8, 2), dtype=dtype("bool")),
-    )
-
-
-def test_the_same_keyword_twice() -> None:
-    inputs = (parse_input("a=1x4"), parse_input("a=2x4"))
-    with pytest.raises(InputError, match="--input names an argument twice: a, a"):
-        requests_for(plain(), inputs, batch=None)
+# -- modules ---------------------------------------------------------------------------------------
 
 
 def test_a_module_that_is_given() -> None:
@@ -426,11 +252,6 @@ def test_a_module_that_is_given() -> None:
         ModelError, match=r"expected a torch\.nn\.Module or the name of a model, got"
     ):
         sources.given(3)  # pyright: ignore[reportArgumentType]
-
-
-def test_names_are_listed() -> None:
-    """About a hundred, the two of the article among them."""
-    assert {"resnet50", "mobilenet_v2"} <= set(torchvision_names())
 
 
 @pytest.mark.parametrize("where", ["at the top", "in the factory"])

@@ -1,0 +1,124 @@
+"""What can stand at a place of the command line, for the shells to complete.
+
+Imports no library of models and nothing that takes time: it runs at every press of a key.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+
+def models(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of models that begin so, and Python files with what is in them."""
+    return _items(_models(incomplete, (".py",)))
+
+
+def models_and_saved(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The same, and saved analyses."""
+    return _items(_models(incomplete, (".py", ".json")))
+
+
+def models_given(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The models that the line already has."""
+    # An option without its value ends the parsing, and leaves there what was not parsed.
+    given: Sequence[str] = context.params.get("models") or context.args
+    return _items(each for each in given if each.startswith(incomplete))
+
+
+def machines(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of hardware profiles that begin so, this machine's, and profiles that are files."""
+    from roofline.machine.catalog import HOST, bundled_folder, user_folder
+
+    known = {
+        path.stem for folder in (user_folder(), bundled_folder()) for path in folder.glob("*.toml")
+    }
+    names = sorted(each for each in known | {HOST} if each.startswith(incomplete))
+    return _items([*names, *_paths(incomplete, (".toml",))])
+
+
+def dtypes(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The floating types that a model's parameters can be taken to have."""
+    names = ("float32", "bfloat16", "float16", "float64")
+    return _items(each for each in names if each.startswith(incomplete))
+
+
+def files(incomplete: str) -> list[CompletionItem]:
+    """Whatever files there are: the shell knows them best."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _items(values: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(value) for value in dict.fromkeys(values)]
+
+
+def _models(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    from roofline.workload.libraries import names
+
+    before, colon, after = incomplete.partition(":")
+    libraries: dict[str, names.Library] = {
+        names.PREFIX[library]: library for library in names.LIBRARIES
+    }
+    if colon and before in libraries:
+        known = names.names_of(libraries[before])
+        if before == "hf" and after != after.lower():
+            known = names.transformers_classes()
+        yield from (f"{before}:{each}" for each in sorted(known) if each.startswith(after))
+    elif colon and before.endswith(".py"):
+        yield from (f"{before}:{each}" for each in _made_in(before) if each.startswith(after))
+    elif not colon:
+        yield from (f"{each}:" for each in libraries if each.startswith(incomplete))
+        # Two thousand names help nobody: the first library's, before there is a letter.
+        known = names.all_names() if incomplete else sorted(names.torchvision_names())
+        yield from (each for each in known if each.startswith(incomplete))
+        for path in _paths(incomplete, suffixes):
+            yield f"{path}:" if path.endswith(".py") else path
+
+
+def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Files of these kinds, and folders with a ``/`` after them, that begin so."""
+    written, slash, begun = incomplete.rpartition("/")
+    folder = Path(written + slash).expanduser() if slash else Path()
+    try:
+        found = sorted(folder.iterdir())
+    except OSError:
+        return
+    for path in found:
+        if not path.name.startswith(begun) or (path.name.startswith(".") and not begun):
+            continue
+        if path.is_dir():
+            yield f"{written}{slash}{path.name}/"
+        elif path.suffix in suffixes:
+            yield f"{written}{slash}{path.name}"
+
+
+_LARGEST_BYTE = 2_000_000
+
+
+def _made_in(file: str) -> list[str]:
+    """The classes and functions of a Python file that could make a model; it is not run."""
+    path = Path(file).expanduser()
+    try:
+        if path.stat().st_size > _LARGEST_BYTE:
+            return []
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    made = (ast.ClassDef, ast.FunctionDef)
+    public = [each.name for each in tree.body if isinstance(each, made)]
+    return [name for name in public if not re.match("_", name)]

@@ -1,0 +1,75 @@
+"""A model ready to run, and how one is built without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from roofline.errors import ModelError
+from roofline.workload.inputs import InputRequest
+from roofline.workload.libraries.availability import said, with_torchvision
+from roofline.workload.unallocated import Unallocated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A model ready to run: its module, its name for people, and the inputs it takes by default.
+
+    ``default_inputs`` is empty where the model's inputs cannot be known, and ``input_notes`` say
+    what was decided for them; ``notes`` say what had to be done to build it. ``rebuild`` makes the
+    module with its weights, where it was built without.
+    """
+
+    name: str
+    module: torch.nn.Module
+    default_inputs: tuple[InputRequest, ...] = ()
+    input_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    rebuild: Callable[[], torch.nn.Module] | None = None
+
+
+def build(
+    name: str,
+    factory: Callable[[], Any],
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Source:
+    """The model that `factory` makes, on the meta device where it can be, else for real.
+
+    Args:
+        name: what results and messages call it.
+        factory: makes the module.
+        around: makes the context in which the factory is called, each time it is.
+
+    Raises:
+        ModelError: the factory raised, or returned no module.
+    """
+
+    def make() -> Any:
+        with around():
+            return with_torchvision(factory)
+
+    notes: tuple[str, ...] = ()
+    rebuild: Callable[[], torch.nn.Module] | None = make
+    try:
+        with Unallocated():
+            module = make()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        rebuild = None
+        try:
+            module = make()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise ModelError(f"model '{name}': building it failed: {said(error)}") from error
+        notes = (f"{name} could not be built without weights, so it was built for real",)
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(
+            f"model '{name}': the factory returned {type(module).__name__}, not a torch.nn.Module"
+        )
+    return Source(name=name, module=module, notes=notes, rebuild=rebuild)

@@ -1,0 +1,166 @@
+"""Which names the libraries have, read from their source files: no library is imported for it.
+
+Importing one takes seconds; reading the decorators and tables that name its models takes
+milliseconds, so that a name is found, suggested and completed without torch. A library that is not
+installed has no names, and one that names its models in another way has none here: it is asked
+itself where its name is written (``timm:resnet50``).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+Library = Literal["torchvision", "timm", "transformers"]
+
+LIBRARIES: tuple[Library, ...] = ("torchvision", "timm", "transformers")
+"""In the order in which a bare name is looked for."""
+
+PREFIX: dict[Library, str] = {"torchvision": "torchvision", "timm": "timm", "transformers": "hf"}
+"""What is written before a name to take it from that library: ``hf:bert``."""
+
+
+def names_of(library: Library) -> frozenset[str]:
+    """The names of a library's models; for transformers, its types (``bert``)."""
+    return {
+        "torchvision": torchvision_names,
+        "timm": timm_names,
+        "transformers": transformers_types,
+    }[library]()
+
+
+def has(library: Library, name: str) -> bool:
+    """Whether that library has a model of that name; timm's may end in a tag (``.in1k``)."""
+    if library == "timm":
+        plain = name.partition(".")[0]
+        return plain in timm_names() or plain in _deprecated_timm_names()
+    if library == "transformers":
+        return transformers_type(name) is not None or name in transformers_classes()
+    return name in torchvision_names()
+
+
+@functools.cache
+def torchvision_names() -> frozenset[str]:
+    """What ``torchvision.models.list_models()`` gives."""
+    return frozenset(_registered(_sources("torchvision", "models", "**/*.py")))
+
+
+@functools.cache
+def timm_names() -> frozenset[str]:
+    """What ``timm.list_models()`` gives: names without the tags of their weights."""
+    return frozenset(_registered(_timm_sources()))
+
+
+@functools.cache
+def transformers_types() -> frozenset[str]:
+    """The types of transformers' configurations, the keys of its ``CONFIG_MAPPING``."""
+    return frozenset(
+        kind
+        for text in _sources("transformers", "models/auto", "*_auto.py", "auto_mappings.py")
+        for table in _CONFIG_TABLES.findall(text)
+        for kind in _CONFIG_ENTRIES.findall(table)
+    )
+
+
+@functools.cache
+def transformers_classes() -> frozenset[str]:
+    """The model classes that transformers' auto classes know (``BertForMaskedLM``)."""
+    return frozenset(
+        name
+        for text in _sources("transformers", "models/auto", "modeling_auto.py")
+        for name in _CLASS_ENTRIES.findall(text)
+    )
+
+
+def transformers_type(name: str) -> str | None:
+    """The type that is meant; ``-`` and ``_`` are the same: ``xlm_roberta`` is ``xlm-roberta``."""
+    if name in transformers_types():
+        return name
+    return _types_by_plain_name().get(_plain(name))
+
+
+def is_on_a_hub(name: str) -> bool:
+    """Whether a name looks like that of a model on a hub: it has such signs, and is no type."""
+    has_signs = "-" in name or "/" in name
+    return has_signs and bool(transformers_types()) and transformers_type(name) is None
+
+
+def nearest_type(name: str) -> str | None:
+    """The type that begins a name of a model on a hub: ``gpt2`` in ``openai-community/gpt2-xl``."""
+    plain = _plain(name.rpartition("/")[2].lower())
+    found = [each for each in _types_by_plain_name() if plain.startswith(each)]
+    return _types_by_plain_name()[max(found, key=len)] if found else None
+
+
+def all_names() -> Iterator[str]:
+    """Every name that may be written without its library, those of the first library first."""
+    for library in LIBRARIES:
+        yield from sorted(names_of(library))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+@functools.cache
+def _types_by_plain_name() -> dict[str, str]:
+    return {_plain(kind): kind for kind in sorted(transformers_types())}
+
+
+@functools.cache
+def _deprecated_timm_names() -> frozenset[str]:
+    """Names that timm still builds, and does not list."""
+    return frozenset(
+        name
+        for text in _timm_sources()
+        if "register_model_deprecations" in text
+        for table in _DEPRECATIONS.findall(text)
+        for name in _DEPRECATED.findall(table)
+    )
+
+
+def _timm_sources() -> Iterator[str]:
+    return _sources("timm", "models", "*.py")
+
+
+_REGISTRATION = re.compile(
+    # @register_model, @register_model() or @register_model(name="quantized_resnet18"), …
+    r"""^@register_model\b(?:\(\s*(?:name\s*=\s*)?(?:["'](?P<given>\w+)["'])?\s*\))?[^\n]*\n"""
+    # … whatever stands between it and the function, which is not another one …
+    r"(?:(?!def\s|@register_model\b)[^\n]*\n)*?"
+    r"def\s+(?P<function>\w+)",
+    re.MULTILINE,
+)
+_DEPRECATIONS = re.compile(r"^register_model_deprecations\(__name__, \{(.*?)^\}", re.M | re.S)
+_DEPRECATED = re.compile(r"""^\s+["'](\w+)["']\s*:""", re.MULTILINE)
+# CONFIG_MAPPING_NAMES = …( to the parenthesis that stands alone, or to the end of its only line.
+_CONFIG_TABLES = re.compile(r"^CONFIG_MAPPING_NAMES\b.*?(?:\)$|^\))", re.M | re.S)
+_CONFIG_ENTRIES = re.compile(r"""["']([^"'\s]+)["']\s*[,:]\s*["']\w+["']""")
+_CLASS_ENTRIES = re.compile(r"""["'](?!Auto[A-Z]|[A-Z0-9_]+["'])([A-Za-z]\w*[A-Z]\w*)["']""")
+
+
+def _registered(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        if "register_model" in text:
+            for match in _REGISTRATION.finditer(text):
+                yield match["given"] or match["function"]
+
+
+def _sources(package: str, folder: str, *patterns: str) -> Iterator[str]:
+    """The text of the files in a folder of a package; nothing where it is not installed."""
+    try:
+        # Of a top-level package this does not import anything.
+        spec = find_spec(package)
+    except (ImportError, ValueError):
+        return
+    for place in (spec and spec.submodule_search_locations) or ():
+        for pattern in patterns:
+            for path in sorted((Path(place) / folder).glob(pattern)):
+                try:
+                    yield path.read_text(encoding="utf-8", errors="replace")
+                except OSError:
+                    continue

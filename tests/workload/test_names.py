@@ -1,0 +1,156 @@
+"""The index of names is what the libraries themselves say, without importing them."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.workload.libraries import names
+from roofline.workload.libraries.availability import library_or_reason
+
+
+def library(name: Any) -> Any:
+    module, reason = library_or_reason(name)
+    if module is None:
+        pytest.skip(f"{name}: {reason}")
+    return module
+
+
+def test_torchvision_names() -> None:
+    assert names.torchvision_names() == set(library("torchvision").models.list_models())
+
+
+def test_timm_names() -> None:
+    assert names.timm_names() == set(library("timm").list_models())
+
+
+def test_transformers_types() -> None:
+    assert names.transformers_types() == set(library("transformers").CONFIG_MAPPING.keys())
+
+
+def test_transformers_classes_exist() -> None:
+    """Every class that auto classes know by name, and nothing that is none."""
+    library("transformers")
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    said = {
+        each
+        for table, entries in vars(auto).items()
+        if table.endswith("_NAMES") and hasattr(entries, "values") and "CONFIG" not in table
+        for value in entries.values()
+        for each in ([value] if isinstance(value, str) else value)
+    }
+    assert names.transformers_classes() >= said
+    assert not {each for each in names.transformers_classes() - said if "For" in each}
+
+
+def test_deprecated_timm_names_are_found_and_not_listed() -> None:
+    timm = library("timm")
+    deprecated = (
+        set(timm.get_deprecated_models())
+        if hasattr(timm, "get_deprecated_models")
+        else {"vit_tiny_patch16_224_in21k"}
+    )
+    assert {each for each in deprecated if not names.has("timm", each)} == set()
+    assert "vit_tiny_patch16_224_in21k" not in names.timm_names()
+
+
+@pytest.mark.parametrize(
+    ("home", "name", "is_there"),
+    [
+        ("torchvision", "resnet50", True),
+        ("torchvision", "quantized_resnet50", True),
+        ("torchvision", "vit_tiny_patch16_224", False),
+        ("timm", "resnet50", True),
+        ("timm", "swin_tiny_patch4_window7_224.ms_in1k", True),
+        ("timm", "bert", False),
+        ("transformers", "bert", True),
+        ("transformers", "xlm_roberta", True),
+        ("transformers", "xlm-roberta", True),
+        ("transformers", "BertForMaskedLM", True),
+        ("transformers", "bert-base-uncased", False),
+    ],
+)
+def test_where_a_name_is(home: Any, name: str, is_there: bool) -> None:
+    assert names.has(home, name) == is_there
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("bert-base-uncased", "bert"),
+        ("meta-llama/Llama-2-7b-hf", "llama"),
+        ("openai-community/gpt2-xl", "gpt2"),
+        ("google/vit-base-patch16-224", "vit"),
+        ("FacebookAI/xlm-roberta-base", "xlm-roberta"),
+        ("distilbert-base-cased", "distilbert"),
+        ("zz-top", None),
+    ],
+)
+def test_names_on_a_hub_begin_with_a_type(name: str, kind: str | None) -> None:
+    """The longest that fits: distilbert is no bert."""
+    assert names.nearest_type(name) == kind
+
+
+def fresh(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_library_is_imported_for_it() -> None:
+    code = (
+        "import sys; from roofline.workload.libraries import names; list(names.all_names());"
+        "names.has('timm', 'resnet50'); names.transformers_classes();"
+        "print([m for m in ('torch', 'torchvision', 'timm', 'transformers') if m in sys.modules])"
+    )
+    assert ast.literal_eval(fresh(code)) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["raise RuntimeError('broken')", "", "this is no python"],
+)
+def test_a_package_that_is_something_else_has_no_names(tmp_path: Path, content: str) -> None:
+    for name in names.LIBRARIES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(content)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
+        "from roofline.workload.libraries import names; print(list(names.all_names()))"
+    )
+    assert ast.literal_eval(fresh(code)) == []
+
+
+def test_packages_that_are_not_there_have_no_names() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('torchvision', 'timm', 'transformers')));"
+        "from roofline.workload.libraries import names;"
+        "print(list(names.all_names()), names.has('timm', 'resnet50'), names.nearest_type('bert'))"
+    )
+    assert fresh(code) == "[] False None\n"
+
+
+def test_decorators_are_read_in_every_form(tmp_path: Path) -> None:
+    """With a name or without, with other decorators between, and over several lines."""
+    package = tmp_path / "torchvision" / "models" / "more"
+    package.mkdir(parents=True)
+    (tmp_path / "torchvision" / "__init__.py").touch()
+    (package / "a.py").write_text(
+        "@register_model\ndef plain(): ...\n"
+        "@register_model()\n@other(\n    weights=1,\n)\ndef called(): ...\n"
+        '@register_model(name="named_so")\ndef otherwise(): ...\n'
+        "@register_model('short')  # a remark\n@f\ndef long(): ...\n"
+        "def register_model(fn): ...\n"
+        "#@register_model\ndef not_at_all(): ...\n"
+    )
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
+        "from roofline.workload.libraries import names; print(sorted(names.torchvision_names()))"
+    )
+    assert ast.literal_eval(fresh(code)) == ["called", "named_so", "plain", "short"]
