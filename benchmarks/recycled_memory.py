@@ -25,9 +25,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
 from roofline.workload.capture import capture
 from roofline.workload.fakes import fake_inputs
+from roofline.workload.inputs import InputRequest
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
-from roofline.workload.sources import InputRequest
 from roofline.workload.tensors import Role
 
 LENGTH = 400

@@ -35,11 +35,22 @@ INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
 HOME = {
     "torch": (
         *("machine/library.py", "workload/sources.py", "workload/fakes.py", "pipeline.py"),
+        *("workload/inputs.py", "workload/unallocated.py", "workload/known_calls.py"),
+        *("workload/torch_dtypes.py", "workload/reals.py", "workload/restoration.py"),
+        *("workload/module_stack.py", "workload/operands.py"),
         *("workload/recorder.py", "workload/capture.py"),
+        *("workload/building.py", "workload/libraries/availability.py"),
+        *("workload/libraries/timm_models.py", "workload/libraries/transformers_inputs.py"),
     ),
+    # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
-    "pandas": ("analysis.py", "design/comparison.py"),
-    "matplotlib": ("presentation/figure.py",),
+    "timm": (),
+    "transformers": (),
+    "pandas": ("analysis.py", "design/comparison.py", "design/machine_comparison.py"),
+    "matplotlib": (
+        *("presentation/drawing.py", "presentation/figure.py"),
+        "presentation/machines_figure.py",
+    ),
     "jinja2": ("presentation/page.py",),
     "rich": ("presentation/table.py", "cli/"),
     "click": ("cli/",),

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.workload import formulas
-from roofline.workload.fakes import Fakes, dtype_of
+from roofline.workload.fakes import Fakes
 from roofline.workload.formulas.registry import Flop
+from roofline.workload.module_stack import ModuleStack
+from roofline.workload.operands import Operands, tensors_in
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.reals import Reals
+from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work, traffic_of
 
 _BOOKKEEPING = frozenset(
     {
         *("aten.detach_", "aten._local_scalar_dense", "aten.is_same_size", "aten._version"),
+        *("aten.promote_types", "aten._linalg_check_errors", "aten._fused_sdp_choice"),
         # Hands a constant such as torch.tensor(3.0) to the modes that are on; eager makes no call.
         "aten.lift_fresh",
     }
 )
 _BOOKKEEPING_NAMESPACES = frozenset({"prim", "profiler"})
+_DEVICE = torch.ops.prim.device.default
+"""Asked several times a call; the answer need not go through the modes."""
+
 _ALLOCATIONS = frozenset(
     {
         "aten.empty",
@@ -108,79 +113,16 @@ def _operator(func: torch._ops.OpOverload) -> _Operator:
     )
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in an argument or result, however nested."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-
-
-class Storages:
-    """Numbers storages by first appearance, and tells which ones the model has dropped."""
-
-    def __init__(self, roles: Mapping[int, Role]) -> None:
-        self._roles = roles
-        self._number: dict[int, int] = {}
-        # Weak references keep the addresses from being given to other storages, and thus unique.
-        self._references: list[StorageWeakRef] = []
-        self._watched: list[tuple[int, StorageWeakRef]] = []
-
-    def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        role = self._roles.get(address, Role.ACTIVATION)
-        if address not in self._number:
-            number = self._number[address] = len(self._number)
-            reference = StorageWeakRef(storage)
-            self._references.append(reference)
-            if role is Role.ACTIVATION:
-                self._watched.append((number, reference))
-        return self._number[address], role
-
-    def dropped(self) -> tuple[int, ...]:
-        """Numbers of the activations whose storage has gone since the last call."""
-        gone = tuple(number for number, reference in self._watched if reference.expired())
-        if gone:
-            self._watched = [each for each in self._watched if each[0] not in gone]
-        return gone
-
-
 class Recorder(TorchDispatchMode):
     """Turns every dispatched operator into a record."""
 
-    def __init__(self, fakes: Fakes, storages: Storages, paths: Mapping[int, str]) -> None:
+    def __init__(self, tensors: Fakes | Reals, modules: ModuleStack) -> None:
         super().__init__()
         self.records: list[OperatorRecord] = []
-        self._fakes = fakes
-        self._storages = storages
-        self._paths = paths
-        self._open: list[str] = []
-        self._thread = threading.get_ident()
-        self.elsewhere: str | None = None
-
-    def enter(self, module: torch.nn.Module, _inputs: object) -> None:
-        """Called before every module's forward."""
-        path = self._paths.get(id(module))
-        if threading.get_ident() != self._thread:
-            # Hooks see every thread, the mode only its own: what this one calls is not recorded.
-            if path is not None:
-                self.elsewhere = path
-            return
-        if path is None:
-            # Made during the forward pass, or kept where torch does not look: named by its class.
-            around = self._open[-1] if self._open else ""
-            path = f"{around}.<{type(module).__name__}>".lstrip(".")
-        self._open.append(path)
-
-    def leave(self, *_: object) -> None:
-        """Called after every module's forward, also when it raised."""
-        if threading.get_ident() == self._thread:
-            self._open.pop()
+        self._tensors = tensors
+        self._modules = modules
+        self._operands = Operands(tensors.roles)
+        self._last: dict[str, Any] | None = None
 
     def __torch_dispatch__(
         self,
@@ -189,60 +131,39 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is _DEVICE:
+            return args[0].device
         operator = _operator(func)
         if operator.is_bookkeeping:
-            return func(*args, **(kwargs or {}))
-        faked = tuple(self._fakes.in_place_of(value) for value in args)
-        named = {name: self._fakes.in_place_of(value) for name, value in (kwargs or {}).items()}
+            return self._tensors.call(func, args, kwargs or {})
         self.note_dropped()
-        given = dict(zip(operator.arguments, faked, strict=False)) | named
+        operands = tuple(self._tensors.in_place_of(value) for value in args)
+        named = {name: self._tensors.in_place_of(value) for name, value in (kwargs or {}).items()}
+        given = dict(zip(operator.arguments, operands, strict=False)) | named
         _check_dtypes(operator, given)
-        result = func(*faked, **named)
+        result = self._tensors.call(func, operands, named)
         self._record(operator, given, result)
         return result
 
     def note_dropped(self) -> None:
-        """Adds the storages that went since the last operator to its record."""
-        dropped = self._storages.dropped()
-        if dropped and self.records:
-            last = self.records[-1]
-            self.records[-1] = replace(last, freed=last.freed + dropped)
-
-    def _spec(self, tensor: torch.Tensor) -> TensorSpec:
-        number, role = self._storages.number(tensor)
-        shape = tuple(tensor.shape)
-        return TensorSpec(
-            shape=shape,
-            dtype=dtype_of(tensor.dtype),
-            distinct_elements=_distinct_elements(shape, tensor.stride()),
-            storage=number,
-            offset_byte=int(tensor.storage_offset()) * tensor.element_size(),
-            role=role,
-        )
-
-    def _operands(self, tensors: Iterator[torch.Tensor]) -> tuple[TensorSpec, ...]:
-        """The tensors that lie in different places, empty ones left out."""
-        found: dict[tuple[Any, ...], TensorSpec] = {}
-        for tensor in tensors:
-            if tensor.numel():
-                spec = self._spec(tensor)
-                key = (spec.storage, spec.offset_byte, _layout(spec.shape, tensor.stride()))
-                found.setdefault(key, spec)
-        return tuple(found.values())
+        """Writes the record of the last operator, with the storages that went since."""
+        if self._last is not None:
+            self.records.append(OperatorRecord(**self._last, freed=self._operands.dropped()))
+            self._last = None
 
     def _record(self, operator: _Operator, given: dict[str, Any], result: Any) -> None:
-        inputs = self._operands(
+        inputs = self._operands.of(
             tensor
             for name, value in given.items()
             if name not in operator.written_only
             for tensor in tensors_in(value)
         )
         written = [given[name] for name in operator.written if name in given]
-        outputs = self._operands(tensors_in([result, written]))
+        outputs = self._operands.of(tensors_in([result, written]))
         state, kind, key = State.UNKNOWN, "unknown", ""
-        work = Work(flop=None, multiply_add=None, least_flop=None)
+        flop: dict[str, int | None] = {"flop": None, "multiply_add": None, "least_flop": None}
         if _is_free(operator, inputs, outputs, result):
-            state, kind, work = State.FREE, "free", Work()
+            state, kind = State.FREE, "free"
         elif (formula := formulas.find(operator.name, operator.overload)) is not None:
             arguments = {
                 name: self._as_specs(value)
@@ -255,30 +176,24 @@ class Recorder(TorchDispatchMode):
             # Formulas count operations on real numbers: what they say of complex ones is unknown.
             if not count.flop or all(spec.dtype.kind != "complex" for spec in (*inputs, *outputs)):
                 state = State.COUNTED
-                work = Work(
-                    flop=count.flop, multiply_add=count.multiply_add, least_flop=count.least_flop
-                )
-        if state is not State.FREE:
-            work = replace(work, **traffic_of(inputs, outputs))
-        self.records.append(
-            OperatorRecord(
-                index=len(self.records),
-                op=operator.name,
-                type=kind,
-                module_path=self._open[-1] if self._open else "",
-                phase="forward",
-                inputs=inputs,
-                outputs=outputs,
-                attributes=_attributes(given),
-                state=state,
-                work=work,
-                formula=key,
-            )
-        )
+                flop = {name: getattr(count, name) for name in flop}
+        self._last = {
+            "index": len(self.records),
+            "op": operator.name,
+            "type": kind,
+            "module_path": self._modules.path,
+            "phase": "forward",
+            "inputs": inputs,
+            "outputs": outputs,
+            "attributes": _attributes(given),
+            "state": state,
+            "work": Work() if state is State.FREE else Work(**flop, **traffic_of(inputs, outputs)),
+            "formula": key,
+        }
 
     def _as_specs(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return self._spec(value)
+            return self._operands.spec(value)
         if isinstance(value, (list, tuple)):
             return [self._as_specs(item) for item in value]
         return value
@@ -337,41 +252,14 @@ def _check_dtypes(operator: _Operator, given: Mapping[str, Any]) -> None:
         )
 
 
-def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
-
-    The same for a tensor, its transpose, and one that repeats it: dimensions in a row are joined.
-    """
-    pairs: list[tuple[int, int]] = []
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size == 1 or not stride:
-            continue
-        if pairs and pairs[-1][0] * pairs[-1][1] == stride:
-            pairs[-1] = (pairs[-1][0], pairs[-1][1] * size)
-        else:
-            pairs.append((stride, size))
-    return tuple(pairs)
-
-
-def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements of its storage that a tensor can touch.
-
-    Repeated elements (stride 0) count once, and overlapping windows (unfold) reach no further than
-    from the first element to the last.
-    """
-    distinct, reach = 1, 1
-    for size, stride in zip(shape, strides, strict=True):
-        distinct *= size if stride else min(size, 1)
-        reach += (size - 1) * stride
-    return min(distinct, reach)
-
-
 def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments that are neither tensors nor None, as plain data."""
     return {
         name: _plain(value)
         for name, value in given.items()
-        if value is not None and next(tensors_in(value), None) is None
+        if value is not None
+        and not isinstance(value, torch.Tensor)
+        and next(tensors_in(value), None) is None
     }
 
 

@@ -115,10 +115,20 @@ class _Memory:
 
     def touch(self, spec: TensorSpec) -> list[Reuse]:
         first, last = spec.offset_byte, spec.offset_byte + spec.least_byte
+        pieces = self.pieces[spec.storage]
+        if len(pieces) == 1 and first == 0 and last >= pieces[0][0] > 0:
+            # The whole of a storage that was touched as a whole before: nearly every operand.
+            byte, time = pieces[0]
+            distance = None if time == _NEVER else self.touched.since(time) + byte
+            self.touched.add(time, -byte)
+            self.touched.add(self.now, byte)
+            pieces[0] = (byte, self.now)
+            self.now += 1
+            return [Reuse(byte, distance)]
         by_time: dict[int, int] = {}
         after: list[tuple[int, int]] = []
         position = 0
-        for size, time in self.pieces[spec.storage]:
+        for size, time in pieces:
             inside = max(0, min(position + size, last) - max(position, first))
             before = max(0, min(position + size, first) - position) if inside else size
             if inside:

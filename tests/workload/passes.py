@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from roofline.workload.capture import Capture, capture
-from roofline.workload.fakes import fake_inputs, torch_dtype
+from roofline.workload.inputs import Inputs
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.sources import requests_of
+from roofline.workload.torch_dtypes import torch_dtype
 from roofline.workload.work import Work
 
 
@@ -28,11 +28,8 @@ class Function(torch.nn.Module):
 def passed(model: Callable[..., Any], *inputs: Any, change: str = "", **named: Any) -> Capture:
     """One pass of a module or function; inputs are tensors or shapes."""
     module = model if isinstance(model, torch.nn.Module) else Function(model)
-    given: Mapping[str, Any] | list[Any] = named or list(inputs)
-    requests, values = requests_of(given)
     wanted = torch_dtype(change) if change else None
-    _specs, make = fake_inputs(requests, values, wanted)
-    return capture(module, make, name="model", change=wanted)
+    return capture(module, Inputs(*inputs, **named), name="model", change=wanted)
 
 
 def working(captured: Capture) -> list[OperatorRecord]:

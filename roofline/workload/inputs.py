@@ -1,0 +1,308 @@
+"""What a model is called with: the inputs that a user asks for, as text or in Python."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from roofline.errors import InputError
+from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.units import parse_shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRequest:
+    """A tensor that the user asks for: ``1x3x224x224``, ``1x128:int64`` … see `parse_input`.
+
+    ``name`` is the keyword that it goes to (``""``: positional). ``like`` is a tensor that was
+    given: it sets type and strides, and its values where values are needed.
+    """
+
+    name: str = ""
+    shape: tuple[int, ...]
+    dtype: DType | None = None
+    like: torch.Tensor | None = None
+
+
+class Inputs:
+    """What a model is called with: ``Inputs(x, mask=m)`` is ``model(x, mask=m)``.
+
+    Arguments may be tensors, shapes (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), dictionaries,
+    lists and tuples of these, nested as the model takes them, and anything else, which the model
+    gets as it is.
+
+    Args:
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+    """
+
+    def __init__(self, /, *args: Any, **kwargs: Any) -> None:
+        self.args: tuple[Any, ...] = tuple(_requested(each) for each in args)
+        self.kwargs: dict[str, Any] = {name: _requested(each) for name, each in kwargs.items()}
+
+    def requests(self) -> Iterator[tuple[str, InputRequest]]:
+        """Every tensor that is asked for, and where: ``"mask"``, ``"0.images[1]"`` …
+
+        A positional argument that is a tensor itself has no name.
+        """
+        for position, value in enumerate(self.args):
+            for path, leaf in _leaves(value):
+                yield (f"{position}{path}" if path else ""), leaf
+        for name, value in self.kwargs.items():
+            for path, leaf in _leaves(value):
+                yield f"{name}{path}", leaf
+
+    def made(self, make: Callable[[InputRequest], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with what `make` gives in the place of every tensor asked for."""
+
+        def made(leaf: Any) -> Any:
+            return make(leaf) if isinstance(leaf, InputRequest) else leaf
+
+        return pytree.tree_map(made, self.args), pytree.tree_map(made, self.kwargs)
+
+    def with_batch(self, batch: int) -> Inputs:
+        """The same with `batch` as the first size of every tensor.
+
+        Raises:
+            InputError: an input without dimensions, or several in one argument.
+        """
+        changed = Inputs()
+        changed.args = tuple(_with_batch(each, batch) for each in self.args)
+        changed.kwargs = {name: _with_batch(each, batch) for name, each in self.kwargs.items()}
+        return changed
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, InputRequest]]:
+    for path, leaf in pytree.tree_flatten_with_path(value)[0]:
+        if isinstance(leaf, InputRequest):
+            yield "".join(_step(key) for key in path), leaf
+
+
+def _step(key: Any) -> str:
+    """A step into an argument as a person writes it: ``.image``, ``[0]``."""
+    if isinstance(key, pytree.SequenceKey):
+        return f"[{key.idx}]"
+    name = str(getattr(key, "key", getattr(key, "name", key)))
+    return f".{name}" if name.isidentifier() else f"[{name!r}]"
+
+
+def _with_batch(value: Any, batch: int) -> Any:
+    if not isinstance(value, InputRequest):
+        if any(True for _ in _leaves(value)):
+            raise InputError(
+                "batch: an input that holds several tensors has no one first size to replace;"
+                " give their shapes"
+            )
+        return value
+    if not value.shape:
+        raise InputError("batch: an input without dimensions has no first size to replace")
+    return replace(value, shape=(batch, *value.shape[1:]))
+
+
+def _is_shape(value: Any) -> bool:
+    return (
+        isinstance(value, (tuple, list))
+        and bool(value)
+        and all(isinstance(size, int) and not isinstance(size, bool) for size in value)
+    )
+
+
+def physical_order(request: InputRequest) -> tuple[int, ...]:
+    """The dimensions of an input as they lie in memory, that of the largest stride first."""
+    dimensions = range(len(request.shape))
+    if request.like is None or request.like.dim() != len(request.shape):
+        return tuple(dimensions)
+    stride = request.like.stride()
+    return tuple(sorted(dimensions, key=lambda dimension: -stride[dimension]))
+
+
+def _requested(value: Any) -> Any:
+    """`value` with an InputRequest for every tensor, shape and text in it."""
+
+    def leaf(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return InputRequest(shape=tuple(each.shape), like=each)
+        if isinstance(each, str):
+            name, request = parse_input(each)
+            if name:
+                raise InputError(f"input '{each}': an argument cannot be named within another")
+            return request
+        if _is_shape(each):
+            if min(each) < 1:
+                raise InputError(f"input shape {each!r}: every size must be at least 1")
+            return InputRequest(shape=tuple(each))
+        return each
+
+    return pytree.tree_map(leaf, value, is_leaf=_is_shape)
+
+
+# -- as text ---------------------------------------------------------------------------------------
+
+_FORMS = "write 1x3x224x224, 1x128:int64, name=1x128:int64, [3x8x8, 3x9x9] or {image=1x3x8x8}"
+
+_LITERALS = {"true": True, "false": False, "none": None}
+
+
+def parse_input(text: str) -> tuple[str, Any]:
+    """An input as text: the keyword it goes to (``""``: positional), and what is asked for.
+
+    ``1x3x224x224``, ``1x128:int64`` and ``name=1x128:int64`` ask for a tensor, ``[…, …]`` for a
+    list, ``{key=…, key=…}`` for a dictionary; ``true``, ``false`` and ``none`` are themselves.
+
+    Raises:
+        InputError: not of that form.
+    """
+    name, value = "", text
+    if not text.startswith(("[", "{")):
+        before, equals, value = _parted(text)
+        name = before if equals else ""
+        if equals and not name.isidentifier():
+            raise InputError(f"--input '{text}': '{name}' is not the name of an argument")
+    try:
+        return name, _parsed(value)
+    except InputError as error:
+        raise InputError(f"--input '{text}': {error} ({_FORMS})") from None
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    """`text` at its last ``=`` outside brackets."""
+    outside = re.split(r"[\[{]", text, maxsplit=1)[0]
+    position = outside.rfind("=")
+    if position < 0:
+        return "", "", text
+    return text[:position], "=", text[position + 1 :]
+
+
+def _parsed(text: str) -> Any:
+    text = text.strip()
+    if text.lower() in _LITERALS:
+        return _LITERALS[text.lower()]
+    if text.startswith("["):
+        return [_parsed(item) for item in _items(text, "]")]
+    if text.startswith("{"):
+        pairs: dict[str, Any] = {}
+        for item in _items(text, "}"):
+            key, equals, value = _parted(item)
+            key = key.strip()
+            if not equals or not key:
+                raise InputError(f"'{item.strip()}' in {{}} is not of the form key=shape")
+            if key in pairs:
+                raise InputError(f"the key '{key}' occurs twice")
+            pairs[key] = _parsed(value)
+        return pairs
+    shape, colon, kind = text.partition(":")
+    return InputRequest(shape=parse_shape(shape), dtype=dtype(kind) if colon else None)
+
+
+def _items(text: str, close: str) -> Iterator[str]:
+    """What stands between the outermost brackets of `text`, parted at the outermost commas."""
+    if not text.endswith(close):
+        raise InputError(f"'{text}' does not end with '{close}'")
+    depth, start = 0, 1
+    for position, letter in enumerate(text):
+        depth += (letter in "[{") - (letter in "]}")
+        is_end = position == len(text) - 1
+        if depth == 0 and not is_end:
+            raise InputError(f"'{text}' has brackets that do not match")
+        if (letter == "," and depth == 1) or is_end:
+            if item := text[start:position].strip():
+                yield item
+            elif not is_end:
+                raise InputError(f"'{text}' has nothing before a comma")
+            start = position + 1
+    if depth:
+        raise InputError(f"'{text}' has brackets that do not match")
+
+
+# -- in Python -------------------------------------------------------------------------------------
+
+
+def inputs_of(given: Any) -> Inputs | None:
+    """Inputs as Python code gives them; None where none are given.
+
+    Args:
+        given: None, `Inputs`, a tensor, a shape (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), a
+            sequence of arguments, or a mapping from argument name to argument; an argument may be
+            nested.
+
+    Raises:
+        InputError: something else.
+    """
+    match given:
+        case None:
+            return None
+        case Inputs():
+            return given
+        case str() | InputRequest():
+            return _together([given])
+        case torch.Tensor():
+            return Inputs(given)
+        case Mapping():
+            return _together([], {str(name): value for name, value in given.items()})
+        case Sequence() if not _is_shape(given):
+            return _together(given)
+        case _ if _is_shape(given):
+            return _together([given])
+        case _:
+            raise _not_an_input(given)
+
+
+def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None) -> Inputs:
+    """The inputs of a sequence, some of which may carry the name of their argument."""
+    inputs = Inputs(**(named or {}))
+    args: list[Any] = []
+    for each in positional:
+        name, value = "", each
+        if isinstance(each, str):
+            name, value = parse_input(each)
+        elif isinstance(each, InputRequest):
+            name = each.name
+        else:
+            value = _requested(each)
+        if name in inputs.kwargs:
+            raise InputError(f"--input names an argument twice: {name}")
+        if name:
+            inputs.kwargs[name] = value
+        else:
+            args.append(value)
+    inputs.args = tuple(args)
+    if (inputs.args or inputs.kwargs) and not any(True for _ in inputs.requests()):
+        raise _not_an_input(list(positional) or dict(named or {}))
+    return inputs
+
+
+def _not_an_input(value: Any) -> InputError:
+    return InputError(
+        f"inputs: expected a tensor, a shape such as (1, 3, 224, 224) or '1x3x224x224', a sequence"
+        f" of these or a mapping by argument name, got {value!r}"
+    )
+
+
+def inputs_for(
+    module: torch.nn.Module,
+    given: Inputs | None,
+    default: Sequence[InputRequest],
+    *,
+    name: str,
+    batch: int | None,
+) -> Inputs:
+    """The inputs to run with: those given, else the default ones, with `batch` as their first size.
+
+    Raises:
+        InputError: none given and none known, or `batch` cannot be their first size.
+    """
+    if given is None:
+        takes = ", ".join(inspect.signature(module.forward).parameters)
+        if takes and not default:
+            raise InputError(
+                f"model '{name}' does not say what inputs it takes; add --input SHAPE for each"
+                f" (its forward takes {takes})"
+            )
+        given = _together(default)
+    return given if batch is None else given.with_batch(batch)

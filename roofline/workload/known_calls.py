@@ -1,0 +1,178 @@
+"""What a call on fake tensors returns, remembered: the same call gives the same shapes again.
+
+`FakeTensorMode` finds out what an operator returns by running its meta kernel, and remembers it
+under a key of thirty fields a tensor. Most of what a model calls is simpler than what that has to
+be right for. The calls that are kept here are the simple ones: aten operators on plain strided
+tensors that give new tensors, a view of one operand, or their first operand, changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
+
+_CPU = torch.device("cpu")
+
+_VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
+"""Arguments that are told apart by type and value."""
+
+_MOST = 100_000
+"""Calls that are remembered; far more than the models of one process differ in."""
+
+
+class _NotSimpleError(Exception):
+    """An operand or argument that the memory is not made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A result: its form, and the position of the operand whose storage it lies in (None: new)."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    base: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a call gives: ``made`` in a container of type ``kind``, or its first operand (None)."""
+
+    made: tuple[_Made, ...]
+    kind: type | None
+
+
+_results: dict[tuple[Any, ...], _Result] = {}
+
+_UNKNOWABLE = (
+    torch.Tag.data_dependent_output,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.inplace_view,
+)
+
+
+@functools.cache
+def _is_simple(func: Any) -> bool:
+    """Whether an operator writes nothing, or only its first operand, which it returns."""
+    if func.namespace != "aten" or any(tag in func.tags for tag in _UNKNOWABLE):
+        return False
+    schema = func._schema
+    written = [
+        position
+        for position, each in enumerate(schema.arguments)
+        if each.alias_info is not None and each.alias_info.is_write
+    ]
+    returns = schema.returns
+    if written:
+        returned = len(returns) == 1 and returns[0].alias_info is not None
+        return written == [0] and returned and func._opname.endswith("_")
+    return bool(returns) and all(str(each.type) == "Tensor" for each in returns)
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
+
+
+def _part(value: Any) -> Any:
+    kind = type(value)
+    if kind is FakeTensor:
+        # Of a constant the values are known too, and what follows from them would be lost.
+        if value.constant is not None or value.layout is not torch.strided:
+            raise _NotSimpleError
+        if value.dtype.is_complex or (value.fake_device is not _CPU and value.fake_device != _CPU):
+            raise _NotSimpleError
+        return _form(value)
+    if value is None:
+        return None
+    if kind is list or kind is tuple:
+        return (kind, *[_part(item) for item in value])
+    if kind in _VALUES:
+        return (kind, value)
+    raise _NotSimpleError
+
+
+def _key(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    named = [(name, _part(value)) for name, value in kwargs.items()] if kwargs else ()
+    # Division of integers, say, gives the default type.
+    return (func, torch.get_default_dtype(), *[_part(value) for value in args], *named)
+
+
+def _made(tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
+    """How to make `tensor` again."""
+    if type(tensor) is not FakeTensor or tensor.constant is not None:
+        raise _NotSimpleError
+    _part(tensor)
+    address = tensor.untyped_storage()._cdata
+    base = None
+    for position, value in enumerate(args):
+        for each in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == address:
+                if each is not value or each is tensor:
+                    raise _NotSimpleError
+                base = position if base is None else base
+    shape, stride, offset, dtype = _form(tensor)
+    made = _Made(shape, stride, offset, dtype, base)
+    if base is None:
+        length = sum((size - 1) * step for size, step in zip(made.shape, made.stride, strict=True))
+        length = (length + 1 if tensor.numel() else 0) * tensor.element_size()
+        if address in seen or made.offset or tensor.untyped_storage().nbytes() != length:
+            raise _NotSimpleError
+        seen.add(address)
+    return made
+
+
+def _again(made: _Made, mode: FakeTensorMode, args: Sequence[Any]) -> FakeTensor:
+    if made.base is None:
+        plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+    else:
+        plain = args[made.base].as_strided(made.shape, made.stride, made.offset)
+    return FakeTensor(mode, plain, _CPU)
+
+
+def call(mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `func` gives for fake `args` and `kwargs` of `mode`, as `mode` itself would find it."""
+    if not _is_simple(func):
+        return func(*args, **kwargs)
+    try:
+        key = _key(func, args, kwargs)
+    except _NotSimpleError:
+        return func(*args, **kwargs)
+    known = _results.get(key)
+    if known is None:
+        result = func(*args, **kwargs)
+        _remember(key, result, args)
+        return result
+    if known.kind is None:
+        return args[0]
+    with in_kernel_invocation_manager(mode):
+        if known.kind is torch.Tensor:
+            return _again(known.made[0], mode, args)
+        return known.kind(_again(each, mode, args) for each in known.made)
+
+
+def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> None:
+    if len(_results) >= _MOST:
+        _results.clear()
+    seen: set[int] = set()
+    try:
+        if isinstance(result, torch.Tensor) and args and result is args[0]:
+            # Only what writes its first operand may return it.
+            if key[0]._schema.is_mutable and _form(result) == key[2]:
+                _results[key] = _Result((), None)
+        elif isinstance(result, torch.Tensor):
+            _results[key] = _Result((_made(result, args, seen),), torch.Tensor)
+        elif type(result) in (tuple, list):
+            made = tuple(_made(each, args, seen) for each in result)
+            _results[key] = _Result(made, type(result))
+    except _NotSimpleError:
+        return

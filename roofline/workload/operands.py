@@ -1,0 +1,142 @@
+"""The tensors that operators are called with, as records have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.torch_dtypes import dtype_of
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an argument or result, however nested."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_in(item)
+
+
+class _Storages:
+    """Numbers storages by first appearance, and tells which ones the model has dropped."""
+
+    def __init__(self, roles: Mapping[int, Role]) -> None:
+        self._roles = roles
+        self._number: dict[int, int] = {}
+        # Weak references keep the addresses from being given to other storages, and thus unique.
+        self._references: list[StorageWeakRef] = []
+        self._watched: list[tuple[int, StorageWeakRef]] = []
+
+    def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        role = self._roles.get(address, Role.ACTIVATION)
+        if address not in self._number:
+            number = self._number[address] = len(self._number)
+            reference = StorageWeakRef(storage)
+            self._references.append(reference)
+            if role is Role.ACTIVATION:
+                self._watched.append((number, reference))
+        return self._number[address], role
+
+    def dropped(self) -> tuple[int, ...]:
+        """Numbers of the activations whose storage has gone since the last call."""
+        gone = tuple(number for number, reference in self._watched if reference.expired())
+        if gone:
+            self._watched = [each for each in self._watched if each[0] not in gone]
+        return gone
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A tensor as records have it, and what tells whether another one is the same bytes."""
+
+    spec: TensorSpec
+    place: tuple[Any, ...]
+
+
+class Operands:
+    """Turns tensors into specs, and tells which of them the model has dropped.
+
+    Args:
+        roles: the role of every storage that is no activation, by address; may grow.
+    """
+
+    def __init__(self, roles: Mapping[int, Role]) -> None:
+        self._storages = _Storages(roles)
+        self._known: dict[tuple[Any, ...], _Operand] = {}
+
+    def of(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorSpec, ...]:
+        """The tensors that lie in different places, empty ones left out."""
+        found: dict[tuple[Any, ...], TensorSpec] = {}
+        for tensor in tensors:
+            operand = self._operand(tensor)
+            if 0 not in operand.spec.shape:
+                found.setdefault(operand.place, operand.spec)
+        return tuple(found.values())
+
+    def spec(self, tensor: torch.Tensor) -> TensorSpec:
+        """One tensor, be it empty."""
+        return self._operand(tensor).spec
+
+    def dropped(self) -> tuple[int, ...]:
+        """Numbers of the activations whose storage has gone since the last call."""
+        return self._storages.dropped()
+
+    def _operand(self, tensor: torch.Tensor) -> _Operand:
+        number, role = self._storages.number(tensor)
+        shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+        key = (number, shape, stride, offset, tensor.dtype)
+        operand = self._known.get(key)
+        if operand is None:
+            shape = tuple(shape)
+            spec = TensorSpec(
+                shape=shape,
+                dtype=dtype_of(tensor.dtype),
+                distinct_elements=_distinct_elements(shape, stride),
+                storage=number,
+                offset_byte=int(offset) * tensor.element_size(),
+                role=role,
+            )
+            place = (number, spec.offset_byte, _layout(shape, stride))
+            operand = self._known[key] = _Operand(spec, place)
+        return operand
+
+
+def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
+
+    The same for a tensor, its transpose, and one that repeats it: dimensions in a row are joined.
+    """
+    pairs: list[tuple[int, int]] = []
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size == 1 or not stride:
+            continue
+        if pairs and pairs[-1][0] * pairs[-1][1] == stride:
+            pairs[-1] = (pairs[-1][0], pairs[-1][1] * size)
+        else:
+            pairs.append((stride, size))
+    return tuple(pairs)
+
+
+def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements of its storage that a tensor can touch.
+
+    Repeated elements (stride 0) count once, and overlapping windows (unfold) reach no further than
+    from the first element to the last.
+    """
+    if 0 in shape:
+        return 0
+    distinct, reach = 1, 1
+    for size, stride in zip(shape, strides, strict=True):
+        distinct *= size if stride else 1
+        reach += (size - 1) * stride
+    return min(distinct, reach)

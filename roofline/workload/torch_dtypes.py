@@ -1,0 +1,62 @@
+"""torch's data types and ours."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from roofline.errors import InputError
+from roofline.foundation.dtypes import DType, dtype
+from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.tensors import InputSpec
+
+
+@functools.cache
+def dtype_of(torch_dtype: torch.dtype) -> DType:
+    """Our name for torch's data type."""
+    return dtype(str(torch_dtype).removeprefix("torch."))
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """torch's data type called `name`.
+
+    Raises:
+        InputError: torch has no tensors of that type.
+    """
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise InputError(f"torch has no dtype '{name}'; try float32, bfloat16, float16 or float64")
+    return found
+
+
+def dtype_for(request: InputRequest, change: torch.dtype | None) -> torch.dtype:
+    """The type of an input: as asked, else that of the given tensor, else floating.
+
+    Args:
+        request: what was asked for.
+        change: the type of floating inputs for which none was asked.
+
+    Raises:
+        InputError: torch has no such type, or no way to make such a tensor.
+    """
+    if request.dtype is not None:
+        kind = torch_dtype(request.dtype.name)
+        if request.like is None and request.dtype.name.startswith(("qint", "quint")):
+            raise InputError(f"an input of dtype {request.dtype} cannot be made; give a tensor")
+        return kind
+    if request.like is not None and not (change and request.like.is_floating_point()):
+        return request.like.dtype
+    return change or torch.get_default_dtype()
+
+
+def input_specs(inputs: Inputs, change: torch.dtype | None) -> tuple[InputSpec, ...]:
+    """Name, shape and data type of every tensor that the model will be given.
+
+    Raises:
+        InputError: as `dtype_for`.
+    """
+    return tuple(
+        InputSpec(name=name, shape=request.shape, dtype=dtype_of(dtype_for(request, change)))
+        for name, request in inputs.requests()
+    )
