@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from roofline.analysis import Totals as Totals
     from roofline.analysis import read_analysis as read_analysis
     from roofline.design.comparison import Comparison as Comparison
+    from roofline.design.machine_comparison import MachineComparison as MachineComparison
+    from roofline.design.machine_comparison import (
+        read_machine_comparison as read_machine_comparison,
+    )
     from roofline.errors import RooflineError as RooflineError
     from roofline.machine.catalog import load_hardware as load_hardware
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
     from roofline.pipeline import analyze as analyze
     from roofline.pipeline import compare as compare
+    from roofline.pipeline import compare_machines as compare_machines
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.presentation.figure import plot as plot
     from roofline.workload.formulas.registry import Flop as Flop
@@ -33,17 +38,20 @@ _HOME = {
     "Coverage": "roofline.analysis",
     "Flop": "roofline.workload.formulas.registry",
     "HardwareProfile": "roofline.machine.hardware",
+    "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
     "RooflineError": "roofline.errors",
     "Totals": "roofline.analysis",
     "Work": "roofline.workload.work",
     "analyze": "roofline.pipeline",
     "compare": "roofline.pipeline",
+    "compare_machines": "roofline.pipeline",
     "formula": "roofline.workload.formulas.registry",
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
     "plot": "roofline.presentation.figure",
     "read_analysis": "roofline.analysis",
+    "read_machine_comparison": "roofline.design.machine_comparison",
 }
 
 __all__ = [*sorted(_HOME), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

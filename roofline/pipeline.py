@@ -1,11 +1,11 @@
-"""analyze, compare, measure: the one place where models (torch) and the pure side meet.
+"""analyze, compare, compare_machines, measure: where models (torch) and the pure side meet.
 
 torch is imported inside the functions that need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from roofline.analysis import (
     sum_bound_s,
 )
 from roofline.design.comparison import Comparison
+from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.foundation.units import format_byte
@@ -28,14 +29,13 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place, roof_notes
 from roofline.workload.operators import State
-from roofline.workload.residency import residency
+from roofline.workload.residency import Residency, residency
 from roofline.workload.work import Work
 
 if TYPE_CHECKING:
     import torch
 
     from roofline.workload.capture import Capture
-    from roofline.workload.sources import InputRequest, Source
 
 Progress = Callable[[float, str], None]
 """Told how far a measurement is (0 to 1) and what it is doing."""
@@ -109,6 +109,7 @@ def analyze(
     hardware: Hardware | None = None,
     dtype: str | torch.dtype | None = None,
     batch: int | None = None,
+    seq: int | None = None,
     threads: int | None = None,
     cold: bool = False,
     progress: Progress | None = None,
@@ -119,7 +120,8 @@ def analyze(
     allocated, and a module that is given is left as it was.
 
     Args:
-        model: a module, or a name: ``"resnet50"``, ``"torchvision:resnet50"``,
+        model: a module, or a name: ``"resnet50"`` (torchvision's, else timm's, else
+            transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
             ``"package.module:factory"``, ``"file.py:Model"``.
         inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
             these for several positional inputs, or a mapping for keyword inputs. Only shapes and
@@ -128,6 +130,7 @@ def analyze(
             use (about ten seconds) and remembered.
         dtype: floating parameters and inputs are taken to have this type, e.g. ``"bfloat16"``.
         batch: replaces the first size of every input.
+        seq: how many tokens a transformers model is given; None: 128.
         threads: how many threads the bounds are for; None: all that the hardware has.
         cold: bounds of a first pass, nothing in the caches; else of a repeated one.
         progress: told how far the measurement of this machine is, where one is needed.
@@ -137,40 +140,151 @@ def analyze(
         InputError: inputs, data type or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
+    (analysis,) = _analyses(
+        model,
+        inputs,
+        [hardware],
+        dtype=dtype,
+        batch=batch,
+        seq=seq,
+        threads=threads,
+        cold=cold,
+        progress=progress,
+    )
+    return analysis
+
+
+def compare_machines(
+    model: torch.nn.Module | str,
+    inputs: Any = None,
+    *,
+    hardware: Sequence[Hardware],
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+) -> MachineComparison:
+    """One model on several machines: which operators are compute-bound here, memory-bound there.
+
+    The model runs once, and its operators are placed under the ceilings of each machine.
+
+    Args:
+        hardware: at least two of what `analyze` takes as hardware; ``"host"`` is this machine.
+        threads: how many threads of each CPU; None: all that each machine has. Devices that are no
+            CPUs always compute with all of theirs.
+        model, inputs, dtype, batch, seq, cold, progress: as for `analyze`.
+
+    Raises:
+        InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
+    """
+    machines = list(hardware)
+    if len(machines) < 2:
+        raise InputError("several machines are compared: for one of them there is roofline.analyze")
+    for position, each in enumerate(machines):
+        if each in machines[:position]:
+            name = each.name if isinstance(each, HardwareProfile) else each
+            raise InputError(f"--hardware {name} is given twice; name it once")
+    analyses = _analyses(
+        model,
+        inputs,
+        machines,
+        dtype=dtype,
+        batch=batch,
+        seq=seq,
+        threads=threads,
+        cold=cold,
+        progress=progress,
+    )
+    return MachineComparison.of(analyses)
+
+
+def _analyses(
+    model: torch.nn.Module | str,
+    inputs: Any,
+    machines: Sequence[Hardware | None],
+    *,
+    dtype: str | torch.dtype | None,
+    batch: int | None,
+    seq: int | None,
+    threads: int | None,
+    cold: bool,
+    progress: Progress | None,
+) -> list[Analysis]:
+    """One capture of the model, placed under the ceilings of each machine."""
     change = dtype_called(str(dtype)) if dtype is not None else None
     if change is not None and change.kind != "float":
         raise InputError(
             f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
         )
-    for option, value in (("--batch", batch), ("--threads", threads)):
+    for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
         if value is not None and (not isinstance(value, int) or not 1 <= value < _MOST):
             raise InputError(f"{option} {value}: must be a whole number from 1")
+    if seq is not None and inputs is not None:
+        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
     # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
-    found = None
-    is_host = hardware is None or (isinstance(hardware, str) and _means_host(hardware))
-    if not is_host or catalog.host_file().exists():
-        found = hardware_for(hardware)
-    if found:
-        found[0].check_threads(threads or found[0].threads)
-    elif threads is not None:
-        _check_threads_of_host(threads)
+    known: list[tuple[HardwareProfile, tuple[str, ...]] | None] = []
+    for hardware in machines:
+        is_host = hardware is None or (isinstance(hardware, str) and _means_host(hardware))
+        found = None
+        if not is_host or catalog.host_file().exists():
+            found = hardware_for(hardware)
+            _threads_on(found[0], threads, alone=len(machines) == 1)
+        elif threads is not None:
+            _check_threads_of_host(threads)
+        known.append(found)
+    several = len(machines) > 1
+    if several and threads is not None and all(each and each[0].device != "cpu" for each in known):
+        raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
 
     from roofline.workload import sources
+    from roofline.workload.capture import capture
+    from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.torch_dtypes import input_specs, torch_dtype
 
-    source = sources.load(model) if isinstance(model, str) else sources.given(model)
-    given, values = sources.requests_of(inputs)
-    requests = sources.requests_for(source, given, batch=batch)
-    specs, capture = _run(source, requests, values, change.name if change else None)
-    profile, hardware_notes = found or host_hardware(progress)
-    roof = Roof(profile, threads or profile.threads)
-    return _assemble(
-        source.name,
-        specs,
-        capture,
-        roof,
-        cold=cold,
-        notes=(*source.notes, *hardware_notes),
+    given = inputs_of(inputs)
+    source = (
+        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
     )
+    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
+    input_notes = source.input_notes if inputs is None else ()
+    wanted = torch_dtype(change.name) if change else None
+    specs = input_specs(given, wanted)
+    captured = capture(
+        source.module, given, name=source.name, change=wanted, rebuild=source.rebuild
+    )
+    reuse = residency(captured.records)
+    analyses: list[Analysis] = []
+    for found in known:
+        profile, hardware_notes = found or host_hardware(progress)
+        analysis = _assemble(
+            source.name,
+            specs,
+            captured,
+            reuse,
+            Roof(profile, _threads_on(profile, threads, alone=len(machines) == 1)),
+            cold=cold,
+            notes=(*source.notes, *input_notes, *captured.notes, *hardware_notes),
+        )
+        analyses.append(analysis)
+    return analyses
+
+
+def _threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) -> int:
+    """How many threads of a machine compute; beside others, `threads` means those of CPUs.
+
+    Raises:
+        HardwareError: the machine does not have so many.
+    """
+    if threads is None or (not alone and profile.device != "cpu"):
+        return profile.threads
+    if not alone and threads > profile.threads:
+        raise HardwareError(
+            f"--threads {threads} is for every CPU, and '{profile.name}' has {profile.threads}:"
+            " leave it out, and each machine uses all of its threads"
+        )
+    return profile.check_threads(threads)
 
 
 def _check_threads_of_host(threads: int) -> None:
@@ -181,30 +295,16 @@ def _check_threads_of_host(threads: int) -> None:
         raise HardwareError(f"--threads {threads}: this machine has {available} CPUs available")
 
 
-def _run(
-    source: Source,
-    requests: Sequence[InputRequest],
-    values: Mapping[int, torch.Tensor],
-    change: str | None,
-) -> tuple[tuple[InputSpec, ...], Capture]:
-    from roofline.workload.capture import capture
-    from roofline.workload.fakes import fake_inputs, torch_dtype
-
-    wanted = torch_dtype(change) if change else None
-    specs, make = fake_inputs(requests, values, wanted)
-    return specs, capture(source.module, make, name=source.name, change=wanted)
-
-
 def _assemble(
     name: str,
     inputs: tuple[InputSpec, ...],
     capture: Capture,
+    reuse: Residency,
     roof: Roof,
     *,
     cold: bool,
     notes: Sequence[str],
 ) -> Analysis:
-    reuse = residency(capture.records)
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     rows = tuple(row_of(each) for each in placements)
     work = known_work(rows)
@@ -256,6 +356,7 @@ def compare(
     hardware: Hardware | None = None,
     dtype: str | torch.dtype | None = None,
     batch: int | None = None,
+    seq: int | None = None,
     threads: int | None = None,
     cold: bool = False,
     names: Sequence[str] = (),
@@ -268,7 +369,7 @@ def compare(
         inputs: as for `analyze`, the same for all that are analysed here.
         reference: the index of the model that ratios refer to.
         names: what to call them; by default what they are called.
-        hardware, dtype, batch, threads, cold, progress: as for `analyze`.
+        hardware, dtype, batch, seq, threads, cold, progress: as for `analyze`.
 
     Raises:
         InputError: fewer than two models, or analyses of different hardware or threads; and
@@ -277,7 +378,8 @@ def compare(
     if len(models) < 2:
         raise InputError("a comparison takes at least two models; write roofline compare A B")
     saved = [each for each in models if _is_saved(each)]
-    for option, given in {"--input": inputs, "--dtype": dtype, "--batch": batch}.items():
+    changes = {"--input": inputs, "--dtype": dtype, "--batch": batch, "--seq": seq}
+    for option, given in changes.items():
         if saved and given is not None:
             raise InputError(
                 f"{option} cannot change an analysis that is saved ({saved[0]}): name its model"
@@ -299,6 +401,7 @@ def compare(
                 hardware=hardware,
                 dtype=dtype,
                 batch=batch,
+                seq=seq,
                 threads=threads,
                 cold=cold,
                 progress=progress,

@@ -18,6 +18,7 @@ from roofline.foundation.units import (
     format_s,
     format_si,
 )
+from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     import pandas
@@ -225,7 +226,8 @@ _QUANTITIES: tuple[
 
 
 def _setting(analysis: Analysis) -> str:
-    return f"{analysis.hardware.name} with {analysis.threads} threads ({analysis.cache})"
+    threads = describe_threads(analysis.hardware, analysis.threads)
+    return f"{analysis.hardware.name} ({threads}, {analysis.cache} caches)"
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:

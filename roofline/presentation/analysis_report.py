@@ -14,6 +14,7 @@ from roofline.foundation.units import (
     format_shape,
     format_si,
 )
+from roofline.machine.hardware import describe_threads
 from roofline.placement import Bound
 from roofline.presentation.analysis_tables import (
     group_grid,
@@ -31,7 +32,6 @@ from roofline.presentation.report import (
     printable,
     sum_of_flop,
     sum_of_intensity,
-    threads_of,
 )
 from roofline.presentation.times import above_roof
 from roofline.workload.operators import State
@@ -56,7 +56,7 @@ def report_of(
     unknown = groups_of_unknown(analysis)
     if unknown:
         blocks.append(unknown_grid(unknown))
-    blocks.append(Facts(lines=(("Coverage", _coverage(analysis)),)))
+    blocks.append(Facts(lines=(("Coverage", coverage_text(analysis)),)))
     warnings = (*analysis.warnings, *above_roof(analysis))
     if warnings:
         blocks.append(Notes(title="Warnings", lines=tuple(map(printable, warnings))))
@@ -93,8 +93,8 @@ def _headline(analysis: Analysis) -> str:
     return f"{model} takes at least {format_s(totals.bound_s)}{limits}"
 
 
-def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
-    totals, profile = analysis.totals, analysis.hardware
+def _model(analysis: Analysis) -> tuple[str, str]:
+    totals = analysis.totals
     inputs = [
         f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
         for each in analysis.inputs
@@ -102,15 +102,11 @@ def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
     parameters = (
         f"{format_si(totals.parameters, '')} parameters ({format_byte(totals.parameter_bytes)})"
     )
-    yield "Model", " · ".join([printable(analysis.model), *inputs, parameters])
-    pass_of = "steady state" if analysis.cache == "steady" else "cold caches"
-    machine = [
-        printable(profile.name),
-        threads_of(analysis.threads),
-        pass_of,
-        origin(profile, today),
-    ]
-    yield "Hardware", " · ".join(machine)
+    return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
+
+
+def _work(analysis: Analysis) -> Iterable[tuple[str, str]]:
+    totals = analysis.totals
     flop = sum_of_flop(totals.flop, totals.unknown_operators)
     fma = sum_of_flop(
         totals.multiply_add, totals.unknown_operators, lambda each: format_si(each, "")
@@ -124,6 +120,25 @@ def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
         f"{format_byte(totals.peak_memory_byte)} at the peak"
         f" · {format_byte(totals.all_tensors_byte)} if nothing were freed",
     )
+
+
+def model_facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
+    """What holds of the model on any machine: its input, work, traffic and memory."""
+    return (_model(analysis), *_work(analysis))
+
+
+def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
+    totals, profile = analysis.totals, analysis.hardware
+    yield _model(analysis)
+    pass_of = "steady state" if analysis.cache == "steady" else "cold caches"
+    machine = [
+        printable(profile.name),
+        describe_threads(profile, analysis.threads),
+        pass_of,
+        origin(profile, today),
+    ]
+    yield "Hardware", " · ".join(machine)
+    yield from _work(analysis)
     if totals.bound_s is None:
         yield "Bound", "none: the hardware's ceilings are unknown"
     else:
@@ -162,7 +177,8 @@ def _ceilings(analysis: Analysis) -> list[str]:
     ]
 
 
-def _coverage(analysis: Analysis) -> str:
+def coverage_text(analysis: Analysis) -> str:
+    """How much of the calls, bytes and time has known FLOP, in words."""
     coverage = analysis.coverage
     parts = [
         f"FLOP known for {format_percent(coverage.calls)} of the calls",

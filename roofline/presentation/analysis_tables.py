@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 from roofline.analysis import Analysis, Group, OperatorRow, groups, known_work, sum_bound_s
@@ -110,15 +110,19 @@ def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
 
     Calls that were measured stay apart, because their times differ.
     """
-    found: dict[object, list[OperatorRow]] = {}
+    found: dict[Hashable, list[OperatorRow]] = {}
     for row in rows:
-        key: object = row.index
-        if row.measured_s is None and row.predicted_s is None:
-            sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
-            work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
-            key = (row.op, row.type, sizes, work)
-        found.setdefault(key, []).append(row)
+        found.setdefault(likeness(row), []).append(row)
     return list(found.values())
+
+
+def likeness(row: OperatorRow) -> Hashable:
+    """What calls that no table can tell apart have in common; a measured one is like no other."""
+    if row.measured_s is not None or row.predicted_s is not None:
+        return row.index
+    sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
+    work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
+    return (row.op, row.type, sizes, work)
 
 
 def _sum_known(times: Sequence[float | None]) -> float | None:
@@ -186,22 +190,22 @@ def _group_cells(group: Group) -> tuple[str, ...]:
     )
 
 
-def unknown_grid(found: Sequence[Group]) -> Grid:
-    """The operators whose FLOP is unknown, with the bytes that are not."""
+def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:
+    """The operators whose FLOP is unknown, with the bytes that are not, and their bounds."""
     return Grid(
         title="Operators of unknown FLOP (their bytes are counted)",
         columns=(
             Column(heading="operator"),
             Column(heading="calls", align="right"),
             Column(heading="bytes", align="right"),
-            Column(heading="bound by bytes", align="right"),
+            *([Column(heading="bound by bytes", align="right")] * bounds),
         ),
         rows=tuple(
             (
                 printable(group.name.removeprefix(f"{State.UNKNOWN}:").removeprefix("aten.")),
                 str(group.calls),
                 format_byte(group.work.traffic_byte),
-                format_s(group.bound_s),
+                *([format_s(group.bound_s)] * bounds),
             )
             for group in found
         ),

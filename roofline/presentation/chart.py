@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from roofline.analysis import Analysis
 from roofline.foundation.units import format_s, format_shape
+from roofline.machine.hardware import describe_threads
 from roofline.presentation.axes import LogAxis
 from roofline.presentation.ceilings import Ceiling, Diagonal, RoofLines, Roofs, roof_lines
 from roofline.presentation.labels import (
@@ -39,7 +40,7 @@ from roofline.presentation.margins import (
 )
 from roofline.presentation.palette import Style, styles
 from roofline.presentation.points import Point, drawn, points_of, strip_of
-from roofline.presentation.report import origin, printable, threads_of
+from roofline.presentation.report import origin, printable
 from roofline.presentation.times import above_roof, time_s
 from roofline.workload.operators import State
 
@@ -290,7 +291,8 @@ def _machine(analysis: Analysis, *, measured: bool) -> str:
         points = f"points: bounds with every operand from {printable(profile.memory[0].name)}"
     if measured:
         points = "points: measured times"
-    parts = [cpu, printable(profile.name), threads_of(analysis.threads), state, points]
+    threads = describe_threads(profile, analysis.threads)
+    parts = [cpu, printable(profile.name), threads, state, points]
     return " · ".join(filter(None, parts))
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from roofline.design.comparison import Comparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_percent, format_shape
+from roofline.machine.hardware import describe_threads
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
-from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable, threads_of
+from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable
 
 _WHAT_A_BOUND_IS = (
     "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"
@@ -68,9 +69,12 @@ def comparison_report(comparison: Comparison) -> Report:
     if warnings:
         blocks.append(Notes(title="Warnings", lines=tuple(warnings)))
     first = comparison.analyses[0]
+    threads = describe_threads(first.hardware, first.threads)
+    # A device computes as a whole: there is nothing to say.
+    how = f" with {threads}" if first.hardware.has_threads else ""
     return Report(
         headline=f"{' against '.join((base, *(names[i] for i in others)))} on"
-        f" {printable(first.hardware.name)} with {threads_of(first.threads)}, {first.cache} caches",
+        f" {printable(first.hardware.name)}{how}, {first.cache} caches",
         blocks=tuple(blocks),
     )
 

@@ -1,4 +1,4 @@
-"""An analysis as rows of numbers for spreadsheets; its JSON is `analysis.to_json`."""
+"""Results as rows of numbers for spreadsheets; their JSON is `to_json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import csv
 import io
 import operator
 
-from roofline.analysis import FRAME_COLUMNS, Analysis, groups
+from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, groups
+from roofline.design.machine_comparison import MachineComparison
 from roofline.presentation.report import By
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
@@ -31,7 +32,21 @@ def to_csv(analysis: Analysis, *, by: By = "operator") -> str:
         return text.getvalue()
     writer.writerow(FRAME_COLUMNS)
     for row in analysis.operators:
-        writer.writerow(
-            ["" if (value := getattr(row, name)) is None else value for name in FRAME_COLUMNS]
-        )
+        writer.writerow(_cells(row))
     return text.getvalue()
+
+
+def machines_csv(comparison: MachineComparison) -> str:
+    """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["machine", *FRAME_COLUMNS, "changes_sides"])
+    changing = comparison.changing_rows
+    for name, analysis in zip(comparison.names, comparison.analyses, strict=True):
+        for row, changes in zip(analysis.operators, changing, strict=True):
+            writer.writerow([name, *_cells(row), str(changes).lower()])
+    return text.getvalue()
+
+
+def _cells(row: OperatorRow) -> list[object]:
+    return ["" if (value := getattr(row, name)) is None else value for name in FRAME_COLUMNS]

@@ -5,45 +5,48 @@
 
 from __future__ import annotations
 
-import io
-import math
-import warnings
-from typing import Any, Literal
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
+from matplotlib.path import Path
+from matplotlib.transforms import IdentityTransform
 
 from roofline.analysis import Analysis
-from roofline.presentation.axes import LogAxis
 from roofline.presentation.ceilings import Ceiling, Roofs
 from roofline.presentation.chart import TITLE_SIZE_PT, Chart, chart_of
-from roofline.presentation.labels import Label, Segment, cut_to
+from roofline.presentation.drawing import (
+    ALARM,
+    GREY_TEXT,
+    INK,
+    line,
+    sheet,
+    text_at,
+    turned,
+    write,
+)
+from roofline.presentation.labels import Segment, cut_to
 from roofline.presentation.lettering import SMALL_PT
 from roofline.presentation.palette import Style
 
-_INK = "#1a1a1a"
-_SOFT = "#8c8c8c"
-_GREY_TEXT = "#6e6e6e"
-_GRID = "#ececec"
 _LIBRARY = "#6a3d9a"
-_ALARM = "#c00000"
-_FONT = ["DejaVu Sans", "sans-serif"]
-"""The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
 _LINES: dict[str, dict[str, Any]] = {
-    "main": {"color": _INK, "linewidth": 1.1},
+    "main": {"color": INK, "linewidth": 1.1},
     "other": {"color": "#a8a8a8", "linewidth": 0.7},
     "library": {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
     "other library": {"color": "#c9b8dd", "linewidth": 0.7, "linestyle": (0, (5, 2.5))},
 }
 _WORDS = {
-    "main": _INK,
-    "other": _GREY_TEXT,
+    "main": INK,
+    "other": GREY_TEXT,
     "library": _LIBRARY,
-    "other library": _GREY_TEXT,
+    "other library": GREY_TEXT,
 }
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
 """Markers of equal s differ in ink: factors on their area that make them look alike."""
@@ -76,30 +79,9 @@ def plot(
     return draw(chart)
 
 
-class _NotebookFigure(Figure):
-    """A figure that shows itself in notebooks, which they else do only for global figures."""
-
-    def _repr_png_(self) -> bytes:
-        return savefig_bytes(self, "png")
-
-
 def draw(chart: Chart) -> Figure:
     """The figure of a chart."""
-    width, height, frame = chart.width_pt, chart.height_pt, chart.frame
-    figure = _NotebookFigure(figsize=(width / 72, height / 72), facecolor="white")
-    axes = figure.add_axes(
-        (
-            frame.left / width,
-            frame.bottom / height,
-            (frame.right - frame.left) / width,
-            (frame.top - frame.bottom) / height,
-        )
-    )
-    _prepare(axes, chart)
-    # Paper lies over the axes: its units are points, so that every word stands where it was placed.
-    paper = figure.add_axes((0, 0, 1, 1), facecolor="none")
-    paper.set_axis_off()
-    paper.set(xlim=(0, width), ylim=(0, height))
+    figure, axes, paper = sheet(chart.width_pt, chart.height_pt, chart.frame, chart.x, chart.y)
     _draw_ceilings(axes, paper, chart)
     _draw_memory(axes, paper, chart)
     _draw_marks(axes, paper, chart)
@@ -107,74 +89,6 @@ def draw(chart: Chart) -> Figure:
     _draw_legend(paper, chart)
     _draw_titles(paper, chart)
     return figure
-
-
-def savefig_bytes(figure: Figure, format: Literal["png", "svg"]) -> bytes:
-    """The figure as PNG (160 dpi) or SVG (text is text); equal figures give equal bytes."""
-    content = io.BytesIO()
-    metadata = {"Software": "roofline"} if format == "png" else {"Date": None, "Creator": None}
-    with (
-        rc_context({"svg.hashsalt": "roofline", "svg.fonttype": "none"}),
-        warnings.catch_warnings(),
-    ):
-        # A model may be named in a script that no installed font has: it shows boxes, no warning.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(content, format=format, dpi=160, metadata=metadata)
-    return content.getvalue()
-
-
-def _prepare(axes: Axes, chart: Chart) -> None:
-    axes.set(xscale="log", yscale="log")
-    axes.set(xlim=(chart.x.low, chart.x.high), ylim=(chart.y.low, chart.y.high))
-    for axis, scale in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-        axis.set_major_locator(FixedLocator([value for value, _ in scale.ticks]))
-        axis.set_major_formatter(FixedFormatter([text for _, text in scale.ticks]))
-        axis.set_minor_locator(FixedLocator(_between(scale)))
-        axis.set_minor_formatter(NullFormatter())
-    axes.grid(which="major", color=_GRID, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="major", labelsize=8, length=4, color=_SOFT, labelcolor=_INK)
-    axes.tick_params(which="minor", length=2, color=_SOFT)
-    for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        tick.set_fontfamily(_FONT)
-    axes.set_xlabel(chart.x.title, fontsize=8.5, color=_INK, family=_FONT, labelpad=3)
-    axes.set_ylabel(chart.y.title, fontsize=8.5, color=_INK, family=_FONT, labelpad=3)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color(_SOFT)
-
-
-def _between(scale: LogAxis) -> list[float]:
-    """The places of small ticks: 2 to 9 times each power of ten."""
-    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)))
-    values = [step * 10.0**power for power in powers for step in range(2, 10)]
-    return [each for each in values if scale.low <= each <= scale.high]
-
-
-def _text(paper: Axes, x: float, y: float, text: str, size: float, **style: Any) -> None:
-    # Names come from models: a dollar sign in them begins no formula.
-    options = {"color": _INK, "family": _FONT, "parse_math": False, "zorder": 6, **style}
-    paper.text(x, y, text, fontsize=size, **options)
-
-
-def _write(paper: Axes, label: Label, *, colour: str = _INK, on_lines: bool = False) -> None:
-    """One label, from the left of its box: the estimate of its width errs on the wide side."""
-    middle = (label.box.bottom + label.box.top) / 2
-    patch = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.4}
-    _text(
-        paper,
-        label.box.left,
-        middle,
-        label.text,
-        label.size_pt,
-        color=colour,
-        verticalalignment="center_baseline",
-        bbox=patch if on_lines else None,
-    )
-
-
-def _line(paper: Axes, segment: Segment, **style: Any) -> None:
-    paper.add_line(Line2D((segment.x0, segment.x1), (segment.y0, segment.y1), **style))
 
 
 def _kind(ceiling: Ceiling) -> str:
@@ -193,8 +107,8 @@ def _draw_ceilings(axes: Axes, paper: Axes, chart: Chart) -> None:
             style["linewidth"] = 1.9
         axes.plot((x0, x1), (y0, y1), zorder=1.8 if kind == "other" else 2, **style)
         if label.leader:
-            _line(paper, label.leader, color=style["color"], linewidth=0.5)
-        _write(paper, label, colour=_WORDS[kind])
+            line(paper, label.leader, color=style["color"], linewidth=0.5)
+        write(paper, label, colour=_WORDS[kind])
 
 
 def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
@@ -202,59 +116,80 @@ def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
         (x0, y0), (x1, y1) = diagonal.ends(chart.x, chart.y)
         ridge = min(diagonal.ridge_flop_per_byte or x1, x1)
         top = ridge * diagonal.byte_per_s
-        axes.plot((x0, ridge), (y0, top), color=_INK, linewidth=1.3, zorder=2)
+        axes.plot((x0, ridge), (y0, top), color=INK, linewidth=1.3, zorder=2)
         axes.plot((ridge, x1), (top, y1), zorder=2, **_LINES["other"])
-        _text(
-            paper,
-            text.x_pt,
-            text.y_pt,
-            text.text,
-            text.size_pt,
-            rotation=text.angle_deg,
-            rotation_mode="anchor",
-            horizontalalignment="center",
-            verticalalignment="center",
-        )
+        turned(paper, text)
     for ridge in chart.ridges:
         x, y = ridge.flop_per_byte, ridge.flop_per_s
         dots: dict[str, Any] = {"color": "#b5b5b5", "linewidth": 0.7, "linestyle": (0, (1, 2.5))}
         axes.plot((x, x), (chart.y.low, y), zorder=1, **dots)
-        face: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": _INK}
+        face: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
         axes.plot(x, y, marker="D", markersize=5, zorder=4, **face)
-        _write(paper, ridge.label, on_lines=True)
+        write(paper, ridge.label, on_lines=True)
 
 
-def _scatter(
-    axes: Axes,
-    x: float,
-    y: float,
-    style: Style,
-    diameter: float,
-    *,
-    hollow: bool = False,
-    alarm: bool = False,
-) -> None:
-    look: dict[str, Any] = {"facecolor": style.colour, "edgecolor": "white", "linewidth": 0.6}
-    if style.marker == "x":
-        look = {"color": style.colour, "linewidth": 1.6}
-    elif hollow:
-        look = {"facecolor": "none", "edgecolor": style.colour, "linewidth": 1.6}
-    elif alarm:
-        look |= {"edgecolor": _ALARM, "linewidth": 1.6}
-    area = diameter**2 * _AREA.get(style.marker, 1.0)
-    axes.scatter(x, y, s=area, marker=style.marker, alpha=0.85, zorder=4, **look)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spot:
+    """A mark to be drawn: where, in which style, how large, hollow, or with a red rim."""
+
+    x: float
+    y: float
+    style: Style
+    diameter_pt: float
+    hollow: bool = False
+    alarm: bool = False
+
+
+def _scatter(axes: Axes, spots: Sequence[_Spot]) -> None:
+    """Marks of any looks as one collection, the first at the bottom: one each would be slow."""
+    faces, edges, widths = zip(*map(_look, spots), strict=True) if spots else ((), (), ())
+    collection = PathCollection(
+        [_outline(spot.style.marker) for spot in spots],
+        sizes=[spot.diameter_pt**2 * _AREA.get(spot.style.marker, 1.0) for spot in spots],
+        facecolors=faces,
+        edgecolors=edges,
+        linewidths=widths,
+        offsets=[(spot.x, spot.y) for spot in spots],
+        offset_transform=axes.transData,
+        alpha=0.85,
+        zorder=4,
+    )
+    # Sizes are in points whatever the axes' values.
+    collection.set_transform(IdentityTransform())
+    axes.add_collection(collection, autolim=False)
+
+
+def _look(spot: _Spot) -> tuple[str, str, float]:
+    """The colours of face and edge, and the width of the edge."""
+    colour = spot.style.colour
+    if spot.style.marker == "x" or spot.hollow:
+        return "none", colour, 1.6
+    return (colour, ALARM, 1.6) if spot.alarm else (colour, "white", 0.6)
+
+
+@functools.cache
+def _outline(marker: str) -> Path:
+    style = MarkerStyle(marker)
+    return style.get_path().transformed(style.get_transform())
 
 
 def _draw_marks(axes: Axes, paper: Axes, chart: Chart) -> None:
     # The longest come first, so that the small lie on top of the large.
-    for mark in chart.marks:
-        point = mark.point
-        at = (point.flop_per_byte, point.flop_per_s)
-        _scatter(axes, *at, mark.style, point.diameter_pt, alarm=point.above)
+    spots = [
+        _Spot(
+            x=mark.point.flop_per_byte,
+            y=mark.point.flop_per_s,
+            style=mark.style,
+            diameter_pt=mark.point.diameter_pt,
+            alarm=mark.point.above,
+        )
+        for mark in chart.marks
+    ]
+    _scatter(axes, spots)
     for label in (mark.label for mark in chart.marks if mark.label):
         if label.leader:
-            _line(paper, label.leader, color=_INK, linewidth=0.5, zorder=5)
-        _write(paper, label, on_lines=True)
+            line(paper, label.leader, color=INK, linewidth=0.5, zorder=5)
+        write(paper, label, on_lines=True)
 
 
 def _draw_strip(paper: Axes, chart: Chart) -> None:
@@ -265,35 +200,45 @@ def _draw_strip(paper: Axes, chart: Chart) -> None:
     look: dict[str, Any] = {"facecolor": "#f6f6f6", "edgecolor": "#dcdcdc", "linewidth": 0.6}
     paper.add_patch(Rectangle((strip.left, strip.bottom), *size, **look))
     for word in chart.strip_words:
-        _write(paper, word, colour=_GREY_TEXT)
+        write(paper, word, colour=GREY_TEXT)
     for mark in chart.strip_marks:
-        hollow = mark.point.why == "FLOP unknown"
-        _scatter(paper, mark.x_pt, mark.y_pt, mark.style, mark.point.diameter_pt, hollow=hollow)
-        _write(paper, mark.label)
+        write(paper, mark.label)
+    spots = [
+        _Spot(
+            x=mark.x_pt,
+            y=mark.y_pt,
+            style=mark.style,
+            diameter_pt=mark.point.diameter_pt,
+            hollow=mark.point.why == "FLOP unknown",
+        )
+        for mark in chart.strip_marks
+    ]
+    _scatter(paper, spots)
 
 
 def _draw_legend(paper: Axes, chart: Chart) -> None:
     for entry in chart.legend:
         x, y = entry.x_pt, entry.y_pt
         if entry.line:
-            _line(paper, Segment(x - 10, y, x + 10, y), **_LINES[entry.line])
+            line(paper, Segment(x - 10, y, x + 10, y), **_LINES[entry.line])
         else:
-            _scatter(paper, x, y, entry.style or Style("#b0b0b0", "o"), entry.diameter_pt)
-        _write(paper, entry.label)
+            style = entry.style or Style("#b0b0b0", "o")
+            _scatter(paper, [_Spot(x=x, y=y, style=style, diameter_pt=entry.diameter_pt)])
+        write(paper, entry.label)
 
 
 def _draw_titles(paper: Axes, chart: Chart) -> None:
     left, small = 12.0, SMALL_PT - 0.5
     room = chart.width_pt - 2 * left
 
-    def line(text: str, y: float, size: float, colour: str, weight: str = "normal") -> None:
+    def say(text: str, y: float, size: float, colour: str, weight: str = "normal") -> None:
         text = cut_to(text, room, size)
-        _text(paper, left, y, text, size, color=colour, weight=weight)
+        text_at(paper, left, y, text, size, color=colour, weight=weight)
 
-    line(chart.title, chart.height_pt - 22, TITLE_SIZE_PT, _INK, "bold")
-    line(chart.machine, chart.height_pt - 37, 8.5, "#4d4d4d")
-    line(chart.provenance, 10.0, small, _GREY_TEXT)
+    say(chart.title, chart.height_pt - 22, TITLE_SIZE_PT, INK, "bold")
+    say(chart.machine, chart.height_pt - 37, 8.5, "#4d4d4d")
+    say(chart.provenance, 10.0, small, GREY_TEXT)
     if chart.warnings:
         count = len(chart.warnings)
         first = "Warning" if count == 1 else f"{count} warnings; the first"
-        line(f"{first}: {chart.warnings[0]}", 23.0, small, _ALARM, "bold")
+        say(f"{first}: {chart.warnings[0]}", 23.0, small, ALARM, "bold")

@@ -151,9 +151,12 @@ def place_labels(
     labels, `taken` or each other. Crossing `lines` is avoided where there is room. None: there was
     no free place that reads well.
     """
-    solid = [*marks, *taken, *(anchor.box for anchor in anchors)]
+    everything = [*marks, *taken, *(anchor.box for anchor in anchors)]
     placed: list[Label | None] = []
     for anchor in anchors:
+        # What its label cannot reach, it need not be kept from.
+        reach = _reach(anchor, size_pt)
+        solid = [box for box in everything if box.overlaps(reach)]
         done = [label for label in placed if label is not None]
         blocked = [*solid, *(label.box for label in done)]
         leaders = [label.leader for label in done if label.leader]
@@ -184,6 +187,13 @@ def place_labels(
                     best = (cost, label)
         placed.append(best[1] if best else None)
     return tuple(placed)
+
+
+def _reach(anchor: Anchor, size_pt: float) -> Box:
+    """All that the label of an anchor may cover, wherever it is placed."""
+    away = anchor.radius_pt + 2 + max(_DISTANCES_PT)
+    width, height = text_width_pt(anchor.text, size_pt), 1.25 * size_pt
+    return Box.around(anchor.x_pt, anchor.y_pt, 2 * (away + width), 2 * (away + height))
 
 
 def _candidate(anchor: Anchor, distance: float, angle: float, size_pt: float) -> Label:

@@ -84,7 +84,15 @@ def diagonal_labels(
         start, end = (x.pt(x0), y.pt(y0)), (x.pt(x1), y.pt(y1))
         length = math.hypot(end[0] - start[0], end[1] - start[1])
         half = text_width_pt(each.label, SMALL_PT) / 2
-        hidden = [*avoid, *(box for text in placed for box in text.boxes)]
+        # Only what lies near the line can be hidden by words along it.
+        most = max(1.0, (2 * half + 4 + SMALL_PT) / length) if length else 1.0
+        far = (start[0] + most * (end[0] - start[0]), start[1] + most * (end[1] - start[1]))
+        near = Segment(*start, *far)
+        hidden = [
+            box
+            for box in (*avoid, *(box for text in placed for box in text.boxes))
+            if near.crosses(box.grown(2 * SMALL_PT))
+        ]
         best: tuple[float, TurnedText] | None = None
         along = half + 4
         while best is None or (along + half <= length and best[0] > 0):

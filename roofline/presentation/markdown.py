@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis
 from roofline.presentation.analysis_report import report_of
-from roofline.presentation.report import By, Facts, Grid, Notes, Report
+from roofline.presentation.report import By, Facts, Grid, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
 
@@ -20,7 +20,7 @@ def to_markdown(analysis: Analysis, *, by: By = "operator", top: int = 10) -> st
 def report_markdown(report: Report) -> str:
     """Any report as Markdown: headline, then lists, tables and notes."""
     lines = [f"# {escaped(report.headline)}"]
-    for block in report.blocks:
+    for block in map(fullest, report.blocks):
         lines.append("")
         match block:
             case Facts():

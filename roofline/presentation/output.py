@@ -1,4 +1,4 @@
-"""Analyses into files, each in the format that its suffix names."""
+"""Results into files, each in the format that its suffix names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.analysis import Analysis, to_json
+from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.files import check_writable, write_atomically
-from roofline.presentation.data import to_csv
-from roofline.presentation.markdown import to_markdown
+from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.machines_report import machines_report
+from roofline.presentation.markdown import report_markdown, to_markdown
 from roofline.presentation.report import By
 
 Format = Literal["json", "csv", "md", "png", "svg"]
@@ -40,28 +42,32 @@ def format_of(path: Path) -> Format:
     return found
 
 
-def render(
-    analysis: Analysis, format: Format, *, by: By = "operator", top: int = 10
-) -> str | bytes:
-    """The analysis in a format: text, or bytes for ``png``.
+Result = Analysis | MachineComparison
+"""What can be written."""
+
+
+def render(result: Result, format: Format, *, by: By = "operator", top: int = 10) -> str | bytes:
+    """The result in a format: text, or bytes for ``png``.
 
     Args:
-        analysis: what to render; ``json`` keeps all of it, the others what they can show.
+        result: what to render; ``json`` keeps all of it, the others what they can show.
         format: one of the values of `FORMATS`.
         by: what the rows of ``md`` and ``csv`` are.
         top: how many rows ``md`` has.
     """
     match format:
         case "json":
-            return to_json(analysis)
+            return to_json(result) if isinstance(result, Analysis) else result.to_json()
         case "csv":
-            return to_csv(analysis, by=by)
+            return to_csv(result, by=by) if isinstance(result, Analysis) else machines_csv(result)
         case "md":
-            return to_markdown(analysis, by=by, top=top)
+            if isinstance(result, Analysis):
+                return to_markdown(result, by=by, top=top)
+            return report_markdown(machines_report(result, by=by, top=top))
         case "png" | "svg":
-            from roofline.presentation.figure import plot, savefig_bytes
+            from roofline.presentation.drawing import savefig_bytes
 
-            picture = savefig_bytes(plot(analysis), format)
+            picture = savefig_bytes(result.plot(), format)
             return picture if format == "png" else picture.decode("utf-8")
 
 
@@ -81,14 +87,14 @@ def check_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
 
 
 def write(
-    analysis: Analysis,
+    result: Result,
     paths: Sequence[Path],
     *,
     overwrite: bool = False,
     by: By = "operator",
     top: int = 10,
 ) -> None:
-    """Writes the analysis to each of `paths`, whole or not at all, in the format of its suffix.
+    """Writes the result to each of `paths`, whole or not at all, in the format of its suffix.
 
     All targets are checked and all contents made before the first is written.
 
@@ -96,6 +102,6 @@ def write(
         InputError: as `check_targets`, or the disk refuses.
     """
     check_targets(paths, overwrite=overwrite)
-    contents = [render(analysis, format_of(path), by=by, top=top) for path in paths]
+    contents = [render(result, format_of(path), by=by, top=top) for path in paths]
     for path, content in zip(paths, contents, strict=True):
         write_atomically(path, content, overwrite=overwrite)

@@ -7,8 +7,10 @@ import functools
 import jinja2
 
 from roofline.analysis import Analysis
+from roofline.design.machine_comparison import MachineComparison
 from roofline.presentation.analysis_report import report_of
-from roofline.presentation.report import By, Facts, Grid, Notes, Report
+from roofline.presentation.machines_report import machines_report
+from roofline.presentation.report import By, Facts, Grid, Notes, Report, fullest
 
 _TEMPLATE = """\
 <div class="roofline">
@@ -77,10 +79,15 @@ def analysis_html(analysis: Analysis, *, by: By = "operator", top: int = 10) -> 
     return report_html(report_of(analysis, by=by, top=top))
 
 
+def machines_html(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> str:
+    """The report on a model on several machines as one HTML element; everything is escaped."""
+    return report_html(machines_report(comparison, by=by, top=top))
+
+
 def report_html(report: Report) -> str:
     """Any report as one HTML element with its own style; everything is escaped."""
     kinds = {Facts: "facts", Grid: "grid", Notes: "notes"}
-    blocks = [(kinds[type(block)], block) for block in report.blocks]
+    blocks = [(kinds[type(block)], block) for block in map(fullest, report.blocks)]
     return _template().render(report=report, blocks=blocks)
 
 

@@ -1,7 +1,8 @@
 """Colours and markers of operator types: told apart by the colour-blind and in grey print.
 
 The colours are those of M. Okabe and K. Ito, "Color Universal Design", 2002, without its yellow,
-which is too light for small marks on white.
+which is too light for small marks on white, and one dark red of P. Tol, "Colour schemes", 2021,
+which stays apart from them for all kinds of colour-blindness.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import cycle
 
 BLUE, ORANGE, GREEN, VERMILION = "#0072b2", "#e69f00", "#009e73", "#d55e00"
 PURPLE, SKY, BLACK, GREY = "#cc79a7", "#56b4e9", "#000000", "#7f7f7f"
+DARK_RED = "#661100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,26 @@ class Style:
 
     colour: str
     marker: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoofStyle:
+    """A machine's colour as ``#rrggbb``, and its line's strokes and gaps; none: it is solid."""
+
+    colour: str
+    strokes: tuple[float, ...] = ()
+
+
+_ROOFS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, DARK_RED)
+_STROKES = ((), (5.0, 2.0), (1.2, 1.6))
+
+
+def roof_styles(count: int) -> tuple[RoofStyle, ...]:
+    """A look for each of `count` machines, no two alike while colours and strokes last."""
+    return tuple(
+        RoofStyle(_ROOFS[i % len(_ROOFS)], _STROKES[i // len(_ROOFS) % len(_STROKES)])
+        for i in range(count)
+    )
 
 
 _USUAL = {

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from roofline.presentation.report import Block, Facts, Grid, Notes, Report
+from roofline.presentation.report import Facts, Grid, Notes, Report, fullest
 
 _GAP = "  "
 
 
 def plain_text(report: Report) -> str:
     """The report without escape codes, wrapping or cut words; ends with a line end."""
-    parts = [report.headline, *("\n".join(_block(block)) for block in report.blocks)]
+    parts = [report.headline, *("\n".join(_block(block)) for block in map(fullest, report.blocks))]
     return "\n\n".join(parts) + "\n"
 
 
-def _block(block: Block) -> Iterable[str]:
+def _block(block: Facts | Grid | Notes) -> Iterable[str]:
     match block:
         case Facts():
             width = max((len(name) for name, _ in block.lines), default=0)

@@ -96,7 +96,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
     at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
     first = max(rows, key=lambda row: time_s(row) or 0.0)
     return Point(
-        name=_name(first, alone=in_module[first.module_path] == 1, count=len(rows)),
+        name=name_of(first, alone=in_module[first.module_path] == 1, count=len(rows)),
         op=short_op(first),
         type=first.type,
         count=len(rows),
@@ -107,7 +107,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
     )
 
 
-def _name(row: OperatorRow, *, alone: bool, count: int) -> str:
+def name_of(row: OperatorRow, *, alone: bool, count: int) -> str:
     """The module, and the operator where the module has several; with how many calls there are."""
     module, op = module_of(row), short_op(row)
     if module == MODEL_ITSELF:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,8 @@ from roofline.foundation.units import MISSING, format_flop, format_intensity, fo
 from roofline.machine.hardware import HardwareProfile
 
 By = Literal["operator", "module", "type"]
+
+_ADDRESS = re.compile(r",? *https?://[^\s,;]+")
 
 MODEL_ITSELF = "(model)"
 """How an operator that runs in no submodule is named."""
@@ -53,7 +56,22 @@ class Notes:
     urgent: bool = True
 
 
-Block = Facts | Grid | Notes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One table laid out for several widths, the fullest first.
+
+    A terminal shows the first that fits; where there is no width, the first counts.
+    """
+
+    grids: tuple[Grid, ...]
+
+
+Block = Facts | Grid | Notes | Choice
+
+
+def fullest(block: Block) -> Facts | Grid | Notes:
+    """The block as it stands where lines may be as wide as they need."""
+    return block.grids[0] if isinstance(block, Choice) else block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +111,9 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
 
 
 def _references(profile: HardwareProfile) -> str:
-    return "; ".join(dict.fromkeys(printable(each.reference) for each in profile.provenances()))
+    """What the numbers are taken from; the addresses stand with `roofline hardware show`."""
+    names = (_ADDRESS.sub("", each.reference) for each in profile.provenances())
+    return "; ".join(dict.fromkeys(map(printable, names)))
 
 
 def threads_of(count: int) -> str:

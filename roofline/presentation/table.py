@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofline.analysis import Analysis
+from roofline.design.machine_comparison import MachineComparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.analysis_report import report_of
 from roofline.presentation.hardware_report import (
@@ -18,8 +19,9 @@ from roofline.presentation.hardware_report import (
     hardware_list_report,
     hardware_report,
 )
+from roofline.presentation.machines_report import machines_report
 from roofline.presentation.plain import plain_text, widths_of
-from roofline.presentation.report import By, Facts, Grid, Notes, Report
+from roofline.presentation.report import By, Choice, Facts, Grid, Notes, Report
 
 
 def print_analysis(
@@ -40,6 +42,13 @@ def print_analysis(
         today: the day that the hardware's age is counted to; None is the day it is.
     """
     print_report(report_of(analysis, by=by, top=top, today=today or date.today()), console)
+
+
+def print_machines(
+    comparison: MachineComparison, console: Console, *, by: By = "operator", top: int = 10
+) -> None:
+    """Prints the report on one model on several machines, the verdict first."""
+    print_report(machines_report(comparison, by=by, top=top), console)
 
 
 def print_hardware(
@@ -68,6 +77,8 @@ def print_report(report: Report, console: Console) -> None:
                 console.print(_facts(block))
             case Grid():
                 _print_grid(block, console)
+            case Choice():
+                _print_grid(grid_that_fits(block, console.width), console)
             case Notes():
                 console.print(Text(block.title, style="bold yellow" if block.urgent else "bold"))
                 for line in block.lines:
@@ -110,15 +121,35 @@ def _print_grid(grid: Grid, console: Console) -> None:
         console.print(Text(f"not shown on so narrow a terminal: {names}", style="dim"))
 
 
+def grid_that_fits(choice: Choice, width: int) -> Grid:
+    """The fullest layout that `width` characters hold, some columns sacrificed; else the last."""
+    for grid in choice.grids:
+        widths = _widths(grid)
+        if _together(widths, _kept(grid, widths, width)) <= width:
+            return grid
+    return choice.grids[-1]
+
+
 def columns_that_fit(grid: Grid, width: int) -> list[int]:
     """The numbers of the columns that fit `width` characters, sacrificing those that may go."""
-    rows = [tuple(column.heading for column in grid.columns), *grid.rows, *grid.sums]
-    widths = widths_of(rows)
+    return _kept(grid, _widths(grid), width)
+
+
+def _kept(grid: Grid, widths: Sequence[int], width: int) -> list[int]:
     kept = list(range(len(grid.columns)))
-    gap = 3
-    while sum(widths[i] + gap for i in kept) - gap > width:
+    while _together(widths, kept) > width:
         candidates = [i for i in kept if grid.columns[i].sacrifice]
         if not candidates:
             break
         kept.remove(max(candidates, key=lambda i: grid.columns[i].sacrifice))
     return kept
+
+
+def _widths(grid: Grid) -> list[int]:
+    return widths_of([tuple(each.heading for each in grid.columns), *grid.rows, *grid.sums])
+
+
+def _together(widths: Sequence[int], kept: Sequence[int]) -> int:
+    """The characters that columns take side by side."""
+    gap = 3
+    return sum(widths[i] + gap for i in kept) - gap

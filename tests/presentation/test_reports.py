@@ -187,18 +187,18 @@ def test_hardware_prints(profile: HardwareProfile, terminal: bool):
 
 
 def test_the_list_of_hardware_prints_one_line_each():
+    """The sheet has 100 GFLOP/s and 10 GB/s; a device has no threads, and this one no memory."""
+    device = replace(bare_profile(), device="cuda", threads=1, description="A device")
     entries = [
-        HardwareEntry(
-            name=name, description="", threads=2, device="cpu", where="bundled", date="2026-03-04"
-        )
-        for name in ("one", "two")
+        HardwareEntry(name="one", where="bundled", profile=dram_profile()),
+        HardwareEntry(name="two", where="yours", profile=device),
     ]
     stream = io.StringIO()
     print_hardware_list(entries, Console(file=stream))
     assert stream.getvalue().splitlines()[2:] == [
-        "name  description  threads  device  date        where",
-        "one   –                  2  cpu     2026-03-04  bundled",
-        "two   –                  2  cpu     2026-03-04  bundled",
+        "name  description  device  threads      float32     memory  date        where",
+        "one   sheet        cpu           4  100 GFLOP/s  10.0 GB/s  2020-01-02  bundled",
+        "two   A device     cuda          –            –          –  2026-03-04  yours",
     ]
     assert "roofline measure" in hardware_list_report([]).headline
 

@@ -1,0 +1,141 @@
+"""What the report on one model on several machines says, the verdict first."""
+
+from __future__ import annotations
+
+from roofline.analysis import Analysis
+from roofline.design.machine_comparison import MachineComparison, MachineSummary
+from roofline.foundation.units import (
+    MISSING,
+    format_byte_per_s,
+    format_flop_per_s,
+    format_intensity,
+    format_percent,
+    format_s,
+)
+from roofline.placement import classic_model_note, other_device_note
+from roofline.presentation.analysis_report import coverage_text, model_facts
+from roofline.presentation.analysis_tables import groups_of_unknown, unknown_grid
+from roofline.presentation.machines_tables import key_of, operator_choices
+from roofline.presentation.report import (
+    Block,
+    By,
+    Column,
+    Facts,
+    Grid,
+    Notes,
+    Report,
+    printable,
+)
+
+
+def machines_report(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> Report:
+    """The report on one model on several machines.
+
+    Args:
+        comparison: what to report.
+        by: whether rows are operators, or operators summed by module or by type.
+        top: how many rows each table has; the others appear as one.
+    """
+    first = comparison.analyses[0]
+    verdict, *rest = map(printable, comparison.sentences)
+    pass_of = "in steady state" if first.cache == "steady" else "with cold caches"
+    facts = [*model_facts(first), ("In short", " · ".join(rest))] if rest else model_facts(first)
+    blocks: list[Block] = [Facts(lines=tuple(facts)), machines_grid(comparison)]
+    blocks += operator_choices(comparison, by, top)
+    unknown = groups_of_unknown(first)
+    if unknown:
+        blocks.append(unknown_grid(unknown, bounds=False))
+    blocks.append(Facts(lines=(("Coverage", coverage_text(first)),)))
+    warnings = warnings_of(comparison)
+    if warnings:
+        blocks.append(Notes(title="Warnings", lines=warnings))
+    return Report(
+        headline=f"{printable(first.model)} {pass_of}: {verdict}",
+        blocks=tuple(blocks),
+    )
+
+
+def machines_grid(comparison: MachineComparison) -> Grid:
+    """The machines, one a line: what they offer, and what binds the model there."""
+    return Grid(
+        title="Machines: ridge in FLOP/byte, and what of the bound is compute, what memory",
+        columns=(
+            Column(heading=""),
+            Column(heading="machine"),
+            Column(heading="description", sacrifice=3),
+            Column(heading="threads", align="right", sacrifice=2),
+            Column(heading="peak", align="right"),
+            Column(heading="bandwidth", align="right"),
+            Column(heading="ridge", align="right"),
+            Column(heading="bound", align="right"),
+            Column(heading="compute", align="right"),
+            Column(heading="memory", align="right", sacrifice=1),
+        ),
+        rows=tuple(
+            _machine_cells(key_of(number), machine, is_cpu=analysis.hardware.device == "cpu")
+            for number, (machine, analysis) in enumerate(
+                zip(comparison.machines, comparison.analyses, strict=True)
+            )
+        ),
+    )
+
+
+def _machine_cells(key: str, machine: MachineSummary, *, is_cpu: bool) -> tuple[str, ...]:
+    compute, memory = machine.compute, machine.memory
+    return (
+        key,
+        printable(machine.name),
+        printable(machine.description) or MISSING,
+        str(machine.threads) if is_cpu else MISSING,
+        format_flop_per_s(compute.flop_per_s if compute else None),
+        format_byte_per_s(memory.byte_per_s if memory else None),
+        format_intensity(machine.ridge_flop_per_byte),
+        format_s(machine.bound_s),
+        format_percent(machine.compute_share),
+        format_percent(machine.memory_share),
+    )
+
+
+def warnings_of(comparison: MachineComparison) -> tuple[str, ...]:
+    """The warnings of all analyses, each said once; what holds of many machines comes first."""
+    machines = list(zip(comparison.names, comparison.analyses, strict=True))
+    classic = [name for name, each in machines if each.hardware.knows_only_dram]
+    others = [name for name, each in machines if each.hardware.device != "cpu"]
+    together = {
+        note(each.hardware)
+        for _, each in machines
+        if each.hardware.memory
+        for note in (classic_model_note, other_device_note)
+    }
+    rest = dict.fromkeys(
+        line for _, each in machines for line in each.warnings if line not in together
+    )
+    lines = [_levels(comparison, classic)] if classic else []
+    if others:
+        lines.append(
+            f"{', '.join(others)}: no CPU{'s' * (len(others) != 1)}, but the operators are those"
+            " that torch calls on a CPU; on other devices it may call others"
+        )
+    return tuple(map(printable, [*lines, *rest]))
+
+
+def _levels(comparison: MachineComparison, classic: list[str]) -> str:
+    """Who is charged every operand to one memory level, and who is not."""
+    know = "knows" if len(classic) == 1 else "know"
+    line = (
+        f"{', '.join(classic)} {know} a single memory level: every operand is charged to it"
+        " (the classic roofline model)"
+    )
+    cached = [
+        f"{name} {_level_names(each)}"
+        for name, each in zip(comparison.names, comparison.analyses, strict=True)
+        if len(each.hardware.memory) > 1
+    ]
+    if cached:
+        line += f"; {', '.join(cached)}: what is cached there crosses only the nearer levels"
+    return line
+
+
+def _level_names(analysis: Analysis) -> str:
+    levels = analysis.hardware.memory
+    return f"knows {levels[0].name} to {levels[-1].name}"

@@ -1,0 +1,262 @@
+"""The tables of one model on several machines, each laid out for wide and narrow terminals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from roofline.design.machine_comparison import Across, GroupAcross, MachineComparison, Side
+from roofline.foundation.units import (
+    MISSING,
+    format_flop,
+    format_intensity,
+    format_percent,
+    format_s,
+)
+from roofline.placement import Bound
+from roofline.presentation.analysis_tables import likeness
+from roofline.presentation.points import name_of
+from roofline.presentation.report import (
+    By,
+    Choice,
+    Column,
+    Grid,
+    module_of,
+    printable,
+    shape_of,
+    short_op,
+)
+
+_LETTERS = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}
+
+
+def key_of(number: int) -> str:
+    """The letter that stands for a machine where its name finds no room: A to Z, AA, AB …"""
+    more, last = divmod(number, len(ascii_uppercase))
+    return (key_of(more - 1) if more else "") + ascii_uppercase[last]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """What the rows of a table are: how they are named at length and in short, and described."""
+
+    full: tuple[Column, ...]
+    full_cells: Callable[[GroupAcross], tuple[str, ...]]
+    short: tuple[Column, ...]
+    short_cells: Callable[[GroupAcross], tuple[str, ...]]
+
+
+def operator_choices(comparison: MachineComparison, by: By, top: int) -> list[Choice]:
+    """The groups that change sides, if any, then the others; each by its largest share of a bound.
+
+    Each table shows `top` rows and the rest as one; the last ends with the total of all.
+    """
+    found = comparison.groups(_keys[by])
+    if not found:
+        return []
+    changing = [each for each in found if each.changes_sides]
+    same = [each for each in found if not each.changes_sides]
+    rows = _operator_rows(comparison) if by == "operator" else _group_rows(by)
+    what = {"operator": "Operators", "module": "Modules", "type": "Types of operators"}[by]
+    total = comparison.group(comparison.operators)
+    choices: list[Choice] = []
+    if changing:
+        title = f"{what} that change sides"
+        choices.append(_choice(comparison, title, rows, changing, top, None if same else total))
+    if same:
+        title = f"{what} on the same side everywhere"
+        choices.append(_choice(comparison, title, rows, same, top, total))
+    return choices
+
+
+_keys: dict[By, Callable[[Across], Hashable]] = {
+    "operator": lambda across: tuple(map(likeness, across)),
+    "module": lambda across: module_of(across[0]),
+    "type": lambda across: across[0].type,
+}
+
+
+def groups_by_likeness(comparison: MachineComparison) -> tuple[GroupAcross, ...]:
+    """The calls that no machine tells apart, together; the largest share of a bound first."""
+    return comparison.groups(_keys["operator"])
+
+
+def names_across(comparison: MachineComparison, groups: Sequence[GroupAcross]) -> list[str]:
+    """What pictures and narrow tables call groups of like calls: ``"layer1.0.conv2 ×3"``."""
+    in_module = _in_module(comparison)
+    return [_name(group, in_module) for group in groups]
+
+
+def _in_module(comparison: MachineComparison) -> Counter[str]:
+    return Counter(across[0].module_path for across in comparison.operators)
+
+
+def _name(group: GroupAcross, in_module: Counter[str]) -> str:
+    row = group.operators[0][0]
+    return name_of(row, alone=in_module[row.module_path] == 1, count=len(group.operators))
+
+
+def _operator_rows(comparison: MachineComparison) -> _Rows:
+    in_module = _in_module(comparison)
+
+    def intensity(group: GroupAcross) -> str:
+        row = group.operators[0][0]
+        known = row.flop is not None and row.traffic_byte
+        return format_intensity((row.flop or 0) / row.traffic_byte if known else None)
+
+    def full(group: GroupAcross) -> tuple[str, ...]:
+        row, count = group.operators[0][0], len(group.operators)
+        return (
+            short_op(row),
+            f"{module_of(row)} and {count - 1} alike" if count > 1 else module_of(row),
+            shape_of(row),
+            MISSING if row.flop is None else format_flop(count * row.flop),
+            intensity(group),
+        )
+
+    def short(group: GroupAcross) -> tuple[str, ...]:
+        return (_name(group, in_module), intensity(group))
+
+    return _Rows(
+        full=(
+            Column(heading="operator"),
+            Column(heading="module"),
+            Column(heading="output", sacrifice=4),
+            Column(heading="FLOP", align="right", sacrifice=3),
+            Column(heading="FLOP/byte", align="right", sacrifice=1),
+        ),
+        full_cells=full,
+        short=(
+            Column(heading="operator"),
+            Column(heading="FLOP/byte", align="right", sacrifice=1),
+        ),
+        short_cells=short,
+    )
+
+
+def _group_rows(by: By) -> _Rows:
+    def cells(group: GroupAcross) -> tuple[str, ...]:
+        row = group.operators[0][0]
+        name = module_of(row) if by == "module" else printable(row.type)
+        return (name, str(len(group.operators)))
+
+    columns = (Column(heading=by), Column(heading="calls", align="right", sacrifice=1))
+    return _Rows(full=columns, full_cells=cells, short=columns, short_cells=cells)
+
+
+def _choice(
+    comparison: MachineComparison,
+    title: str,
+    rows: _Rows,
+    groups: Sequence[GroupAcross],
+    top: int,
+    total: GroupAcross | None,
+) -> Choice:
+    shown, others = groups[:top], groups[top:]
+    sums: list[tuple[str, GroupAcross]] = []
+    if others:
+        rest = [across for group in others for across in group.operators]
+        sums.append((f"{len(rest)} more", comparison.group(rest)))
+    if total is not None:
+        sums.append(("total", total))
+    names = [printable(name) for name in comparison.names]
+    keys = [key_of(number) for number in range(len(names))]
+    changing = any(group.changes_sides for group in shown)
+    letters = "C compute-bound, M memory-bound"
+    if any(not side.whole for group in shown for side in group.sides):
+        letters += "; c, m: most of the time"
+
+    def times(headings: Sequence[str], words: bool, note: str) -> Grid:
+        columns = rows.full if words else rows.short
+        cells = rows.full_cells if words else rows.short_cells
+        blank = ("",) * (len(columns) - 1)
+        return Grid(
+            title=f"{title}{note}",
+            columns=(
+                *columns,
+                *(Column(heading=heading, align="right") for heading in headings),
+                *([Column(heading="largest share", align="right", sacrifice=2)] * words),
+            ),
+            rows=tuple(
+                (
+                    *cells(group),
+                    *(
+                        f"{_in_words(side) if words else _letter(side)} {format_s(time)}"
+                        for side, time in zip(group.sides, group.bound_s, strict=True)
+                    ),
+                    *([_share(group)] * words),
+                )
+                for group in shown
+            ),
+            sums=tuple(
+                (name, *blank, *map(format_s, group.bound_s), *([_share(group)] * words))
+                for name, group in sums
+            ),
+        )
+
+    return Choice(
+        grids=(
+            times(
+                names,
+                words=True,
+                note=": compute-bound here, memory-bound there" if changing else "",
+            ),
+            times(names, words=False, note=f" ({letters})"),
+            times(keys, words=False, note=f" ({letters})"),
+            _sides(f"{title} ({letters})", rows, shown, sums, keys),
+        )
+    )
+
+
+def _sides(
+    title: str,
+    rows: _Rows,
+    shown: Sequence[GroupAcross],
+    sums: Sequence[tuple[str, GroupAcross]],
+    keys: Sequence[str],
+) -> Grid:
+    """The narrowest layout: a letter for each machine, and the shortest and the longest bound."""
+    blank = ("",) * (len(rows.short) - 1)
+    return Grid(
+        title=title,
+        columns=(
+            *rows.short,
+            Column(heading=" ".join(keys)),
+            Column(heading="lowest", align="right"),
+            Column(heading="highest", align="right"),
+        ),
+        rows=tuple(
+            (
+                *rows.short_cells(group),
+                " ".join(
+                    f"{_letter(side):<{len(key)}}"
+                    for key, side in zip(keys, group.sides, strict=True)
+                ),
+                *_range(group),
+            )
+            for group in shown
+        ),
+        sums=tuple((name, *blank, "", *_range(group)) for name, group in sums),
+    )
+
+
+def _range(group: GroupAcross) -> tuple[str, str]:
+    known = [time for time in group.bound_s if time is not None]
+    return (format_s(min(known, default=None)), format_s(max(known, default=None)))
+
+
+def _in_words(side: Side) -> str:
+    return str(side.bound) if side.whole else f"mostly {side.bound}"
+
+
+def _letter(side: Side) -> str:
+    letter = _LETTERS.get(side.bound, "?")
+    return letter if side.whole else letter.lower()
+
+
+def _share(group: GroupAcross) -> str:
+    known = any(share is not None for share in group.shares)
+    # Rounding in a sum must not show as "> 99.9 %".
+    return format_percent(min(1.0, round(group.largest_share, 12))) if known else MISSING

@@ -1,0 +1,225 @@
+"""Who changes sides, and where: on numbers that can be worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofline.design.machine_comparison import (
+    MachineComparison,
+    machine_comparison_from_data,
+    read_machine_comparison,
+)
+from roofline.errors import FileFormatError, InputError
+from roofline.placement import Bound
+from tests.presentation.examples import Network, analysis_of, ceiling
+from tests.presentation.machines import (
+    NARROW,
+    WIDE,
+    compare,
+    comparisons,
+    eight,
+    pair,
+    sheet,
+    three_operators,
+)
+
+COMPARISONS = comparisons()
+
+
+def test_one_operator_is_compute_bound_here_and_memory_bound_there() -> None:
+    """5 FLOP/byte: left of the ridge at 10, right of the ridge at 1."""
+    comparison = pair()
+    found = {
+        across[0].module_path: [row.bound for row in across] for across in comparison.operators
+    }
+    assert found == {
+        "low": [Bound.MEMORY, Bound.MEMORY],
+        "middle": [Bound.MEMORY, Bound.COMPUTE],
+        "high": [Bound.COMPUTE, Bound.COMPUTE],
+        "copy": [Bound.MEMORY, Bound.MEMORY],
+    }
+    assert comparison.changing_rows == (False, True, False, False)
+
+
+def test_the_verdict_on_two_machines_names_them() -> None:
+    """800 bytes at 10 GB/s are 80 ns, at 100 GB/s 8 ns; 80000 FLOP at 100 GFLOP/s are 800 ns.
+
+    Narrow: 80 + 80 + 800 + 80 ns. Wide: 8 + 40 + 800 + 8 ns, the middle one at its 4000 FLOP.
+    """
+    verdict, times = pair().sentences
+    assert verdict == "1 of 4 operators is compute-bound on wide but memory-bound on narrow"
+    assert times == f"the bound is lowest on wide, 856 ns; on narrow it is {1040 / 856:.3g} × that"
+
+
+def test_the_summary_of_each_machine_by_hand() -> None:
+    narrow, wide = pair().machines
+    assert narrow.bound_s == pytest.approx(1040e-9)
+    assert narrow.compute_share == pytest.approx(800 / 1040)
+    assert narrow.memory_share == pytest.approx(240 / 1040)
+    assert narrow.ridge_flop_per_byte == pytest.approx(10)
+    assert wide.bound_s == pytest.approx(856e-9)
+    assert wide.compute_share == pytest.approx(840 / 856)
+    assert wide.ridge_flop_per_byte == pytest.approx(1)
+    assert (wide.compute and wide.compute.flop_per_s) == 100e9
+    assert (wide.memory and wide.memory.byte_per_s) == 100e9
+
+
+def test_both_ways_are_said() -> None:
+    """Each of the machines has the higher ridge in one of two data types."""
+    net = three_operators()
+    x = net.tensor(50, of="float64")
+    net.call("aten.work", "pointwise", "double", (x,), net.tensor(50, of="float64"), flop=4_000)
+    # 4000 FLOP over 800 bytes are 5 FLOP/byte, in float64: ridges at 1 (narrow) and 10 (wide).
+    narrow = replace(NARROW, compute=(*NARROW.compute, ceiling(10e9, of="float64", threads=4)))
+    wide = replace(WIDE, compute=(*WIDE.compute, ceiling(1000e9, of="float64", threads=4)))
+    verdict = compare(net, [narrow, wide]).sentences[0]
+    assert verdict == (
+        "1 of 5 operators is compute-bound on narrow but memory-bound on wide,"
+        " and 1 the other way round"
+    )
+
+
+def test_many_machines_name_the_pair_that_differs_most() -> None:
+    """Ridges at 10, 1 and 0.01: with the third machine, the low one changes sides as well."""
+    third = sheet("third", 1e9, 100e9)
+    verdict, farthest, _ = compare(three_operators(), [NARROW, WIDE, third]).sentences
+    assert verdict == (
+        "2 of 4 operators change sides: each is compute-bound on some of the 3 machines"
+        " and memory-bound on others"
+    )
+    assert farthest == (
+        "the farthest apart: 2 are compute-bound on third but memory-bound on narrow"
+    )
+
+
+def test_nobody_changes_sides_is_said_too() -> None:
+    twin = replace(NARROW, name="twin", description="another")
+    assert compare(three_operators(), [NARROW, twin]).sentences[0] == (
+        "none of 4 operators changes sides: 1 compute-bound and 3 memory-bound on both machines"
+    )
+
+
+def test_a_side_that_is_unknown_is_said_to_be() -> None:
+    assert COMPARISONS["none has ceilings"].sentences[0] == (
+        "none of 4 operators changes sides: 0 compute-bound and 0 memory-bound on both machines,"
+        " 4 of which one side or more is unknown"
+    )
+
+
+def test_the_side_of_a_group_is_where_most_of_its_time_goes() -> None:
+    comparison = pair()
+    (group,) = comparison.groups(lambda across: across[0].type == "none of them")
+    narrow, wide = group.sides
+    assert (narrow.bound, narrow.whole) == (Bound.COMPUTE, False)
+    assert (wide.bound, wide.whole) == (Bound.COMPUTE, False)
+    assert group.bound_s == pytest.approx((1040e-9, 856e-9))
+    assert group.shares == pytest.approx((1, 1))
+    assert not group.changes_sides
+
+
+def test_groups_come_by_their_largest_share_of_any_machine() -> None:
+    shares = [each.largest_share for each in pair().groups(lambda across: across[0].index)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(800 / 856)
+    # The middle one takes 80 of 1040 ns on the narrow machine, and 40 of 856 ns on the wide one.
+    assert shares[1] == pytest.approx(80 / 1040)
+
+
+def test_unknown_flop_is_on_no_side() -> None:
+    net = three_operators()
+    net.call("custom.odd", "unknown", "odd", (net.tensor(9),), net.tensor(9), flop=None)
+    comparison = compare(net, [NARROW, WIDE])
+    assert comparison.changing_rows[-1] is False
+    (odd,) = [
+        each
+        for each in comparison.groups(lambda across: across[0].op)
+        if each.operators[0][0].op == "custom.odd"
+    ]
+    assert [side.bound for side in odd.sides] == [Bound.UNKNOWN, Bound.UNKNOWN]
+
+
+def test_a_machine_without_ceilings_has_no_bound_and_the_others_do() -> None:
+    comparison = COMPARISONS["one without ceilings"]
+    assert [each.bound_s is None for each in comparison.machines] == [False, True]
+    assert comparison.machines[1].compute_share is None
+    assert comparison.sentences[-1] == "no bound on bare: the ceilings are unknown"
+
+
+def test_a_data_type_without_a_ceiling_has_no_peak() -> None:
+    """float64 does not convert to float32, and the machine knows only that."""
+    net = Network()
+    x = net.tensor(100, of="float64")
+    net.call("aten.work", "pointwise", "", (x,), net.tensor(100, of="float64"), flop=100)
+    assert [each.compute for each in compare(net, [NARROW, WIDE]).machines] == [None, None]
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_a_saved_comparison_comes_back_equal(name: str, tmp_path: Path) -> None:
+    comparison = COMPARISONS[name]
+    path = tmp_path / "machines.json"
+    comparison.save(path)
+    assert read_machine_comparison(path) == comparison
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
+    comparison = COMPARISONS[name]
+    frame = comparison.to_frame()
+    assert len(frame) == sum(len(each.operators) for each in comparison.analyses)
+    changing = comparison.changing_rows
+    assert list(frame["changes_sides"]) == list(changing) * len(comparison.names)
+    for machine, summary in zip(comparison.names, comparison.machines, strict=True):
+        part = frame[frame["machine"] == machine]
+        if summary.bound_s is not None:
+            assert float(part["bound_s"].sum()) == pytest.approx(summary.bound_s)
+
+
+def test_machines_of_one_name_are_told_apart() -> None:
+    comparison = compare(three_operators(), [NARROW, replace(WIDE, name="narrow")])
+    assert comparison.names == ("narrow (1)", "narrow (2)")
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    one, other = analysis_of(three_operators(), NARROW), analysis_of(Network(), WIDE)
+    with pytest.raises(InputError, match="takes at least two"):
+        MachineComparison.of([one])
+    with pytest.raises(InputError, match="'narrow' is given twice"):
+        MachineComparison.of([one, one])
+    with pytest.raises(InputError, match="analyse one model with one input for all machines"):
+        MachineComparison.of([one, other])
+    with pytest.raises(InputError, match="analyse one model"):
+        MachineComparison.of([one, replace(one, cache="cold", hardware=WIDE)])
+
+
+def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
+    one = analysis_of(three_operators(), NARROW, threads=1)
+    four = analysis_of(three_operators(), NARROW, threads=4)
+    assert [each.threads for each in MachineComparison.of([one, four]).machines] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"kind": "comparison"}, "is no comparison of machines"),
+        ({"schema_version": 99}, "written by a newer roofline"),
+        ({"analyses": {}}, "expected the keys schema_version, kind and analyses"),
+        ({"extra": 1}, "expected the keys"),
+        ({"analyses": []}, "takes at least two"),
+        ({"analyses": [{"schema_version": 1}] * 2}, r"analyses\[0\]: missing key"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_place(change: dict[str, object], words: str) -> None:
+    data = json.loads(pair().to_json())
+    with pytest.raises(FileFormatError, match=words) as error:
+        machine_comparison_from_data({**data, **change}, file="m.json")
+    assert str(error.value).startswith("m.json")
+    assert "\n" not in str(error.value)
+
+
+def test_its_representation_is_the_verdict() -> None:
+    assert repr(pair()).startswith("<MachineComparison of example: 1 of 4 operators is compute")
+    assert "<table" in eight()._repr_html_()  # pyright: ignore[reportPrivateUsage]

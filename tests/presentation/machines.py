@@ -1,0 +1,96 @@
+"""Small models on several made-up machines, for tests; their numbers are worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from roofline.analysis import Analysis
+from roofline.design.machine_comparison import MachineComparison
+from roofline.machine.hardware import HardwareProfile
+from roofline.workload.tensors import Role
+from tests.presentation.examples import (
+    DATASHEET,
+    Network,
+    analysis_of,
+    bare_profile,
+    ceiling,
+    full_profile,
+    hostile,
+    level,
+    resnet_like,
+)
+
+
+def sheet(
+    name: str, flop_per_s: float, byte_per_s: float, *, description: str = "", memory: str = "DRAM"
+) -> HardwareProfile:
+    """A machine of one float32 ceiling and one memory level."""
+    return HardwareProfile(
+        name=name,
+        device="cpu",
+        threads=4,
+        description=description,
+        compute=(
+            ceiling(flop_per_s, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET),
+        ),
+        memory=(level(memory, None, {"unspecified": byte_per_s}, threads=4, provenance=DATASHEET),),
+    )
+
+
+NARROW = sheet("narrow", 100e9, 10e9, description="ridge at 10 FLOP/byte")
+WIDE = sheet("wide", 100e9, 100e9, description="ridge at 1 FLOP/byte")
+
+
+def three_operators() -> Network:
+    """Operators of 0.1, 5 and 100 FLOP/byte over 800 bytes each, and a copy of as many."""
+    net = Network()
+    x = net.tensor(100, role=Role.INPUT)
+    for name, flop in (("low", 80), ("middle", 4_000), ("high", 80_000)):
+        net.call("aten.work", "pointwise", name, (x,), net.tensor(100), flop=flop)
+    net.call("aten.copy", "data movement", "copy", (x,), net.tensor(100), flop=0)
+    return net
+
+
+def compare(net: Network, profiles: Sequence[HardwareProfile]) -> MachineComparison:
+    """What `net` recorded on each of `profiles`."""
+    return MachineComparison.of([analysis_of(net, profile) for profile in profiles])
+
+
+def pair() -> MachineComparison:
+    """The three operators on the narrow and the wide machine: the middle one changes sides."""
+    return compare(three_operators(), [NARROW, WIDE])
+
+
+def eight() -> MachineComparison:
+    """The ResNet-like model on eight machines, two of which share their peak."""
+    figures = {
+        "v100": (15.7e12, 900e9), "a100": (19.5e12, 2039e9), "h100": (66.9e12, 3350e9),
+        "h200": (66.9e12, 4800e9), "rtx4090": (82.6e12, 1008e9), "apple": (27.2e12, 800e9),
+        "epyc": (7.4e12, 460.8e9), "a-machine-with-a-rather-long-name": (5.3e12, 204.8e9),
+    }  # fmt: skip
+    return compare(resnet_like(), [sheet(name, *each) for name, each in figures.items()])
+
+
+def with_caches() -> MachineComparison:
+    """The ResNet-like model on a machine of four levels and two of one."""
+    return compare(resnet_like(), [full_profile(), NARROW, WIDE])
+
+
+def comparisons() -> dict[str, MachineComparison]:
+    """What every layout must manage, by name."""
+    nowhere = replace(bare_profile(), name="nowhere")
+    strange: Analysis = hostile()
+    again = replace(strange, hardware=replace(strange.hardware, name="<b>other</b>|x"))
+    return {
+        "pair": pair(),
+        "eight": eight(),
+        "with caches": with_caches(),
+        "one without ceilings": compare(three_operators(), [NARROW, bare_profile()]),
+        "none has ceilings": compare(three_operators(), [nowhere, bare_profile()]),
+        "empty model": compare(Network(), [NARROW, WIDE]),
+        "hostile names": MachineComparison.of([strange, again]),
+        "twenty": compare(
+            resnet_like((1,)), [sheet(f"m{i}", 1e12 * (1 + i // 2), 1e11) for i in range(20)]
+        ),
+    }

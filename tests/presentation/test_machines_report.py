@@ -1,0 +1,199 @@
+"""What is said of one model on several machines, in every form and width."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from roofline.design.machine_comparison import MachineComparison
+from roofline.presentation.data import machines_csv
+from roofline.presentation.drawing import savefig_bytes
+from roofline.presentation.machines_chart import machines_chart_of
+from roofline.presentation.machines_report import machines_report
+from roofline.presentation.machines_tables import key_of
+from roofline.presentation.markdown import report_markdown
+from roofline.presentation.output import FORMATS, render
+from roofline.presentation.page import machines_html
+from roofline.presentation.plain import plain_text
+from roofline.presentation.report import By, Choice, Grid
+from roofline.presentation.table import grid_that_fits, print_machines
+from tests.presentation.machines import comparisons, eight, pair, with_caches
+
+COMPARISONS = comparisons()
+everything = pytest.mark.parametrize("name", COMPARISONS)
+WIDTHS = (80, 120, 200)
+
+
+def on_terminal(
+    comparison: MachineComparison, width: int, *, by: By = "operator", top: int = 10
+) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    print_machines(comparison, console, by=by, top=top)
+    return stream.getvalue()
+
+
+def grids(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> list[Grid]:
+    """The fullest layout of each table."""
+    blocks = machines_report(comparison, by=by, top=top).blocks
+    return [each.grids[0] for each in blocks if isinstance(each, Choice)]
+
+
+def test_the_verdict_comes_first():
+    assert machines_report(pair()).headline == (
+        "example in steady state: 1 of 4 operators is compute-bound on wide but memory-bound on"
+        " narrow"
+    )
+
+
+def test_sides_and_times_by_hand():
+    """800 bytes take 80 ns or 8 ns; 4000 and 80000 FLOP take 40 and 800 ns."""
+    changing, same = grids(pair())
+    assert changing.title == "Operators that change sides: compute-bound here, memory-bound there"
+    assert [(row[1], *row[-3:]) for row in changing.rows] == [
+        ("middle", "memory 80.0 ns", "compute 40.0 ns", "7.7 %")
+    ]
+    assert [(row[1], *row[-3:]) for row in same.rows] == [
+        ("high", "compute 800 ns", "compute 800 ns", "93.5 %"),
+        ("low", "memory 80.0 ns", "memory 8.00 ns", "7.7 %"),
+        ("copy", "memory 80.0 ns", "memory 8.00 ns", "7.7 %"),
+    ]
+    assert same.sums[-1][-3:] == ("1.04 µs", "856 ns", "100 %")
+
+
+def test_what_is_left_out_is_one_row_and_the_total_is_that_of_all():
+    _, same = grids(pair(), top=1)
+    assert [row[0] for row in same.sums] == ["2 more", "total"]
+    assert same.sums[0][-3:-1] == ("160 ns", "16.0 ns")
+
+
+def test_groups_say_what_most_of_their_time_is_bound_by():
+    changing, same = grids(pair(), by="module")
+    assert [row[0] for row in (*changing.rows, *same.rows)] == ["middle", "high", "low", "copy"]
+    (whole,) = grids(pair(), by="type")
+    assert whole.rows[0][:2] == ("pointwise", "3")
+    assert whole.rows[0][2:4] == ("mostly compute 960 ns", "mostly compute 848 ns")
+
+
+def test_who_knows_which_levels_is_said_once():
+    text = plain_text(machines_report(with_caches()))
+    assert text.count("single memory level") == 1
+    assert "narrow, wide know a single memory level" in text
+    assert "example-2core knows L1 to DRAM" in text
+    assert "hardware 'narrow' knows only DRAM" not in text
+
+
+@everything
+@pytest.mark.parametrize("by", ["operator", "module", "type"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_fit_the_terminal(name: str, by: By, width: int):
+    machines = COMPARISONS[name]
+    lines = on_terminal(machines, width, by=by).splitlines()
+    assert max(map(len, lines)) <= width
+    # Cut words end in an ellipsis; a long path of a module may begin with one.
+    assert not any(re.search(r"\w…", line) for line in lines)
+    assert "None" not in "".join(lines)
+
+
+def test_narrow_terminals_show_a_letter_for_each_machine():
+    text = on_terminal(eight(), 80)
+    assert "A B C D E F G H" in text
+    assert re.search(r"layer\S+ .* (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) (C|M) ", text)
+    assert "C compute-bound, M memory-bound" in text
+
+
+def test_wider_terminals_show_more():
+    blocks = machines_report(eight()).blocks
+    choice = next(each for each in blocks if isinstance(each, Choice))
+    layouts = [choice.grids.index(grid_that_fits(choice, width)) for width in (80, 140, 1000)]
+    assert layouts == sorted(layouts, reverse=True)
+    assert layouts[0] == len(choice.grids) - 1
+    assert layouts[-1] == 0
+
+
+def test_every_layout_tells_the_same_sides():
+    blocks = machines_report(eight(), top=1000).blocks
+    for choice in (each for each in blocks if isinstance(each, Choice)):
+        full, letters, keys, narrow = choice.grids
+        count = len(eight().names)
+        for row, by_letter, by_key, short in zip(
+            full.rows, letters.rows, keys.rows, narrow.rows, strict=True
+        ):
+            words = [cell.split()[0] for cell in row[-count - 1 : -1]]
+            sides = "".join({"compute": "C", "memory": "M", "unknown": "?"}[each] for each in words)
+            assert sides == "".join(cell[0] for cell in by_letter[-count:])
+            assert sides == "".join(cell[0] for cell in by_key[-count:])
+            assert sides == short[2].replace(" ", "")
+
+
+Renderer = Callable[[MachineComparison], str]
+RENDERERS: dict[str, Renderer] = {
+    "pipe": lambda each: plain_text(machines_report(each)),
+    "markdown": lambda each: report_markdown(machines_report(each)),
+    "html": machines_html,
+}
+
+
+@everything
+@pytest.mark.parametrize("render", RENDERERS.values(), ids=list(RENDERERS))
+def test_every_renderer_manages_every_comparison(name: str, render: Renderer):
+    text = render(COMPARISONS[name])
+    assert "None" not in text
+    assert "nan" not in re.findall(r"\w+", text)
+    assert render is RENDERERS["pipe"] or not re.search("<script|<b>|<img", text)
+
+
+@everything
+@pytest.mark.parametrize("format", FORMATS.values())
+def test_every_format_renders_every_comparison(name: str, format: str):
+    content = render(COMPARISONS[name], format)  # pyright: ignore[reportArgumentType]
+    assert isinstance(content, bytes) == (format == "png")
+    assert content
+
+
+def test_csv_says_what_the_frame_says():
+    comparison = pair()
+    rows = list(csv.DictReader(io.StringIO(machines_csv(comparison))))
+    frame = comparison.to_frame()
+    assert list(rows[0]) == list(frame.columns)
+    assert [row["machine"] for row in rows] == list(frame["machine"])
+    assert [row["bound"] for row in rows] == list(frame["bound"])
+    assert [float(row["bound_s"]) for row in rows] == list(frame["bound_s"])
+    assert [row["changes_sides"] == "true" for row in rows] == list(frame["changes_sides"])
+
+
+def test_svg_names_every_machine_beside_its_roof_and_is_the_same_every_time():
+    first, second = (savefig_bytes(eight().plot(), "svg") for _ in range(2))
+    assert first == second
+    text = "".join(ElementTree.fromstring(first).itertext())
+    assert "h100 66.9 TFLOP/s" in text
+    assert "between the ridges" in text
+
+
+def test_words_are_no_wider_than_was_estimated():
+    figure = eight().plot()
+    figure.canvas.draw()
+    chart = machines_chart_of(eight())
+    labels = [roof.label for roof in chart.roofs if roof.label]
+    labels += [name.label for name in chart.names]
+    labels += [word for row in chart.panel.rows for word in row.words]
+    boxes = {(label.text, round(label.box.left)): label.box for label in labels}
+    seen = 0
+    for axes in figure.axes:
+        for text in axes.texts:
+            box = boxes.get((text.get_text(), round(text.get_position()[0])))
+            if box is not None:
+                drawn = text.get_window_extent().transformed(axes.transData.inverted())
+                assert drawn.x1 <= box.right + 0.5, text.get_text()
+                seen += 1
+    assert seen >= len(boxes)
+
+
+def test_letters_go_on_after_z():
+    assert [key_of(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
