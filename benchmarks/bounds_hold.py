@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import roofline
 from roofline.machine.catalog import load_hardware
-from roofline.workload import sources
+from roofline.workload.models import sources
 
 MODELS = [
     "resnet50",

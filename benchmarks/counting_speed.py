@@ -65,7 +65,7 @@ def contestants() -> dict[str, Callable[[], object]]:
     from torch.utils.flop_counter import FlopCounterMode
 
     import roofline
-    from roofline.workload.sources import torchvision_or_reason
+    from roofline.workload.models.sources import torchvision_or_reason
 
     torchvision = torchvision_or_reason()[0]
     if torchvision is None:
@@ -111,8 +111,8 @@ def main() -> None:
     print("# How fast models are counted\n")
     print(
         f"ResNet-50, one process, thread CPU time, one torch thread, {ROUNDS} rounds in turn:"
-        " median (least – most). Counting with roofline is the whole analysis: building the model by its"
-        " name, capture, formulas, residency, placement. The last columns are medians of the"
+        " median (least – most). Counting with roofline is the whole analysis: building the model"
+        " by its name, capture, formulas, residency, placement. The last columns are medians of the"
         " ratios, round by round.\n"
     )
     print("Rerun: `python benchmarks/counting_speed.py > benchmarks/counting_speed.md`\n")

@@ -23,8 +23,8 @@ import torch
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
-from roofline.workload.capture import capture
-from roofline.workload.fakes import fake_inputs
+from roofline.workload.capture.fakes import fake_inputs
+from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import InputRequest
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from roofline.presentation.figure import plot as plot
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
+    from roofline.workload.inputs import Inputs as Inputs
     from roofline.workload.work import Work as Work
 
 _HOME = {
@@ -38,6 +39,7 @@ _HOME = {
     "Coverage": "roofline.analysis",
     "Flop": "roofline.workload.formulas.registry",
     "HardwareProfile": "roofline.machine.hardware",
+    "Inputs": "roofline.workload.inputs",
     "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
     "RooflineError": "roofline.errors",

@@ -35,7 +35,9 @@ from roofline.workload.work import Work
 if TYPE_CHECKING:
     import torch
 
-    from roofline.workload.capture import Capture
+    from roofline.workload.capture.passes import Capture
+
+    Model = torch.nn.Module | Callable[..., Any] | str
 
 Progress = Callable[[float, str], None]
 """Told how far a measurement is (0 to 1) and what it is doing."""
@@ -103,7 +105,7 @@ def _means_host(hardware: str | Path) -> bool:
 
 
 def analyze(
-    model: torch.nn.Module | str,
+    model: Model,
     inputs: Any = None,
     *,
     hardware: Hardware | None = None,
@@ -117,15 +119,17 @@ def analyze(
     """Every operator of one inference pass, counted, and placed under a machine's ceilings.
 
     The model runs once on fake tensors, in eval mode and without gradients: no weights are
-    allocated, and a module that is given is left as it was.
+    allocated, and a module that is given is left as it was. What needs values to run (control flow
+    that depends on them) runs for real, on copies, and ``warnings`` say so.
 
     Args:
-        model: a module, or a name: ``"resnet50"`` (torchvision's, else timm's, else
+        model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
             transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
             ``"package.module:factory"``, ``"file.py:Model"``.
         inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
-            these for several positional inputs, or a mapping for keyword inputs. Only shapes and
-            data types matter. None: what the named model is known to take.
+            these for several positional inputs, a mapping for keyword inputs, or both as
+            ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
+            and data types matter. None: what the model is known to take.
         hardware: a profile, the name of one, or a TOML file; None: this machine, measured on first
             use (about ten seconds) and remembered.
         dtype: floating parameters and inputs are taken to have this type, e.g. ``"bfloat16"``.
@@ -155,7 +159,7 @@ def analyze(
 
 
 def compare_machines(
-    model: torch.nn.Module | str,
+    model: Model,
     inputs: Any = None,
     *,
     hardware: Sequence[Hardware],
@@ -201,7 +205,7 @@ def compare_machines(
 
 
 def _analyses(
-    model: torch.nn.Module | str,
+    model: Model,
     inputs: Any,
     machines: Sequence[Hardware | None],
     *,
@@ -238,9 +242,9 @@ def _analyses(
     if several and threads is not None and all(each and each[0].device != "cpu" for each in known):
         raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
 
-    from roofline.workload import sources
-    from roofline.workload.capture import capture
+    from roofline.workload.capture.passes import capture
     from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.models import sources
     from roofline.workload.torch_dtypes import input_specs, torch_dtype
 
     given = inputs_of(inputs)
@@ -350,7 +354,7 @@ def _is_saved(model: object) -> bool:
 
 
 def compare(
-    *models: torch.nn.Module | str | Analysis,
+    *models: Model | Analysis,
     inputs: Any = None,
     reference: int = 0,
     hardware: Hardware | None = None,

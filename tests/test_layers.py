@@ -34,13 +34,8 @@ INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
 # Where a library may be imported at all, as path prefixes.
 HOME = {
     "torch": (
-        *("machine/library.py", "workload/sources.py", "workload/fakes.py", "pipeline.py"),
-        *("workload/inputs.py", "workload/unallocated.py", "workload/known_calls.py"),
-        *("workload/torch_dtypes.py", "workload/reals.py", "workload/restoration.py"),
-        *("workload/module_stack.py", "workload/operands.py"),
-        *("workload/recorder.py", "workload/capture.py"),
-        *("workload/building.py", "workload/libraries/availability.py"),
-        *("workload/libraries/timm_models.py", "workload/libraries/transformers_inputs.py"),
+        *("machine/library.py", "pipeline.py", "workload/capture/", "workload/models/"),
+        *("workload/inputs.py", "workload/torch_dtypes.py"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),

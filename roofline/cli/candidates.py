@@ -68,7 +68,7 @@ def _items(values: Iterable[str]) -> list[CompletionItem]:
 
 
 def _models(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    from roofline.workload.libraries import names
+    from roofline.workload.models.libraries import names
 
     before, colon, after = incomplete.partition(":")
     libraries: dict[str, names.Library] = {

@@ -55,7 +55,7 @@ def command(
 
     Each is what analyze takes as MODEL, or an analysis saved as .json. The options hold for all.
     """
-    from roofline.presentation.comparison_report import (
+    from roofline.presentation.reports.comparison_report import (
         check_suffix,
         comparison_report,
         render_comparison,

@@ -24,7 +24,7 @@ def command() -> None:
 def list_() -> None:
     """The machines that --hardware takes by name."""
     from roofline.machine.catalog import entries
-    from roofline.presentation.hardware_report import HardwareEntry
+    from roofline.presentation.reports.hardware_report import HardwareEntry
     from roofline.presentation.table import print_hardware_list
 
     known = entries()
@@ -66,8 +66,8 @@ def diff(first: str, second: str, outputs: tuple[Path, ...], force: bool) -> Non
 
     from roofline.design.hardware_difference import HardwareDifference
     from roofline.foundation.files import check_writable, write_atomically
-    from roofline.presentation.comparison_report import check_suffix
-    from roofline.presentation.hardware_difference_report import (
+    from roofline.presentation.reports.comparison_report import check_suffix
+    from roofline.presentation.reports.hardware_difference_report import (
         hardware_difference_report,
         render_hardware_difference,
     )

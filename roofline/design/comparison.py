@@ -176,7 +176,7 @@ class Comparison:
         return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
     def _repr_html_(self) -> str:
-        from roofline.presentation.comparison_report import comparison_html
+        from roofline.presentation.reports.comparison_report import comparison_html
 
         return comparison_html(self)
 

@@ -8,7 +8,7 @@ import operator
 
 from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, groups
 from roofline.design.machine_comparison import MachineComparison
-from roofline.presentation.report import By
+from roofline.presentation.reports.report import By
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
 

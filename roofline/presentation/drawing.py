@@ -20,9 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.labels import Box, Label, Segment
-from roofline.presentation.lettering import TurnedText
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.labels import Box, Label, Segment
+from roofline.presentation.charts.lettering import TurnedText
 
 INK = "#1a1a1a"
 SOFT = "#8c8c8c"

@@ -19,8 +19,11 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 
 from roofline.analysis import Analysis
-from roofline.presentation.ceilings import Ceiling, Roofs
-from roofline.presentation.chart import TITLE_SIZE_PT, Chart, chart_of
+from roofline.presentation.charts.ceilings import Ceiling, Roofs
+from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart, chart_of
+from roofline.presentation.charts.labels import Segment, cut_to
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.palette import Style
 from roofline.presentation.drawing import (
     ALARM,
     GREY_TEXT,
@@ -31,9 +34,6 @@ from roofline.presentation.drawing import (
     turned,
     write,
 )
-from roofline.presentation.labels import Segment, cut_to
-from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.palette import Style
 
 _LIBRARY = "#6a3d9a"
 _LINES: dict[str, dict[str, Any]] = {

@@ -13,14 +13,18 @@ from matplotlib.patches import Rectangle
 
 from roofline.design.machine_comparison import MachineComparison
 from roofline.placement import Bound
+from roofline.presentation.charts.labels import Box, Segment
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.machines_chart import (
+    TITLE_SIZE_PT,
+    MachinesChart,
+    machines_chart_of,
+)
+from roofline.presentation.charts.machines_dots import BADGE_PT, DOT_PT
+from roofline.presentation.charts.machines_panel import SWATCH_PT, NumberedName, Panel
+from roofline.presentation.charts.machines_roofs import MachineRoof, Turns
+from roofline.presentation.charts.palette import RoofStyle
 from roofline.presentation.drawing import GREY_TEXT, line, sheet, text_at, turned, write
-from roofline.presentation.labels import Box, Segment
-from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.machines_chart import TITLE_SIZE_PT, MachinesChart, machines_chart_of
-from roofline.presentation.machines_dots import BADGE_PT, DOT_PT
-from roofline.presentation.machines_panel import SWATCH_PT, NumberedName, Panel
-from roofline.presentation.machines_roofs import MachineRoof, Turns
-from roofline.presentation.palette import RoofStyle
 
 _STROKE_PT = 5.0
 _HANG = "#b0b0b0"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis
-from roofline.presentation.analysis_report import report_of
-from roofline.presentation.report import By, Facts, Grid, Notes, Report, fullest
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.report import By, Facts, Grid, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
 

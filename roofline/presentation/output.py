@@ -11,9 +11,9 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.files import check_writable, write_atomically
 from roofline.presentation.data import machines_csv, to_csv
-from roofline.presentation.machines_report import machines_report
 from roofline.presentation.markdown import report_markdown, to_markdown
-from roofline.presentation.report import By
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.reports.report import By
 
 Format = Literal["json", "csv", "md", "png", "svg"]
 

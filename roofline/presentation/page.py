@@ -8,9 +8,9 @@ import jinja2
 
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
-from roofline.presentation.analysis_report import report_of
-from roofline.presentation.machines_report import machines_report
-from roofline.presentation.report import By, Facts, Grid, Notes, Report, fullest
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.reports.report import By, Facts, Grid, Notes, Report, fullest
 
 _TEMPLATE = """\
 <div class="roofline">

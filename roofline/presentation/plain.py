@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from roofline.presentation.report import Facts, Grid, Notes, Report, fullest
+from roofline.presentation.reports.report import Facts, Grid, Notes, Report, fullest
 
 _GAP = "  "
 

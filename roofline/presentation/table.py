@@ -13,15 +13,15 @@ from rich.text import Text
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.analysis_report import report_of
-from roofline.presentation.hardware_report import (
+from roofline.presentation.plain import plain_text, widths_of
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.hardware_report import (
     HardwareEntry,
     hardware_list_report,
     hardware_report,
 )
-from roofline.presentation.machines_report import machines_report
-from roofline.presentation.plain import plain_text, widths_of
-from roofline.presentation.report import By, Choice, Facts, Grid, Notes, Report
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.reports.report import By, Choice, Facts, Grid, Notes, Report
 
 
 def print_analysis(

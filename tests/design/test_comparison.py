@@ -11,12 +11,12 @@ import torch
 
 import roofline
 from roofline.errors import InputError
-from roofline.presentation.comparison_report import (
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.comparison_report import (
     comparison_csv,
     comparison_html,
     comparison_report,
 )
-from roofline.presentation.plain import plain_text
 
 DRAM = "10980xe"
 

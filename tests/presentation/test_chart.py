@@ -7,10 +7,10 @@ from itertools import combinations
 import pytest
 
 from roofline.analysis import Analysis
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.chart import Chart, chart_of
-from roofline.presentation.palette import styles
-from roofline.presentation.points import diameter_pt
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.chart import Chart, chart_of
+from roofline.presentation.charts.palette import styles
+from roofline.presentation.charts.points import diameter_pt
 from tests.presentation.examples import (
     Network,
     analysis_of,

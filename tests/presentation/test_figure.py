@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from roofline.presentation.chart import chart_of
+from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.drawing import savefig_bytes
 from roofline.presentation.figure import plot
 from tests.presentation.examples import Network, analysis_of, examples, full_profile, resnet

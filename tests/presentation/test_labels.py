@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.presentation.labels import (
+from roofline.presentation.charts.labels import (
     Anchor,
     Box,
     Segment,

@@ -12,16 +12,16 @@ import pytest
 from rich.console import Console
 
 from roofline.design.machine_comparison import MachineComparison
+from roofline.presentation.charts.machines_chart import machines_chart_of
 from roofline.presentation.data import machines_csv
 from roofline.presentation.drawing import savefig_bytes
-from roofline.presentation.machines_chart import machines_chart_of
-from roofline.presentation.machines_report import machines_report
-from roofline.presentation.machines_tables import key_of
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.output import FORMATS, render
 from roofline.presentation.page import machines_html
 from roofline.presentation.plain import plain_text
-from roofline.presentation.report import By, Choice, Grid
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.reports.machines_tables import key_of
+from roofline.presentation.reports.report import By, Choice, Grid
 from roofline.presentation.table import grid_that_fits, print_machines
 from tests.presentation.machines import comparisons, eight, pair, with_caches
 

@@ -10,7 +10,7 @@ from roofline.analysis import read_analysis
 from roofline.errors import InputError
 from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
-from roofline.presentation.report import By
+from roofline.presentation.reports.report import By
 from tests.presentation.examples import examples, hostile, resnet, small
 
 EXAMPLES = examples()

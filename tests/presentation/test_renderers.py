@@ -16,7 +16,7 @@ from roofline.analysis import Analysis
 from roofline.presentation.data import to_csv
 from roofline.presentation.markdown import to_markdown
 from roofline.presentation.page import analysis_html
-from roofline.presentation.report import By
+from roofline.presentation.reports.report import By
 from roofline.presentation.table import print_analysis
 from tests.presentation.examples import examples
 

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, known_work
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.analysis_report import report_of
-from roofline.presentation.hardware_report import (
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.hardware_report import (
     HardwareEntry,
     hardware_list_report,
     hardware_report,
 )
-from roofline.presentation.plain import plain_text
-from roofline.presentation.report import By, Grid, Report, age, origin, printable
+from roofline.presentation.reports.report import By, Grid, Report, age, origin, printable
 from roofline.presentation.table import print_hardware, print_hardware_list
 from tests.presentation.examples import (
     DATASHEET,

@@ -7,22 +7,12 @@ from typing import Any
 
 import torch
 
-from roofline.workload.capture import Capture, capture
+from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.inputs import Inputs
+from roofline.workload.models.functions import Function
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.torch_dtypes import torch_dtype
 from roofline.workload.work import Work
-
-
-class Function(torch.nn.Module):
-    """A function as a model."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
 
 
 def passed(model: Callable[..., Any], *inputs: Any, change: str = "", **named: Any) -> Capture:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload.capture import Capture
+from roofline.workload.capture.passes import Capture
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role

@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from roofline.errors import ModelError
-from roofline.workload.capture import Capture, capture
+from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.inputs import Inputs
+from roofline.workload.models.unallocated import Unallocated
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
-from roofline.workload.unallocated import Unallocated
 from tests.workload.passes import Function, passed, total, working
 
 FOR_REAL = "could not run without values, so it ran for real"

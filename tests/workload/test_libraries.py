@@ -16,11 +16,11 @@ from roofline.cli.main import run
 from roofline.errors import InputError, ModelError
 from roofline.foundation.dtypes import dtype
 from roofline.pipeline import analyze
-from roofline.workload import sources
-from roofline.workload.capture import Capture, capture
+from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.inputs import InputRequest, inputs_for
-from roofline.workload.libraries.availability import library_or_reason
-from roofline.workload.sources import load
+from roofline.workload.models import sources
+from roofline.workload.models.libraries.availability import library_or_reason
+from roofline.workload.models.sources import load
 from tests.workload.passes import total
 
 for name in ("timm", "transformers"):
@@ -85,7 +85,7 @@ def test_the_first_library_that_has_a_name(name: str, home: str, kind: str) -> N
 
 def test_a_torchvision_model_imports_no_other_library() -> None:
     code = (
-        "import sys; from roofline.workload.sources import load; load('resnet18');"
+        "import sys; from roofline.workload.models.sources import load; load('resnet18');"
         "print([m for m in ('timm', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -214,7 +214,7 @@ def test_decoders_continue_text_and_all_others_are_plain(kind: str, model_class:
 def test_no_encoder_is_made_a_language_model() -> None:
     """Of every type that the library itself says reads in both directions, or has an encoder."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
-    from roofline.workload.libraries.transformers_models import _continues_text
+    from roofline.workload.models.libraries.transformers_models import _continues_text
 
     transformers, _ = library_or_reason("transformers")
     assert transformers is not None
@@ -448,7 +448,7 @@ def test_building_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 TELL = """
 import sys
 from roofline.errors import ModelError
-from roofline.workload.sources import load
+from roofline.workload.models.sources import load
 for name in sys.argv[1:]:
     try:
         source = load(name)
@@ -555,7 +555,8 @@ def test_what_stood_in_for_torchvision_is_gone_afterwards(tmp_path: Path) -> Non
     """A user's own import of it says what it always said."""
     code = (
         f"{broken(tmp_path, 'torchvision', '1 / 0')}\n"
-        "from roofline.workload.sources import load; load('timm:resnet18'); load('hf:bert')\n"
+        "from roofline.workload.models.sources import load\n"
+        "load('timm:resnet18'); load('hf:bert')\n"
         "assert 'torchvision' not in sys.modules\n"
         "try: import torchvision\nexcept ZeroDivisionError: print('as before')"
     )

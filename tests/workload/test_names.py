@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from roofline.workload.libraries import names
-from roofline.workload.libraries.availability import library_or_reason
+from roofline.workload.models.libraries import names
+from roofline.workload.models.libraries.availability import library_or_reason
 
 
 def library(name: Any) -> Any:
@@ -105,7 +105,7 @@ def fresh(code: str) -> str:
 
 def test_no_library_is_imported_for_it() -> None:
     code = (
-        "import sys; from roofline.workload.libraries import names; list(names.all_names());"
+        "import sys; from roofline.workload.models.libraries import names; list(names.all_names());"
         "names.has('timm', 'resnet50'); names.transformers_classes();"
         "print([m for m in ('torch', 'torchvision', 'timm', 'transformers') if m in sys.modules])"
     )
@@ -122,7 +122,7 @@ def test_a_package_that_is_something_else_has_no_names(tmp_path: Path, content: 
         (tmp_path / name / "__init__.py").write_text(content)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
-        "from roofline.workload.libraries import names; print(list(names.all_names()))"
+        "from roofline.workload.models.libraries import names; print(list(names.all_names()))"
     )
     assert ast.literal_eval(fresh(code)) == []
 
@@ -130,7 +130,7 @@ def test_a_package_that_is_something_else_has_no_names(tmp_path: Path, content: 
 def test_packages_that_are_not_there_have_no_names() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('torchvision', 'timm', 'transformers')));"
-        "from roofline.workload.libraries import names;"
+        "from roofline.workload.models.libraries import names;"
         "print(list(names.all_names()), names.has('timm', 'resnet50'), names.nearest_type('bert'))"
     )
     assert fresh(code) == "[] False None\n"
@@ -151,6 +151,7 @@ def test_decorators_are_read_in_every_form(tmp_path: Path) -> None:
     )
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r});"
-        "from roofline.workload.libraries import names; print(sorted(names.torchvision_names()))"
+        "from roofline.workload.models.libraries import names;"
+        "print(sorted(names.torchvision_names()))"
     )
     assert ast.literal_eval(fresh(code)) == ["called", "named_so", "plain", "short"]

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import roofline
 from roofline.errors import InputError, ModelError
-from roofline.workload import sources
 from roofline.workload.inputs import InputRequest, inputs_for
-from roofline.workload.sources import load
+from roofline.workload.models import sources
+from roofline.workload.models.sources import load
 
 # -- torchvision -----------------------------------------------------------------------------------
 
@@ -249,9 +250,29 @@ def test_a_module_that_is_given() -> None:
     """It is called by its class; anything else is refused."""
     assert sources.given(torch.nn.ReLU()).name == "ReLU"
     with pytest.raises(
-        ModelError, match=r"expected a torch\.nn\.Module or the name of a model, got"
+        ModelError, match=r"expected a torch\.nn\.Module, a function or the name of a model, got"
     ):
         sources.given(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match=r"got the class ReLU; make one: ReLU\(…\)"):
+        sources.given(torch.nn.ReLU)
+
+
+def test_a_function_that_is_given() -> None:
+    """It is a model of its name; a method brings its module along."""
+
+    class Autoencoder(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = torch.nn.Linear(4, 2)
+
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            return self.encoder(x)
+
+    assert sources.given(torch.nn.functional.gelu).name == "gelu"
+    analysis = roofline.analyze(Autoencoder().encode, (3, 4), hardware="10980xe")
+    assert analysis.model == "encode"
+    assert analysis.totals.parameters == 10
+    assert {row.module_path for row in analysis.operators} == {"Autoencoder.encoder"}
 
 
 @pytest.mark.parametrize("where", ["at the top", "in the factory"])
@@ -264,7 +285,9 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     path.write_text(
         f"{first}\ndef make():\n    import torchvision\n    return torchvision.models.alexnet()\n"
     )
-    code = f"from roofline.workload.sources import load; print(load({f'{path}:make'!r}).module)"
+    code = (
+        f"from roofline.workload.models.sources import load; print(load({f'{path}:make'!r}).module)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "AlexNet" in done.stdout

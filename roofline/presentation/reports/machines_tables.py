@@ -16,9 +16,9 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound
-from roofline.presentation.analysis_tables import likeness
-from roofline.presentation.points import name_of
-from roofline.presentation.report import (
+from roofline.presentation.charts.points import name_of
+from roofline.presentation.reports.analysis_tables import likeness
+from roofline.presentation.reports.report import (
     By,
     Choice,
     Column,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from roofline.workload import known_calls
+from roofline.workload.capture import known_calls
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.tensors import Role
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from roofline.analysis import Analysis
 from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.ceilings import Ceiling, Diagonal, RoofLines, Roofs, roof_lines
-from roofline.presentation.labels import (
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.ceilings import Ceiling, Diagonal, RoofLines, Roofs, roof_lines
+from roofline.presentation.charts.labels import (
     Anchor,
     Box,
     Label,
@@ -23,7 +23,7 @@ from roofline.presentation.labels import (
     place_labels,
     text_width_pt,
 )
-from roofline.presentation.lettering import (
+from roofline.presentation.charts.lettering import (
     CEILING_GAP_PT,
     SMALL_PT,
     TurnedText,
@@ -31,17 +31,17 @@ from roofline.presentation.lettering import (
     diagonal_labels,
     ridge_labels,
 )
-from roofline.presentation.margins import (
+from roofline.presentation.charts.margins import (
     LINE_PT,
     LegendEntry,
     StripMark,
     legend_of,
     strip_of_marks,
 )
-from roofline.presentation.palette import Style, styles
-from roofline.presentation.points import Point, drawn, points_of, strip_of
-from roofline.presentation.report import origin, printable
-from roofline.presentation.times import above_roof, time_s
+from roofline.presentation.charts.palette import Style, styles
+from roofline.presentation.charts.points import Point, drawn, points_of, strip_of
+from roofline.presentation.reports.report import origin, printable
+from roofline.presentation.reports.times import above_roof, time_s
 from roofline.workload.operators import State
 
 TITLE_SIZE_PT = 13.0

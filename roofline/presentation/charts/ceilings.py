@@ -16,8 +16,8 @@ from roofline.placement import (
     arithmetic_dtype,
     ridge_flop_per_byte,
 )
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.report import printable
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.reports.report import printable
 
 Roofs = Literal["all", "in use"]
 

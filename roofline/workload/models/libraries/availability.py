@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from roofline.errors import said_by
-from roofline.workload.libraries.names import Library
+from roofline.workload.models.libraries.names import Library
 
 T = TypeVar("T")
 

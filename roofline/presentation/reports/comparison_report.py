@@ -12,7 +12,7 @@ from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
-from roofline.presentation.report import Block, Column, Grid, Notes, Report, printable
+from roofline.presentation.reports.report import Block, Column, Grid, Notes, Report, printable
 
 _WHAT_A_BOUND_IS = (
     "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"

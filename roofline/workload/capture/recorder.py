@@ -12,12 +12,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.workload import formulas
-from roofline.workload.fakes import Fakes
+from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.module_stack import ModuleStack
+from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.reals import Reals
 from roofline.workload.formulas.registry import Flop
-from roofline.workload.module_stack import ModuleStack
-from roofline.workload.operands import Operands, tensors_in
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.reals import Reals
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work, traffic_of
 

@@ -11,8 +11,8 @@ import torch
 
 from roofline.errors import ModelError
 from roofline.workload.inputs import InputRequest
-from roofline.workload.libraries.availability import said, with_torchvision
-from roofline.workload.unallocated import Unallocated
+from roofline.workload.models.libraries.availability import said, with_torchvision
+from roofline.workload.models.unallocated import Unallocated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

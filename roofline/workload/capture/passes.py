@@ -21,14 +21,14 @@ from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.units import format_byte
-from roofline.workload.fakes import Fakes, silent_torch
+from roofline.workload.capture.fakes import Fakes, silent_torch
+from roofline.workload.capture.module_stack import ModuleStack
+from roofline.workload.capture.operands import tensors_in
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.recorder import Recorder
+from roofline.workload.capture.restoration import left_as_it_was
 from roofline.workload.inputs import Inputs
-from roofline.workload.module_stack import ModuleStack
-from roofline.workload.operands import tensors_in
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.reals import Reals
-from roofline.workload.recorder import Recorder
-from roofline.workload.restoration import left_as_it_was
 from roofline.workload.tensors import Role
 from roofline.workload.torch_dtypes import dtype_for
 

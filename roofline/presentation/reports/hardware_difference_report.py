@@ -19,7 +19,7 @@ from roofline.foundation.units import (
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import ComputeRoof
 from roofline.presentation.markdown import report_markdown
-from roofline.presentation.report import (
+from roofline.presentation.reports.report import (
     Block,
     Column,
     Facts,

@@ -15,11 +15,11 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.labels import Box, Label, Segment, cut_to, text_box, text_width_pt
-from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.palette import RoofStyle
-from roofline.presentation.report import printable
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_box, text_width_pt
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.palette import RoofStyle
+from roofline.presentation.reports.report import printable
 
 ROW_PT = 15.0
 SWATCH_PT = 16.0

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.foundation.units import format_percent
-from roofline.presentation.ceilings import Ceiling
-from roofline.presentation.labels import Box, Label, cut_to, text_box, text_width_pt
-from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.palette import Style
-from roofline.presentation.points import StripPoint, diameter_pt
-from roofline.presentation.report import printable
+from roofline.presentation.charts.ceilings import Ceiling
+from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.palette import Style
+from roofline.presentation.charts.points import StripPoint, diameter_pt
+from roofline.presentation.reports.report import printable
 
 LINE_PT = 15.0
 _SWATCH_PT = 20.0

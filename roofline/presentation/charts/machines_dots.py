@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from roofline.design.machine_comparison import GroupAcross, MachineComparison
 from roofline.placement import Bound
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.labels import Box, Label, spread
-from roofline.presentation.lettering import SMALL_PT
-from roofline.presentation.machines_roofs import spot_of
-from roofline.presentation.machines_tables import groups_by_likeness
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.labels import Box, Label, spread
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.machines_roofs import spot_of
+from roofline.presentation.reports.machines_tables import groups_by_likeness
 
 BADGE_PT = 11.0
 DOT_PT = 6.5

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.analysis import Analysis, OperatorRow
-from roofline.presentation.report import MODEL_ITSELF, module_of, shape_of, short_op
-from roofline.presentation.times import beats_bound, rate_flop_per_s, time_s, total_s
+from roofline.presentation.reports.report import MODEL_ITSELF, module_of, shape_of, short_op
+from roofline.presentation.reports.times import beats_bound, rate_flop_per_s, time_s, total_s
 from roofline.workload.operators import State
 
 Why = Literal["no FLOP", "FLOP unknown"]

@@ -16,13 +16,13 @@ from roofline.foundation.units import (
 )
 from roofline.machine.hardware import describe_threads
 from roofline.placement import Bound
-from roofline.presentation.analysis_tables import (
+from roofline.presentation.reports.analysis_tables import (
     group_grid,
     groups_of_unknown,
     operator_grid,
     unknown_grid,
 )
-from roofline.presentation.report import (
+from roofline.presentation.reports.report import (
     Block,
     By,
     Facts,
@@ -33,7 +33,7 @@ from roofline.presentation.report import (
     sum_of_flop,
     sum_of_intensity,
 )
-from roofline.presentation.times import above_roof
+from roofline.presentation.reports.times import above_roof
 from roofline.workload.operators import State
 
 

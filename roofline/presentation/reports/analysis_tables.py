@@ -14,7 +14,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.presentation.report import (
+from roofline.presentation.reports.report import (
     Column,
     Grid,
     module_of,
@@ -24,7 +24,7 @@ from roofline.presentation.report import (
     sum_of_flop,
     sum_of_intensity,
 )
-from roofline.presentation.times import time_s, total_s
+from roofline.presentation.reports.times import time_s, total_s
 from roofline.workload.operators import State
 
 

@@ -13,10 +13,10 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import classic_model_note, other_device_note
-from roofline.presentation.analysis_report import coverage_text, model_facts
-from roofline.presentation.analysis_tables import groups_of_unknown, unknown_grid
-from roofline.presentation.machines_tables import key_of, operator_choices
-from roofline.presentation.report import (
+from roofline.presentation.reports.analysis_report import coverage_text, model_facts
+from roofline.presentation.reports.analysis_tables import groups_of_unknown, unknown_grid
+from roofline.presentation.reports.machines_tables import key_of, operator_choices
+from roofline.presentation.reports.report import (
     Block,
     By,
     Column,

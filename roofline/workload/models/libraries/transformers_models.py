@@ -13,15 +13,15 @@ from types import ModuleType
 from typing import Any
 
 from roofline.errors import ModelError, nearest
-from roofline.workload.building import Source, build
-from roofline.workload.libraries.availability import said
-from roofline.workload.libraries.names import (
+from roofline.workload.models.building import Source, build
+from roofline.workload.models.libraries.availability import said
+from roofline.workload.models.libraries.names import (
     nearest_type,
     transformers_classes,
     transformers_type,
     transformers_types,
 )
-from roofline.workload.libraries.transformers_inputs import transformers_inputs
+from roofline.workload.models.libraries.transformers_inputs import transformers_inputs
 
 LABELS = 1000
 """What image classifiers tell apart, as torchvision's do; their configurations say 2."""

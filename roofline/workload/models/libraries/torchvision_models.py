@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from roofline.errors import ModelError, nearest
-from roofline.workload.building import Source, build
 from roofline.workload.inputs import InputRequest
+from roofline.workload.models.building import Source, build
 
 
 def torchvision_model(torchvision: ModuleType, model: str, asked: str) -> Source:

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 from roofline.design.machine_comparison import Across, MachineComparison, MachineSummary
 from roofline.foundation.units import format_percent, format_shape
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.labels import Box, Label, cut_to, text_box, text_width_pt
-from roofline.presentation.lettering import CEILING_GAP_PT, SMALL_PT, TurnedText
-from roofline.presentation.machines_dots import (
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
+from roofline.presentation.charts.lettering import CEILING_GAP_PT, SMALL_PT, TurnedText
+from roofline.presentation.charts.machines_dots import (
     BADGES_PT,
     NumberedOperator,
     chosen_operators,
     numbered_operators,
 )
-from roofline.presentation.machines_panel import (
+from roofline.presentation.charts.machines_panel import (
     NumberedName,
     Panel,
     names_of,
     panel_height_pt,
     panel_of,
 )
-from roofline.presentation.machines_roofs import (
+from roofline.presentation.charts.machines_roofs import (
     MachineRoof,
     in_turns,
     intensity_axis,
@@ -38,9 +38,9 @@ from roofline.presentation.machines_roofs import (
     roof_of,
     spot_of,
 )
-from roofline.presentation.machines_tables import names_across
-from roofline.presentation.palette import roof_styles
-from roofline.presentation.report import printable
+from roofline.presentation.charts.palette import roof_styles
+from roofline.presentation.reports.machines_tables import names_across
+from roofline.presentation.reports.report import printable
 
 TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0

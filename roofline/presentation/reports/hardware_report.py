@@ -20,7 +20,7 @@ from roofline.machine.hardware import (
     describe_threads,
 )
 from roofline.placement import Roof
-from roofline.presentation.report import (
+from roofline.presentation.reports.report import (
     Block,
     Column,
     Facts,

@@ -12,8 +12,8 @@ from types import ModuleType
 import torch
 
 from roofline.errors import ModelError, nearest
-from roofline.workload.building import Source, build
 from roofline.workload.inputs import InputRequest
+from roofline.workload.models.building import Source, build
 
 
 def timm_model(timm: ModuleType, model: str, asked: str) -> Source:

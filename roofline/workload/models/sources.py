@@ -12,28 +12,32 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
 from roofline.errors import InputError, ModelError, nearest
-from roofline.workload.building import Source as Source
-from roofline.workload.building import build
-from roofline.workload.libraries import names
-from roofline.workload.libraries.availability import (
+from roofline.workload.models.building import Source as Source
+from roofline.workload.models.building import build
+from roofline.workload.models.functions import Function, name_of
+from roofline.workload.models.libraries import names
+from roofline.workload.models.libraries.availability import (
     install_command,
     library_or_reason,
     said,
     with_torchvision,
 )
-from roofline.workload.libraries.availability import torchvision_or_reason as torchvision_or_reason
-from roofline.workload.libraries.names import LIBRARIES, PREFIX, Library
-from roofline.workload.libraries.timm_models import is_timm_model, timm_inputs, timm_model
-from roofline.workload.libraries.torchvision_models import torchvision_model
-from roofline.workload.libraries.transformers_inputs import (
+from roofline.workload.models.libraries.availability import (
+    torchvision_or_reason as torchvision_or_reason,
+)
+from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
+from roofline.workload.models.libraries.timm_models import is_timm_model, timm_inputs, timm_model
+from roofline.workload.models.libraries.torchvision_models import torchvision_model
+from roofline.workload.models.libraries.transformers_inputs import (
     is_transformers_model,
     transformers_inputs,
 )
-from roofline.workload.libraries.transformers_models import (
+from roofline.workload.models.libraries.transformers_models import (
     transformers_model,
     unknown_to_transformers,
 )
@@ -78,18 +82,26 @@ def load(name: str, *, seq: int | None = None) -> Source:
     return _from_factory(name, _package_module(name, before), after, seq)
 
 
-def given(module: torch.nn.Module, *, seq: int | None = None) -> Source:
-    """A module that the user already has.
+def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
+    """A module or function that the user already has.
 
     Raises:
-        ModelError: it is no module.
+        ModelError: it is neither.
         InputError: `seq` for a model that takes no tokens, or not so many.
     """
-    if not isinstance(module, torch.nn.Module):
+    if isinstance(model, torch.nn.Module):
+        return _with_inputs(Source(name=type(model).__name__, module=model), seq)
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise ModelError(
-            f"expected a torch.nn.Module or the name of a model, got {type(module).__name__}"
+            f"expected a torch.nn.Module, got the class {model.__name__};"
+            f" make one: {model.__name__}(…)"
         )
-    return _with_inputs(Source(name=type(module).__name__, module=module), seq)
+    if isinstance(model, type) or not callable(model):
+        raise ModelError(
+            "expected a torch.nn.Module, a function or the name of a model,"
+            f" got {type(model).__name__}"
+        )
+    return _with_inputs(Source(name=name_of(model), module=Function(model)), seq)
 
 
 def _with_inputs(source: Source, seq: int | None) -> Source:

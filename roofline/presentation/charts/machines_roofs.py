@@ -10,12 +10,17 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.design.machine_comparison import MachineSummary
 from roofline.foundation.units import format_flop_per_s
 from roofline.placement import Roof, ridge_flop_per_byte
-from roofline.presentation.axes import LogAxis
-from roofline.presentation.ceilings import Ceiling, Diagonal, Spot
-from roofline.presentation.labels import Box, Label
-from roofline.presentation.lettering import SMALL_PT, TurnedText, ceiling_labels, diagonal_labels
-from roofline.presentation.palette import RoofStyle
-from roofline.presentation.report import printable
+from roofline.presentation.charts.axes import LogAxis
+from roofline.presentation.charts.ceilings import Ceiling, Diagonal, Spot
+from roofline.presentation.charts.labels import Box, Label
+from roofline.presentation.charts.lettering import (
+    SMALL_PT,
+    TurnedText,
+    ceiling_labels,
+    diagonal_labels,
+)
+from roofline.presentation.charts.palette import RoofStyle
+from roofline.presentation.reports.report import printable
 
 _FRAME_PT = 300.0
 _CELL = 0.01

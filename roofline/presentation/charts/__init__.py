@@ -1,0 +1,1 @@
+"""What pictures show, as data: lines, points and labels, drawn elsewhere."""

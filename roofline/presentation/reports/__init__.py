@@ -1,0 +1,1 @@
+"""What is said of results, as data: headings, rows and notes, laid out elsewhere."""

@@ -1,0 +1,1 @@
+"""Where models come from: names of libraries, factories of users, modules that exist."""
