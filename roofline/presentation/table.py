@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from rich import box
@@ -21,7 +21,7 @@ from roofline.presentation.reports.hardware_report import (
     hardware_report,
 )
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import By, Choice, Facts, Grid, Notes, Report
+from roofline.presentation.reports.report import By, Choice, Column, Facts, Grid, Notes, Report
 
 
 def print_analysis(
@@ -109,11 +109,15 @@ def _print_grid(grid: Grid, console: Console) -> None:
             no_wrap=column.align == "right",
             overflow="fold",
         )
+
+    def cells(row: Sequence[str]) -> list[Text]:
+        return [Text(_cut(row[i], width, grid.columns[i])) for i, width in kept.items()]
+
     for number, row in enumerate(grid.rows, start=1):
         last = number == len(grid.rows)
-        table.add_row(*(Text(row[i]) for i in kept), end_section=last and bool(grid.sums))
+        table.add_row(*cells(row), end_section=last and bool(grid.sums))
     for row in grid.sums:
-        table.add_row(*(Text(row[i]) for i in kept), style="bold")
+        table.add_row(*cells(row), style="bold")
     console.print(table)
     hidden = [column.heading for i, column in enumerate(grid.columns) if i not in kept]
     if hidden:
@@ -121,27 +125,39 @@ def _print_grid(grid: Grid, console: Console) -> None:
         console.print(Text(f"not shown on so narrow a terminal: {names}", style="dim"))
 
 
+def _cut(text: str, width: int, column: Column) -> str:
+    """`text` in at most `width` characters, if cells of `column` may be cut."""
+    if len(text) <= width or not column.least:
+        return text
+    return f"…{text[1 - width :]}" if column.cut == "start" else f"{text[: width - 1]}…"
+
+
 def grid_that_fits(choice: Choice, width: int) -> Grid:
     """The fullest layout that `width` characters hold, some columns sacrificed; else the last."""
     for grid in choice.grids:
-        widths = _widths(grid)
-        if _together(widths, _kept(grid, widths, width)) <= width:
+        if _together(columns_that_fit(grid, width)) <= width:
             return grid
     return choice.grids[-1]
 
 
-def columns_that_fit(grid: Grid, width: int) -> list[int]:
-    """The numbers of the columns that fit `width` characters, sacrificing those that may go."""
-    return _kept(grid, _widths(grid), width)
-
-
-def _kept(grid: Grid, widths: Sequence[int], width: int) -> list[int]:
-    kept = list(range(len(grid.columns)))
-    while _together(widths, kept) > width:
+def columns_that_fit(grid: Grid, width: int) -> dict[int, int]:
+    """The columns, by number, that fit `width` characters, and how many each of them gets."""
+    widths = _widths(grid)
+    least = [
+        min(wanted, max(column.least, len(column.heading))) if column.least else wanted
+        for wanted, column in zip(widths, grid.columns, strict=True)
+    ]
+    kept = dict(enumerate(least))
+    while _together(kept) > width:
         candidates = [i for i in kept if grid.columns[i].sacrifice]
         if not candidates:
             break
-        kept.remove(max(candidates, key=lambda i: grid.columns[i].sacrifice))
+        del kept[max(candidates, key=lambda i: grid.columns[i].sacrifice)]
+    cut = sorted((i for i in kept if kept[i] < widths[i]), key=lambda i: widths[i] - kept[i])
+    for number, i in enumerate(cut):
+        # What is left over goes to all that were cut, those that need little first.
+        spare = max(0, width - _together(kept)) // (len(cut) - number)
+        kept[i] += min(spare, widths[i] - kept[i])
     return kept
 
 
@@ -149,7 +165,7 @@ def _widths(grid: Grid) -> list[int]:
     return widths_of([tuple(each.heading for each in grid.columns), *grid.rows, *grid.sums])
 
 
-def _together(widths: Sequence[int], kept: Sequence[int]) -> int:
+def _together(widths: Mapping[int, int]) -> int:
     """The characters that columns take side by side."""
     gap = 3
-    return sum(widths[i] + gap for i in kept) - gap
+    return sum(width + gap for width in widths.values()) - gap

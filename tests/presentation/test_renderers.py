@@ -16,8 +16,8 @@ from roofline.analysis import Analysis
 from roofline.presentation.data import to_csv
 from roofline.presentation.markdown import to_markdown
 from roofline.presentation.page import analysis_html
-from roofline.presentation.reports.report import By
-from roofline.presentation.table import print_analysis
+from roofline.presentation.reports.report import By, Column, Grid, Report
+from roofline.presentation.table import columns_that_fit, print_analysis, print_report
 from tests.presentation.examples import examples
 
 EXAMPLES = examples()
@@ -147,6 +147,41 @@ def test_a_narrow_terminal_loses_columns_not_numbers(width: int):
     assert ("not shown on so narrow a terminal" in plain) == (width <= 120)
 
 
+def test_columns_that_may_be_cut_are_cut_before_others_go():
+    grid = Grid(
+        title="",
+        columns=(
+            Column(heading="operator", least=8),
+            Column(heading="module", least=6, cut="start", sacrifice=1),
+            Column(heading="output", sacrifice=2),
+            Column(heading="bound", align="right"),
+        ),
+        rows=(("a_long_operator", "a.b.c.d.e.f.g", "1x2", "1.00 ms"),),
+    )
+    natural = {0: 15, 1: 13, 2: 6, 3: 7}
+    assert columns_that_fit(grid, 200) == natural
+    assert columns_that_fit(grid, 15 + 13 + 6 + 7 + 9) == natural
+    # One character less: of what is left over, the column that lacks the least is served first.
+    assert columns_that_fit(grid, 49) == {0: 14, 1: 13, 2: 6, 3: 7}
+    assert columns_that_fit(grid, 8 + 6 + 6 + 7 + 9) == {0: 8, 1: 6, 2: 6, 3: 7}
+    assert columns_that_fit(grid, 35) == {0: 12, 1: 10, 3: 7}
+    assert columns_that_fit(grid, 20) == {0: 10, 3: 7}
+    assert columns_that_fit(grid, 5) == {0: 8, 3: 7}
+
+
+def test_cut_cells_keep_the_end_that_tells():
+    column = Column(heading="module", least=8, cut="start")
+    grid = Grid(
+        title="",
+        columns=(Column(heading="op", least=6), column),
+        rows=(("a_long_operator", "encoder.layer.0.dense"),),
+    )
+    out = io.StringIO()
+    console = Console(file=out, width=17, force_terminal=True, color_system=None)
+    print_report(Report(headline="", blocks=(grid,)), console)
+    assert "a_lon…   ….dense" in out.getvalue()
+
+
 @everything
 def test_csv_has_one_line_an_operator(name: str):
     lines = to_csv(EXAMPLES[name]).splitlines()
@@ -157,9 +192,9 @@ def test_presentation_needs_no_heavy_library():
     code = """
 import importlib, pkgutil, sys
 import roofline.presentation as room
-for module in pkgutil.iter_modules(room.__path__):
-    if module.name not in ("drawing", "figure", "machines_figure"):
-        importlib.import_module(f"roofline.presentation.{module.name}")
+for module in pkgutil.walk_packages(room.__path__, "roofline.presentation."):
+    if module.name.rpartition(".")[2] not in ("drawing", "figure", "machines_figure"):
+        importlib.import_module(module.name)
 print(sorted({"torch", "pandas", "matplotlib", "numpy"} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

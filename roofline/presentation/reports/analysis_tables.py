@@ -48,8 +48,8 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         *([Column(heading="measured", align="right")] if measured else []),
     ]
     columns = (
-        Column(heading="operator"),
-        Column(heading="module", sacrifice=1),
+        Column(heading="operator", least=16),
+        Column(heading="module", sacrifice=1, least=18, cut="start"),
         Column(heading="output", sacrifice=4),
         Column(heading="FLOP", align="right"),
         Column(heading="bytes", align="right"),
@@ -76,7 +76,7 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         crossing = format_byte(count * row.level_byte.get(row.level, 0))
         return (
             short_op(row),
-            f"{module_of(row)} and {count - 1} alike" if count > 1 else module_of(row),
+            f"{module_of(row)} ×{count}" if count > 1 else module_of(row),
             shape_of(row),
             MISSING if row.flop is None else format_flop(count * row.flop),
             format_byte(count * row.traffic_byte),

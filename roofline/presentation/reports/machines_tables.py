@@ -110,7 +110,7 @@ def _operator_rows(comparison: MachineComparison) -> _Rows:
         row, count = group.operators[0][0], len(group.operators)
         return (
             short_op(row),
-            f"{module_of(row)} and {count - 1} alike" if count > 1 else module_of(row),
+            f"{module_of(row)} ×{count}" if count > 1 else module_of(row),
             shape_of(row),
             MISSING if row.flop is None else format_flop(count * row.flop),
             intensity(group),

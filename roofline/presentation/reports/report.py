@@ -30,11 +30,17 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column's heading and alignment; where room is short, the highest `sacrifice` goes first."""
+    """A column's heading and alignment, and what it gives up where room is short.
+
+    Cells are cut to `least` characters (0: never), at the end `cut`; then the column of the
+    highest `sacrifice` goes first (0: it stays).
+    """
 
     heading: str
     align: Literal["left", "right"] = "left"
     sacrifice: int = 0
+    least: int = 0
+    cut: Literal["start", "end"] = "end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
