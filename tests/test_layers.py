@@ -34,14 +34,17 @@ INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
 # Where a library may be imported at all, as path prefixes.
 HOME = {
     "torch": (
-        *("machine/library.py", "pipeline.py", "workload/capture/", "workload/models/"),
+        *("machine/library.py", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
     "timm": (),
     "transformers": (),
-    "pandas": ("analysis.py", "design/comparison.py", "design/machine_comparison.py"),
+    "pandas": (
+        *("analysis/result.py", "design/comparison.py"),
+        "design/machine_comparison/result.py",
+    ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
         "presentation/machines_figure.py",

@@ -1,0 +1,20 @@
+"""The result of an analysis: the one immutable value that tables, pictures and files show."""
+
+from __future__ import annotations
+
+from roofline.analysis.grouping import Group as Group
+from roofline.analysis.grouping import groups as groups
+from roofline.analysis.result import FRAME_COLUMNS as FRAME_COLUMNS
+from roofline.analysis.result import Analysis as Analysis
+from roofline.analysis.rows import OperatorRow as OperatorRow
+from roofline.analysis.rows import row_of as row_of
+from roofline.analysis.saved import analysis_from_data as analysis_from_data
+from roofline.analysis.saved import read_analysis as read_analysis
+from roofline.analysis.saved import to_json as to_json
+from roofline.analysis.totals import Coverage as Coverage
+from roofline.analysis.totals import Totals as Totals
+from roofline.analysis.totals import coverage_of as coverage_of
+from roofline.analysis.totals import known_work as known_work
+from roofline.analysis.totals import sum_bound_s as sum_bound_s
+from roofline.analysis.versions import SCHEMA_VERSION as SCHEMA_VERSION
+from roofline.workload.tensors import InputSpec as InputSpec

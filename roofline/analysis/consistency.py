@@ -1,0 +1,166 @@
+"""What a saved analysis says, held against what follows from its operators and its hardware."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from roofline.analysis.result import Analysis
+from roofline.analysis.rows import OperatorRow
+from roofline.analysis.totals import Coverage, coverage_of, known_work, sum_bound_s
+from roofline.machine.hardware import HardwareProfile
+from roofline.placement import Bound, ComputeRoof, LevelRoof
+from roofline.workload.operators import State
+from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+
+_ROUNDING = 1e-9
+"""How far sums of the same numbers may lie apart: they may have been added in another order."""
+
+_BYTE_FIELDS = tuple(each.name for each in fields(Work) if each.name.endswith("_byte"))
+
+
+def contradictions(analysis: Analysis) -> Iterable[str]:
+    """What in an analysis does not follow from its operators and its hardware, in words."""
+    hardware = analysis.hardware
+    if not 1 <= analysis.threads <= hardware.threads:
+        yield f"threads is {analysis.threads}, but the hardware has {hardware.threads}"
+    for name, expected in _sums(analysis.operators).items():
+        value = getattr(analysis.totals, name)
+        if not _is_same(value, expected):
+            yield f"totals.{name} is {value}, but the operators add up to {expected}"
+    coverage = coverage_of(analysis.operators)
+    for name in (each.name for each in fields(Coverage)):
+        value, expected = getattr(analysis.coverage, name), getattr(coverage, name)
+        if not _is_same(value, expected):
+            yield f"coverage.{name} is {value}, but that of the operators is {expected}"
+    totals = analysis.totals
+    kept_byte = totals.parameter_bytes + totals.buffer_bytes
+    if not kept_byte <= totals.peak_memory_byte <= totals.all_tensors_byte:
+        yield (
+            f"totals.peak_memory_byte is {totals.peak_memory_byte}, not between the {kept_byte} of"
+            f" parameters and buffers and the {totals.all_tensors_byte} of all tensors"
+        )
+    labels = _CeilingLabels.of(hardware)
+    for position, row in enumerate(analysis.operators):
+        if row.index != position:
+            yield f"operators[{position}]: index is {row.index}, but its place is {position}"
+        for contradiction in _contradictions_of_row(row, labels):
+            yield f"operators[{position}]: {contradiction}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CeilingLabels:
+    """What a row may call its ceiling: by memory level, and of compute."""
+
+    memory: Mapping[str, Collection[str]]
+    compute: Collection[str]
+
+    @classmethod
+    def of(cls, hardware: HardwareProfile) -> _CeilingLabels:
+        return cls(
+            memory={
+                level.name: {
+                    LevelRoof(level=level, kernel=each.kernel, byte_per_s=1.0).label
+                    for each in level.bandwidth
+                }
+                for level in hardware.memory
+            },
+            compute={
+                ComputeRoof(
+                    dtype=each.dtype, unit=each.unit, kernel=each.kernel, flop_per_s=1.0
+                ).label
+                for each in hardware.compute
+                if each.kind == "hardware"
+            },
+        )
+
+
+def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
+    yield from _contradictions_of_work(row)
+    if row.state is not State.FREE:
+        yield from _contradictions_of_place(row, labels)
+    elif row.work != Work() or row.level_byte or row.level or row.ceiling or row.bound_s:
+        yield "state is 'free', but it takes something"
+    crossing = row.level_byte.get(row.level, 0)
+    intensity = row.flop / crossing if row.flop is not None and crossing else None
+    if not _is_same(row.intensity_flop_per_byte, intensity):
+        yield (
+            f"intensity_flop_per_byte is {row.intensity_flop_per_byte},"
+            f" but flop over bytes of '{row.level}' is {intensity}"
+        )
+    rate = row.flop / row.bound_s if row.flop is not None and row.bound_s else None
+    attainable = row.attainable_flop_per_s
+    if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
+        yield f"attainable_flop_per_s is {attainable}, but flop over bound_s is {rate}"
+
+
+def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
+    levels = labels.memory
+    for name in (*row.level_byte, *([row.level] if row.level else [])):
+        if name not in levels:
+            yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
+    byte = [row.traffic_byte, *(row.level_byte.get(name, -1) for name in levels)]
+    if min(byte) < 0 or byte != sorted(byte, reverse=True):
+        yield (
+            f"level_byte is {dict(row.level_byte)}, but of {row.traffic_byte} bytes no more come"
+            f" from a farther level than from a nearer ({', '.join(levels)})"
+        )
+    if bool(levels) != bool(row.level):
+        yield f"level is '{row.level}', but the hardware has {', '.join(levels) or 'none'}"
+    is_known = row.state is State.COUNTED and row.bound_s is not None
+    if is_known != (row.bound in (Bound.MEMORY, Bound.COMPUTE)):
+        yield f"state is '{row.state}' and bound_s {row.bound_s}, but bound is '{row.bound}'"
+    of_level = levels.get(row.level, ("",))
+    if row.ceiling not in (labels.compute if row.bound is Bound.COMPUTE else of_level):
+        yield f"ceiling is '{row.ceiling}', but bound is '{row.bound}' and level '{row.level}'"
+
+
+def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
+    if row.flop is not None and row.flop < FLOP_PER_FMA * (row.multiply_add or 0):
+        yield f"flop is {row.flop}, but each of {row.multiply_add} multiply_add counts for two"
+    if row.flop is not None and row.flop < (row.least_flop or 0):
+        yield f"flop is {row.flop}, but least_flop is {row.least_flop}"
+    if row.measured_iqr_s is not None and row.measured_s is None:
+        yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
+    if not row.op.isprintable() or not row.op.strip():
+        yield f"op is {row.op!r}, which is no operator's name"
+    parts = Work() if row.state is State.FREE else Work(**traffic_of(row.inputs, row.outputs))
+    for name in _BYTE_FIELDS:
+        value, expected = getattr(row, name), getattr(parts, name)
+        if value != expected:
+            yield f"{name} is {value}, but its tensors have {expected}"
+    for spec in (*row.inputs, *row.outputs):
+        least = spec.distinct_elements if spec.least_elements is None else spec.least_elements
+        if not least <= spec.distinct_elements <= spec.elements:
+            yield (
+                f"a tensor of {spec.elements} elements has {spec.distinct_elements} distinct ones,"
+                f" of which {least} are touched"
+            )
+
+
+def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
+    """What totals must be, by name."""
+    work = known_work(rows)
+    working = [row for row in rows if row.state is not State.FREE]
+
+    def together(times: list[float | None]) -> float | None:
+        known = [time for time in times if time is not None]
+        return sum(known) if known and len(known) == len(times) else None
+
+    return {
+        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        "traffic_byte": work.traffic_byte,
+        "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
+        "bound_s": sum_bound_s(rows),
+        "predicted_s": together([row.predicted_s for row in working]),
+        "measured_s": together([row.measured_s for row in working]),
+    }
+
+
+def _is_same(value: float | None, expected: float | None) -> bool:
+    if value is None or expected is None:
+        return value is expected
+    if isinstance(value, int) and isinstance(expected, int):
+        return value == expected
+    return math.isclose(value, expected, rel_tol=_ROUNDING)

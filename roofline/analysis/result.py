@@ -1,0 +1,116 @@
+"""A model's operators under a machine's ceilings: the value that an analysis gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis.rows import OperatorRow
+from roofline.analysis.totals import Coverage, Totals
+from roofline.analysis.versions import SCHEMA_VERSION
+from roofline.foundation.units import format_byte, format_flop, format_s
+from roofline.machine.hardware import HardwareProfile, describe_threads
+from roofline.placement import Pass
+from roofline.workload.tensors import InputSpec
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Analysis:
+    """A model's operators under a machine's ceilings.
+
+    ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
+    passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
+
+    Raises:
+        ValueError: another version than `SCHEMA_VERSION`.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    inputs: tuple[InputSpec, ...]
+    threads: int
+    cache: Pass = "steady"
+    hardware: HardwareProfile
+    coverage: Coverage
+    totals: Totals
+    operators: tuple[OperatorRow, ...]
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # What is in memory is of the newest version, and so is all that is written.
+        if self.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"schema_version must be {SCHEMA_VERSION}, got {self.schema_version}")
+
+    def __repr__(self) -> str:
+        at_least = "≥ " if self.totals.unknown_operators else ""
+        return (
+            f"<Analysis of {self.model} on {self.hardware.name},"
+            f" {describe_threads(self.hardware, self.threads)}:"
+            f" {at_least}{format_flop(self.totals.flop)}, {format_byte(self.totals.traffic_byte)},"
+            f" bound {format_s(self.totals.bound_s)}>"
+        )
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row an operator, units in the column names; what is unknown is missing, never 0."""
+        import pandas
+
+        columns: dict[str, Any] = {}
+        for name, kind in FRAME_COLUMNS.items():
+            values = [getattr(row, name) for row in self.operators]
+            columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
+        return pandas.DataFrame(columns)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the analysis to a file whose suffix says how: .json .csv .md .png .svg.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        """
+        from roofline.presentation.output import write
+
+        write(self, [Path(path)], overwrite=overwrite)
+
+    def plot(self, **options: Any) -> Any:
+        """The roofline picture as a matplotlib Figure; the options are those of `roofline.plot`."""
+        from roofline.presentation.figure import plot
+
+        return plot(self, **options)
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.page import analysis_html
+
+        return analysis_html(self)
+
+
+FRAME_COLUMNS = {
+    "index": "Int64",
+    "op": "string",
+    "module_path": "string",
+    "phase": "string",
+    "flop": "Int64",
+    "multiply_add": "Int64",
+    "parameter_byte": "Int64",
+    "input_byte": "Int64",
+    "output_byte": "Int64",
+    "traffic_byte": "Int64",
+    "intensity_flop_per_byte": "Float64",
+    "level": "string",
+    "ceiling": "string",
+    "bound": "string",
+    "bound_s": "Float64",
+    "type": "string",
+    "state": "string",
+    "least_flop": "Int64",
+    "attainable_flop_per_s": "Float64",
+    "predicted_s": "Float64",
+    "predicted_low_s": "Float64",
+    "predicted_high_s": "Float64",
+    "prediction_source": "string",
+    "measured_s": "Float64",
+    "measured_iqr_s": "Float64",
+}
+"""The columns of `Analysis.to_frame` and of CSV files, with pandas' nullable types."""

@@ -1,0 +1,131 @@
+"""One operator of an analysis: its work, its place under the roof, and its times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
+from roofline.placement import Bound, Placement
+from roofline.workload.operators import Phase, State
+from roofline.workload.tensors import TensorSpec
+from roofline.workload.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    """One operator: what it asks for, where it stands under the roof, and how long it takes.
+
+    The work fields are those of `Work` and null where unknown; the placement fields those of
+    `Placement`. ``level_byte`` are the bytes that must come from each memory level;
+    ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
+    Predictions and measurements are null where there are none.
+
+    Raises:
+        ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
+            what is known.
+    """
+
+    index: int
+    op: str
+    type: str
+    module_path: str
+    phase: Phase
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: State
+    formula: str = ""
+    flop: int | None
+    multiply_add: int | None
+    least_flop: int | None
+    parameter_byte: int
+    input_byte: int
+    output_byte: int
+    gradient_byte: int
+    optimizer_byte: int
+    traffic_byte: int
+    level_byte: Mapping[str, int] = field(default_factory=dict[str, int])
+    intensity_flop_per_byte: float | None
+    level: str
+    ceiling: str
+    attainable_flop_per_s: float | None
+    bound: Bound
+    bound_s: float | None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    prediction_source: str | None = None
+    measured_s: float | None = None
+    measured_iqr_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, _NUMBERS)
+        check_interval(self.predicted_low_s, self.predicted_s, self.predicted_high_s)
+        if self.level_byte and min(self.level_byte.values()) < 0:
+            raise ValueError(f"level_byte must not be negative, got {dict(self.level_byte)}")
+        unknown = (self.flop is None, self.multiply_add is None, self.least_flop is None)
+        if any(unknown) != all(unknown):
+            raise ValueError("flop, multiply_add and least_flop must be known or null together")
+        if (self.state is State.UNKNOWN) != all(unknown):
+            raise ValueError(f"state is '{self.state}', but flop is {self.flop}")
+        if (self.state is State.FREE) != (self.bound is Bound.FREE):
+            raise ValueError(f"state is '{self.state}', but bound is '{self.bound}'")
+        if self.bound_s is None and self.bound is not Bound.UNKNOWN:
+            raise ValueError(f"bound is '{self.bound}', but bound_s is null")
+        traffic_byte = self.work.traffic_byte
+        if self.traffic_byte != traffic_byte:
+            raise ValueError(
+                f"traffic_byte is {self.traffic_byte}, but its parts add up to {traffic_byte}"
+            )
+
+    @property
+    def work(self) -> Work:
+        """The row's work, which adds up."""
+        return Work(
+            flop=self.flop,
+            multiply_add=self.multiply_add,
+            least_flop=self.least_flop,
+            parameter_byte=self.parameter_byte,
+            input_byte=self.input_byte,
+            output_byte=self.output_byte,
+            gradient_byte=self.gradient_byte,
+            optimizer_byte=self.optimizer_byte,
+        )
+
+
+_NUMBERS = names_of_numbers(OperatorRow)
+
+
+def row_of(placement: Placement) -> OperatorRow:
+    """The row of a placed operator."""
+    record, work = placement.record, placement.record.work
+    return OperatorRow(
+        index=record.index,
+        op=record.op,
+        type=record.type,
+        module_path=record.module_path,
+        phase=record.phase,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        attributes=record.attributes,
+        state=record.state,
+        formula=record.formula,
+        flop=work.flop,
+        multiply_add=work.multiply_add,
+        least_flop=work.least_flop,
+        parameter_byte=work.parameter_byte,
+        input_byte=work.input_byte,
+        output_byte=work.output_byte,
+        gradient_byte=work.gradient_byte,
+        optimizer_byte=work.optimizer_byte,
+        traffic_byte=work.traffic_byte,
+        level_byte=placement.level_byte,
+        intensity_flop_per_byte=placement.intensity_flop_per_byte,
+        level=placement.level,
+        ceiling=placement.ceiling,
+        attainable_flop_per_s=placement.attainable_flop_per_s,
+        bound=placement.bound,
+        bound_s=placement.bound_s,
+    )

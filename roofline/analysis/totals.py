@@ -1,0 +1,121 @@
+"""What the operators of an analysis add up to, and how much of them is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
+from roofline.analysis.rows import OperatorRow
+from roofline.workload.operators import State
+from roofline.workload.work import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """The fraction of calls, bytes and time whose FLOP is known; free operators are left out.
+
+    ``time`` is null until operators were measured. A fraction of nothing is 1.
+
+    Raises:
+        ValueError: what is not from 0 to 1.
+    """
+
+    calls: float
+    byte: float
+    time: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("calls", self.calls), ("byte", self.byte), ("time", self.time)):
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} must be a fraction from 0 to 1, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over the operators, and what the model takes in memory.
+
+    ``flop``, ``multiply_add`` and ``least_flop`` are sums over the operators whose FLOP is known
+    (``unknown_operators`` calls are not in them). ``parameters`` counts elements, each storage
+    once, ``parameter_bytes`` and ``buffer_bytes`` their bytes; ``peak_memory_byte`` is the most
+    that is alive at once (parameters, buffers, inputs and activations from creation to release),
+    ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of
+    the operators' bounds, null where the hardware has no ceilings.
+
+    Raises:
+        ValueError: a negative or infinite number.
+    """
+
+    flop: int
+    multiply_add: int
+    least_flop: int
+    unknown_operators: int
+    parameter_byte: int
+    input_byte: int
+    output_byte: int
+    gradient_byte: int
+    optimizer_byte: int
+    traffic_byte: int
+    parameters: int
+    parameter_bytes: int
+    buffer_bytes: int
+    peak_memory_byte: int
+    all_tensors_byte: int
+    bound_s: float | None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    measured_s: float | None = None
+
+    def __post_init__(self) -> None:
+        check_numbers(self, _NUMBERS)
+        check_interval(self.predicted_low_s, self.predicted_s, self.predicted_high_s)
+
+    @property
+    def intensity_flop_per_byte(self) -> float | None:
+        """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
+        if self.unknown_operators or not self.traffic_byte:
+            return None
+        return self.flop / self.traffic_byte
+
+
+_NUMBERS = names_of_numbers(Totals)
+
+
+def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
+    """How much of the operators that do something has known FLOP."""
+    working = [row for row in rows if row.state is not State.FREE]
+    known = [row for row in working if row.state is State.COUNTED]
+    timed = [row for row in working if row.measured_s is not None]
+
+    def fraction(part: float, whole: float) -> float:
+        return part / whole if whole else 1.0
+
+    return Coverage(
+        calls=fraction(len(known), len(working)),
+        byte=fraction(sum(r.traffic_byte for r in known), sum(r.traffic_byte for r in working)),
+        time=fraction(
+            sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
+            sum(row.measured_s or 0.0 for row in timed),
+        )
+        if timed and len(timed) == len(working)
+        else None,
+    )
+
+
+def known_work(rows: Iterable[OperatorRow]) -> Work:
+    """The work of `rows`, with FLOP summed over those whose FLOP is known and bytes over all."""
+    total = Work()
+    for row in rows:
+        work = row.work
+        if work.flop is None:
+            work = replace(work, flop=0, multiply_add=0, least_flop=0)
+        total += work
+    return total
+
+
+def sum_bound_s(rows: Iterable[OperatorRow]) -> float | None:
+    """The sum of the bounds in seconds; None if one of them is unknown."""
+    bounds = [row.bound_s for row in rows]
+    known = [bound for bound in bounds if bound is not None]
+    return sum(known) if len(known) == len(bounds) else None

@@ -1,0 +1,23 @@
+"""The profile of a machine: compute ceilings and memory levels, every number with its provenance.
+
+The roofline model's ceilings: S. Williams, A. Waterman, D. Patterson, "Roofline: An Insightful
+Visual Performance Model for Multicore Architectures", Communications of the ACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from roofline.machine.hardware.ceilings import Bandwidth as Bandwidth
+from roofline.machine.hardware.ceilings import ComputeCeiling as ComputeCeiling
+from roofline.machine.hardware.ceilings import MemoryKernel as MemoryKernel
+from roofline.machine.hardware.ceilings import MemoryLevel as MemoryLevel
+from roofline.machine.hardware.ceilings import Provenance as Provenance
+from roofline.machine.hardware.ceilings import describe_level as describe_level
+from roofline.machine.hardware.profiles import Device as Device
+from roofline.machine.hardware.profiles import HardwareProfile as HardwareProfile
+from roofline.machine.hardware.profiles import Host as Host
+from roofline.machine.hardware.profiles import describe_threads as describe_threads
+from roofline.machine.hardware.saved import migrated_profile as migrated_profile
+from roofline.machine.hardware.saved import profile_from_data as profile_from_data
+from roofline.machine.hardware.saved import profile_to_toml as profile_to_toml
+from roofline.machine.hardware.saved import read_profile as read_profile
+from roofline.machine.hardware.versions import SCHEMA_VERSION as SCHEMA_VERSION

@@ -1,0 +1,182 @@
+"""A machine as a whole: which host it is, and all of its ceilings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from roofline.errors import HardwareError
+from roofline.machine.checks import check_differ, check_from_zero, check_name, check_positive
+from roofline.machine.hardware.ceilings import (
+    ComputeCeiling,
+    MemoryLevel,
+    Provenance,
+    describe_level,
+)
+from roofline.machine.hardware.versions import SCHEMA_VERSION
+
+Device = Literal["cpu", "cuda", "mps", "vulkan"]
+"""What computes: torch's own names of its types of devices. Version 1 knew only cpu and cuda."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What identifies the machine that a profile was measured on, and the software it ran.
+
+    ``instruction_sets`` are those the CPU has *and* the operating system enabled.
+    `difference` compares the fingerprint (CPU model, instruction sets, available CPUs);
+    ``versions`` say which library ceilings still hold.
+
+    Raises:
+        ValueError: no available CPU.
+    """
+
+    cpu_model: str
+    architecture: str
+    operating_system: str
+    instruction_sets: tuple[str, ...]
+    available_cpus: int
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        check_positive("available_cpus", self.available_cpus)
+
+    def difference(self, other: Host) -> str:
+        """What differs in the fingerprints, in words; ``""`` if they are the same."""
+        parts: list[str] = []
+        if self.cpu_model != other.cpu_model:
+            parts.append(f"CPU model '{self.cpu_model}' became '{other.cpu_model}'")
+        if self.architecture != other.architecture:
+            parts.append(f"architecture {self.architecture} became {other.architecture}")
+        if self.available_cpus != other.available_cpus:
+            parts.append(f"available CPUs {self.available_cpus} became {other.available_cpus}")
+        gone = set(self.instruction_sets) - set(other.instruction_sets)
+        new = set(other.instruction_sets) - set(self.instruction_sets)
+        if gone:
+            parts.append(f"instruction sets {', '.join(sorted(gone))} are gone")
+        if new:
+            parts.append(f"instruction sets {', '.join(sorted(new))} are new")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareProfile:
+    """A machine's measured or documented ceilings.
+
+    ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
+    threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
+    ``memory`` runs from the nearest level to the farthest; ``overheads`` are times in seconds by
+    name; ``conditions`` are what the measurement noticed about itself (contention, quota, steal …),
+    in words.
+
+    Raises:
+        ValueError: another version than `SCHEMA_VERSION`, thread counts above ``threads``, threads
+            of a device that has none to choose, a negative overhead, an empty name, levels or
+            ceilings that occur twice, or levels out of order.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    device: Device
+    threads: int
+    description: str = ""
+    host: Host | None = None
+    compute: tuple[ComputeCeiling, ...] = ()
+    memory: tuple[MemoryLevel, ...] = ()
+    overheads: dict[str, float] = field(default_factory=dict[str, float])
+    conditions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # What is in memory is of the newest version, and so is all that is written.
+        if self.schema_version != SCHEMA_VERSION:
+            raise ValueError(f"schema_version must be {SCHEMA_VERSION}, got {self.schema_version}")
+        check_name("name", self.name)
+        check_positive("threads", self.threads)
+        if not self.has_threads and self.threads != 1:
+            raise ValueError(
+                f"threads must be 1 for device '{self.device}', which computes as a whole,"
+                f" got {self.threads}"
+            )
+        for name, seconds in self.overheads.items():
+            check_name("the key of an overhead", name)
+            check_from_zero(f"overheads.{name}", seconds)
+        check_differ("memory level names", (level.name for level in self.memory))
+        check_differ(
+            "compute ceilings",
+            (f"{each.kind} {each.label}, {each.threads} threads" for each in self.compute),
+        )
+        for nearer, farther in itertools.pairwise(self.memory):
+            _check_order(nearer, farther)
+        for ceiling in self.compute:
+            if ceiling.threads > self.threads:
+                raise ValueError(
+                    f"compute ceiling '{ceiling.label}' is for {ceiling.threads} threads,"
+                    f" but the machine has {self.threads}"
+                )
+        for level in self.memory:
+            for bandwidth in level.bandwidth:
+                if bandwidth.threads > self.threads:
+                    raise ValueError(
+                        f"bandwidth '{level.name} {bandwidth.kernel}' is for {bandwidth.threads}"
+                        f" threads, but the machine has {self.threads}"
+                    )
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether one can choose how many threads compute; other devices than CPUs are one."""
+        return self.device == "cpu"
+
+    @property
+    def knows_only_dram(self) -> bool:
+        """Whether there is a single memory level, so that every operand is charged to it."""
+        return len(self.memory) == 1
+
+    @property
+    def date(self) -> str:
+        """The newest date among its provenances, ISO 8601; ``""`` if there are none."""
+        return max((each.date for each in self.provenances()), default="")
+
+    def provenances(self) -> Iterable[Provenance]:
+        """The provenance of every ceiling."""
+        for ceiling in self.compute:
+            yield ceiling.provenance
+        for level in self.memory:
+            for bandwidth in level.bandwidth:
+                yield bandwidth.provenance
+
+    def check_threads(self, threads: int) -> int:
+        """`threads` if this machine has as many.
+
+        Raises:
+            HardwareError: fewer than one, or more than the machine has.
+        """
+        if not self.has_threads and threads != 1:
+            raise HardwareError(
+                f"--threads {threads} does not fit '{self.name}': a {self.device} device computes"
+                " as a whole; leave --threads out"
+            )
+        if not 1 <= threads <= self.threads:
+            raise HardwareError(
+                f"--threads {threads} does not fit '{self.name}': choose 1 to {self.threads}"
+            )
+        return threads
+
+
+def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:
+    """Refuses a level that could hold nothing that the one before it did not hold already."""
+    if farther.capacity_byte is None:
+        return
+    if nearer.capacity_byte is None or nearer.capacity_byte > farther.capacity_byte:
+        raise ValueError(
+            f"memory must run from the nearest level to the farthest, but {describe_level(nearer)}"
+            f" stands before {describe_level(farther)}"
+        )
+
+
+def describe_threads(profile: HardwareProfile, threads: int) -> str:
+    """How much of a machine computes, in words: ``"16 threads"``, or ``"cuda device"``."""
+    if not profile.has_threads:
+        return f"{profile.device} device"
+    return f"{threads} thread{'s' * (threads != 1)}"

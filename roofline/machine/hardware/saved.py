@@ -1,0 +1,58 @@
+"""Hardware profiles in TOML files, and as plain data: read and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from roofline.errors import FileFormatError
+from roofline.foundation import reading, schema
+from roofline.machine.hardware.profiles import HardwareProfile
+from roofline.machine.hardware.versions import SCHEMA_VERSION, STEPS
+
+_FIX = "run `roofline measure` for a new profile, or compare with `roofline hardware show 10980xe`"
+
+
+def read_profile(path: Path) -> HardwareProfile:
+    """The hardware profile in a TOML file.
+
+    Raises:
+        FileFormatError: not readable, not TOML, a newer version, or wrong keys or values.
+    """
+    return profile_from_data(reading.read_toml(path, fix=_FIX), file=str(path))
+
+
+def migrated_profile(data: Any, *, file: str, fix: str) -> dict[str, Any]:
+    """The plain data of a profile as the newest version has it; its values are not yet checked.
+
+    Raises:
+        FileFormatError: no version, or a newer one.
+    """
+    return schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=fix)
+
+
+def profile_from_data(data: Any, *, file: str) -> HardwareProfile:
+    """The hardware profile in plain data, as TOML or a saved analysis holds it."""
+    newest = migrated_profile(data, file=file, fix=_FIX)
+    profile = schema.from_data(HardwareProfile, newest, file=file, fix=_FIX)
+    if not profile.memory and not profile.compute:
+        raise FileFormatError(f"{file}: has neither compute ceilings nor memory levels; {_FIX}")
+    return profile
+
+
+def profile_to_toml(profile: HardwareProfile) -> str:
+    """The profile as TOML text; `read_profile` gives an equal profile back."""
+    import tomli_w
+
+    return tomli_w.dumps(_without_none(schema.to_data(profile)))
+
+
+def _without_none(data: Any) -> Any:
+    # TOML has no null: an absent key is read as its default, which is None wherever it may be.
+    match data:
+        case dict():
+            return {k: _without_none(v) for k, v in data.items() if v is not None}  # pyright: ignore
+        case list():
+            return [_without_none(item) for item in data]  # pyright: ignore
+        case _:
+            return data

@@ -1,0 +1,204 @@
+"""analyze and compare_machines: one capture of a model, placed under each machine's ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis
+from roofline.design.machine_comparison import MachineComparison
+from roofline.errors import HardwareError, InputError
+from roofline.foundation.dtypes import dtype as dtype_called
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.assembly import assemble
+from roofline.pipeline.machines import (
+    Hardware,
+    Progress,
+    check_threads_of_host,
+    hardware_for,
+    host_hardware,
+    means_host,
+    threads_on,
+)
+from roofline.placement import Roof
+from roofline.workload.residency import residency
+
+if TYPE_CHECKING:
+    import torch
+
+    Model = torch.nn.Module | Callable[..., Any] | str
+
+_MOST = 2**40
+"""More than any batch or thread count; a larger number is a mistake."""
+
+
+def analyze(
+    model: Model,
+    inputs: Any = None,
+    *,
+    hardware: Hardware | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Every operator of one inference pass, counted, and placed under a machine's ceilings.
+
+    The model runs once on fake tensors, in eval mode and without gradients: no weights are
+    allocated, and a module that is given is left as it was. What needs values to run (control flow
+    that depends on them) runs for real, on copies, and ``warnings`` say so.
+
+    Args:
+        model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
+            transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
+            ``"package.module:factory"``, ``"file.py:Model"``.
+        inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
+            these for several positional inputs, a mapping for keyword inputs, or both as
+            ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
+            and data types matter. None: what the model is known to take.
+        hardware: a profile, the name of one, or a TOML file; None: this machine, measured on first
+            use (about ten seconds) and remembered.
+        dtype: floating parameters and inputs are taken to have this type, e.g. ``"bfloat16"``.
+        batch: replaces the first size of every input.
+        seq: how many tokens a transformers model is given; None: 128.
+        threads: how many threads the bounds are for; None: all that the hardware has.
+        cold: bounds of a first pass, nothing in the caches; else of a repeated one.
+        progress: told how far the measurement of this machine is, where one is needed.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs, data type or batch are wrong.
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    (analysis,) = _analyses(
+        model,
+        inputs,
+        [hardware],
+        dtype=dtype,
+        batch=batch,
+        seq=seq,
+        threads=threads,
+        cold=cold,
+        progress=progress,
+    )
+    return analysis
+
+
+def compare_machines(
+    model: Model,
+    inputs: Any = None,
+    *,
+    hardware: Sequence[Hardware],
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+) -> MachineComparison:
+    """One model on several machines: which operators are compute-bound here, memory-bound there.
+
+    The model runs once, and its operators are placed under the ceilings of each machine.
+
+    Args:
+        hardware: at least two of what `analyze` takes as hardware; ``"host"`` is this machine.
+        threads: how many threads of each CPU; None: all that each machine has. Devices that are no
+            CPUs always compute with all of theirs.
+        model, inputs, dtype, batch, seq, cold, progress: as for `analyze`.
+
+    Raises:
+        InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
+    """
+    machines = list(hardware)
+    if len(machines) < 2:
+        raise InputError("several machines are compared: for one of them there is roofline.analyze")
+    for position, each in enumerate(machines):
+        if each in machines[:position]:
+            name = each.name if isinstance(each, HardwareProfile) else each
+            raise InputError(f"--hardware {name} is given twice; name it once")
+    analyses = _analyses(
+        model,
+        inputs,
+        machines,
+        dtype=dtype,
+        batch=batch,
+        seq=seq,
+        threads=threads,
+        cold=cold,
+        progress=progress,
+    )
+    return MachineComparison.of(analyses)
+
+
+def _analyses(
+    model: Model,
+    inputs: Any,
+    machines: Sequence[Hardware | None],
+    *,
+    dtype: str | torch.dtype | None,
+    batch: int | None,
+    seq: int | None,
+    threads: int | None,
+    cold: bool,
+    progress: Progress | None,
+) -> list[Analysis]:
+    """One capture of the model, placed under the ceilings of each machine."""
+    change = dtype_called(str(dtype)) if dtype is not None else None
+    if change is not None and change.kind != "float":
+        raise InputError(
+            f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
+        )
+    for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
+        if value is not None and (not isinstance(value, int) or not 1 <= value < _MOST):
+            raise InputError(f"{option} {value}: must be a whole number from 1")
+    if seq is not None and inputs is not None:
+        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
+    # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
+    known: list[tuple[HardwareProfile, tuple[str, ...]] | None] = []
+    for hardware in machines:
+        is_host = hardware is None or (isinstance(hardware, str) and means_host(hardware))
+        found = None
+        if not is_host or catalog.host_file().exists():
+            found = hardware_for(hardware)
+            threads_on(found[0], threads, alone=len(machines) == 1)
+        elif threads is not None:
+            check_threads_of_host(threads)
+        known.append(found)
+    several = len(machines) > 1
+    if several and threads is not None and all(each and each[0].device != "cpu" for each in known):
+        raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
+
+    from roofline.workload.capture.passes import capture
+    from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.models import sources
+    from roofline.workload.torch_dtypes import input_specs, torch_dtype
+
+    given = inputs_of(inputs)
+    source = (
+        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
+    )
+    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
+    input_notes = source.input_notes if inputs is None else ()
+    wanted = torch_dtype(change.name) if change else None
+    specs = input_specs(given, wanted)
+    captured = capture(
+        source.module, given, name=source.name, change=wanted, rebuild=source.rebuild
+    )
+    reuse = residency(captured.records)
+    analyses: list[Analysis] = []
+    for found in known:
+        profile, hardware_notes = found or host_hardware(progress)
+        analysis = assemble(
+            source.name,
+            specs,
+            captured,
+            reuse,
+            Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
+            cold=cold,
+            notes=(*source.notes, *input_notes, *captured.notes, *hardware_notes),
+        )
+        analyses.append(analysis)
+    return analyses

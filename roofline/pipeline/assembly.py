@@ -1,0 +1,76 @@
+"""From the operators that were captured to the analysis of them on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from roofline.analysis import (
+    Analysis,
+    InputSpec,
+    Totals,
+    coverage_of,
+    known_work,
+    row_of,
+    sum_bound_s,
+)
+from roofline.foundation.units import format_byte
+from roofline.placement import Roof, place, roof_notes
+from roofline.workload.operators import State
+from roofline.workload.residency import Residency
+from roofline.workload.work import Work
+
+if TYPE_CHECKING:
+    from roofline.workload.capture.passes import Capture
+
+
+def assemble(
+    name: str,
+    inputs: tuple[InputSpec, ...],
+    capture: Capture,
+    reuse: Residency,
+    roof: Roof,
+    *,
+    cold: bool,
+    notes: Sequence[str],
+) -> Analysis:
+    """The analysis of a capture under one machine's roof; `notes` come first in its warnings."""
+    placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
+    rows = tuple(row_of(each) for each in placements)
+    work = known_work(rows)
+    kept = capture.parameter_bytes + capture.buffer_bytes + capture.input_bytes
+    unknown = [row for row in rows if row.state is State.UNKNOWN]
+    totals = Totals(
+        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        traffic_byte=work.traffic_byte,
+        unknown_operators=len(unknown),
+        parameters=capture.parameters,
+        parameter_bytes=capture.parameter_bytes,
+        buffer_bytes=capture.buffer_bytes,
+        peak_memory_byte=kept + reuse.peak_activation_byte,
+        all_tensors_byte=kept + reuse.all_activation_byte,
+        bound_s=sum_bound_s(rows),
+    )
+    warnings = [*notes, *roof_notes(placements, roof)]
+    warnings += [
+        f"when '{roof.profile.name}' was measured: {each}" for each in roof.profile.conditions
+    ]
+    if unknown:
+        names = ", ".join(sorted({row.op for row in unknown}))
+        traffic = format_byte(sum(row.traffic_byte for row in unknown))
+        warnings.append(
+            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
+            f" and missing from the totals, their {traffic} count (add one: @roofline.formula)"
+        )
+    return Analysis(
+        model=name,
+        inputs=inputs,
+        threads=roof.threads,
+        cache="cold" if cold else "steady",
+        hardware=roof.profile,
+        coverage=coverage_of(rows),
+        totals=totals,
+        operators=rows,
+        warnings=tuple(warnings),
+    )
