@@ -33,9 +33,9 @@ class InputRequest:
 class Inputs:
     """What a model is called with: ``Inputs(x, mask=m)`` is ``model(x, mask=m)``.
 
-    Arguments may be tensors, shapes (``(1, 3, 224, 224)`` or ``"1x3x224x224"``), dictionaries,
-    lists and tuples of these, nested as the model takes them, and anything else, which the model
-    gets as it is.
+    Arguments may be tensors, shapes (the tuple ``(1, 3, 224, 224)`` or the text ``"1x3x224x224"``),
+    dictionaries, lists and tuples of these, nested as the model takes them, and anything else,
+    which the model gets as it is: None, flags, numbers, other texts, lists of numbers.
 
     Args:
         args: the positional arguments.
@@ -122,24 +122,40 @@ def physical_order(request: InputRequest) -> tuple[int, ...]:
     return tuple(sorted(dimensions, key=lambda dimension: -stride[dimension]))
 
 
+_SHAPE_LIKE = re.compile(r"\s*(\w+\s*=\s*)?\d")
+
+
 def _requested(value: Any) -> Any:
-    """`value` with an InputRequest for every tensor, shape and text in it."""
+    """`value` with an InputRequest for every tensor, shape and text of a shape in it."""
+
+    def is_text_a_shape(text: str) -> bool:
+        return _SHAPE_LIKE.match(text) is not None
+
+    def is_shape(each: Any) -> bool:
+        return isinstance(each, tuple) and _is_shape(each)
 
     def leaf(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
+            if each.is_nested or each.layout is not torch.strided:
+                kind = "nested" if each.is_nested else "sparse"
+                raise InputError(f"inputs: {kind} tensors cannot be counted; give a dense one")
             return InputRequest(shape=tuple(each.shape), like=each)
         if isinstance(each, str):
+            if not is_text_a_shape(each):
+                return each
             name, request = parse_input(each)
             if name:
                 raise InputError(f"input '{each}': an argument cannot be named within another")
             return request
-        if _is_shape(each):
-            if min(each) < 1:
-                raise InputError(f"input shape {each!r}: every size must be at least 1")
-            return InputRequest(shape=tuple(each))
-        return each
+        return _request_of_shape(each) if is_shape(each) else each
 
-    return pytree.tree_map(leaf, value, is_leaf=_is_shape)
+    return pytree.tree_map(leaf, value, is_leaf=is_shape)
+
+
+def _request_of_shape(shape: Sequence[int]) -> InputRequest:
+    if min(shape) < 1:
+        raise InputError(f"input shape {shape!r}: every size must be at least 1")
+    return InputRequest(shape=tuple(shape))
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -168,6 +184,8 @@ def parse_input(text: str) -> tuple[str, Any]:
         return name, _parsed(value)
     except InputError as error:
         raise InputError(f"--input '{text}': {error} ({_FORMS})") from None
+    except RecursionError:
+        raise InputError("--input: too many brackets lie in each other") from None
 
 
 def _parted(text: str) -> tuple[str, str, str]:
@@ -255,7 +273,13 @@ def inputs_of(given: Any) -> Inputs | None:
 
 def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None) -> Inputs:
     """The inputs of a sequence, some of which may carry the name of their argument."""
-    inputs = Inputs(**(named or {}))
+    inputs = Inputs()
+    for name, value in (named or {}).items():
+        if isinstance(value, str):
+            inner, value = parse_input(value)
+            if inner:
+                raise InputError(f"input '{inner}': an argument cannot be named within another")
+        inputs.kwargs[name] = _request_of_shape(value) if _is_shape(value) else _requested(value)
     args: list[Any] = []
     for each in positional:
         name, value = "", each
@@ -263,6 +287,8 @@ def _together(positional: Iterable[Any], named: Mapping[str, Any] | None = None)
             name, value = parse_input(each)
         elif isinstance(each, InputRequest):
             name = each.name
+        elif _is_shape(each):
+            value = _request_of_shape(each)
         else:
             value = _requested(each)
         if name in inputs.kwargs:

@@ -21,7 +21,7 @@ from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.workload.passes import Function, passed, total, working
 
-FOR_REAL = "could not run without values, so it ran for real"
+FOR_REAL = "model ran for real, on"
 
 
 def ops(captured: Capture) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,20 @@ from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.tensors import Role
 
 
+class _Mode(FakeTensorMode):
+    """Notices operators of other threads, which no mode that records sees."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.was_elsewhere = False
+        self._thread = threading.get_ident()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if threading.get_ident() != self._thread:
+            self.was_elsewhere = True
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 class Fakes:
     """Fake CPU tensors in the place of those that a model keeps, tied ones staying tied.
 
@@ -24,7 +39,7 @@ class Fakes:
 
     def __init__(self) -> None:
         self.roles: dict[int, Role] = {}
-        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.mode = _Mode()
         # The originals are kept, so that no other tensor gets their identity.
         self._made: dict[int, tuple[torch.Tensor, Any]] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
@@ -37,9 +52,17 @@ class Fakes:
                 # What makes isinstance(fake, torch.nn.Parameter) true; its constructor takes ten
                 # times as long as the fake itself.
                 fake._is_param = True
+            if tensor.requires_grad and fake.is_floating_point():
+                # Composite operators ask for it, without gradients too.
+                fake.requires_grad = True
             self._made[id(tensor)] = tensor, fake
             self.roles.setdefault(fake.untyped_storage()._cdata, role)
         return self._made[id(tensor)][1]
+
+    @property
+    def were_used_elsewhere(self) -> bool:
+        """Whether they were in another thread, whose operators are not recorded."""
+        return self.mode.was_elsewhere
 
     def in_place_of(self, value: Any) -> Any:
         """`value` with a fake for every tensor in it that is none.

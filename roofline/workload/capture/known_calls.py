@@ -119,6 +119,8 @@ def _made(tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
             if isinstance(each, torch.Tensor) and each.untyped_storage()._cdata == address:
                 if each is not value or each is tensor:
                     raise _NotSimpleError
+                if each.dtype != tensor.dtype:
+                    raise _NotSimpleError
                 base = position if base is None else base
     shape, stride, offset, dtype = _form(tensor)
     made = _Made(shape, stride, offset, dtype, base)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,12 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+
+_CHANGED_BY_TRAINING = (
+    torch.nn.modules.batchnorm._BatchNorm,
+    torch.nn.modules.dropout._DropoutNd,
+)
+"""Modules that do something else in training than in inference."""
 
 
 @dataclass(slots=True)
@@ -27,7 +34,8 @@ class ModuleStack:
     """The modules that are running, the innermost last.
 
     Modules are seen when they are called (with their hooks, then), and when only their ``forward``
-    is. ``elsewhere`` is the path of one that ran in another thread, where operators are not seen.
+    is. ``elsewhere`` is the path of one that ran in another thread, where operators are not seen;
+    ``in_training`` names those that ran in training mode, because the model does not know of them.
 
     Args:
         paths: the path of every module that the model knows of, by identity.
@@ -35,6 +43,7 @@ class ModuleStack:
 
     def __init__(self, paths: Mapping[int, str]) -> None:
         self.elsewhere: str | None = None
+        self.in_training: set[str] = set()
         self._paths = paths
         self._running: list[_Running] = []
         self._thread = threading.get_ident()
@@ -102,13 +111,14 @@ class ModuleStack:
         if path is None:
             # Made during the forward pass, or kept where torch does not look: named by its class.
             path = f"{self.path}.<{type(module).__name__}>".lstrip(".")
+            if module.training and isinstance(module, _CHANGED_BY_TRAINING):
+                self.in_training.add(path)
         return path
 
 
 def _is_patchable(kind: type, forward: Any) -> bool:
     return (
-        callable(forward)
-        and isinstance(kind, type)
+        isinstance(forward, types.FunctionType)
         and issubclass(kind, torch.nn.Module)
         and kind is not torch.nn.Module
         and not issubclass(kind, torch.jit.ScriptModule)

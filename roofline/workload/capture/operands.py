@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from roofline.errors import ModelError
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.torch_dtypes import dtype_of
 
@@ -46,6 +47,10 @@ class _Storages:
             if role is Role.ACTIVATION:
                 self._watched.append((number, reference))
         return self._number[address], role
+
+    @property
+    def are_alive(self) -> bool:
+        return bool(self._watched)
 
     def dropped(self) -> tuple[int, ...]:
         """Numbers of the activations whose storage has gone since the last call."""
@@ -87,11 +92,24 @@ class Operands:
         """One tensor, be it empty."""
         return self._operand(tensor).spec
 
+    def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+        """Numbers of the storages that tensors lie in, empty ones too."""
+        return frozenset(self._storages.number(tensor)[0] for tensor in tensors)
+
     def dropped(self) -> tuple[int, ...]:
         """Numbers of the activations whose storage has gone since the last call."""
         return self._storages.dropped()
 
+    def are_alive(self) -> bool:
+        """Whether some activation has not gone."""
+        self._storages.dropped()
+        return self._storages.are_alive
+
     def _operand(self, tensor: torch.Tensor) -> _Operand:
+        if tensor.layout is not torch.strided:
+            raise ModelError(
+                "the model makes a sparse tensor, and those cannot be counted; use dense ones"
+            )
         number, role = self._storages.number(tensor)
         shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         key = (number, shape, stride, offset, tensor.dtype)

@@ -29,10 +29,15 @@ class Reals:
             to = change if change is not None and tensor.is_floating_point() else tensor.dtype
             copy = self._copy(tensor.detach(), to)
             if isinstance(tensor, torch.nn.Parameter):
-                copy = torch.nn.Parameter(copy, requires_grad=False)
+                copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
             self._made[id(tensor)] = tensor, copy
             self._known(copy, role)
         return self._made[id(tensor)][1]
+
+    @property
+    def were_used_elsewhere(self) -> bool:
+        """Not known of real tensors; a pass on fakes came first."""
+        return False
 
     def in_place_of(self, value: Any) -> Any:
         """`value` with a copy for every tensor in it that no operator made.

@@ -116,12 +116,12 @@ def _operator(func: torch._ops.OpOverload) -> _Operator:
 class Recorder(TorchDispatchMode):
     """Turns every dispatched operator into a record."""
 
-    def __init__(self, tensors: Fakes | Reals, modules: ModuleStack) -> None:
+    def __init__(self, tensors: Fakes | Reals, modules: ModuleStack, operands: Operands) -> None:
         super().__init__()
         self.records: list[OperatorRecord] = []
         self._tensors = tensors
         self._modules = modules
-        self._operands = Operands(tensors.roles)
+        self._operands = operands
         self._last: dict[str, Any] | None = None
 
     def __torch_dispatch__(
@@ -152,17 +152,19 @@ class Recorder(TorchDispatchMode):
             self._last = None
 
     def _record(self, operator: _Operator, given: dict[str, Any], result: Any) -> None:
-        inputs = self._operands.of(
+        read = [
             tensor
             for name, value in given.items()
             if name not in operator.written_only
             for tensor in tensors_in(value)
-        )
+        ]
+        inputs = self._operands.of(read)
         written = [given[name] for name in operator.written if name in given]
         outputs = self._operands.of(tensors_in([result, written]))
         state, kind, key = State.UNKNOWN, "unknown", ""
         flop: dict[str, int | None] = {"flop": None, "multiply_add": None, "least_flop": None}
-        if _is_free(operator, inputs, outputs, result):
+        known, results = (self._operands.storages(each) for each in (read, tensors_in(result)))
+        if _is_free(operator, (*inputs, *outputs), known, results):
             state, kind = State.FREE, "free"
         elif (formula := formulas.find(operator.name, operator.overload)) is not None:
             arguments = {
@@ -201,17 +203,18 @@ class Recorder(TorchDispatchMode):
 
 def _is_free(
     operator: _Operator,
-    inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
-    result: Any,
+    operands: Sequence[TensorSpec],
+    known: frozenset[int],
+    results: frozenset[int],
 ) -> bool:
-    """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs."""
-    if operator.name in _ALLOCATIONS or operator.name in _METADATA:
+    """Whether it moves nothing: it allocates, changes metadata, or gives views of its inputs.
+
+    `known` are the storages of what it is given, `results` those of what it returns; empty tensors
+    have one too, but are no `operands`.
+    """
+    if operator.name in _ALLOCATIONS or operator.name in _METADATA or not operands:
         return True
-    if operator.written or next(tensors_in(result), None) is None:
-        return False
-    known = {spec.storage for spec in inputs}
-    return all(spec.storage in known for spec in outputs)
+    return not operator.written and bool(results) and results <= known
 
 
 def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:

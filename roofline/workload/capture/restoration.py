@@ -1,69 +1,165 @@
-"""A model is left as it was found, whatever its forward pass does."""
+"""A model and its process are left as they were found, whatever a forward pass does."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import random
+import sys
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, list, set, deque))
+_BASES = (OrderedDict, dict, list, set, deque)
 
-_SIMPLE = frozenset((bool, int, float, str, tuple, type(None), torch.Tensor, torch.nn.Parameter))
+_SIMPLE = frozenset((bool, int, float, str, bytes, type(None), torch.Tensor, torch.nn.Parameter))
 """What most attributes are, and holds nothing that changes."""
+
+_FOREIGN = frozenset(("builtins", "torch", "functools", "enum", "numpy", "typing"))
+"""Libraries whose objects keep nothing of a pass in their attributes."""
 
 
 @contextlib.contextmanager
-def left_as_it_was(model: torch.nn.Module) -> Iterator[None]:
-    """Puts back all attributes of all modules, and what the containers in them held.
+def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
+    """Puts back all attributes of all modules, and what containers held that they can reach.
 
     So a forward pass that keeps something (a feature map, a counter, a module made on first use, a
-    key in a cache object) leaves nothing behind.
+    key in a cache object, a table in a global of the model's own file) leaves nothing behind.
+
+    Args:
+        model: all of its modules, the classes of these, and the files that these are from.
+        others: what else is to be left as it was: the arguments that the model is called with.
     """
-    before = [(container, container.copy()) for container in _containers(model)]
+    own: list[Any] = [module.__dict__ for module in model.modules()]
+    before = [(each, _content(each)) for each in _containers([*own, list(others)])]
+    # Other threads may use what is shared: only what the pass left in it is taken out again.
+    shared = [
+        (each, _content(each))
+        for each in _containers([value for value in _shared(model) if _base(value)])
+    ]
+    caches = [(cache, cache.cache_info().misses) for cache in _function_caches(model)]
     try:
         yield
     finally:
         for container, content in before:
-            container.clear()
-            if isinstance(container, (list, deque)):
-                container.extend(content)
-            else:
-                container.update(content)
+            _put_back(container, content)
+        for container, content in shared:
+            if any(isinstance(value, FakeTensor) for value in _values(container)):
+                _put_back(container, content)
+        for cache, misses in caches:
+            if cache.cache_info().misses != misses:
+                cache.cache_clear()
 
 
-def _containers(model: torch.nn.Module) -> Iterator[Any]:
-    """Everything in which a model can keep something: attributes, and containers in each other."""
+@contextlib.contextmanager
+def process_left_as_it_was() -> Iterator[None]:
+    """Puts back torch's default type, and the random states of Python and NumPy."""
+    default_dtype, state = torch.get_default_dtype(), random.getstate()
+    numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
+    numpy_state = numpy_random.get_state() if numpy_random else None
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default_dtype)
+        random.setstate(state)
+        if numpy_random:
+            numpy_random.set_state(numpy_state)
+
+
+def _base(value: Any) -> Any:
+    """The built-in class that makes `value` a container."""
+    return next((base for base in _BASES if isinstance(value, base)), None)
+
+
+def _content(container: Any) -> Any:
+    """What a container holds; its own class is not asked, which may do more than hold."""
+    base = _base(container)
+    if base in (dict, OrderedDict):
+        return list(base.items(container))
+    return list(base.__iter__(container))
+
+
+def _put_back(container: Any, content: list[Any]) -> None:
+    base = _base(container)
+    now = _content(container)
+    if len(now) == len(content):
+        if base in (dict, OrderedDict):
+            pairs = zip(now, content, strict=True)
+            if all(a[0] is b[0] and a[1] is b[1] for a, b in pairs):
+                return
+        elif all(a is b for a, b in zip(now, content, strict=True)):
+            return
+    base.clear(container)
+    if base in (dict, OrderedDict):
+        for key, value in content:
+            base.__setitem__(container, key, value)
+    elif base is set:
+        set.update(container, content)
+    elif base is list:
+        list.extend(container, content)
+    else:
+        deque.extend(container, content)
+
+
+def _values(container: Any) -> Iterable[Any]:
+    return dict.values(container) if isinstance(container, dict) else container
+
+
+def _containers(roots: Sequence[Any]) -> Iterator[Any]:
+    """Everything in which a pass can keep something: attributes, and containers in each other."""
     seen: set[int] = set()
-    waiting: list[Any] = [module.__dict__ for module in model.modules()]
+    waiting = list(roots)
     while waiting:
         container = waiting.pop()
         if id(container) in seen:
             continue
         seen.add(id(container))
-        yield container
-        for value in container.values() if isinstance(container, dict) else container:
+        if not isinstance(container, tuple):
+            yield container
+        for value in _values(container):
             kind = type(value)
             if kind in _SIMPLE:
                 continue
-            if kind in _CONTAINERS:
-                if value:
-                    waiting.append(value)
-                else:
-                    seen.add(id(value))
-                    yield value
+            if isinstance(value, (*_BASES, tuple)):
+                waiting.append(value)
             elif isinstance(value, torch.nn.Module) or _is_plain_object(value):
                 waiting.append(value.__dict__)
 
 
 def _is_plain_object(value: Any) -> bool:
     """Whether it is an object of a class of the user's or a model library's, with attributes."""
-    kind = type(value)
     return (
         isinstance(getattr(value, "__dict__", None), dict)
         and not isinstance(value, (type, torch.Tensor, types.ModuleType, types.FunctionType))
-        and kind.__module__.partition(".")[0] not in ("builtins", "torch", "functools", "enum")
+        and type(value).__module__.partition(".")[0] not in _FOREIGN
     )
+
+
+def _shared(model: torch.nn.Module) -> Iterator[Any]:
+    """What the classes of the model's modules and the files they are from hold for all."""
+    kinds = {
+        kind
+        for module_class in {type(module) for module in model.modules()}
+        for kind in module_class.__mro__
+        if kind.__module__.partition(".")[0] not in _FOREIGN
+    }
+    for kind in kinds:
+        yield from kind.__dict__.values()
+    for name in {kind.__module__ for kind in kinds}:
+        file = sys.modules.get(name)
+        if file is not None:
+            yield from (
+                value for key, value in list(vars(file).items()) if not key.startswith("__")
+            )
+
+
+def _function_caches(model: torch.nn.Module) -> Iterator[functools._lru_cache_wrapper[Any]]:
+    """Functions that remember what they returned, which may be tensors of the pass."""
+    for value in _shared(model):
+        function: Callable[..., Any] = getattr(value, "__func__", value)
+        if isinstance(function, functools._lru_cache_wrapper):
+            yield function

@@ -1,0 +1,101 @@
+"""What a model raised, as its user is told, and whether real tensors may do better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+
+from roofline.errors import ModelError, said_by
+
+
+class NoFakesError(Exception):
+    """The model cannot be given fake tensors at all."""
+
+
+class PassError(Exception):
+    """A pass failed.
+
+    Args:
+        said: the error as the user is told.
+        error: what the model raised.
+    """
+
+    def __init__(self, said: ModelError, error: BaseException) -> None:
+        super().__init__(str(said))
+        said.__cause__ = error
+        self.said = said
+        self.error = error
+
+    @property
+    def is_fakes_fault(self) -> bool:
+        """Whether the model asked more of a tensor than its shape."""
+        kinds = (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            UnsupportedOperatorException,
+            NotImplementedError,
+        )
+        said = said_by(self.error).lower()
+        return isinstance(self.error, kinds) or any(each in said for each in _FAKES_FAULT)
+
+    @property
+    def is_for_nested_tensors(self) -> bool:
+        """Whether torch took its fast path for padded sequences, whose tensors have no shape."""
+        return "NestedTensor" in said_by(self.error)
+
+    @property
+    def reason(self) -> str:
+        """Why fake tensors did not do, in a few words."""
+        if self.is_fakes_fault:
+            return "it needs values"
+        return f"on fake tensors it raised {type(self.error).__name__}"
+
+
+_FAKES_FAULT = (
+    *("fake", "meta tensor", "data pointer", "tensor subclass", "storage", "numpy"),
+    *("device meta", "device='meta'"),
+)
+"""What messages speak of where code asked more of a tensor than its shape."""
+
+
+def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
+    """What the model said, and the innermost of its modules that was running.
+
+    Args:
+        error: what it raised.
+        name: what messages call it.
+        paths: the path of every module that it knows of, by identity.
+    """
+    where = ""
+    trace = error.__traceback__
+    while trace is not None:
+        running = trace.tb_frame.f_locals.get("self")
+        if id(running) in paths and isinstance(running, torch.nn.Module):
+            where = f"{paths[id(running)] or 'the model itself'} ({type(running).__name__})"
+        trace = trace.tb_next
+    said = said_by(error)
+    fix = "check --input and --dtype against what the model takes"
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        said = f"what {error.func} gives depends on the values in a tensor"
+        fix = "only shapes are known here, so leave that step out of the model"
+    elif isinstance(error, UnsupportedOperatorException):
+        said = f"the shape that {error.func} gives is not known"
+        fix = "tell torch with torch.library.register_fake"
+    elif isinstance(error, NotImplementedError) and "fake impl" in said:
+        fix = "tell torch what it returns with torch.library.register_fake"
+    elif "HigherOrderOperator" in said:
+        operator = said.partition("HigherOrderOperator ")[2].partition(" ")[0]
+        said = f"torch's higher-order operator '{operator}' cannot be counted"
+        fix = "write that step with ordinary operators"
+    elif "NestedTensor" in said:
+        said = "nested tensors cannot be counted"
+        fix = "give padded tensors"
+    elif not isinstance(error, (RuntimeError, ValueError)):
+        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")
