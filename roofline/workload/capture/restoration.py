@@ -70,33 +70,37 @@ def process_left_as_it_was() -> Iterator[None]:
             numpy_random.set_state(numpy_state)
 
 
+@functools.cache
+def _base_of(kind: type) -> Any:
+    return next((base for base in _BASES if issubclass(kind, base)), None)
+
+
 def _base(value: Any) -> Any:
-    """The built-in class that makes `value` a container."""
-    return next((base for base in _BASES if isinstance(value, base)), None)
+    """The built-in class that makes `value` a container; None if it is none."""
+    return _base_of(type(value))
 
 
 def _content(container: Any) -> Any:
     """What a container holds; its own class is not asked, which may do more than hold."""
+    if not len(container):
+        return ()
     base = _base(container)
-    if base in (dict, OrderedDict):
-        return list(base.items(container))
-    return list(base.__iter__(container))
+    if base is dict:
+        return dict.copy(container)
+    return list(base.items(container) if base is OrderedDict else base.__iter__(container))
 
 
-def _put_back(container: Any, content: list[Any]) -> None:
+def _put_back(container: Any, content: Any) -> None:
+    if not len(container) and not content:
+        # As most are: the hooks of modules.
+        return
     base = _base(container)
-    now = _content(container)
-    if len(now) == len(content):
-        if base in (dict, OrderedDict):
-            pairs = zip(now, content, strict=True)
-            if all(a[0] is b[0] and a[1] is b[1] for a, b in pairs):
-                return
-        elif all(a is b for a, b in zip(now, content, strict=True)):
-            return
     base.clear(container)
-    if base in (dict, OrderedDict):
+    if base is dict:
+        dict.update(container, content)
+    elif base is OrderedDict:
         for key, value in content:
-            base.__setitem__(container, key, value)
+            OrderedDict.__setitem__(container, key, value)
     elif base is set:
         set.update(container, content)
     elif base is list:
@@ -124,8 +128,11 @@ def _containers(roots: Sequence[Any]) -> Iterator[Any]:
             kind = type(value)
             if kind in _SIMPLE:
                 continue
-            if isinstance(value, (*_BASES, tuple)):
-                waiting.append(value)
+            if kind is tuple or _base_of(kind):
+                if len(value):
+                    waiting.append(value)
+                elif kind is not tuple:
+                    yield value
             elif isinstance(value, torch.nn.Module) or _is_plain_object(value):
                 waiting.append(value.__dict__)
 
