@@ -23,9 +23,8 @@ import torch
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof, place
-from roofline.workload.capture.fakes import fake_inputs
 from roofline.workload.capture.passes import capture
-from roofline.workload.inputs import InputRequest
+from roofline.workload.inputs import Inputs
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role
@@ -81,8 +80,7 @@ def main() -> None:
     roof = Roof(profile, 1)
     for kibibyte in (64, 128, 256, 512, 1024, 4096):
         shape = (kibibyte * 256,)
-        _specs, make = fake_inputs([InputRequest(shape=shape)], {}, None)
-        records = capture(Chain(), make, name="chain").records
+        records = capture(Chain(), Inputs(shape), name="chain").records
         bounds: list[float] = []
         for taken in ([kept_apart(each) for each in records], records):
             placed = place(taken, residency(taken), roof)

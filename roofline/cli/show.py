@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -15,6 +15,15 @@ from roofline.cli.options import (
     present,
     view_options,
 )
+from roofline.errors import InputError
+
+
+def _is_something_else(data: Any) -> bool:
+    """Whether it is the result of another command: those of `compare` and `hardware diff`."""
+    from roofline.design.machine_comparison import is_machine_comparison
+
+    is_ours = isinstance(data, dict) and bool({"kind", "reference"} & data.keys())
+    return is_ours and not is_machine_comparison(data)
 
 
 @click.command("show")
@@ -41,7 +50,13 @@ def command(
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
+    if file.suffix == ".toml":
+        raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
+    if _is_something_else(data):
+        raise InputError(
+            f"{file}: is no analysis and no comparison of machines, which are what show opens"
+        )
     read = machine_comparison_from_data if is_machine_comparison(data) else analysis_from_data
     present(
         read(data, file=str(file)), files, stdout_format=stdout_format, by=by, top=top, force=force

@@ -112,6 +112,11 @@ def compare_machines(
     Raises:
         InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
     """
+    if not isinstance(hardware, Sequence) or isinstance(hardware, str):
+        raise InputError(
+            f"hardware: expected a list of at least two machines, got {hardware!r};"
+            " for one of them there is roofline.analyze"
+        )
     machines = list(hardware)
     if len(machines) < 2:
         raise InputError("several machines are compared: for one of them there is roofline.analyze")
@@ -152,7 +157,8 @@ def _analyses(
             f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
         )
     for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
-        if value is not None and (not isinstance(value, int) or not 1 <= value < _MOST):
+        # True is a whole number to Python.
+        if value is not None and (type(value) is not int or not 1 <= value < _MOST):
             raise InputError(f"{option} {value}: must be a whole number from 1")
     if seq is not None and inputs is not None:
         raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")

@@ -99,6 +99,18 @@ def test_threads_are_those_of_every_cpu(tmp_path: Path, capsys: pytest.CaptureFi
     assert [each.threads for each in both.analyses] == [2, whole]
 
 
+def test_show_says_what_it_cannot_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The files that other commands write are no damaged analyses."""
+    difference, comparison = tmp_path / "d.json", tmp_path / "c.json"
+    assert run(["hardware", "diff", "v100", "h100", "-o", str(difference)]) == 0
+    saved = ["compare", "squeezenet1_0", "squeezenet1_1", "--hardware", "v100"]
+    assert run([*saved, "-o", str(comparison)]) == 0
+    capsys.readouterr()
+    for path in (difference, comparison):
+        assert "is no analysis and no comparison of machines" in error_of(capsys, "show", str(path))
+    assert "roofline hardware show" in error_of(capsys, "show", "hwprofiles/v100.toml")
+
+
 def test_one_machine_is_not_several() -> None:
     with pytest.raises(roofline.RooflineError, match=r"there is roofline\.analyze"):
         roofline.compare_machines("squeezenet1_1", hardware=["v100"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import roofline
 from roofline.design.machine_comparison import (
     MachineComparison,
     machine_comparison_from_data,
@@ -223,3 +225,16 @@ def test_a_damaged_file_is_refused_with_its_place(change: dict[str, object], wor
 def test_its_representation_is_the_verdict() -> None:
     assert repr(pair()).startswith("<MachineComparison of example: 1 of 4 operators is compute")
     assert "<table" in eight()._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("hardware", [None, "h100", {"h100", "v100"}])
+def test_several_machines_are_a_list(hardware: Any) -> None:
+    with pytest.raises(InputError, match="expected a list of at least two machines"):
+        roofline.compare_machines("resnet18", hardware=hardware)
+
+
+@pytest.mark.parametrize("option", ["batch", "seq", "threads"])
+def test_true_is_no_number(option: str) -> None:
+    with pytest.raises(InputError, match=f"--{option} True: must be a whole number from 1"):
+        options: dict[str, Any] = {option: True}
+        roofline.analyze("resnet18", hardware="10980xe", **options)

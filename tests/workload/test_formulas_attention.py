@@ -383,3 +383,16 @@ def test_torch_runs_the_parts_that_are_counted() -> None:
         finally:
             torch.backends.mha.set_fastpath_enabled(True)
     assert torch.allclose(fast, apart, atol=1e-5)
+
+
+def test_causal_attention_of_few_queries_needs_few_keys() -> None:
+    """The first query sees the first key alone: the other 999, and their values, may be left."""
+    captured = passed(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (1, 2, 1, 4),
+        (1, 2, 1000, 4),
+        (1, 2, 1000, 4),
+    )
+    (record,) = working(captured)
+    assert sorted(each.least_byte for each in record.inputs) == [2 * 4 * 4] * 3
+    assert sum(each.byte for each in record.inputs) == 2 * 4 * 4 * (1 + 2 * 1000)

@@ -89,7 +89,12 @@ def _of_tensors(
         operations=floats(mask) + (dropout_p > 0),
     )
     scaled = 0 if scale == 1 else rows * queries * features
-    return replace(core, other=core.other + scaled)
+    least_elements: dict[str, int] = {}
+    if is_causal and queries < key.shape[-2]:
+        # No query sees the keys behind the last of them.
+        for name, spec in (("key", key), ("value", value)):
+            least_elements[name] = spec.elements // spec.shape[-2] * queries
+    return replace(core, other=core.other + scaled, least_elements=least_elements)
 
 
 @formula("aten.scaled_dot_product_attention", "aten._scaled_dot_product_attention_math")
