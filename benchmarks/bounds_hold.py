@@ -19,7 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import roofline
 from roofline.machine.catalog import load_hardware
+from roofline.workload.capture.reals import Reals
+from roofline.workload.inputs import inputs_for
 from roofline.workload.models import sources
+from roofline.workload.torch_dtypes import dtype_for
 
 MODELS = [
     "resnet50",
@@ -28,8 +31,15 @@ MODELS = [
     "densenet121",
     "shufflenet_v2_x1_0",
     "efficientnet_b0",
+    "convnext_tiny",
+    "vit_b_16",
+    "swin_t",
+    "timm:mixer_s32_224",
+    "hf:bert",
+    "hf:gpt2",
 ]
 SKIPPED = ("prim", "profiler")
+BOOKKEEPING = ("lift_fresh", "_local_scalar_dense", "detach_")
 
 
 class Clock(TorchDispatchMode):
@@ -40,7 +50,7 @@ class Clock(TorchDispatchMode):
         self.calls: list[tuple[str, float]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace in SKIPPED:
+        if func.namespace in SKIPPED or func._opname in BOOKKEEPING:
             return func(*args, **(kwargs or {}))
         start = time.perf_counter()
         result = func(*args, **(kwargs or {}))
@@ -51,18 +61,20 @@ class Clock(TorchDispatchMode):
 def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float]:
     """Operator names, the least time of each in seconds, and the least time of the whole pass."""
     with torch.no_grad():
-        module = sources.torchvision_or_reason()[0].models.get_model(name, weights=None).eval()  # type: ignore[union-attr]
-        image = torch.randn(1, 3, 224, 224)
-        module(image)
+        source = sources.load(name)
+        module = (source.rebuild or (lambda: source.module))().eval()
+        inputs = inputs_for(module, None, source.default_inputs, name=name, batch=None)
+        args, kwargs = inputs.made(lambda each: Reals().given(each, dtype_for(each, None)))
+        module(*args, **kwargs)
         whole: list[float] = []
         names: list[str] = []
         best: list[float] = []
         for _ in range(repeats):
             start = time.perf_counter()
-            module(image)
+            module(*args, **kwargs)
             whole.append(time.perf_counter() - start)
             with Clock() as clock:
-                module(image)
+                module(*args, **kwargs)
             names = [name for name, _ in clock.calls]
             times = [seconds for _, seconds in clock.calls]
             best = [min(pair) for pair in zip(best or times, times, strict=True)]
@@ -80,7 +92,7 @@ def main() -> None:
     print("# Does any operator run faster than its bound?\n")
     print(
         f"{profile.name} ({host.cpu_model if host else '?'}, {profile.date}), torch"
-        f" {torch.__version__}, batch 1, float32, least of {options.repeats} runs in place."
+        f" {torch.__version__}, batch 1 (128 tokens), float32, least of {options.repeats} runs in place."
     )
     print("Rerun: `python benchmarks/bounds_hold.py > benchmarks/bounds_hold.md`\n")
     print(

@@ -107,10 +107,12 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _outcome(arguments: list[str] | None) -> tuple[int, str]:
     """Runs the command line: its exit code, and the line that stderr ends with, ``""`` for none."""
-    if COMPLETE in os.environ:
-        # The shells ask for completions so; click asks these classes of ours for them.
-        importlib.import_module("roofline.cli.shells")
     try:
+        if os.environ.get(COMPLETE):
+            # The shells ask for completions so; click asks the classes of this module for them.
+            from roofline.cli.shells import check_request
+
+            check_request(COMPLETE)
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
         return (code if isinstance(code, int) else 0), ""
     except RooflineError as error:
@@ -120,7 +122,9 @@ def _outcome(arguments: list[str] | None) -> tuple[int, str]:
         return 0, ""
     except click.UsageError as error:
         where = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
-        return 2, f"roofline: error: {error.format_message().rstrip('.')}{where}"
+        # Choices that are missing stand on lines of their own, behind tabs.
+        message = error.format_message().replace("\n\t", " ").rstrip(".")
+        return 2, f"roofline: error: {message}{where}"
     except click.exceptions.Exit as stop:
         return stop.exit_code, ""
     except (KeyboardInterrupt, click.Abort):

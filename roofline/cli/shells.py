@@ -18,6 +18,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from roofline.errors import InputError, nearest
+
 _BASH = """\
 %(complete_func)s() {
     local IFS=$'\\n' kind value
@@ -132,6 +134,45 @@ class WholeZshComplete(_WholeWords, ZshComplete):
 
 class WholeFishComplete(_WholeWords, FishComplete):
     """fish; it sees itself which names are to be continued."""
+
+
+_ENVIRONMENT = {
+    "bash": ("COMP_LINE",),
+    "zsh": ("COMP_WORDS", "COMP_CWORD"),
+    "fish": ("COMP_WORDS", "COMP_CWORD"),
+}
+"""What each shell says in the environment when it asks for completions."""
+
+
+def check_request(variable: str) -> None:
+    """Refuses what no shell asks; click would fail on it, or end without a word.
+
+    Args:
+        variable: the environment variable that holds the request, such as ``bash_complete``.
+
+    Raises:
+        InputError: an unknown request, or one without what its shell says beside it.
+    """
+    request = os.environ[variable]
+    known = [f"{shell}_{what}" for shell in _ENVIRONMENT for what in ("complete", "source")]
+    if request not in known:
+        raise InputError(
+            f"{variable}={request}: must be one of {', '.join(known)}{nearest(request, known)}"
+            " (without it in the environment, roofline runs as usual)"
+        )
+    shell, _, what = request.partition("_")
+    if what == "source":
+        return
+    for name in _ENVIRONMENT[shell]:
+        if name not in os.environ:
+            raise InputError(
+                f"{variable}={request}: {name} is not in the environment, where {shell} says what"
+                f" to complete; to set that up: roofline completion {shell}"
+            )
+    if shell == "zsh" and not os.environ["COMP_CWORD"].isdecimal():
+        raise InputError(
+            f"{variable}={request}: COMP_CWORD={os.environ['COMP_CWORD']} is no whole number"
+        )
 
 
 add_completion_class(BashComplete)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 
@@ -18,12 +18,14 @@ from roofline.cli.options import (
 from roofline.errors import InputError
 
 
-def _is_something_else(data: Any) -> bool:
-    """Whether it is the result of another command: those of `compare` and `hardware diff`."""
-    from roofline.design.machine_comparison import is_machine_comparison
-
-    is_ours = isinstance(data, dict) and bool({"kind", "reference"} & data.keys())
-    return is_ours and not is_machine_comparison(data)
+def _kind_of(data: Any) -> str:
+    """What `compare` or `hardware diff` made it, if one of them did; else ``""``."""
+    if not isinstance(data, dict):
+        return ""
+    table = cast("dict[str, Any]", data)
+    if isinstance(table.get("kind"), str):
+        return table["kind"]
+    return "comparison of models" if {"reference", "models"} <= table.keys() else ""
 
 
 @click.command("show")
@@ -45,7 +47,7 @@ def command(
         is_machine_comparison,
         machine_comparison_from_data,
     )
-    from roofline.foundation.reading import read_json
+    from roofline.foundation.reading import read_json, refused
     from roofline.presentation.output import check_targets
 
     files = files_among(outputs, stdout_format)
@@ -53,11 +55,12 @@ def command(
     if file.suffix == ".toml":
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
-    if _is_something_else(data):
-        raise InputError(
-            f"{file}: is no analysis and no comparison of machines, which are what show opens"
+    several = is_machine_comparison(data)
+    if not several and (kind := _kind_of(data)):
+        raise refused(
+            str(file), f"is a {kind}; show opens analyses and comparisons of machines only", ""
         )
-    read = machine_comparison_from_data if is_machine_comparison(data) else analysis_from_data
+    read = machine_comparison_from_data if several else analysis_from_data
     present(
         read(data, file=str(file)), files, stdout_format=stdout_format, by=by, top=top, force=force
     )

@@ -199,3 +199,52 @@ def test_completing_needs_no_heavy_library(folder: Path) -> None:
 def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "csh"]) == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in capsys.readouterr().err
+
+
+def test_without_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    """click's own message has its choices on lines of their own."""
+    assert run(["completion"]) == 2
+    assert capsys.readouterr().err == (
+        "roofline: error: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"
+        " (see `roofline completion --help`)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "environment", "said"),
+    [
+        ("nonsense", {}, "_ROOFLINE_COMPLETE=nonsense: must be one of bash_complete, bash_source,"),
+        ("bash", {}, "_ROOFLINE_COMPLETE=bash: must be one of bash_complete"),
+        ("bash_complet", {}, "; did you mean 'bash_complete'?"),
+        ("bash_complete", {}, "COMP_LINE is not in the environment"),
+        ("zsh_complete", {}, "COMP_WORDS is not in the environment"),
+        ("zsh_complete", {"COMP_WORDS": "roofline a"}, "COMP_CWORD is not in the environment"),
+        ("zsh_complete", {"COMP_WORDS": "roofline a", "COMP_CWORD": "x"}, "=x is no whole number"),
+        ("fish_complete", {"COMP_WORDS": "roofline a"}, "COMP_CWORD is not in the environment"),
+    ],
+)
+def test_what_no_shell_asks(
+    request_: str,
+    environment: dict[str, str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("COMP_LINE", "COMP_WORDS", "COMP_CWORD"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"_ROOFLINE_COMPLETE": request_, **environment}.items():
+        monkeypatch.setenv(name, value)
+    assert run([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("roofline: error: _ROOFLINE_COMPLETE=")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+def test_a_request_that_is_empty_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_ROOFLINE_COMPLETE", "")
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("roofline ")

@@ -106,8 +106,11 @@ def test_show_says_what_it_cannot_open(tmp_path: Path, capsys: pytest.CaptureFix
     saved = ["compare", "squeezenet1_0", "squeezenet1_1", "--hardware", "v100"]
     assert run([*saved, "-o", str(comparison)]) == 0
     capsys.readouterr()
-    for path in (difference, comparison):
-        assert "is no analysis and no comparison of machines" in error_of(capsys, "show", str(path))
+    for path, kind in ((difference, "hardware difference"), (comparison, "comparison of models")):
+        assert error_of(capsys, "show", str(path)) == (
+            f"roofline: error: {path}: is a {kind};"
+            " show opens analyses and comparisons of machines only\n"
+        )
     assert "roofline hardware show" in error_of(capsys, "show", "hwprofiles/v100.toml")
 
 

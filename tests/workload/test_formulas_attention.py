@@ -396,3 +396,41 @@ def test_causal_attention_of_few_queries_needs_few_keys() -> None:
     (record,) = working(captured)
     assert sorted(each.least_byte for each in record.inputs) == [2 * 4 * 4] * 3
     assert sum(each.byte for each in record.inputs) == 2 * 4 * 4 * (1 + 2 * 1000)
+
+
+@pytest.mark.parametrize(
+    ("heads", "expanded", "needed"),
+    [
+        # Of 2 heads of their own the first 3 keys of 4 numbers, though there are 8 of queries.
+        (2, False, 2 * 3 * 4),
+        # One head that is repeated for all 8 is there once.
+        (1, True, 3 * 4),
+    ],
+)
+def test_keys_that_heads_share_are_needed_once(heads: int, expanded: bool, needed: int) -> None:
+    def attention(q: Any, k: Any, v: Any) -> torch.Tensor:
+        if expanded:
+            k, v = (each.expand(1, 8, 10, 4) for each in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    records = passed(attention, (1, 8, 3, 4), *[(1, heads, 10, 4)] * 2).records
+    (record,) = (each for each in records if each.op == FUSED)
+    query, *others = record.inputs
+    assert query.least_elements is None
+    assert [each.least_elements for each in others] == [needed, needed]
+    assert [each.distinct_elements for each in others] == [heads * 10 * 4] * 2
+
+
+def test_the_keys_that_are_left_change_nothing() -> None:
+    """Torch itself gives the same result whatever stands in the keys behind the last query."""
+    q, k, v = random(1, 2, 3, 8), random(1, 2, 10, 8), random(1, 2, 10, 8)
+    whole = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    first = F.scaled_dot_product_attention(q, k[:, :, :3], v[:, :, :3], is_causal=True)
+    assert torch.allclose(whole, first, atol=1e-6)
+    # As many queries as keys, or more, see every key.
+    for queries in (10, 12):
+        shapes = [(1, 2, queries, 8), *[(1, 2, 10, 8)] * 2]
+        record = only(
+            passed(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *shapes)
+        )
+        assert [each.least_elements for each in record.inputs] == [None] * 3

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from roofline.workload.models.libraries import names
 from roofline.workload.models.libraries.availability import library_or_reason
@@ -47,6 +48,25 @@ def test_transformers_classes_exist() -> None:
     }
     assert names.transformers_classes() >= said
     assert not {each for each in names.transformers_classes() - said if "For" in each}
+
+
+def test_abstract_classes_of_transformers() -> None:
+    """What it exports as Auto classes of models and as bases without a forward; no model is one."""
+    transformers = library("transformers")
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    made_of_others = {
+        name
+        for name, value in vars(auto).items()
+        if name.startswith("Auto") and hasattr(value, "_model_mapping")
+    }
+    bases = [transformers.PreTrainedModel, transformers.BertPreTrainedModel]
+    assert all(each.forward is torch.nn.Module.forward for each in bases)
+    abstract = {*made_of_others, *(each.__name__ for each in bases)}
+    assert len(abstract) > 30
+    assert {each for each in abstract if not names.is_abstract(each)} == set()
+    assert {each for each in names.transformers_classes() if names.is_abstract(each)} == set()
+    assert not names.is_abstract("AutoformerModel")
+    assert not names.is_abstract("AutoConfig")
 
 
 def test_deprecated_timm_names_are_found_and_not_listed() -> None:

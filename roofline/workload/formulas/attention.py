@@ -91,9 +91,9 @@ def _of_tensors(
     scaled = 0 if scale == 1 else rows * queries * features
     least_elements: dict[str, int] = {}
     if is_causal and queries < key.shape[-2]:
-        # No query sees the keys behind the last of them.
+        # No query sees the keys behind the last of them. What heads or samples share is there once.
         for name, spec in (("key", key), ("value", value)):
-            least_elements[name] = spec.elements // spec.shape[-2] * queries
+            least_elements[name] = spec.distinct_elements * queries // spec.shape[-2]
     return replace(core, other=core.other + scaled, least_elements=least_elements)
 
 

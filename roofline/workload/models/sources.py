@@ -38,6 +38,7 @@ from roofline.workload.models.libraries.transformers_inputs import (
     transformers_inputs,
 )
 from roofline.workload.models.libraries.transformers_models import (
+    no_model_of_its_own,
     transformers_model,
     unknown_to_transformers,
 )
@@ -122,7 +123,7 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 
 def _from_library(library: Library, model: str, asked: str, seq: int | None) -> Source:
     """The model that `library` calls `model`; `asked` is what the user wrote."""
-    if library == "transformers" and names.is_on_a_hub(model):
+    if library == "transformers" and (names.is_on_a_hub(model) or names.is_abstract(model)):
         # Said at once, and not after the seconds that its import takes.
         raise unknown_to_transformers(model, asked)
     module, reason = library_or_reason(library)
@@ -176,6 +177,8 @@ def _reason_against(library: Library) -> list[str]:
 
 
 def _unknown(name: str) -> ModelError:
+    if names.is_abstract(name):
+        return no_model_of_its_own(name)
     without = [each for each in LIBRARIES[1:] if not names.names_of(each)]
     more = f"; {' and '.join(without)} would know more: {install_command()}" if without else ""
     kind = names.nearest_type(name) if names.is_on_a_hub(name) else None

@@ -89,6 +89,11 @@ def is_on_a_hub(name: str) -> bool:
     return has_signs and bool(transformers_types()) and transformers_type(name) is None
 
 
+def is_abstract(name: str) -> bool:
+    """Whether a name looks like that of a class of transformers that is no model of its own."""
+    return bool(_ABSTRACT.fullmatch(name)) and bool(transformers_types())
+
+
 def nearest_type(name: str) -> str | None:
     """The type that begins a name of a model on a hub: ``gpt2`` in ``openai-community/gpt2-xl``."""
     plain = _plain(name.rpartition("/")[2].lower())
@@ -141,6 +146,9 @@ _DEPRECATED = re.compile(r"""^\s+["'](\w+)["']\s*:""", re.MULTILINE)
 _CONFIG_TABLES = re.compile(r"^CONFIG_MAPPING_NAMES\b.*?(?:\)$|^\))", re.M | re.S)
 _CONFIG_ENTRIES = re.compile(r"""["']([^"'\s]+)["']\s*[,:]\s*["']\w+["']""")
 _CLASS_ENTRIES = re.compile(r"""["'](?!Auto[A-Z]|[A-Z0-9_]+["'])([A-Za-z]\w*[A-Z]\w*)["']""")
+
+# AutoModel and its like make models of other classes; BertPreTrainedModel is what those share.
+_ABSTRACT = re.compile(r"AutoModel(?:For\w+)?|AutoBackbone|\w*PreTrainedModel")
 
 
 def _registered(texts: Iterable[str]) -> Iterator[str]:

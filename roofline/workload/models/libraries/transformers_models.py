@@ -12,10 +12,13 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from roofline.errors import ModelError, nearest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.libraries.availability import said
 from roofline.workload.models.libraries.names import (
+    is_abstract,
     nearest_type,
     transformers_classes,
     transformers_type,
@@ -76,6 +79,9 @@ def _maker(transformers: ModuleType, model: str, asked: str) -> Callable[[], Any
     model_class = _model_class(transformers, model) if model.isidentifier() else None
     if model_class is None:
         raise unknown_to_transformers(model, asked)
+    if model_class.forward is torch.nn.Module.forward:
+        # Other classes build on it; the names of a few do not show that.
+        raise no_model_of_its_own(asked)
     labels = {"num_labels": LABELS} if model.endswith("ForImageClassification") else {}
     config = _default_config(asked, functools.partial(model_class.config_class, **labels))
     return functools.partial(model_class, config)
@@ -149,8 +155,19 @@ def _classes_for(config_class: type) -> str:
     return f": {' or '.join(found[:3])}" if found else ""
 
 
+def no_model_of_its_own(asked: str) -> ModelError:
+    """Says that a class stands for many models, and that one of these must be named."""
+    return ModelError(
+        f"model '{asked}': in transformers that is no model of its own (Auto… and …PreTrainedModel"
+        " stand for many); name a type, such as hf:bert, or the class of a model, such as"
+        " hf:BertForMaskedLM"
+    )
+
+
 def unknown_to_transformers(model: str, asked: str) -> ModelError:
     """Says that a name is neither a type nor a class, and what could be meant."""
+    if is_abstract(model):
+        return no_model_of_its_own(asked)
     if model.isidentifier() and transformers_type(model.lower()) is None:
         names = transformers_types() if model.islower() else transformers_classes()
         near = nearest(model, sorted(names), prefix="hf:")
