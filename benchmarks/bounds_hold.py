@@ -92,7 +92,8 @@ def main() -> None:
     print("# Does any operator run faster than its bound?\n")
     print(
         f"{profile.name} ({host.cpu_model if host else '?'}, {profile.date}), torch"
-        f" {torch.__version__}, batch 1 (128 tokens), float32, least of {options.repeats} runs in place."
+        f" {torch.__version__}, batch 1 (128 tokens), float32, least of {options.repeats} runs in"
+        " place."
     )
     print("Rerun: `python benchmarks/bounds_hold.py > benchmarks/bounds_hold.md`\n")
     print(
