@@ -52,7 +52,7 @@ def command(
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
-    if file.suffix == ".toml":
+    if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
     several = is_machine_comparison(data)

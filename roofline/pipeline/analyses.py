@@ -73,6 +73,8 @@ def analyze(
         InputError: inputs, data type or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
+    if isinstance(hardware, (list, tuple, set)):
+        raise InputError("hardware: expected one machine; for several: roofline.compare_machines")
     (analysis,) = _analyses(
         model,
         inputs,

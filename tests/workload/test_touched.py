@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import roofline
+from roofline.foundation.dtypes import dtype
+from roofline.workload.capture.recorder import _as_touched
 from roofline.workload.formulas.convolution import inner_taps, touched
+from roofline.workload.formulas.registry import Flop
+from roofline.workload.tensors import Role, TensorSpec
 
 SIZES = st.integers(1, 12)
 
@@ -131,3 +136,15 @@ def test_bags_of_rows() -> None:
 def test_a_classic_profile_charges_operands_whole() -> None:
     row = row_of(torch.nn.Conv2d(3, 4, 1, stride=2), (1, 3, 8, 8))
     assert row.level_byte == {"DRAM": row.traffic_byte}
+
+
+def test_a_part_that_begins_where_the_whole_does_is_not_the_whole() -> None:
+    """What a formula says of one operand holds for no other at the same byte."""
+    key = TensorSpec(
+        shape=(1000, 8), dtype=dtype("float32"), distinct_elements=8000, storage=0, role=Role.INPUT
+    )
+    value = replace(key, shape=(1000, 4), distinct_elements=4000)
+    count = Flop(least_elements={"key": 8, "value": 4})
+    arguments = {"key": key, "value": value}
+    assert _as_touched(key, count, arguments).least_elements == 8
+    assert _as_touched(value, count, arguments).least_elements == 4

@@ -221,10 +221,8 @@ def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> 
     """The operand with as few elements as the formula says are touched of it."""
     for name in (*count.elements, *count.least_elements):
         operand = arguments.get(name)
-        if not isinstance(operand, TensorSpec) or (operand.storage, operand.offset_byte) != (
-            spec.storage,
-            spec.offset_byte,
-        ):
+        # Operands may begin at the same byte and be different parts of what lies there.
+        if not isinstance(operand, TensorSpec) or operand != spec:
             continue
         distinct = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
         least = min(distinct, count.least_elements.get(name, distinct))
