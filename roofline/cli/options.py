@@ -39,7 +39,8 @@ workload_options = _together(
         "inputs",
         multiple=True,
         metavar="SHAPE",
-        help="An input: 1x3x224x224, 1x128:int64, or name=1x128:int64 for a keyword; repeatable.",
+        help="An input: 1x3x224x224, 1x128:int64, name=1x128:int64 for a keyword, [3x8x8, 3x9x9],"
+        " {key=1x8}, name=true; repeatable.",
     ),
     click.option("--batch", type=int, metavar="N", help="The first size of every input."),
     click.option(

@@ -22,7 +22,9 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it")
         if path.exists() and not overwrite:
-            raise InputError(f"{path}: exists; add --force to overwrite it")
+            raise InputError(
+                f"{path}: exists; add --force to overwrite it (in Python: overwrite=True)"
+            )
         if path.exists() and not path.is_file():
             raise InputError(
                 f"{path}: is not a regular file; name one, or write to stdout with -o -"

@@ -365,3 +365,13 @@ def test_functional_code_is_recorded_under_the_module_that_runs_it() -> None:
     captured = passed(nn.Sequential(Function(lambda x: F.linear(x, weight)), nn.ReLU()), (2, 4))
     assert paths(captured) == ["0", "1"]
     assert working(captured)[0].inputs[1].role is Role.BUFFER
+
+
+def test_a_real_pass_draws_the_same_noise_every_time() -> None:
+    """The same analysis twice takes the same way."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].relu() if x.sum() > 0 else x.sin()
+
+    first, second = passed(model, (4, 8)), passed(model, (4, 8))
+    assert [each.work for each in first.records] == [each.work for each in second.records]

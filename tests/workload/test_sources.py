@@ -109,7 +109,7 @@ def test_the_working_folder_is_searched(tmp_path: Path, monkeypatch: pytest.Monk
         ("torch.nn:Identiti", "nothing called 'Identiti' in it; did you mean 'Identity'"),
         ("torch.nn:", "nothing called '' in it"),
         ("torch:pi", "'pi' is a float, not a module nor a function that makes one"),
-        ("torch.nn:Linear", "building it failed: TypeError: .*missing 2 required"),
+        ("torch.nn:Linear", "takes in_features, out_features, but is called without"),
         ("torch:get_num_threads", "the factory returned int, not a torch.nn.Module"),
         ("a/b:make", "'a/b' is neither a package nor a .py file"),
         ("my-package:make", "'my-package' is neither a package nor a .py file"),
@@ -291,3 +291,10 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "AlexNet" in done.stdout
+
+
+def test_a_function_that_takes_arguments_is_no_factory(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def normalize(x, y, *rest, scale=1):\n    return x / y\n")
+    with pytest.raises(ModelError, match=r"'normalize' takes x, y, but is called without"):
+        load(f"{path}:normalize")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.analysis import Analysis, OperatorRow
+from roofline.presentation.reports.analysis_tables import likeness
 from roofline.presentation.reports.report import MODEL_ITSELF, module_of, shape_of, short_op
 from roofline.presentation.reports.times import beats_bound, rate_flop_per_s, time_s, total_s
 from roofline.workload.operators import State
@@ -96,7 +97,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
     at_rate_s = sum((row.flop or 0) / (rate_flop_per_s(row) or 1.0) for row in rows)
     first = max(rows, key=lambda row: time_s(row) or 0.0)
     return Point(
-        name=name_of(first, alone=in_module[first.module_path] == 1, count=len(rows)),
+        name=_name_of(first, rows, alone=in_module[first.module_path] == 1),
         op=short_op(first),
         type=first.type,
         count=len(rows),
@@ -115,6 +116,13 @@ def name_of(row: OperatorRow, *, alone: bool, count: int) -> str:
     else:
         words = _path_end(module) if alone else f"{_path_end(module)} {op}"
     return f"{words} ×{count}" if count > 1 else words
+
+
+def _name_of(first: OperatorRow, rows: Sequence[OperatorRow], *, alone: bool) -> str:
+    """As a table calls the first and what is like it; the others stand in the same place."""
+    same = sum(likeness(row) == likeness(first) for row in rows)
+    others = f" +{len(rows) - same}" if len(rows) > same else ""
+    return name_of(first, alone=alone, count=same) + others
 
 
 def _path_end(module: str) -> str:

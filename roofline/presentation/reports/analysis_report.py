@@ -9,13 +9,14 @@ from roofline.analysis import Analysis, groups
 from roofline.foundation.units import (
     MISSING,
     format_byte,
+    format_flop,
     format_percent,
     format_s,
     format_shape,
     format_si,
 )
 from roofline.machine.hardware import describe_threads
-from roofline.placement import Bound
+from roofline.placement import Bound, Roof, arithmetic_dtype
 from roofline.presentation.reports.analysis_tables import (
     group_grid,
     groups_of_unknown,
@@ -35,6 +36,9 @@ from roofline.presentation.reports.report import (
 )
 from roofline.presentation.reports.times import above_roof
 from roofline.workload.operators import State
+
+_NEARLY_ALL = 0.995
+"""From which share on the FLOP that must be done need no mention beside all of them."""
 
 
 def report_of(
@@ -85,12 +89,25 @@ def _headline(analysis: Analysis) -> str:
         if part:
             shares.append(f"{format_percent(part / totals.bound_s)} {words}")
     limits = f": {', '.join(shares)}" if shares else ""
+    if lacking := _without_ceiling(analysis):
+        limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
     if analysis.hardware.knows_only_dram:
         # Caches, of which the profile says nothing, may well let a run be faster.
         memory = printable(analysis.hardware.memory[0].name)
         time = f"{format_s(totals.bound_s)} with every operand from {memory}"
         return f"{model} takes {time} (classic roofline){limits}"
     return f"{model} takes at least {format_s(totals.bound_s)}{limits}"
+
+
+def _without_ceiling(analysis: Analysis) -> str:
+    """The data types that operators compute in and the machine has no ceiling for."""
+    roof = Roof(analysis.hardware, analysis.threads)
+    used = {
+        arithmetic_dtype((*row.inputs, *row.outputs))
+        for row in analysis.operators
+        if row.least_flop
+    }
+    return ", ".join(sorted(str(each) for each in used if each and roof.compute(each) is None))
 
 
 def _model(analysis: Analysis) -> tuple[str, str]:
@@ -111,7 +128,11 @@ def _work(analysis: Analysis) -> Iterable[tuple[str, str]]:
     fma = sum_of_flop(
         totals.multiply_add, totals.unknown_operators, lambda each: format_si(each, "")
     )
-    yield "Work", f"{flop} · {fma} multiply-adds"
+    # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
+    must = ""
+    if totals.least_flop < _NEARLY_ALL * totals.flop:
+        must = f" · {format_flop(totals.least_flop)} must be done, which bounds take"
+    yield "Work", f"{flop} · {fma} multiply-adds{must}"
     yield "Traffic", f"{format_byte(totals.traffic_byte)} = {_traffic(analysis)}"
     intensity = sum_of_intensity(totals.flop, totals.traffic_byte, totals.unknown_operators)
     yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"

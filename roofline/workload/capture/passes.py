@@ -80,6 +80,8 @@ def capture(
             ) from said.__cause__
         try:
             with torch.random.fork_rng(devices=[]):
+                # The same noise every time, so that the same command gives the same answer.
+                torch.manual_seed(0)
                 real = _with_weights(model, rebuild)
                 if real is None:
                     raise said from said.__cause__

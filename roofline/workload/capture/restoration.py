@@ -57,10 +57,16 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_left_as_it_was() -> Iterator[None]:
-    """Puts back torch's default type, and the random states of Python and NumPy."""
+    """Puts back torch's default type, and the random states of Python and NumPy.
+
+    Within, these two draw the same numbers every time.
+    """
     default_dtype, state = torch.get_default_dtype(), random.getstate()
     numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
     numpy_state = numpy_random.get_state() if numpy_random else None
+    random.seed(0)
+    if numpy_random:
+        numpy_random.seed(0)
     try:
         yield
     finally:

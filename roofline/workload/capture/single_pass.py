@@ -87,6 +87,8 @@ def single_pass(
     ):
         # Compiled modules warn about hooks that hold for all modules; ours go when the pass ends.
         warnings.filterwarnings("ignore", message=".*global.*hook")
+        # Where torch's fast path makes them, it is counted without, and that is said.
+        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _put_in_place(model, tensors, change)
         modules = ModuleStack(paths)
         with tensors.mode:

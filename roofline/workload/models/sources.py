@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -244,6 +245,20 @@ def _file_module(path: Path) -> ModuleType:
     return module
 
 
+def _needed_arguments(factory: Any) -> list[str]:
+    """The arguments that a factory cannot be called without."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        each.name
+        for each in parameters
+        if each.default is inspect.Parameter.empty and each.kind not in optional
+    ]
+
+
 def _from_factory(
     name: str,
     home: ModuleType,
@@ -259,6 +274,12 @@ def _from_factory(
         )
     if isinstance(factory, torch.nn.Module):
         return _with_inputs(Source(name=name, module=factory), seq)
+    if needed := _needed_arguments(factory):
+        raise ModelError(
+            f"model '{name}': '{factory_name}' takes {', '.join(needed)}, but is called without"
+            " arguments: name a function that returns the model (a function that is the model goes"
+            " to roofline.analyze in Python)"
+        )
     if not callable(factory):
         raise ModelError(
             f"model '{name}': '{factory_name}' is a {type(factory).__name__},"
