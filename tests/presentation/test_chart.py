@@ -261,3 +261,11 @@ def test_a_zero_measured_time_is_not_drawn_and_does_not_fail():
     analysis = small()
     rows = [replace(row, measured_s=0.0) for row in analysis.operators]
     assert not chart_of(with_rows(analysis, rows)).marks
+
+
+def test_a_long_name_is_cut_and_the_time_is_not() -> None:
+    """A number cut short is another one."""
+    analysis = replace(EXAMPLES["resnet"], model="timm:" + "a_very_long_name_" * 8)
+    title = chart_of(analysis).title
+    assert "…" in title
+    assert title.endswith(" · bound 17.7 ms")

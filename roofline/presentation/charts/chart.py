@@ -175,7 +175,7 @@ def chart_of(
     return Chart(
         width_pt=width_pt,
         height_pt=height_pt,
-        title=cut_to(_title(analysis), 0.9 * (width_pt - 2 * _EDGE_PT), TITLE_SIZE_PT),
+        title=_title(analysis, 0.9 * (width_pt - 2 * _EDGE_PT)),
         machine=_machine(analysis, measured=measured),
         provenance=cut_to(_provenance(analysis), width_pt - 2 * _EDGE_PT, SMALL_PT - 0.5),
         x=x,
@@ -296,8 +296,11 @@ def _machine(analysis: Analysis, *, measured: bool) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _title(analysis: Analysis) -> str:
-    """The model, what it was given, and how long all its operators take."""
+def _title(analysis: Analysis, width_pt: float) -> str:
+    """The model, what it was given, and how long all its operators take.
+
+    What does not fit is cut from the names, never from the time: a number cut short is another one.
+    """
     inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs]
     totals = analysis.totals
     time = ""
@@ -305,8 +308,10 @@ def _title(analysis: Analysis) -> str:
         time = f"{format_s(totals.measured_s)} measured"
     elif totals.bound_s is not None:
         time = f"bound {format_s(totals.bound_s)}"
-    parts = [f"Roofline of {printable(analysis.model)}", ", ".join(inputs), time]
-    return " · ".join(filter(None, parts))
+    names = [f"Roofline of {printable(analysis.model)}", ", ".join(inputs)]
+    tail = f" · {time}" if time else ""
+    room = width_pt - text_width_pt(tail, TITLE_SIZE_PT)
+    return cut_to(" · ".join(filter(None, names)), room, TITLE_SIZE_PT) + tail
 
 
 def _provenance(analysis: Analysis) -> str:

@@ -8,7 +8,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
         for container, content in before:
             _put_back(container, content)
         for container, content in shared:
-            if any(isinstance(value, FakeTensor) for value in _values(container)):
+            if any(_holds_fakes(value) for value in _values(container)):
                 _put_back(container, content)
         for cache, misses in caches:
             if cache.cache_info().misses != misses:
@@ -115,6 +115,14 @@ def _put_back(container: Any, content: Any) -> None:
         deque.extend(container, content)
 
 
+def _holds_fakes(value: Any) -> bool:
+    # The class that an object says to have is not asked: a proxy may run code to answer.
+    kind = type(value)
+    if kind is tuple or _base_of(kind):
+        return any(_holds_fakes(each) for each in _values(value))
+    return issubclass(kind, FakeTensor)
+
+
 def _values(container: Any) -> Iterable[Any]:
     return dict.values(container) if isinstance(container, dict) else container
 
@@ -139,17 +147,28 @@ def _containers(roots: Sequence[Any]) -> Iterator[Any]:
                     waiting.append(value)
                 elif kind is not tuple:
                     yield value
-            elif isinstance(value, torch.nn.Module) or _is_plain_object(value):
-                waiting.append(value.__dict__)
+            elif (attributes := _attributes_of(value)) is not None:
+                waiting.append(attributes)
 
 
-def _is_plain_object(value: Any) -> bool:
-    """Whether it is an object of a class of the user's or a model library's, with attributes."""
-    return (
-        isinstance(getattr(value, "__dict__", None), dict)
-        and not isinstance(value, (type, torch.Tensor, types.ModuleType, types.FunctionType))
-        and type(value).__module__.partition(".")[0] not in _FOREIGN
-    )
+_OPAQUE = (type, torch.Tensor, types.ModuleType, types.FunctionType)
+
+
+def _attributes_of(value: Any) -> dict[str, Any] | None:
+    """The attributes of a module, or an object of a class of the user's or a model library's.
+
+    The object itself is not asked, neither for them nor for its class: a proxy may run code to
+    answer, and fail.
+    """
+    kind = type(value)
+    is_foreign = kind.__module__.partition(".")[0] in _FOREIGN
+    if issubclass(kind, _OPAQUE) or (is_foreign and not issubclass(kind, torch.nn.Module)):
+        return None
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if type(attributes) is dict else None
 
 
 def _shared(model: torch.nn.Module) -> Iterator[Any]:
@@ -173,6 +192,7 @@ def _shared(model: torch.nn.Module) -> Iterator[Any]:
 def _function_caches(model: torch.nn.Module) -> Iterator[functools._lru_cache_wrapper[Any]]:
     """Functions that remember what they returned, which may be tensors of the pass."""
     for value in _shared(model):
-        function: Callable[..., Any] = getattr(value, "__func__", value)
-        if isinstance(function, functools._lru_cache_wrapper):
+        is_method = type(value) in (classmethod, staticmethod)
+        function: Any = value.__func__ if is_method else value
+        if issubclass(type(function), functools._lru_cache_wrapper):
             yield function
