@@ -19,6 +19,7 @@ from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
 from roofline.workload.tensors import TensorSpec
+from roofline.workload.work import FLOP_PER_FMA
 
 Pass = Literal["steady", "cold"]
 
@@ -96,6 +97,10 @@ _CONVERTS_TO = {
 }
 
 
+MIX = "fma-add"
+"""The kernel that has additions beside its multiply-adds: on AMD's Zen, and others with adders of
+their own, it passes the FMA peak."""
+
 _NATIVE = {
     "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
     "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
@@ -138,7 +143,8 @@ class Roof:
         for level in self.profile.memory:
             rates: dict[str, dict[int, float]] = {}
             for each in level.bandwidth:
-                rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
+                if each.kind == "hardware":
+                    rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
             fastest = max(rates, key=lambda kernel: _rate(rates[kernel], self.threads))
             roofs.append(
                 LevelRoof(
@@ -172,18 +178,57 @@ class Roof:
             best.setdefault(roof.dtype, roof)
         return best
 
-    def compute(self, of: DType) -> ComputeRoof | None:
-        """The highest ceiling for arithmetic in `of`, or in the type it converts to; None: unknown.
+    @cached_property
+    def _best_of_products(self) -> dict[DType, ComputeRoof]:
+        best: dict[DType, ComputeRoof] = {}
+        for roof in self.units:
+            if roof.kernel != MIX:
+                best.setdefault(roof.dtype, roof)
+        return {**self._best, **best}
 
-        Where the host has an instruction set for `of` whose ceiling was not measured, it is
-        unknown: a lower one would make a bound that real programs beat.
+    def compute(self, of: DType) -> ComputeRoof | None:
+        """The highest ceiling for multiply-adds in `of`, or the type it converts to; None: unknown.
+
+        That of the units that multiply: additions beside them cannot speed up a product. Where the
+        host has an instruction set for `of` whose ceiling was not measured, it is unknown: a lower
+        one would make a bound that real programs beat.
         """
+        return self._ceiling(of, self._best_of_products)
+
+    def compute_any(self, of: DType) -> ComputeRoof | None:
+        """The highest ceiling for arithmetic of any kind in `of`; otherwise as `compute`."""
+        return self._ceiling(of, self._best)
+
+    def _ceiling(self, of: DType, best: Mapping[DType, ComputeRoof]) -> ComputeRoof | None:
         if self.unmeasured(of):
             return None
-        found = self._best.get(of)
+        found = best.get(of)
         if found is None and of.name in _CONVERTS_TO:
-            found = self._best.get(dtype(_CONVERTS_TO[of.name]))
+            found = best.get(dtype(_CONVERTS_TO[of.name]))
         return found
+
+    def _compute_bound(self, record: OperatorRecord) -> tuple[float | None, ComputeRoof | None]:
+        """The seconds that the arithmetic of an operator takes at least, and the ceiling binding.
+
+        Its products take at least their share of the multiplying units, all of its FLOP at least
+        their share of all units. How many of the products are optional is not known (padding taps
+        are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
+        be products.
+        """
+        work = record.work
+        of = arithmetic_dtype((*record.inputs, *record.outputs))
+        if of is None or work.least_flop is None:
+            return (0.0 if work.least_flop == 0 else None), None
+        of_products, of_any = self.compute(of), self.compute_any(of)
+        if work.least_flop == 0:
+            return 0.0, of_any
+        if of_products is None or of_any is None:
+            return None, None
+        others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
+        least_of_products = max(0, work.least_flop - others) if work.multiply_add else 0
+        products_s = least_of_products / of_products.flop_per_s
+        any_s = work.least_flop / of_any.flop_per_s
+        return (products_s, of_products) if products_s >= any_s else (any_s, of_any)
 
     def unmeasured(self, of: DType) -> str:
         """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
@@ -230,14 +275,8 @@ class Roof:
             default=None,
         )
         flop, least_flop = record.work.flop, record.work.least_flop
-        arithmetic = arithmetic_dtype((*record.inputs, *record.outputs))
-        unit = self.compute(arithmetic) if arithmetic is not None else None
         memory_s = level_byte[slowest.level.name] / slowest.byte_per_s if slowest else None
-        compute_s: float | None = None
-        if least_flop == 0:
-            compute_s = 0.0
-        elif least_flop is not None and unit is not None:
-            compute_s = least_flop / unit.flop_per_s
+        compute_s, unit = self._compute_bound(record)
 
         times = [time for time in (memory_s, compute_s) if time is not None]
         bound_s = max(times) if times and self.profile.memory else None

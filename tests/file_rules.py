@@ -144,9 +144,9 @@ def table(keys: Mapping[str, tuple[Rule, Any]], *checks: Callable[[dict[str, Any
 
 
 def version(data: Any) -> int:
-    """Both versions mean the same, and the newest is written."""
-    need(type(data) is int and data in (1, 2), "version")
-    return 2
+    """The newest is written, whichever it was."""
+    need(type(data) is int and data in (1, 2, 3), "version")
+    return 3
 
 
 def one_of_each(what: Iterable[Any]) -> None:
@@ -156,13 +156,14 @@ def one_of_each(what: Iterable[Any]) -> None:
 
 PROVENANCE = table(
     {
-        "source": (word("measured", "datasheet"), REQUIRED),
+        "source": (word("measured", "datasheet", "derived"), REQUIRED),
         "reference": (filled, REQUIRED),
         "date": (date, REQUIRED),
         "tool_version": (text, ""),
         "note": (text, ""),
     }
 )
+THEORETICAL = table({"per_s": (positive, REQUIRED), "provenance": (PROVENANCE, REQUIRED)})
 COMPUTE = table(
     {
         "kind": (word("hardware", "library"), REQUIRED),
@@ -173,36 +174,109 @@ COMPUTE = table(
         "peak_flop_per_s": (positive, REQUIRED),
         "sustained_flop_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
+        "theoretical": (maybe(THEORETICAL), None),
+        "doubt": (text, ""),
         "provenance": (PROVENANCE, REQUIRED),
     },
     lambda it: need(it["sustained_flop_per_s"] <= it["peak_flop_per_s"], "sustained"),
 )
+MEMORY_KERNEL = word(
+    *("read", "write", "copy", "triad", "update", "add"),
+    *("write-nt", "copy-nt", "triad-nt", "unspecified"),
+)
 BANDWIDTH = table(
     {
-        "kernel": (
-            word(
-                *("read", "write", "copy", "triad", "update"),
-                *("write-nt", "copy-nt", "triad-nt", "unspecified"),
-            ),
-            REQUIRED,
-        ),
+        "kind": (word("hardware", "library"), "hardware"),
+        "kernel": (MEMORY_KERNEL, REQUIRED),
         "threads": (whole(1), REQUIRED),
         "peak_byte_per_s": (positive, REQUIRED),
         "sustained_byte_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
+        "write_allocate": (word("none", "not counted", "counted", "unspecified"), "unspecified"),
+        "theoretical": (maybe(THEORETICAL), None),
+        "doubt": (text, ""),
         "provenance": (PROVENANCE, REQUIRED),
     },
     lambda it: need(it["sustained_byte_per_s"] <= it["peak_byte_per_s"], "sustained"),
+)
+DURATION = table(
+    {
+        "fast_s": (number, REQUIRED),
+        "median_s": (number, REQUIRED),
+        "spread": (maybe(number), None),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    lambda it: need(it["fast_s"] <= it["median_s"], "median"),
 )
 LEVEL = table(
     {
         "name": (name, REQUIRED),
         "capacity_byte": (maybe(whole(1)), None),
         "scope": (word("private", "shared"), REQUIRED),
+        "capacity_provenance": (maybe(PROVENANCE), None),
+        "latency": (maybe(DURATION), None),
         "bandwidth": (several(BANDWIDTH), REQUIRED),
     },
-    lambda it: need(len(it["bandwidth"]) > 0, "bandwidth"),
-    lambda it: one_of_each((each["kernel"], each["threads"]) for each in it["bandwidth"]),
+    lambda it: need(any(each["kind"] == "hardware" for each in it["bandwidth"]), "bandwidth"),
+    lambda it: one_of_each(
+        (each["kind"], each["kernel"], each["threads"]) for each in it["bandwidth"]
+    ),
+)
+CLOCK = table(
+    {
+        "peak_hz": (positive, REQUIRED),
+        "median_hz": (positive, REQUIRED),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    lambda it: need(it["median_hz"] <= it["peak_hz"], "median"),
+)
+OVERHEAD = table(
+    {"name": (name, REQUIRED), "threads": (whole(1), REQUIRED), "time": (DURATION, REQUIRED)}
+)
+LINK = table(
+    {
+        "source": (name, REQUIRED),
+        "target": (name, REQUIRED),
+        "kernel": (name, REQUIRED),
+        "threads": (whole(1), REQUIRED),
+        "peak_byte_per_s": (positive, REQUIRED),
+        "sustained_byte_per_s": (positive, REQUIRED),
+        "spread": (maybe(number), None),
+        "latency": (maybe(DURATION), None),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    lambda it: need(it["sustained_byte_per_s"] <= it["peak_byte_per_s"], "sustained"),
+)
+
+
+def rising(values: str) -> Callable[[dict[str, Any]], None]:
+    """Sizes that rise, and as many values."""
+
+    def check(it: dict[str, Any]) -> None:
+        sizes = it["size_byte"]
+        need(0 < len(sizes) == len(it[values]), "a value a size")
+        need(all(one < other for one, other in itertools.pairwise(sizes)), "rising")
+
+    return check
+
+
+BANDWIDTH_CURVE = table(
+    {
+        "kernel": (MEMORY_KERNEL, REQUIRED),
+        "threads": (whole(1), REQUIRED),
+        "size_byte": (several(whole(1)), REQUIRED),
+        "byte_per_s": (several(positive), REQUIRED),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    rising("byte_per_s"),
+)
+LATENCY_CURVE = table(
+    {
+        "size_byte": (several(whole(1)), REQUIRED),
+        "latency_s": (several(positive), REQUIRED),
+        "provenance": (PROVENANCE, REQUIRED),
+    },
+    rising("latency_s"),
 )
 HOST = table(
     {
@@ -218,7 +292,9 @@ HOST = table(
 
 def threads_agree(it: dict[str, Any]) -> None:
     need(it["device"] == "cpu" or it["threads"] == 1, "computes as a whole")
-    for each in (*it["compute"], *(rate for level in it["memory"] for rate in level["bandwidth"])):
+    rates = [rate for level in it["memory"] for rate in level["bandwidth"]]
+    others = (*it["overheads"], *it["links"], *it["bandwidth_curves"])
+    for each in (*it["compute"], *rates, *others):
         need(each["threads"] <= it["threads"], "threads")
 
 
@@ -227,7 +303,30 @@ def nearest_first(it: dict[str, Any]) -> None:
     need(sizes == sorted(sizes), "order of levels")
 
 
-HARDWARE = table(
+def hardware(data: Any) -> dict[str, Any]:
+    """Before version 3, overheads were seconds by name, on one thread and without a source."""
+    if type(data) is dict and data.get("schema_version") in (1, 2):
+        old = data.get("overheads")
+        if type(old) is dict:
+            data = {**data, "overheads": [overhead(each, old[each]) for each in old]}
+    return NEWEST_HARDWARE(data)
+
+
+def overhead(what: Any, seconds: Any) -> dict[str, Any]:
+    provenance = {
+        "source": "measured",
+        "reference": "median of calls, kept by version 2 without spread and date",
+        "date": "",
+    }
+    time = {"fast_s": seconds, "median_s": seconds, "provenance": provenance}
+    return {"name": what, "threads": 1, "time": time}
+
+
+def same_threads(*keys: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return lambda it: tuple(it[key] for key in (*keys, "threads"))
+
+
+NEWEST_HARDWARE = table(
     {
         "schema_version": (version, REQUIRED),
         "name": (name, REQUIRED),
@@ -235,9 +334,14 @@ HARDWARE = table(
         "threads": (whole(1), REQUIRED),
         "description": (text, ""),
         "host": (maybe(HOST), None),
+        "effort": (word("quick", "default", "thorough", "unspecified"), "unspecified"),
+        "clock": (maybe(CLOCK), None),
         "compute": (several(COMPUTE), []),
         "memory": (several(LEVEL), []),
-        "overheads": (mapping(number, name), {}),
+        "overheads": (several(OVERHEAD), []),
+        "links": (several(LINK), []),
+        "bandwidth_curves": (several(BANDWIDTH_CURVE), []),
+        "latency_curve": (maybe(LATENCY_CURVE), None),
         "conditions": (several(text), []),
     },
     threads_agree,
@@ -247,12 +351,15 @@ HARDWARE = table(
         tuple(each[key] for key in ("kind", "kernel", "dtype", "unit", "threads"))
         for each in it["compute"]
     ),
+    lambda it: one_of_each(map(same_threads("name"), it["overheads"])),
+    lambda it: one_of_each(map(same_threads("source", "target", "kernel"), it["links"])),
+    lambda it: one_of_each(map(same_threads("kernel"), it["bandwidth_curves"])),
 )
 
 
 def profile(data: Any) -> dict[str, Any]:
     """A profile in a file of its own."""
-    found = HARDWARE(data)
+    found = hardware(data)
     need(bool(found["compute"] or found["memory"]), "ceilings")
     return found
 
@@ -455,7 +562,11 @@ def rows_fit_the_hardware(it: dict[str, Any]) -> None:
     hardware = it["hardware"]
     need(it["threads"] <= hardware["threads"], "threads")
     ceilings = {
-        level["name"]: {shown(f"{level['name']} {rate['kernel']}") for rate in level["bandwidth"]}
+        level["name"]: {
+            shown(f"{level['name']} {rate['kernel']}")
+            for rate in level["bandwidth"]
+            if rate["kind"] == "hardware"
+        }
         for level in hardware["memory"]
     }
     compute = {
@@ -488,7 +599,7 @@ analysis = table(
         "inputs": (several(INPUT), REQUIRED),
         "threads": (whole(1), REQUIRED),
         "cache": (word("steady", "cold"), "steady"),
-        "hardware": (HARDWARE, REQUIRED),
+        "hardware": (hardware, REQUIRED),
         "coverage": (COVERAGE, REQUIRED),
         "totals": (TOTALS, REQUIRED),
         "operators": (several(ROW), REQUIRED),

@@ -65,7 +65,7 @@ def without_null(data: Any) -> Any:
 KINDS = {
     "profile": Kind(
         suffix=".toml",
-        files=("profile-v1.toml",),
+        files=("profile-v2.toml", "profile-v3.toml"),
         parse=file_rules.parse_toml,
         rule=file_rules.profile,
         read=read_profile,
@@ -74,7 +74,7 @@ KINDS = {
     ),
     "analysis": Kind(
         suffix=".json",
-        files=("analysis-v1-10980xe.json", "analysis-v1-imagined.json"),
+        files=("analysis-v2-10980xe.json", "analysis-v2-imagined.json"),
         parse=file_rules.parse_json,
         rule=file_rules.analysis,
         read=read_analysis,
@@ -86,7 +86,7 @@ KINDS = {
 
 @cache
 def originals(kind: str) -> tuple[bytes, ...]:
-    """Sound files of both versions."""
+    """Sound files of an older version and of the newest."""
     which = KINDS[kind]
     old = [(DATA / name).read_bytes() for name in which.files]
     return (*old, *(which.write(which.read(DATA / name)).encode() for name in which.files))
@@ -348,7 +348,7 @@ def empty(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
 def other_version(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
     place = rng.choice((data, data.get("hardware", data)))
     if isinstance(place, dict):
-        place["schema_version"] = rng.choice((0, 1, 2, 3, -1, 10**30, 1.0, "1", None, True, [1]))
+        place["schema_version"] = rng.choice((0, 1, 2, 3, 4, -1, 10**30, 1.0, "1", None, True, [1]))
 
 
 STRUCTURE_DAMAGE = (

@@ -63,6 +63,7 @@ class _CeilingLabels:
                 level.name: {
                     LevelRoof(level=level, kernel=each.kernel, byte_per_s=1.0).label
                     for each in level.bandwidth
+                    if each.kind == "hardware"
                 }
                 for level in hardware.memory
             },

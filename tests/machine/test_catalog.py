@@ -10,8 +10,14 @@ import pytest
 
 from roofline.errors import FileFormatError, HardwareError, InputError
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml
-from tests.builders import ceiling, level, profile
+from roofline.machine.hardware import (
+    Duration,
+    HardwareProfile,
+    Host,
+    Overhead,
+    profile_to_toml,
+)
+from tests.builders import SOURCE, ceiling, level, profile
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -23,12 +29,24 @@ HOST = Host(
 )
 
 
+OVERHEAD = Overhead(
+    name="dispatch of add",
+    threads=1,
+    time=Duration(fast_s=1e-6, median_s=1e-6, provenance=SOURCE),
+)
+
+
 def measured() -> HardwareProfile:
     library = replace(ceiling(5e10), kind="library", kernel="gemm")
+    dram = level("DRAM", None, {"read": {1: 1e10}, "add": {1: 5e9}})
+    read, add = dram.bandwidth
     return replace(
-        profile([ceiling(1e11), library], [level("DRAM", None, {"read": {1: 1e10}})]),
+        profile(
+            [ceiling(1e11), library],
+            [replace(dram, bandwidth=(read, replace(add, kind="library")))],
+        ),
         host=HOST,
-        overheads={"dispatch_add_s": 1e-6},
+        overheads=(OVERHEAD,),
     )
 
 
@@ -61,8 +79,8 @@ def test_another_torch_drops_library_ceilings_and_nothing_else() -> None:
     old = replace(measured(), host=replace(HOST, versions={"torch": "1.13.0"}))
     kept, (note,) = catalog.still_valid(old, HOST)
     assert [each.kind for each in kept.compute] == ["hardware"]
-    assert kept.overheads == {}
-    assert kept.memory == old.memory
+    assert kept.overheads == ()
+    assert [each.kernel for each in kept.memory[0].bandwidth] == ["read"]
     assert "torch 1.13.0 became" in note
     assert "run `roofline measure`" in note
 
@@ -73,7 +91,7 @@ def test_a_data_sheet_has_no_fingerprint() -> None:
 
 
 def test_saved_and_found_again() -> None:
-    path = catalog.save_host_profile(measured())
+    path = catalog.save_measured_profile(measured(), ())
     assert path == catalog.host_file()
     assert catalog.load_hardware("host") == measured()
     names = [each.name for each in catalog.entries()]
@@ -117,4 +135,4 @@ def test_a_user_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(catalog, "user_folder", lambda: tmp_path / "file" / "roofline")
     with pytest.raises(InputError, match="cannot be made"):
-        catalog.save_host_profile(measured())
+        catalog.save_measured_profile(measured(), ())

@@ -8,8 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from roofline.machine.hardware import HardwareProfile, Host
-from tests.builders import ceiling, level, profile
+from roofline.machine.hardware import (
+    Clock,
+    Duration,
+    HardwareProfile,
+    Host,
+    LatencyCurve,
+    Link,
+    Overhead,
+    TheoreticalRate,
+)
+from tests.builders import SOURCE, ceiling, level, profile
 
 MACHINE = profile(
     [ceiling(1e11), ceiling(2e11, threads=2)],
@@ -20,8 +29,21 @@ MACHINE = profile(
     threads=2,
 )
 
+TIME = Duration(fast_s=2e-9, median_s=2e-9, provenance=SOURCE)
+OVERHEAD = Overhead(name="call", threads=1, time=TIME)
+LINK = Link(
+    source="node 0",
+    target="node 1",
+    kernel="read",
+    threads=1,
+    peak_byte_per_s=1e10,
+    sustained_byte_per_s=1e10,
+    provenance=SOURCE,
+)
+CURVE = LatencyCurve(size_byte=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
+
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
-    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 2, got 1"),
+    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 3, got 1"),
     "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
     "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
     "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),
@@ -33,18 +55,51 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         "spread must be a finite number from 0, got inf",
     ),
     "nan": (lambda it: replace(it.compute[0], peak_flop_per_s=math.nan), "greater than 0, got nan"),
-    "overhead": (
-        lambda it: replace(it, overheads={"dispatch_add_s": -1e-9}),
-        "overheads.dispatch_add_s must be a finite number from 0, got -1e-09",
+    "overhead": (lambda it: replace(TIME, fast_s=-1e-9), "fast_s must be a finite number from 0"),
+    "median below fast": (lambda it: replace(TIME, median_s=1e-9), "must not be below fast_s"),
+    "overhead without name": (lambda it: Overhead(name="", threads=1, time=TIME), "name must be"),
+    "overhead twice": (
+        lambda it: replace(it, overheads=(OVERHEAD, OVERHEAD)),
+        "overheads must differ, but 'call, 1 threads' is there twice",
     ),
-    "overhead without name": (lambda it: replace(it, overheads={"": 1.0}), "key of an overhead"),
+    "overhead of more threads": (
+        lambda it: replace(it, overheads=(replace(OVERHEAD, threads=3),)),
+        "overhead 'call' is for 3 threads, but the machine has 2",
+    ),
+    "link": (lambda it: replace(LINK, sustained_byte_per_s=2e10), "must not exceed"),
+    "link twice": (
+        lambda it: replace(it, links=(LINK, LINK)),
+        "links must differ, but 'node 0 to node 1 read, 1 threads' is there twice",
+    ),
+    "clock": (
+        lambda it: Clock(peak_hz=1e9, median_hz=2e9, provenance=SOURCE),
+        "must not exceed peak_hz",
+    ),
+    "theoretical": (
+        lambda it: TheoreticalRate(per_s=0.0, provenance=SOURCE),
+        "per_s must be greater than 0",
+    ),
+    "curve that turns back": (
+        lambda it: replace(CURVE, size_byte=(2048, 1024)),
+        "size_byte must rise from entry to entry",
+    ),
+    "curve with a gap": (
+        lambda it: replace(CURVE, latency_s=(1e-9,)),
+        "as many entries, and at least one each, got 2 and 1",
+    ),
+    "no bandwidth of the hardware": (
+        lambda it: replace(
+            it.memory[1], bandwidth=(replace(it.memory[1].bandwidth[0], kind="library"),)
+        ),
+        "memory level 'DRAM' has no bandwidth of the hardware",
+    ),
     "twice": (
         lambda it: replace(it, compute=(*it.compute, it.compute[0])),
         "compute ceilings must differ, but 'hardware float32 avx2 fma, 1 threads' is there twice",
     ),
     "bandwidth twice": (
         lambda it: replace(it.memory[0], bandwidth=(it.memory[0].bandwidth[0],) * 2),
-        "the bandwidths of 'L1' must differ, but 'read, 1 threads' is there twice",
+        "the bandwidths of 'L1' must differ, but 'hardware read, 1 threads' is there twice",
     ),
     "farthest first": (
         lambda it: replace(it, memory=it.memory[::-1]),

@@ -16,15 +16,36 @@ from roofline.machine.checks import (
 )
 
 MemoryKernel = Literal[
-    "read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt", "unspecified"
+    "read",
+    "write",
+    "copy",
+    "triad",
+    "update",
+    "write-nt",
+    "copy-nt",
+    "triad-nt",
+    "add",
+    "unspecified",
 ]
-"""What was run; ``unspecified`` where a document gives one figure for a level and no kernel."""
+"""What was run (``add`` is torch's ``a + b``); ``unspecified`` where a document names no kernel."""
+
+Kind = Literal["hardware", "library"]
+"""What the machine can do, measured with kernels of our own; or what torch does with it."""
+
+WriteAllocate = Literal["none", "not counted", "counted", "unspecified"]
+"""Whether stores had their lines read first, and whether that traffic is in the figure.
+
+``none``: nothing is read for ownership (loads alone, stores past the caches, stores to what was
+just read, stores to the nearest level); ``not counted``: STREAM's way, the bytes are those that
+loads and stores name, and the machine may have moved more.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """Where a number comes from.
 
+    ``derived`` is arithmetic on other figures, which ``reference`` or ``note`` shows.
     ``date`` is ISO 8601 (``2026-01-31``, ``2026-01`` or ``2026``), of the measurement or the
     document, and empty where that is not known; ``reference`` names the document or the method;
     ``note`` adds what a reader must know to judge it (contention, throttling, sparsity …).
@@ -33,7 +54,7 @@ class Provenance:
         ValueError: no reference, or a date that is none.
     """
 
-    source: Literal["measured", "datasheet"]
+    source: Literal["measured", "datasheet", "derived"]
     reference: str
     date: str
     tool_version: str = ""
@@ -46,18 +67,36 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TheoreticalRate:
+    """What a figure would be on paper: ``per_s`` flop or byte per second, and how that follows.
+
+    Raises:
+        ValueError: a rate that is not positive.
+    """
+
+    per_s: float
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_positive("per_s", self.per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeCeiling:
-    """Floating-point operations per second that one kernel reaches on `threads` threads.
+    """Operations per second that one kernel reaches on `threads` threads.
 
     ``peak`` is a high quantile of short bursts and enters bounds; ``sustained`` is their median and
-    enters predictions; ``spread`` is interquartile range over median (None for data sheets).
+    enters predictions; ``spread`` is interquartile range over median (None for data sheets). For
+    integer types the operations are multiplications and additions. ``theoretical`` is what the
+    unit could do on paper (None: not known). ``doubt`` says why the figure may be wrong, in words;
+    ``""``: nothing speaks against it.
 
     Raises:
         ValueError: a rate or thread count that is not positive, a negative spread, sustained above
             peak, or an empty name.
     """
 
-    kind: Literal["hardware", "library"]
+    kind: Kind
     kernel: str
     dtype: DType
     unit: str
@@ -65,6 +104,8 @@ class ComputeCeiling:
     peak_flop_per_s: float
     sustained_flop_per_s: float
     spread: float | None = None
+    theoretical: TheoreticalRate | None = None
+    doubt: str = ""
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -90,19 +131,23 @@ class ComputeCeiling:
 class Bandwidth:
     """Bytes per second that one memory kernel moves on `threads` threads.
 
-    Bytes are those the kernel's loads and stores name (STREAM's counting: the read for ownership of
-    a plain store is not counted). ``peak``, ``sustained`` and ``spread`` as in `ComputeCeiling`.
+    Bytes are those the kernel's loads and stores name; ``write_allocate`` says what that leaves
+    out. ``peak``, ``sustained``, ``spread``, ``theoretical`` and ``doubt`` as in `ComputeCeiling`.
 
     Raises:
         ValueError: a rate or thread count that is not positive, a negative spread, or sustained
             above peak.
     """
 
+    kind: Kind = "hardware"
     kernel: MemoryKernel
     threads: int
     peak_byte_per_s: float
     sustained_byte_per_s: float
     spread: float | None = None
+    write_allocate: WriteAllocate = "unspecified"
+    theoretical: TheoreticalRate | None = None
+    doubt: str = ""
     provenance: Provenance
 
     def __post_init__(self) -> None:
@@ -118,11 +163,36 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """Seconds that something takes: ``fast_s`` a low quantile, ``median_s``, ``spread`` IQR/median.
+
+    Raises:
+        ValueError: a negative time or spread, or a median below ``fast_s``.
+    """
+
+    fast_s: float
+    median_s: float
+    spread: float | None = None
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        check_from_zero("fast_s", self.fast_s)
+        check_from_zero("median_s", self.median_s)
+        check_from_zero("spread", self.spread)
+        if self.median_s < self.fast_s:
+            raise ValueError(
+                f"median_s ({self.median_s:g}) must not be below fast_s ({self.fast_s:g})"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryLevel:
     """One level of memory, with the bandwidths measured from it.
 
     ``capacity_byte`` is that of one instance (None: no limit known, as for DRAM). A ``private``
-    level exists once per core: k threads have k times its capacity.
+    level exists once per core: k threads have k times its capacity. ``capacity_provenance`` says
+    whether the size was found by measuring or is what the operating system reports (None: not
+    said). ``latency`` is that of one load whose address the load before it gave, at random places.
 
     Raises:
         ValueError: an empty name, a capacity that is not positive, no bandwidth, or two of the same
@@ -132,14 +202,16 @@ class MemoryLevel:
     name: str
     capacity_byte: int | None = None
     scope: Literal["private", "shared"]
+    capacity_provenance: Provenance | None = None
+    latency: Duration | None = None
     bandwidth: tuple[Bandwidth, ...]
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
         check_positive("capacity_byte", self.capacity_byte)
-        if not self.bandwidth:
-            raise ValueError(f"memory level '{self.name}' has no bandwidth")
-        labels = (f"{each.kernel}, {each.threads} threads" for each in self.bandwidth)
+        if not any(each.kind == "hardware" for each in self.bandwidth):
+            raise ValueError(f"memory level '{self.name}' has no bandwidth of the hardware")
+        labels = (f"{each.kind} {each.kernel}, {each.threads} threads" for each in self.bandwidth)
         check_differ(f"the bandwidths of '{self.name}'", labels)
 
     def capacity_for(self, threads: int) -> int | None:

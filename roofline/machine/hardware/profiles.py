@@ -8,17 +8,28 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from roofline.errors import HardwareError
-from roofline.machine.checks import check_differ, check_from_zero, check_name, check_positive
+from roofline.machine.checks import check_differ, check_name, check_positive
 from roofline.machine.hardware.ceilings import (
     ComputeCeiling,
     MemoryLevel,
     Provenance,
     describe_level,
 )
+from roofline.machine.hardware.details import (
+    BandwidthCurve,
+    Clock,
+    LatencyCurve,
+    Link,
+    Overhead,
+)
 from roofline.machine.hardware.versions import SCHEMA_VERSION
 
 Device = Literal["cpu", "cuda", "mps", "vulkan"]
 """What computes: torch's own names of its types of devices. Version 1 knew only cpu and cuda."""
+
+
+Effort = Literal["quick", "default", "thorough", "unspecified"]
+"""How long it was measured; ``unspecified`` for data sheets, and profiles before version 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +78,15 @@ class HardwareProfile:
 
     ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
     threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
-    ``memory`` runs from the nearest level to the farthest; ``overheads`` are times in seconds by
-    name; ``conditions`` are what the measurement noticed about itself (contention, quota, steal …),
-    in words.
+    ``memory`` runs from the nearest level to the farthest; ``overheads`` are what a call costs;
+    ``links`` lead to memory elsewhere; the curves are what cache sizes were found from;
+    ``effort`` is how long was measured; ``conditions`` are what the measurement noticed about
+    itself (contention, quota, steal …), in words.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`, thread counts above ``threads``, threads
-            of a device that has none to choose, a negative overhead, an empty name, levels or
-            ceilings that occur twice, or levels out of order.
+            of a device that has none to choose, an empty name, levels, ceilings, overheads, curves
+            or links that occur twice, or levels out of order.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -83,9 +95,14 @@ class HardwareProfile:
     threads: int
     description: str = ""
     host: Host | None = None
+    effort: Effort = "unspecified"
+    clock: Clock | None = None
     compute: tuple[ComputeCeiling, ...] = ()
     memory: tuple[MemoryLevel, ...] = ()
-    overheads: dict[str, float] = field(default_factory=dict[str, float])
+    overheads: tuple[Overhead, ...] = ()
+    links: tuple[Link, ...] = ()
+    bandwidth_curves: tuple[BandwidthCurve, ...] = ()
+    latency_curve: LatencyCurve | None = None
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -99,29 +116,45 @@ class HardwareProfile:
                 f"threads must be 1 for device '{self.device}', which computes as a whole,"
                 f" got {self.threads}"
             )
-        for name, seconds in self.overheads.items():
-            check_name("the key of an overhead", name)
-            check_from_zero(f"overheads.{name}", seconds)
         check_differ("memory level names", (level.name for level in self.memory))
         check_differ(
             "compute ceilings",
             (f"{each.kind} {each.label}, {each.threads} threads" for each in self.compute),
         )
+        check_differ(
+            "overheads", (f"{each.name}, {each.threads} threads" for each in self.overheads)
+        )
+        check_differ(
+            "links",
+            (
+                f"{each.source} to {each.target} {each.kernel}, {each.threads} threads"
+                for each in self.links
+            ),
+        )
+        check_differ(
+            "bandwidth curves",
+            (f"{each.kernel}, {each.threads} threads" for each in self.bandwidth_curves),
+        )
         for nearer, farther in itertools.pairwise(self.memory):
             _check_order(nearer, farther)
-        for ceiling in self.compute:
-            if ceiling.threads > self.threads:
+        for what, threads in self._thread_counts():
+            if threads > self.threads:
                 raise ValueError(
-                    f"compute ceiling '{ceiling.label}' is for {ceiling.threads} threads,"
-                    f" but the machine has {self.threads}"
+                    f"{what} is for {threads} threads, but the machine has {self.threads}"
                 )
+
+    def _thread_counts(self) -> Iterable[tuple[str, int]]:
+        for ceiling in self.compute:
+            yield f"compute ceiling '{ceiling.label}'", ceiling.threads
         for level in self.memory:
-            for bandwidth in level.bandwidth:
-                if bandwidth.threads > self.threads:
-                    raise ValueError(
-                        f"bandwidth '{level.name} {bandwidth.kernel}' is for {bandwidth.threads}"
-                        f" threads, but the machine has {self.threads}"
-                    )
+            for each in level.bandwidth:
+                yield f"bandwidth '{level.name} {each.kernel}'", each.threads
+        for overhead in self.overheads:
+            yield f"overhead '{overhead.name}'", overhead.threads
+        for link in self.links:
+            yield f"link '{link.source} to {link.target}'", link.threads
+        for curve in self.bandwidth_curves:
+            yield f"bandwidth curve '{curve.kernel}'", curve.threads
 
     @property
     def has_threads(self) -> bool:
@@ -139,7 +172,7 @@ class HardwareProfile:
         return max((each.date for each in self.provenances()), default="")
 
     def provenances(self) -> Iterable[Provenance]:
-        """The provenance of every ceiling."""
+        """The provenance of every ceiling, which is what a profile is there for."""
         for ceiling in self.compute:
             yield ceiling.provenance
         for level in self.memory:

@@ -102,7 +102,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     ]
     hardware = [unit for unit in roof.units if roofs == "all" or unit.dtype in main]
     top = hardware[0] if hardware else None
-    main_top = next((unit for unit in hardware if unit.dtype == main[0]), top) if main else top
+    main_top = (roof.compute(main[0]) if main else None) or top
     return RoofLines(
         ceilings=tuple(sorted(ceilings, key=lambda each: -each.flop_per_s)),
         diagonals=tuple(_diagonal(level, main_top, top) for level in roof.levels),
