@@ -22,20 +22,21 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine import buffers as memory
-from roofline.machine.crew import Crew
-from roofline.machine.estimation import Burst, estimate
-from roofline.machine.host import available_memory_byte, describe_host
+from roofline.machine.hierarchy.cache_sizes import find_levels
+from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
 from roofline.machine.kernels import units
 from roofline.machine.kernels.assembly import HotLoop, Kernel
 from roofline.machine.kernels.compiler import CompiledKernel, compile_kernel
 from roofline.machine.kernels.compute import fma_kernel
 from roofline.machine.kernels.harness import harness_ir
 from roofline.machine.kernels.stream import stream_kernels
-from roofline.machine.schedule import bursts_per_call, interleave
-from roofline.machine.topology import describe_topology
-from roofline.machine.trials import Trial, compute_trial, stream_trial
-from roofline.machine.working_sets import DRAM, cache_working_sets, memory_working_set
+from roofline.machine.measuring import buffers as memory
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.estimation import Burst, estimate
+from roofline.machine.measuring.schedule import bursts_per_call, interleave
+from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
+from roofline.machine.system.host import available_memory_byte, describe_host
+from roofline.machine.system.topology import describe_topology
 
 CFLAGS = ["-O3", "-funroll-loops", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC"]
 # Without this gcc turns the copy loop into a call of memcpy, which is another kernel.
@@ -137,14 +138,8 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
                 )
                 for team in teams
             ]
-    sets = [
-        each
-        for team in teams
-        for each in (
-            *cache_working_sets(topology, team),
-            memory_working_set(topology, team, available_memory_byte()),
-        )
-    ]
+    levels = find_levels(None, topology).levels
+    sets, _ = plan_working_sets(levels, topology, teams, available_memory_byte())
     most = max(each.byte_per_thread for each in sets)
     buffers = [memory.allocate(memory.extent_byte(most, 3)) for _ in range(threads)]
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))

@@ -338,6 +338,7 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
         notes.append(classic_model_note(profile))
     if profile.device != "cpu":
         notes.append(other_device_note(profile))
+    notes += _doubts(placements, roof)
     used = {
         arithmetic_dtype((*record.inputs, *record.outputs))
         for record in (each.record for each in placements)
@@ -358,6 +359,25 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
                 f" {unit.label} ({format_flop_per_s(unit.flop_per_s)}), the type it converts to"
             )
     return notes
+
+
+def _doubts(placements: Sequence[Placement], roof: Roof) -> list[str]:
+    """Which of the ceilings that bind an operator may be wrong, and why."""
+    binding = {each.ceiling for each in placements if each.bound in (Bound.COMPUTE, Bound.MEMORY)}
+    doubts = {
+        level.label: each.doubt
+        for level in roof.levels
+        for each in level.level.bandwidth
+        if (each.kind, each.kernel, each.threads) == ("hardware", level.kernel, roof.threads)
+    }
+    for each in roof.profile.compute:
+        if each.kind == "hardware" and each.threads == roof.threads:
+            doubts[each.label.removesuffix(" unspecified")] = each.doubt
+    return [
+        f"the ceiling {label} is doubtful: {doubts[label]}"
+        for label in sorted(binding)
+        if doubts.get(label)
+    ]
 
 
 def classic_model_note(profile: HardwareProfile) -> str:

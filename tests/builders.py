@@ -20,12 +20,17 @@ SOURCE = Provenance(source="measured", reference="made up for a test", date="202
 
 
 def ceiling(
-    rate: float, *, of: str = "float32", unit: str = "avx2", threads: int = 1
+    rate: float,
+    *,
+    of: str = "float32",
+    unit: str = "avx2",
+    kernel: str = "fma",
+    threads: int = 1,
 ) -> ComputeCeiling:
     """A hardware ceiling of `rate` flop/s."""
     return ComputeCeiling(
         kind="hardware",
-        kernel="fma",
+        kernel=kernel,
         dtype=dtype(of),
         unit=unit,
         threads=threads,
@@ -93,6 +98,7 @@ def record(
     outputs: Sequence[TensorSpec],
     *,
     flop: int | None = 0,
+    multiply_add: int = 0,
     least_flop: int | None = None,
     freed: Sequence[int] = (),
     state: State = State.COUNTED,
@@ -111,7 +117,7 @@ def record(
         state=state,
         work=Work(
             flop=flop,
-            multiply_add=None if flop is None else 0,
+            multiply_add=None if flop is None else multiply_add,
             least_flop=flop if least_flop is None else least_flop,
             **traffic_of(inputs, outputs),
         ),

@@ -29,13 +29,19 @@ ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 
 # Methods of results may import presentation inside the function.
-INSIDE_FUNCTIONS = {"analysis": {"presentation"}, "design": {"presentation"}}
+INSIDE_FUNCTIONS = {
+    "analysis": {"presentation"},
+    "design": {"presentation"},
+    "machine": {"presentation"},
+}
 
 # Where a library may be imported at all, as path prefixes.
 HOME = {
     "torch": (
-        *("machine/library.py", "pipeline/", "workload/capture/", "workload/models/"),
+        *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
+        *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
+        "machine/gpu/precision.py",
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
@@ -47,7 +53,7 @@ HOME = {
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
-        "presentation/machines_figure.py",
+        *("presentation/machines_figure.py", "presentation/hardware_figure.py"),
     ),
     "jinja2": ("presentation/page.py",),
     "rich": ("presentation/table.py", "cli/"),

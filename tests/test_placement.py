@@ -53,6 +53,56 @@ def test_only_least_flop_enters_the_bound_and_no_point_leaves_the_roof() -> None
     assert placed.attainable_flop_per_s == pytest.approx(1000.0)
 
 
+WITH_ADDERS = profile(
+    [ceiling(1000.0), ceiling(1500.0, kernel="fma-add")],
+    [level("DRAM", None, {"read": {1: 1e9}})],
+)
+
+
+@pytest.mark.parametrize(
+    ("flop", "multiply_add", "least_flop", "bound_s", "kernel"),
+    [
+        # Additions beside multiply-adds cannot speed up products: 20 000 of them at 1000 a second.
+        (20_000, 10_000, 20_000, 20.0, "fma"),
+        # What is not a product may use all units.
+        (15_000, 0, 15_000, 10.0, "fma-add"),
+        # 6000 in products take 6 s at least, all 15 000 take 10.
+        (15_000, 3_000, 15_000, 10.0, "fma-add"),
+        # 12 000 in products take 12 s at least, all 15 000 would take 10.
+        (15_000, 6_000, 15_000, 12.0, "fma"),
+        # Half of the FLOP is optional, and may all be products: of 10 000 only 7000 are left.
+        (13_000, 5_000, 10_000, 7.0, "fma"),
+    ],
+)
+def test_products_take_the_units_that_multiply(
+    flop: int, multiply_add: int, least_flop: int, bound_s: float, kernel: str
+) -> None:
+    operator = record(
+        [tensor(0, 1)], [tensor(1, 1)], flop=flop, multiply_add=multiply_add, least_flop=least_flop
+    )
+    placed = Roof(WITH_ADDERS, 1).place(operator, [])
+    assert placed.bound_s == pytest.approx(bound_s)
+    assert placed.ceiling == f"float32 avx2 {kernel}"
+
+
+def test_what_a_library_reaches_is_no_roof() -> None:
+    dram = level("DRAM", None, {"read": {1: 10.0}, "add": {1: 100.0}})
+    read, add = dram.bandwidth
+    machine = profile([], [replace(dram, bandwidth=(read, replace(add, kind="library")))])
+    assert [each.label for each in Roof(machine, 1).levels] == ["DRAM read"]
+
+
+def test_a_doubt_about_a_ceiling_that_binds_is_told() -> None:
+    dram = level("DRAM", None, {"read": {1: 10.0}})
+    doubted = replace(dram, bandwidth=(replace(dram.bandwidth[0], doubt="unsteady"),))
+    other = replace(ceiling(1000.0), doubt="another form of the kernel reaches 90 % of it")
+    roof = Roof(profile([other], [doubted]), 1)
+    placed = roof.place(record([tensor(0, 20)], [tensor(1, 10)], flop=500), [Reuse(120, None)])
+    assert roof_notes([placed], roof)[-1] == "the ceiling DRAM read is doubtful: unsteady"
+    # No operator is bound by the other.
+    assert not any("another form" in each for each in roof_notes([placed], roof))
+
+
 def test_unknown_flop_has_a_memory_bound_and_says_unknown() -> None:
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=None, state=State.UNKNOWN)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, None)])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roofline.cli import candidates
+from roofline.cli.hardware_fit import command as fit
 from roofline.cli.options import output_options, result_console, say_written
 from roofline.cli.streams import tell
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @click.group("hardware")
 def command() -> None:
-    """List, show and compare the machines that are known."""
+    """List, show, compare and make the machines that are known."""
+
+
+command.add_command(fit, "fit")
 
 
 @command.command("list")
@@ -43,14 +47,20 @@ def list_() -> None:
 
 @command.command("show")
 @click.argument("name", default="host", shell_complete=candidates.machines)
-def show(name: str) -> None:
+@output_options(".toml .json .csv .md .html .png .svg")
+def show(name: str, outputs: tuple[Path, ...], force: bool) -> None:
     """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
+    from roofline.presentation.hardware_output import check_targets, write
     from roofline.presentation.table import print_hardware
 
+    check_targets(outputs, overwrite=force)
     profile, notes = _known(name)
     print_hardware(profile, result_console())
     for note in notes:
         tell(f"roofline: warning: {note}")
+    for path in outputs:
+        write(profile, path, overwrite=force)
+    say_written(outputs)
 
 
 @command.command("diff")
@@ -93,6 +103,6 @@ def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:
     profile = load_hardware(name)
     if find_hardware(name) != host_file():
         return profile, ()
-    from roofline.machine.host import describe_host
+    from roofline.pipeline.machines import this_host
 
-    return still_valid(profile, describe_host())
+    return still_valid(profile, this_host())

@@ -3,38 +3,128 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from roofline.cli.options import output_options, progress_bar, result_console, say_written
+from roofline.cli import candidates
+from roofline.cli.live_findings import LiveFindings
+from roofline.cli.options import output_options, result_console, say_written
 from roofline.errors import InputError
-from roofline.foundation.files import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from roofline.machine.hardware import Effort, HardwareProfile
 
 
 @click.command("measure")
+@click.option("--quick", is_flag=True, help="In 3 s: no library ceilings.")
+@click.option(
+    "--thorough",
+    is_flag=True,
+    help="In minutes: every kernel a second on end, which shows what heat does.",
+)
 @click.option(
     "--threads", type=int, metavar="N", help='How many threads "all" is; default: every core.'
 )
-@output_options(".toml")
-def command(threads: int | None, outputs: tuple[Path, ...], force: bool) -> None:
-    """Measure the ceilings of this machine, in about ten seconds.
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="What is measured.",
+)
+@click.option(
+    "--compare",
+    "old",
+    metavar="OLD",
+    shell_complete=candidates.machines,
+    help="Also say what changed since OLD (a name, a .toml file; host: the last measurement).",
+)
+@click.option(
+    "--explain", is_flag=True, help="Say how this machine is measured, and measure nothing."
+)
+@output_options(".toml .json .csv .md .html .png .svg")
+def command(
+    quick: bool,
+    thorough: bool,
+    threads: int | None,
+    device: Literal["cpu", "cuda"],
+    old: str | None,
+    explain: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+) -> None:
+    """Measure the ceilings of this machine, in ten seconds.
 
     Kernels of our own run its vector units and memory levels; torch's matrix products and
     convolutions are timed beside them. The profile is kept in the user's folder, where analyze
-    finds it, and written to FILE with -o. Stop what else runs on the machine first.
+    finds it, with its raw samples beside it, and written to FILE with -o. Stop what else runs on
+    the machine first.
     """
-    for path in outputs:
-        if path.suffix != ".toml":
-            raise InputError(f"{path}: a hardware profile is written as .toml")
-        check_writable(path, overwrite=force)
-    from roofline.machine import catalog
-    from roofline.machine.hardware import profile_to_toml
-    from roofline.pipeline import measure_hardware
+    if explain:
+        others = {"--quick": quick, "--thorough": thorough, "--threads": threads, "--compare": old}
+        _explain([*(option for option, given in others.items() if given), *map(str, outputs)])
+        return
+    if quick and thorough:
+        raise InputError("--quick and --thorough exclude each other; choose one")
+    effort: Effort = "quick" if quick else "thorough" if thorough else "default"
+    from roofline.foundation.files import write_atomically
+    from roofline.machine.measuring.samples import samples_file, samples_text
+    from roofline.presentation.hardware_output import check_targets, write
+
+    check_targets(outputs, overwrite=force)
+    before = _known(old) if old is not None else None
+    from roofline.pipeline import measure_with_samples
     from roofline.presentation.table import print_hardware
 
-    with progress_bar("Measuring this machine") as progress:
-        profile = measure_hardware(threads=threads, progress=progress)
-    print_hardware(profile, result_console())
+    with LiveFindings("Measuring this machine") as live:
+        measured = measure_with_samples(
+            effort=effort,
+            device=device,
+            threads=threads,
+            progress=live.report,
+            found=live.found,
+            waiting=live.waiting,
+        )
+    print_hardware(measured.profile, result_console())
+    if before is not None:
+        _print_change(before, measured.profile)
+    written: list[Path] = [measured.file] if measured.file else []
     for path in outputs:
-        write_atomically(path, profile_to_toml(profile), overwrite=force)
-    say_written((catalog.host_file(), *outputs))
+        write(measured.profile, path, overwrite=force)
+        written.append(path)
+        if path.suffix == ".toml":
+            samples = samples_file(path)
+            text = samples_text(measured.series, name=measured.profile.name)
+            write_atomically(samples, text, overwrite=True)
+            written.append(samples)
+    say_written(tuple(written))
+
+
+def _known(name: str) -> HardwareProfile:
+    from roofline.machine.catalog import load_hardware
+
+    return load_hardware(name)
+
+
+def _print_change(before: HardwareProfile, after: HardwareProfile) -> None:
+    from datetime import date
+
+    from roofline.design.hardware_change import hardware_change
+    from roofline.presentation.reports.hardware_change_report import hardware_change_report
+    from roofline.presentation.table import print_report
+
+    console = result_console()
+    console.print()
+    change = hardware_change(before, after)
+    print_report(hardware_change_report(change, today=date.today()), console)
+
+
+def _explain(others: list[str]) -> None:
+    if others:
+        raise InputError(f"--explain measures nothing and writes nothing; leave out {others[0]}")
+    from roofline.pipeline.explanations import explain_measurement
+    from roofline.presentation.reports.explanation_report import explanation_report
+    from roofline.presentation.table import print_report
+
+    print_report(explanation_report(explain_measurement()), result_console())

@@ -162,7 +162,8 @@ view_options = _together(
 )
 
 
-def _console(*, stderr: bool = False) -> Console:
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console on stdout or stderr, as wide as the terminal, that colours nothing by itself."""
     import shutil
 
     from rich.console import Console
@@ -176,7 +177,7 @@ def _console(*, stderr: bool = False) -> Console:
 
 def result_console() -> Console:
     """The console on stdout that results are printed to."""
-    return _console()
+    return plain_console()
 
 
 @contextmanager
@@ -189,7 +190,7 @@ def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
         BarColumn(),
         TextColumn("{task.fields[now]}"),
         TimeElapsedColumn(),
-        console=_console(stderr=True),
+        console=plain_console(stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roofline.design.hardware_quantities import quantities_of
 from roofline.foundation.dtypes import DType
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
@@ -18,9 +19,10 @@ ALL = "all"
 class Rates:
     """What one kernel reaches on both machines, in flop/s or byte/s; None: not known of that one.
 
-    ``name`` is what must be the same of both to compare them: data type, unit and kernel of a
-    ceiling, level and kernel of a memory. ``threads`` is a number, or ``"all"``: as many as each
-    machine has, which may differ.
+    ``name`` is what must be the same of both to compare them: data type, unit, kernel and kind of
+    a ceiling, level, kernel and kind of a memory. ``threads`` is a number, or ``"all"``: as many
+    as each machine has, which may differ. Of what takes time, ``peaks`` are the shortest and
+    ``sustained`` the medians, in s.
     """
 
     name: tuple[str, ...]
@@ -94,8 +96,13 @@ class HardwareDifference:
 
     @property
     def memory(self) -> tuple[Rates, ...]:
-        """Every bandwidth; ``name`` is (level, kernel)."""
+        """Every bandwidth, hardware and library; ``name`` is (level, kernel, kind)."""
         return _joined(*map(_memory, self.machines))
+
+    @property
+    def times(self) -> tuple[Rates, ...]:
+        """Latencies of memory levels and what calls cost, in s; ``name`` is (subject, what)."""
+        return _joined(*map(_times, self.machines))
 
     @property
     def host_difference(self) -> str | None:
@@ -127,7 +134,18 @@ class HardwareDifference:
                 _row(each, ("dtype", "unit", "kernel", "kind"), "flop_per_s")
                 for each in self.compute
             ],
-            "memory": [_row(each, ("level", "kernel"), "byte_per_s") for each in self.memory],
+            "memory": [
+                _row(each, ("level", "kernel", "kind"), "byte_per_s") for each in self.memory
+            ],
+            "times": [
+                {
+                    **dict(zip(("subject", "what"), each.name, strict=True)),
+                    "threads": each.threads,
+                    **_pair("median_s", each.sustained),
+                    "median_ratio": ratio(each.sustained),
+                }
+                for each in self.times
+            ],
             "host_difference": self.host_difference,
         }
 
@@ -141,7 +159,7 @@ def ratio(pair: tuple[float | None, float | None]) -> float | None:
 def _unnamed(profile: HardwareProfile) -> tuple[object, ...]:
     return (
         *(profile.device, profile.threads, profile.host),
-        *(profile.compute, profile.memory, profile.overheads),
+        *(profile.compute, profile.memory, profile.overheads, profile.links, profile.clock),
     )
 
 
@@ -169,12 +187,23 @@ def _compute(profile: HardwareProfile) -> _Found:
 
 def _memory(profile: HardwareProfile) -> _Found:
     return {
-        ((level.name, each.kernel), _threads(profile, each.threads)): (
+        ((level.name, each.kernel, each.kind), _threads(profile, each.threads)): (
             each.peak_byte_per_s,
             each.sustained_byte_per_s,
         )
         for level in profile.memory
         for each in level.bandwidth
+    }
+
+
+def _times(profile: HardwareProfile) -> _Found:
+    return {
+        ((each.subject, each.what), _threads(profile, each.threads or 1)): (
+            each.peak,
+            each.typical,
+        )
+        for each in quantities_of(profile)
+        if each.measure == "s"
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,28 +49,50 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
     Raises:
         InputError: as `check_writable`, or the disk refuses.
     """
-    check_writable(path, overwrite=overwrite)
+    write_together({path: content}, overwrite=overwrite)
+
+
+def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> None:
+    """Writes files that belong together: all of them whole, or what was there is left.
+
+    Raises:
+        InputError: as `check_writable`, or the disk refuses; nothing was replaced then, unless the
+            disk fails between two replacements.
+    """
+    for path in contents:
+        check_writable(path, overwrite=overwrite)
+    written: list[tuple[Path, Path]] = []
+    try:
+        for path, content in contents.items():
+            written.append(_beside(path, content))
+        for temporary, target in written:
+            with _refusals_said(target):
+                temporary.replace(target)
+    finally:
+        # After a successful replace the temporary name is gone; after anything else it must go.
+        for temporary, _ in written:
+            temporary.unlink(missing_ok=True)
+
+
+def _beside(path: Path, content: str | bytes) -> tuple[Path, Path]:
+    """`content` in a temporary file in the folder of `path`, and what it shall replace."""
     # Names of files need not be Unicode, and come here in what was made of them.
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    temporary = ""
     with _refusals_said(path):
         # What a link points to is replaced, not the link.
         target = path.resolve()
+        # Not named like the target, whose name may be as long as a name can be.
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".roofline-", suffix=".tmp")
         try:
-            # Not named like the target, whose name may be as long as a name can be.
-            handle, temporary = tempfile.mkstemp(
-                dir=target.parent, prefix=".roofline-", suffix=".tmp"
-            )
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~_umask())
-            Path(temporary).replace(target)
-        finally:
-            # After a successful replace the temporary name is gone; after anything else it must go.
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
+            Path(name).chmod(0o666 & ~_umask())
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    return Path(name), target
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
         InputError: not positive whole numbers with ``x`` between them, or more elements than a
             tensor can have.
     """
-    shown = text if len(text) <= 80 else f"{text[:79]}…"
+    shown = _shown(text)
     if not _SHAPE.fullmatch(text):
         raise InputError(f"shape '{shown}' is not of the form 1x3x224x224")
     sizes = text.split("x")
@@ -129,3 +129,68 @@ def parse_shape(text: str) -> tuple[int, ...]:
     if not fits or math.prod(shape) >= _MOST_ELEMENTS:
         raise InputError(f"shape '{shown}' is too large: a tensor has less than 2^60 elements")
     return shape
+
+
+_CLOCK = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([GM])Hz", re.IGNORECASE)
+_TRANSFERS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([GM])T/s", re.IGNORECASE)
+_CAPACITY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])iB", re.IGNORECASE)
+_CAPACITIES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_GIGA_MEGA = {"G": 1_000_000_000, "M": 1_000_000}
+
+
+def parse_clock(text: str) -> float:
+    """The clock in Hz written as ``3.0GHz`` or ``2600 MHz``.
+
+    Raises:
+        InputError: not of that form, or a clock that no CPU has (below 100 MHz, above 10 GHz).
+    """
+    hz = _scaled_number(text, _CLOCK)
+    if hz is None:
+        raise InputError(f"clock '{_shown(text)}' is not of the form 3.0GHz or 2600MHz")
+    if not 1e8 <= hz <= 1e10:
+        raise InputError(f"clock '{_shown(text)}' is none that a CPU has; 100MHz to 10GHz are")
+    return hz
+
+
+def parse_transfer_rate(text: str) -> float:
+    """The transfers per second of a memory channel written as ``2933MT/s`` or ``6.4GT/s``.
+
+    Raises:
+        InputError: not of that form, or a rate that no memory has (below 100 MT/s, above 50 GT/s).
+    """
+    rate = _scaled_number(text, _TRANSFERS)
+    if rate is None:
+        raise InputError(
+            f"transfer rate '{_shown(text)}' is not of the form 2933MT/s or 6.4GT/s;"
+            " DDR4-2933 makes 2933MT/s"
+        )
+    if not 1e8 <= rate <= 5e10:
+        raise InputError(
+            f"transfer rate '{_shown(text)}' is none that a memory has; 100MT/s to 50GT/s are"
+        )
+    return rate
+
+
+def parse_capacity(text: str) -> int:
+    """The bytes of a capacity written as ``32KiB``, ``1.25 MiB`` or ``2GiB``.
+
+    Raises:
+        InputError: not of that form, or not a whole number of bytes from 1.
+    """
+    match = _CAPACITY.fullmatch(text.strip())
+    byte = float(match[1]) * _CAPACITIES[match[2].upper()] if match else 0.0
+    if not byte or not byte.is_integer():
+        raise InputError(
+            f"capacity '{_shown(text)}' is not of the form 32KiB, 1.25MiB or 2GiB;"
+            " the KB and MB of data sheets are KiB and MiB"
+        )
+    return int(byte)
+
+
+def _scaled_number(text: str, form: re.Pattern[str]) -> float | None:
+    match = form.fullmatch(text.strip())
+    return float(match[1]) * _GIGA_MEGA[match[2].upper()] if match else None
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.errors import FileFormatError, HardwareError, nearest
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import check_writable, write_together
 from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
+from roofline.machine.measuring.samples import Series, samples_file, samples_text
 
 HOST = "host"
 """The name under which the profile of the user's own machine is found."""
@@ -145,22 +146,30 @@ def check_user_folder() -> None:
     check_writable(path, overwrite=True)
 
 
-def save_host_profile(profile: HardwareProfile) -> Path:
-    """Keeps the profile of this machine in the user's folder, in place of the one before.
+def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) -> Path:
+    """Keeps a measured profile in the user's folder, in place of the one before, and its samples.
+
+    That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name.
 
     Raises:
         InputError: the folder cannot be written.
     """
     check_user_folder()
-    path = host_file()
-    write_atomically(path, profile_to_toml(profile), overwrite=True)
+    path = host_file() if profile.device == "cpu" else user_folder() / f"{profile.name}.toml"
+    write_together(
+        {
+            samples_file(path): samples_text(series, name=profile.name),
+            path: profile_to_toml(profile),
+        },
+        overwrite=True,
+    )
     return path
 
 
 def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:
     """`profile` as far as it still holds on `host`, and what a user should know, one line each.
 
-    A changed fingerprint is a warning; a changed torch drops the library ceilings and overheads.
+    A changed fingerprint is a warning; a changed torch drops what it reached, and its overheads.
     """
     notes: list[str] = []
     if profile.host is None:
@@ -185,6 +194,13 @@ def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, 
         profile = replace(
             profile,
             compute=tuple(each for each in profile.compute if each.kind != "library"),
-            overheads={},
+            memory=tuple(
+                replace(
+                    level,
+                    bandwidth=tuple(each for each in level.bandwidth if each.kind != "library"),
+                )
+                for level in profile.memory
+            ),
+            overheads=(),
         )
     return profile, tuple(notes)

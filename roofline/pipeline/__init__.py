@@ -12,4 +12,5 @@ from roofline.pipeline.machines import Hardware as Hardware
 from roofline.pipeline.machines import Progress as Progress
 from roofline.pipeline.machines import hardware_for as hardware_for
 from roofline.pipeline.machines import host_hardware as host_hardware
-from roofline.pipeline.machines import measure_hardware as measure_hardware
+from roofline.pipeline.measuring import measure_hardware as measure_hardware
+from roofline.pipeline.measuring import measure_with_samples as measure_with_samples

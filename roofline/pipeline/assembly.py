@@ -53,9 +53,14 @@ def assemble(
         bound_s=sum_bound_s(rows),
     )
     warnings = [*notes, *roof_notes(placements, roof)]
-    warnings += [
-        f"when '{roof.profile.name}' was measured: {each}" for each in roof.profile.conditions
-    ]
+    noticed = len(roof.profile.conditions)
+    if noticed:
+        things = "something was" if noticed == 1 else f"{noticed} things were"
+        name_of_profile = roof.profile.name
+        warnings.append(
+            f"{things} noticed when '{name_of_profile}' was measured;"
+            f" `roofline hardware show {name_of_profile}` lists what"
+        )
     if unknown:
         names = ", ".join(sorted({row.op for row in unknown}))
         traffic = format_byte(sum(row.traffic_byte for row in unknown))

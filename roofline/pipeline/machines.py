@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
 from roofline.errors import HardwareError, InputError
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile
-
-Progress = Callable[[float, str], None]
-"""Told how far a measurement is (0 to 1) and what it is doing."""
+from roofline.machine.hardware import HardwareProfile, Host
+from roofline.pipeline.measuring import Progress, measure_hardware
 
 Hardware = HardwareProfile | str | Path
 
 
-def measure_hardware(
-    *, threads: int | None = None, progress: Progress | None = None, save: bool = True
-) -> HardwareProfile:
-    """Measures this machine's ceilings, in flop/s and byte/s; takes about ten seconds.
+def this_host() -> Host:
+    """This machine as profiles name it, so that it can be told whether one is of another."""
+    from roofline.machine.system.host import describe_host
 
-    Args:
-        threads: how many threads "all" means; by default one for each available core.
-        progress: told how far it is.
-        save: keep the profile in the user's folder, where `analyze` finds it.
+    def llvm_features() -> Mapping[str, bool]:
+        from roofline.machine.kernels.compiler import host_features
 
-    Raises:
-        MeasurementError: nothing could be measured here.
-        HardwareError: more threads than this machine has.
-        InputError: the profile could not be kept; said before anything is measured.
-    """
-    from roofline.machine.benchmark import measure_hardware as measure
+        return host_features()
 
-    if save:
-        catalog.check_user_folder()
-    profile = measure(threads=threads, progress=progress)
-    if save:
-        catalog.save_host_profile(profile)
-    return profile
+    return describe_host(compiler_features=llvm_features)
 
 
 def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tuple[str, ...]]:
     """This machine's profile, measured first if it never was, and what to know about it."""
-    from roofline.machine.host import describe_host
-
     if not catalog.host_file().exists():
         try:
             catalog.check_user_folder()
@@ -52,7 +35,7 @@ def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tu
             profile = measure_hardware(progress=progress, save=False)
             return profile, (f"this machine's profile could not be kept: {error}",)
         return measure_hardware(progress=progress), ()
-    return catalog.still_valid(catalog.load_hardware(catalog.HOST), describe_host())
+    return catalog.still_valid(catalog.load_hardware(catalog.HOST), this_host())
 
 
 def hardware_for(
@@ -89,8 +72,6 @@ def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) ->
 
 def check_threads_of_host(threads: int) -> None:
     """Raises HardwareError where this machine, which was not measured yet, has fewer CPUs."""
-    from roofline.machine.host import describe_host
-
-    available = describe_host().available_cpus
+    available = this_host().available_cpus
     if threads > available:
         raise HardwareError(f"--threads {threads}: this machine has {available} CPUs available")

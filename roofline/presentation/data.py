@@ -7,7 +7,9 @@ import io
 import operator
 
 from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, groups
+from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
+from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.report import By
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
@@ -46,6 +48,38 @@ def machines_csv(comparison: MachineComparison) -> str:
         for row, changes in zip(analysis.operators, changing, strict=True):
             writer.writerow([name, *_cells(row), str(changes).lower()])
     return text.getvalue()
+
+
+HARDWARE_COLUMNS = (
+    *("what", "kind", "subject", "unit", "kernel", "threads", "measure"),
+    *("peak", "sustained", "spread", "theoretical", "loss"),
+    *("write_allocate", "doubt", "source", "reference", "date"),
+)
+
+
+def hardware_csv(profile: HardwareProfile) -> str:
+    """One line a figure of a machine, in SI units (``measure``); unknown is empty, never 0.
+
+    ``what`` is compute, bandwidth, latency, capacity, clock, overhead or link, and ``subject`` its
+    data type, level, call or way; of times, peak is the shortest and sustained the median.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HARDWARE_COLUMNS)
+    for each in quantities_of(profile):
+        writer.writerow("" if value is None else value for value in _hardware_cells(each))
+    return text.getvalue()
+
+
+def _hardware_cells(each: Quantity) -> tuple[object, ...]:
+    source = each.provenance
+    return (
+        *(each.what, each.kind, each.subject, each.unit, each.kernel, each.threads, each.measure),
+        *(each.peak, each.typical, each.spread),
+        *(each.theoretical.per_s if each.theoretical else None, each.loss),
+        *(each.write_allocate, each.doubt),
+        *((source.source, source.reference, source.date) if source else (None, None, None)),
+    )
 
 
 def _cells(row: OperatorRow) -> list[object]:

@@ -10,7 +10,6 @@ was placed.
 from __future__ import annotations
 
 import io
-import math
 import warnings
 from typing import Any, Literal
 
@@ -44,7 +43,19 @@ def sheet(
     width_pt: float, height_pt: float, frame: Box, x: LogAxis, y: LogAxis
 ) -> tuple[Figure, Axes, Axes]:
     """A figure of that size, logarithmic axes in `frame`, and the paper over all of it."""
-    figure = _NotebookFigure(figsize=(width_pt / 72, height_pt / 72), facecolor="white")
+    figure = blank(width_pt, height_pt)
+    axes = framed(figure, frame, x, y)
+    return figure, axes, paper_over(figure)
+
+
+def blank(width_pt: float, height_pt: float) -> Figure:
+    """A white figure of that size with nothing on it."""
+    return _NotebookFigure(figsize=(width_pt / 72, height_pt / 72), facecolor="white")
+
+
+def framed(figure: Figure, frame: Box, x: LogAxis, y: LogAxis) -> Axes:
+    """Logarithmic axes in `frame`, which is in points."""
+    width_pt, height_pt = (72 * each for each in figure.get_size_inches())
     axes = figure.add_axes(
         (
             frame.left / width_pt,
@@ -54,10 +65,16 @@ def sheet(
         )
     )
     _prepare(axes, x, y)
+    return axes
+
+
+def paper_over(figure: Figure) -> Axes:
+    """The invisible layer over a figure, whose units are points."""
+    width_pt, height_pt = (72 * each for each in figure.get_size_inches())
     paper = figure.add_axes((0, 0, 1, 1), facecolor="none")
     paper.set_axis_off()
     paper.set(xlim=(0, width_pt), ylim=(0, height_pt))
-    return figure, axes, paper
+    return paper
 
 
 def savefig_bytes(figure: Figure, format: Literal["png", "svg"]) -> bytes:
@@ -80,7 +97,7 @@ def _prepare(axes: Axes, x: LogAxis, y: LogAxis) -> None:
     for axis, scale in ((axes.xaxis, x), (axes.yaxis, y)):
         axis.set_major_locator(FixedLocator([value for value, _ in scale.ticks]))
         axis.set_major_formatter(FixedFormatter([text for _, text in scale.ticks]))
-        axis.set_minor_locator(FixedLocator(_between(scale)))
+        axis.set_minor_locator(FixedLocator(scale.between))
         axis.set_minor_formatter(NullFormatter())
     axes.grid(which="major", color=_GRID, linewidth=0.7)
     axes.set_axisbelow(True)
@@ -93,13 +110,6 @@ def _prepare(axes: Axes, x: LogAxis, y: LogAxis) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(SOFT)
-
-
-def _between(scale: LogAxis) -> list[float]:
-    """The places of small ticks: 2 to 9 times each power of ten."""
-    powers = range(math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high)))
-    values = [step * 10.0**power for power in powers for step in range(2, 10)]
-    return [each for each in values if scale.low <= each <= scale.high]
 
 
 def text_at(paper: Axes, x: float, y: float, text: str, size: float, **style: Any) -> None:

@@ -19,6 +19,7 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 
 from roofline.analysis import Analysis
+from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.charts.ceilings import Ceiling, Roofs
 from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart, chart_of
 from roofline.presentation.charts.labels import Segment, cut_to
@@ -34,6 +35,7 @@ from roofline.presentation.drawing import (
     turned,
     write,
 )
+from roofline.presentation.hardware_figure import plot_hardware
 
 _LIBRARY = "#6a3d9a"
 _LINES: dict[str, dict[str, Any]] = {
@@ -53,22 +55,25 @@ _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1
 
 
 def plot(
-    analysis: Analysis,
+    analysis: Analysis | HardwareProfile,
     *,
     labels: int = 12,
     roofs: Roofs = "all",
     width_inch: float = 10.0,
     height_inch: float = 6.5,
 ) -> Figure:
-    """The roofline picture of an analysis.
+    """The roofline picture of an analysis, or of a machine by itself.
 
     Args:
-        analysis: what to draw; its measured times where there are any, else its bounds.
+        analysis: what to draw; its measured times where there are any, else its bounds. Of a
+            machine: its roof, paper against measurement, its curves; only the width counts then.
         labels: how many of the longest operators to name, where there is room.
         roofs: every ceiling that is known, or only those of the data types in use.
         width_inch: the picture's width in inches.
         height_inch: its height in inches.
     """
+    if isinstance(analysis, HardwareProfile):
+        return plot_hardware(analysis, width_inch=width_inch)
     chart = chart_of(
         analysis,
         labels=labels,

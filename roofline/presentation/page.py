@@ -8,7 +8,9 @@ import jinja2
 
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
+from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.hardware_report import hardware_report
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.reports.report import By, Facts, Grid, Notes, Report, fullest
 
@@ -74,6 +76,31 @@ _LINE = """\
 """
 
 
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<style>
+:root { color-scheme: light dark; }
+body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
+.picture { max-width: 62em; }
+.picture svg { display: block; width: 100%; height: auto; }
+@media (prefers-color-scheme: dark) { .picture svg { filter: invert(0.93) hue-rotate(180deg); } }
+</style>
+</head>
+<body>
+<div class="picture">
+{{ picture|safe }}
+</div>
+{{ element|safe }}
+</body>
+</html>
+"""
+
+
 def analysis_html(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
     """The report on an analysis as one HTML element with its own style; everything is escaped."""
     return report_html(report_of(analysis, by=by, top=top))
@@ -89,6 +116,31 @@ def report_html(report: Report) -> str:
     kinds = {Facts: "facts", Grid: "grid", Notes: "notes"}
     blocks = [(kinds[type(block)], block) for block in map(fullest, report.blocks)]
     return _template().render(report=report, blocks=blocks)
+
+
+def hardware_html(profile: HardwareProfile) -> str:
+    """The report on a machine as one HTML element; everything is escaped."""
+    return report_html(hardware_report(profile))
+
+
+def page_html(report: Report, picture_svg: str) -> str:
+    """A page that needs no other file: the picture, then the report; light or dark.
+
+    Args:
+        report: what stands below the picture; its headline is the page's title.
+        picture_svg: an SVG document of ours, which is not escaped.
+    """
+    picture = picture_svg[picture_svg.index("<svg") :]
+    return _page_template().render(
+        title=report.headline,
+        picture=picture,
+        element=report_html(report),
+    )
+
+
+@functools.cache
+def _page_template() -> jinja2.Template:
+    return jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(_PAGE)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import pytest
 import roofline
 from roofline.cli.main import run
 from roofline.machine import catalog
-from roofline.machine.catalog import save_host_profile
+from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import Host
 from tests.builders import ceiling, level, profile
 
@@ -194,7 +194,7 @@ def test_a_profile_of_this_machine_is_shown_as_far_as_it_still_holds(
     )
     library = replace(ceiling(5e10), kind="library", kernel="gemm", unit="torch")
     dram = level("DRAM", None, {"read": {1: 1e10}})
-    save_host_profile(replace(profile([ceiling(1e11), library], [dram]), host=other))
+    save_measured_profile(replace(profile([ceiling(1e11), library], [dram]), host=other), ())
     assert run(["hardware", "show"]) == 0
     captured = capsys.readouterr()
     assert "gemm" not in captured.out
@@ -265,7 +265,7 @@ BAD_CALLS = [
     (["analyze", "no\nsuch\x1b[31mmodel"], "no\\nsuch\\x1b[31mmodel"),
     (["analyze", "resnet18", "-o", "TMP/a\nb/c.json"], "a\\nb/c.json: the folder"),
     (["measure", "-o", ""], "the file name is empty"),
-    (["measure", "-o", "TMP/host.json"], ".toml"),
+    (["measure", "-o", "TMP/host.xlsx"], ".toml"),
     (["measure", "--threads", "0"], "--threads 0"),
     (["measure", "--threads", "100000"], "--threads 100000"),
 ]
@@ -312,7 +312,7 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
     assert "no 'schema_version'" in refused('{"a": 1}')
     assert "newer roofline" in refused(
-        whole.replace('"schema_version": 2', '"schema_version": 3', 1)
+        whole.replace('"schema_version": 3', '"schema_version": 4', 1)
     )
     assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
     assert "missing key 'totals'" in refused(

@@ -11,7 +11,7 @@ import pytest
 
 import roofline
 from roofline.cli.main import run
-from roofline.machine.catalog import save_host_profile
+from roofline.machine.catalog import save_measured_profile
 from roofline.machine.hardware import profile_to_toml
 from tests.builders import ceiling, level, profile
 from tests.presentation.machines import NARROW, sheet
@@ -60,7 +60,7 @@ def test_saved_and_shown_again_without_torch(tmp_path: Path) -> None:
 
 def test_the_host_is_one_of_the_machines(capsys: pytest.CaptureFixture[str]) -> None:
     host = profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})])
-    save_host_profile(host)
+    save_measured_profile(host, ())
     asked = ["analyze", "squeezenet1_1", "--hardware", "host", "--hardware", "10980xe"]
     assert run([*asked, "--top", "1"]) == 0
     assert "memory-bound on 10980xe" in capsys.readouterr().out

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from roofline.design.hardware_difference import HardwareDifference, Rates, ratio
-from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.hardware import Clock, HardwareProfile, Host
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_difference_report import (
     hardware_difference_report,
     render_hardware_difference,
 )
-from tests.builders import ceiling, level, profile
+from tests.builders import SOURCE, ceiling, level, profile
+from tests.presentation.hardware_examples import rich_profile
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -27,6 +28,8 @@ HOST = Host(
     instruction_sets=("avx2", "fma"),
     available_cpus=4,
 )
+
+CLOCK = Clock(peak_hz=2e9, median_hz=2e9, provenance=SOURCE)
 
 
 def small() -> HardwareProfile:
@@ -77,14 +80,48 @@ def test_ceilings_are_joined_by_what_they_are_and_by_one_thread_or_all() -> None
     ]
 
 
-def test_memory_levels_are_joined_by_level_and_kernel() -> None:
+def test_memory_levels_are_joined_by_level_kernel_and_kind() -> None:
     found = {each.name: each.peaks for each in difference().memory}
     assert found == {
-        ("DRAM", "read"): (4e9, 20e9),
-        ("L1", "read"): (50e9, None),
-        ("DRAM", "update"): (5e9, None),
+        ("DRAM", "read", "hardware"): (4e9, 20e9),
+        ("L1", "read", "hardware"): (50e9, None),
+        ("DRAM", "update", "hardware"): (5e9, None),
     }
-    assert next(iter(found)) == ("DRAM", "read"), "what both know comes first"
+    assert next(iter(found)) == ("DRAM", "read", "hardware"), "what both know comes first"
+
+
+def test_what_the_library_copies_is_not_held_against_what_the_hardware_does() -> None:
+    """One knows torch's copy alone: the hardware's of the other has nothing to be held against."""
+    one, other = small(), large()
+    dram = other.memory[0]
+    torch = replace(dram.bandwidth[0], kind="library", kernel="copy", peak_byte_per_s=30e9)
+    own = replace(one.memory[1].bandwidth[0], kernel="copy")
+    one = replace(one, memory=(replace(one.memory[1], bandwidth=(own,)),))
+    other = replace(other, memory=(replace(dram, bandwidth=(*dram.bandwidth, torch)),))
+    found = {each.name: each.peaks for each in HardwareDifference(machines=(one, other)).memory}
+    assert found[("DRAM", "copy", "hardware")] == (4e9, None)
+    assert found[("DRAM", "copy", "library")] == (None, 30e9)
+
+
+def test_latencies_and_overheads_are_compared_by_their_medians() -> None:
+    """DRAM answers in 118 ns there and in 59 ns here: half the time."""
+    there = rich_profile()
+    dram = there.memory[-1]
+    assert dram.latency is not None
+    faster = replace(dram.latency, fast_s=50e-9, median_s=59e-9)
+    here = replace(
+        there, name="here", memory=(*there.memory[:-1], replace(dram, latency=faster)), overheads=()
+    )
+    both = HardwareDifference(machines=(there, here))
+    found = {each.name: ratio(each.sustained) for each in both.times}
+    assert found[("DRAM", "latency")] == 0.5
+    assert found[("dispatch of add", "overhead")] is None
+    text = plain_text(hardware_difference_report(both))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "DRAM latency 1 118 ns 59.0 ns 0.5" in lines
+    rows = csv.DictReader(io.StringIO(render_hardware_difference(both, Path("d.csv"))))
+    # Of four memory levels and a link.
+    assert [row["unit"] for row in rows if row["what"] == "latency"] == ["s"] * 5
 
 
 def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
@@ -158,7 +195,7 @@ def test_machines_that_have_nothing_in_common() -> None:
 
 def test_a_device_has_no_threads_to_speak_of() -> None:
     device = replace(profile([ceiling(1e9)], []), name="device", device="cuda")
-    both = HardwareDifference(machines=(device, replace(device, name="other", overheads={"a": 1})))
+    both = HardwareDifference(machines=(device, replace(device, name="other", clock=CLOCK)))
     text = plain_text(hardware_difference_report(both))
     assert "thread" not in text
     assert "cuda device" in text
@@ -177,6 +214,7 @@ def test_every_file_says_the_same() -> None:
     assert data["memory"][0] == {
         "level": "DRAM",
         "kernel": "read",
+        "kind": "hardware",
         "threads": "all",
         "first_peak_byte_per_s": 4e9,
         "second_peak_byte_per_s": 20e9,
@@ -195,7 +233,9 @@ def test_every_file_says_the_same() -> None:
         "5.0",
         "1.25",
     )
-    (unknown,) = [each for each in table if (each["what"], each["name"]) == ("memory", "L1 read")]
+    (unknown,) = [
+        each for each in table if (each["what"], each["name"]) == ("memory", "L1 read hardware")
+    ]
     assert (unknown["second_peak"], unknown["peak_ratio"]) == ("", ""), "unknown is never 0"
     assert "| float32 | 4.00 | 5.00 | 1.25 |" in render_hardware_difference(
         difference(), Path("d.md")

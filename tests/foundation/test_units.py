@@ -94,3 +94,67 @@ def test_formatted_numbers_are_within_their_digits(value: float) -> None:
     number, _, rest = units.format_si(value, "X").partition(" ")
     factor = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}[rest.removesuffix("X")]
     assert float(number) * factor == pytest.approx(value, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("text", "hz"),
+    [("3.0GHz", 3e9), ("2600 MHz", 2.6e9), (" 4.5ghz ", 4.5e9), ("100MHz", 1e8), ("10GHz", 1e10)],
+)
+def test_clocks(text: str, hz: float) -> None:
+    assert units.parse_clock(text) == hz
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "3.0", "3 THz", "-3GHz", "3,0GHz", "GHz", "1e9Hz", "3GHz!"]
+)
+def test_what_is_no_clock(text: str) -> None:
+    with pytest.raises(InputError, match=r"is not of the form 3\.0GHz"):
+        units.parse_clock(text)
+
+
+@pytest.mark.parametrize("text", ["0GHz", "99MHz", "11GHz", "4500GHz"])
+def test_clocks_that_no_cpu_has(text: str) -> None:
+    with pytest.raises(InputError, match="is none that a CPU has"):
+        units.parse_clock(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("2933MT/s", 2.933e9), ("6.4 GT/s", 6.4e9), ("800mt/s", 8e8)]
+)
+def test_transfer_rates(text: str, rate: float) -> None:
+    assert units.parse_transfer_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2933", "is not of the form 2933MT/s"),
+        ("2933MHz", "is not of the form 2933MT/s"),
+        ("0MT/s", "is none that a memory has"),
+        ("2933000MT/s", "is none that a memory has"),
+    ],
+)
+def test_what_is_no_transfer_rate(text: str, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        units.parse_transfer_rate(text)
+
+
+@given(st.integers(1, 2**20))
+def test_capacities_there_and_back(kib: int) -> None:
+    assert units.parse_capacity(f"{kib}KiB") == kib * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "byte"), [("1.25MiB", 1310720), ("24.75 MiB", 25952256), ("2gib", 2**31)]
+)
+def test_capacities(text: str, byte: int) -> None:
+    assert units.parse_capacity(text) == byte
+
+
+@pytest.mark.parametrize(
+    "text", ["", "32", "32KB", "0KiB", "-1KiB", "0.0001KiB", "9" * 5000 + "KiB"]
+)
+def test_what_is_no_capacity(text: str) -> None:
+    with pytest.raises(InputError, match="is not of the form 32KiB") as refused:
+        units.parse_capacity(text)
+    assert len(str(refused.value)) < 250

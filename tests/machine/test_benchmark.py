@@ -1,178 +1,123 @@
-"""The whole measurement on a fake machine, whose kernels take the time that is written here."""
+"""The whole measurement on a fake machine, whose kernels take the time that is written there."""
 
 from __future__ import annotations
 
-import ctypes
+import dataclasses
+import itertools
 import os
 import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from roofline.errors import HardwareError, InputError, MeasurementError
+from roofline.foundation.dtypes import dtype
 from roofline.foundation.schema import from_data, to_data
-from roofline.machine import benchmark, ceilings, trials
-from roofline.machine.activity import Activity
-from roofline.machine.estimation import Estimate
-from roofline.machine.hardware import HardwareProfile, Host, profile_to_toml, read_profile
-from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.harness import Plan
-from roofline.machine.kernels.stream import StreamKernel
-from roofline.machine.library import LibraryFindings
-from roofline.machine.topology import Cache, Topology
-
-HOST = Host(
-    cpu_model="Fake(R) CPU 9000 @ 3.00GHz",
-    architecture="x86_64",
-    operating_system="none",
-    instruction_sets=("sse2", "avx", "fma", "avx2"),
-    available_cpus=2,
+from roofline.machine.hardware import (
+    Bandwidth,
+    ComputeCeiling,
+    Duration,
+    Effort,
+    HardwareProfile,
+    Host,
+    Overhead,
+    profile_to_toml,
+    read_profile,
 )
-TOPOLOGY = Topology(
-    available_cpus=2,
-    cores=(0, 1),
-    hidden_siblings=0,
-    quota_cpus=None,
-    caches=(
-        *(Cache(level=1, size_byte=32 << 10, cpus=(cpu,)) for cpu in (0, 1)),
-        Cache(level=2, size_byte=2 << 20, cpus=(0, 1)),
-    ),
-)
-QUIET = Activity(steal_s=0.0, throttled=0, load=0.0)
-
-AVX2_FLOP_PER_S = 96e9
-BYTE_PER_S = {"L1": 400e9, "L2": 80e9, "DRAM": 10e9}
-
-
-class FakeMachine:
-    """A clock, and kernels that move it."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1_000_000_000
-        self.busy = 1.0
-        self.calls = 0
-        self.lock = threading.Lock()
-
-    def clock(self) -> float:
-        return self.now_ns * 1e-9
-
-    def compile(self, kernel: ComputeKernel | StreamKernel) -> FakeKernel:
-        return FakeKernel(self, kernel)
-
-
-@dataclass
-class FakeKernel:
-    """Stands for a compiled kernel: writes the clock readings that the fake machine would give."""
-
-    machine: FakeMachine
-    kernel: ComputeKernel | StreamKernel
-
-    def seconds(self, plan: Plan) -> float:
-        if isinstance(self.kernel, ComputeKernel):
-            lanes = max(1, self.kernel.unit.bits // self.kernel.dtype.bits)
-            # Two multiply-adds of 256 bit a cycle, at 3 GHz.
-            return plan.length * 48 * 2 * lanes / (AVX2_FLOP_PER_S * lanes / 8)
-        touched = plan.length * plan.passes * (self.kernel.loads + self.kernel.stores)
-        extent = plan.period * self.kernel.streams
-        level = "L1" if extent <= 32 << 10 else "L2" if extent <= 2 << 20 else "DRAM"
-        return touched / BYTE_PER_S[level]
-
-    def bench(self, plan: Plan) -> int:
-        rows = np.ctypeslib.as_array(
-            ctypes.cast(plan.times, ctypes.POINTER(ctypes.c_int64)), (plan.bursts, 4)
-        )
-        took_ns = round(self.seconds(plan) * 1e9)
-        with self.machine.lock:
-            self.machine.calls += 1
-            begin = self.machine.now_ns
-            for b in range(plan.bursts):
-                start = begin + b * took_ns
-                rows[b] = (start, start + took_ns, 0, round(took_ns * self.machine.busy))
-            # The threads of a team run at the same time.
-            self.machine.now_ns += plan.bursts * took_ns // plan.threads
-        return plan.bursts
+from roofline.machine.measuring import benchmark, ceilings
+from roofline.machine.measuring.effort import program
+from roofline.machine.measuring.schedule import Finding
+from roofline.machine.system.activity import Activity
+from tests.machine.fake_machine import BYTE_PER_S, HOST, QUIET, FakeMachine, install, measure
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    fake = FakeMachine()
-    monkeypatch.setattr(benchmark, "describe_host", lambda: HOST)
-    monkeypatch.setattr(benchmark, "describe_topology", lambda: TOPOLOGY)
-    monkeypatch.setattr(benchmark, "read_activity", lambda: QUIET)
-    monkeypatch.setattr(benchmark, "available_memory_byte", lambda: 1 << 30)
-    monkeypatch.setattr(benchmark.compiler, "compile_kernel", fake.compile)
-    monkeypatch.setattr(benchmark.memory, "huge_page_byte", lambda: None)
-    monkeypatch.setattr(trials, "team_bursts", one_after_the_other)
-    return fake
+    return install(monkeypatch)
 
 
-def one_after_the_other(readings: list[list[list[int]]]) -> list[Any]:
-    # The fake threads take their turns, so each one's burst is its own; the first stands for all.
-    from roofline.machine.estimation import team_bursts
-
-    return team_bursts(readings[:1])
-
-
-def measure(machine: FakeMachine, **options: Any) -> HardwareProfile:
-    options = {"include_library": False, "budget_s": 2.0, **options}
-    return benchmark.measure_hardware(clock=machine.clock, **options)
+def no_worker() -> bool:
+    return not [each for each in threading.enumerate() if each.name.startswith("roofline-")]
 
 
 def test_a_fake_machine_is_measured_as_it_is(machine: FakeMachine) -> None:
-    profile = measure(machine)
+    profile, _ = measure(machine)
     found = {
-        (c.dtype.name, c.unit, c.threads): (c.peak_flop_per_s, c.sustained_flop_per_s)
+        (c.dtype.name, c.unit, c.kernel, c.threads): (c.peak_flop_per_s, c.sustained_flop_per_s)
         for c in profile.compute
     }
-    assert len(found) == 12
-    assert found["float32", "avx2", 1] == pytest.approx((96e9, 96e9), rel=1e-3)
-    assert found["float32", "avx2", 2] == pytest.approx((192e9, 192e9), rel=1e-3)
-    assert found["float64", "avx2", 1] == pytest.approx((48e9, 48e9), rel=1e-3)
-    assert found["float32", "sse", 1] == pytest.approx((48e9, 48e9), rel=1e-3)
-    assert found["float64", "scalar", 1] == pytest.approx((12e9, 12e9), rel=1e-3)
+    # Multiply-adds of 2 types on 3 units, int32 on 3, int8 on 2 that know bytes; two teams each.
+    assert len(found) == 2 * (2 * 3 + 3 + 2)
+    for key, expected in {
+        ("float32", "avx2", "fma", 1): 96e9,  # 3 GHz x 2 instructions x 8 lanes x 2
+        ("float32", "avx2", "fma", 2): 192e9,
+        ("float64", "avx2", "fma", 1): 48e9,
+        ("float32", "sse", "fma", 1): 48e9,
+        ("float64", "scalar", "fma", 1): 12e9,
+        ("int32", "avx2", "mul-add", 2): 96e9,  # two instructions for what an FMA does in one
+        ("int8", "avx2", "dot", 1): 128e9,  # three instructions for 32 products and sums
+    }.items():
+        assert found[key] == pytest.approx((expected, expected), rel=1e-3)
 
-    assert [(level.name, level.scope) for level in profile.memory] == [
-        ("L1", "private"),
-        ("L2", "shared"),
-        ("DRAM", "shared"),
+    assert [(level.name, level.scope, level.capacity_byte) for level in profile.memory] == [
+        ("L1", "private", 32 << 10),
+        ("L2", "shared", 2 << 20),
+        ("DRAM", "shared", None),
     ]
     for level in profile.memory:
-        names = {"read", "write", "copy", "triad", "update"}
-        if level.name == "DRAM":
-            names |= {"write-nt", "copy-nt", "triad-nt"}
-        assert {b.kernel for b in level.bandwidth} == names
+        kernels = {"read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt"}
+        assert {(b.kernel, b.threads) for b in level.bandwidth} == {
+            (kernel, threads) for kernel in kernels for threads in (1, 2)
+        }
         for bandwidth in level.bandwidth:
             expected = BYTE_PER_S[level.name] * bandwidth.threads
             assert bandwidth.sustained_byte_per_s == pytest.approx(expected, rel=1e-3)
             assert bandwidth.spread == pytest.approx(0, abs=1e-3)
+    latencies = [level.latency.median_s for level in profile.memory if level.latency]
+    assert latencies[:2] == pytest.approx([1e-9, 4e-9], rel=0.1)
+    # The curve ends at four times the last cache, which then serves a quarter of the loads.
+    assert 4e-9 < latencies[2] < 80e-9
+
+    assert profile.clock is not None
+    assert (profile.clock.peak_hz, profile.clock.median_hz) == pytest.approx((3e9, 3e9), rel=1e-3)
+    assert profile.links == ()
+    (hop,) = profile.overheads
+    assert (hop.name, hop.threads) == ("hop of a cache line", 2)
+    assert hop.time.median_s == pytest.approx(50e-9, rel=1e-3)
+    assert profile.latency_curve is not None
+    assert profile.latency_curve.latency_s[0] == pytest.approx(1e-9, rel=1e-3)
+    assert [(curve.kernel, curve.threads) for curve in profile.bandwidth_curves] == [
+        ("read", 1),
+        ("read", 2),
+    ]
+    assert profile.bandwidth_curves[1].byte_per_s[0] == pytest.approx(800e9, rel=1e-3)
 
 
 def test_the_profile_keeps_to_its_budget_and_says_what_it_is(machine: FakeMachine) -> None:
     begin = machine.clock()
-    profile = measure(machine, budget_s=3.0)
+    profile, _ = measure(machine, budget_s=3.0)
     assert machine.clock() - begin < 3.3
     assert profile.name == "fake-9000-2cpu"
     assert profile.threads == 2
     assert profile.host == HOST
+    assert profile.effort == "default"
     assert profile.conditions == ()
     assert {each.source for each in profile.provenances()} == {"measured"}
-    for each in profile.provenances():
-        assert "95th percentile" in each.reference
-        assert "bursts" in each.note
-        assert each.tool_version
+    for each in profile.compute:
+        assert "95th percentile" in each.provenance.reference
+        assert "bursts" in each.provenance.note
+        assert each.provenance.tool_version
     said = profile.memory[0].bandwidth[0].provenance.reference
-    assert said.endswith("16 KiB per thread in L1 of 32 KiB (reported by the operating system)")
+    assert "16 KiB per thread in L1 of 32 KiB (reported by the operating system, conf" in said
 
 
 def test_the_profile_survives_its_file(machine: FakeMachine, tmp_path: Path) -> None:
-    profile = measure(machine)
+    profile, _ = measure(machine)
     assert from_data(HardwareProfile, to_data(profile), file="x") == profile
     file = tmp_path / "host.toml"
     file.write_text(profile_to_toml(profile), encoding="utf-8")
@@ -180,25 +125,41 @@ def test_the_profile_survives_its_file(machine: FakeMachine, tmp_path: Path) -> 
 
 
 def test_one_thread_only(machine: FakeMachine) -> None:
-    profile = measure(machine, threads=1)
+    profile, _ = measure(machine, threads=1)
+    assert profile.threads == 1
     assert {c.threads for c in profile.compute} == {1}
     assert {b.threads for level in profile.memory for b in level.bandwidth} == {1}
+    assert [curve.threads for curve in profile.bandwidth_curves] == [1]
 
 
 def test_progress_rises_from_nothing_to_all(machine: FakeMachine) -> None:
     seen: list[tuple[float, str]] = []
-    measure(machine, progress=lambda done, what: seen.append((done, what)))
+    measure(machine, budget_s=2.0, progress=lambda done, what: seen.append((done, what)))
     done = [each for each, _ in seen]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0.0, 1.0)
-    assert any(what == "L2 triad avx, 2 threads" for _, what in seen)
+    said = [what for _, what in seen]
+    for expected in (
+        "compiling fma float32 avx2",
+        "trying what was compiled",
+        "latency of random loads, by working set",
+        "read bandwidth by working set, 2 threads",
+        "sizing fma float32 avx2, 1 thread",
+        "L2 triad avx, 2 threads",
+    ):
+        assert expected in said
 
 
-def test_contention_is_told(machine: FakeMachine) -> None:
-    machine.busy = 0.5
-    contention, useless = measure(machine).conditions
-    assert "less than 95 % of the time" in contention
-    assert useless.startswith("too low, because every burst was disturbed: fma float32 scalar")
+def test_rates_are_told_as_they_are_found(machine: FakeMachine) -> None:
+    found: list[Finding] = []
+    profile, _ = measure(machine, found=found.append)
+    last = {(each.what, each.threads, each.quantity): each.per_s for each in found}
+    assert last["float32 avx2 fma", 2, "flop"] == pytest.approx(192e9, rel=1e-3)
+    assert last["L2 triad", 1, "byte"] == pytest.approx(80e9, rel=1e-3)
+    assert {each.quantity for each in found} == {"flop", "byte"}
+    # Each is told more than once, the first time long before the end.
+    assert len(found) > 2 * len(last)
+    assert {(c.label, c.threads, "flop") for c in profile.compute} <= set(last)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +167,9 @@ def test_contention_is_told(machine: FakeMachine) -> None:
     [
         ({"threads": 3}, HardwareError, "--threads 3 does not fit this host: choose 1 to 2"),
         ({"threads": 0}, HardwareError, "choose 1 to 2"),
+        ({"threads": -1}, HardwareError, "choose 1 to 2"),
         ({"budget_s": 0.0}, InputError, "greater than 0 s, got 0 s"),
+        ({"budget_s": -1.0}, InputError, "greater than 0 s, got -1 s"),
     ],
 )
 def test_wrong_options(
@@ -214,82 +177,294 @@ def test_wrong_options(
 ) -> None:
     with pytest.raises(error, match=message):
         measure(machine, **options)
-    assert machine.calls == 0
+    assert machine.compiled == []
+    assert no_worker()
 
 
-def test_too_little_memory(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "available_memory_byte", lambda: 100 << 20)
-    with pytest.raises(MeasurementError, match=r"64 MiB .* of the 100 MiB available"):
-        measure(machine)
-
-
-def test_an_interrupt_leaves_no_thread(machine: FakeMachine) -> None:
-    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-
+@pytest.mark.parametrize("when", ["compiling", "latency", "sizing", "DRAM triad", "done"])
+def test_an_interrupt_at_any_time_leaves_no_thread(machine: FakeMachine, when: str) -> None:
     def interrupt(done: float, what: str) -> None:
-        if done > 0.5:
+        if what.startswith(when):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         measure(machine, progress=interrupt)
-    assert not [t for t in threading.enumerate() if t.name.startswith("roofline-")]
-    if before is not None:
-        assert os.sched_getaffinity(0) == before
+    assert no_worker()
 
 
-# --- where our own kernels cannot run ------------------------------------------------------------
+def test_a_worker_that_fails_ends_the_measurement(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(kernel: object, plan: object) -> float:
+        raise RuntimeError("the fake machine broke")
+
+    monkeypatch.setattr(FakeMachine, "seconds", lambda self, kernel, plan: fail(kernel, plan))
+    with pytest.raises(RuntimeError, match="broke"):
+        measure(machine)
+    assert no_worker()
+
+
+# --- what was noticed ----------------------------------------------------------------------------
+
+
+def test_contention_is_told_and_every_figure_is_in_doubt(machine: FakeMachine) -> None:
+    machine.busy = 0.5
+    profile, _ = measure(machine)
+    contention, useless = profile.conditions
+    assert "less than 95 % of the time" in contention
+    assert useless.startswith("too low, because every burst was disturbed: clock, 1 thread, fma")
+    for each in (*profile.compute, *(b for level in profile.memory for b in level.bandwidth)):
+        assert each.doubt == "every burst was disturbed"
+
+
+def test_what_happened_on_the_host_meanwhile_is_told(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter(
+        (
+            dataclasses.replace(QUIET, load=3.0, busy_s=0.0, watched=2),
+            Activity(
+                steal_s=1.0,
+                throttled=7,
+                throttled_s=0.5,
+                load=1.0,
+                busy_s=2.0,
+                own_s=0.4,
+                watched=2,
+            ),
+        )
+    )
+    monkeypatch.setattr(benchmark, "read_activity", lambda **_: next(readings))
+    profile, _ = measure(machine)
+    steal, quota, competitors, load = profile.conditions
+    assert steal.startswith("steal: the hypervisor took 1.00 s of CPU time in ")
+    assert quota.startswith("quota: the container's CPU quota cut 7 scheduler periods short (0.50")
+    assert competitors.startswith("competitors: other processes took ")
+    assert load.startswith("load: 3.0 tasks were running on 2 CPUs")
+
+
+# --- how long it takes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effort", ["quick", "default", "thorough"])
+def test_an_effort_is_what_its_program_says(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, effort: Effort
+) -> None:
+    asked: list[float] = []
+
+    def library(threads: int, budget_s: float, *_: object) -> Any:
+        asked.append(budget_s)
+        return benchmark._Library()
+
+    monkeypatch.setattr(benchmark, "_measure_library", library)
+    monkeypatch.setattr(benchmark, "_import_library", lambda: asked.append(0.0))
+    monkeypatch.setattr(
+        benchmark, "program", lambda effort: dataclasses.replace(program(effort), stretch_s=0.0)
+    )
+    begin = machine.clock()
+    profile, _ = measure(machine, effort=effort, budget_s=4.0, include_library=True)
+    taken_s = machine.clock() - begin
+    assert profile.effort == effort
+    if effort == "quick":
+        assert asked == [], "torch must not even be imported"
+        assert not any("second form" in kernel.label for kernel in machine.compiled)
+        assert 3.0 < taken_s < 4.3
+    else:
+        assert asked[0] == 0.0, "torch is imported while kernels are compiled"
+        # A quarter of a budget that is small, and what the kernels left of theirs.
+        assert 1.0 <= asked[1] < 2.0
+        assert any("second form" in kernel.label for kernel in machine.compiled)
+        assert 2.0 < taken_s < 3.3
+
+
+def test_a_quick_measurement_takes_three_seconds_without_torch(machine: FakeMachine) -> None:
+    begin = machine.clock()
+    profile, _ = benchmark.measure_hardware(effort="quick", clock=machine.clock)
+    assert machine.clock() - begin < 3.0
+    assert {c.kind for c in profile.compute} == {"hardware"}
+    # One form of each kernel, so none can disagree with another.
+    assert not any(c.doubt for c in profile.compute)
+    assert {each.name for each in profile.memory} == {"L1", "L2", "DRAM"}
+
+
+def few_kernels(machine: FakeMachine) -> None:
+    """Eleven compute kernels, on one thread."""
+    host = dataclasses.replace(HOST, instruction_sets=("avx", "fma"))
+    machine.situation = dataclasses.replace(machine.situation, host=host)
+
+
+def test_a_thorough_measurement_runs_every_kernel_a_second_on_end(machine: FakeMachine) -> None:
+    few_kernels(machine)
+    begins: list[tuple[str, float]] = []
+
+    def progress(done: float, what: str) -> None:
+        if what.endswith(", on end") or begins:
+            begins.append((what, machine.clock()))
+
+    profile, series = measure(
+        machine, effort="thorough", budget_s=3.0, threads=1, progress=progress
+    )
+    # Every figure, those of mixes that are not higher too, and the clock; then "done".
+    assert len(begins) == 11 + 8 * 3 + 1 + 1
+    for (_, begin), (_, end) in itertools.pairwise(begins):
+        assert end - begin >= 1.0
+    on_end = [each.label for each in series if each.label.endswith(", on end")]
+    assert on_end == [what for what, _ in begins[:-1]]
+    assert not [each for each in profile.conditions if each.startswith("heat")]
+
+
+def test_heat_is_told_and_enters_what_is_sustained(machine: FakeMachine) -> None:
+    """A kernel slows down by a fifth once it ran a quarter of a second without a pause."""
+    few_kernels(machine)
+    hot_from_s = 0.0
+
+    def slowness(kernel: Any, now_s: float) -> float:
+        return 1.25 if kernel.label == "fma float32 sse" and now_s > hot_from_s > 0 else 1.0
+
+    def progress(done: float, what: str) -> None:
+        nonlocal hot_from_s
+        if what.startswith("fma float32 sse") and what.endswith("on end"):
+            hot_from_s = machine.clock() + 0.25
+
+    machine.slowness = slowness
+    profile, _ = measure(machine, effort="thorough", budget_s=3.0, threads=1, progress=progress)
+    (heat,) = (each for each in profile.conditions if each.startswith("heat"))
+    assert heat.startswith("heat: slower on end for 1 s than in rounds: fma float32 sse, 1 thread")
+    assert heat.endswith("by 20.0 %")
+    ceiling = next(c for c in profile.compute if c.label == "float32 sse fma")
+    assert ceiling.sustained_flop_per_s == pytest.approx(48e9 / 1.25, rel=1e-3)
+    assert ceiling.peak_flop_per_s == pytest.approx(48e9, rel=1e-3)
+
+
+def test_drift_is_told_of_what_drifted(machine: FakeMachine) -> None:
+    """Everything slows down by a tenth, little by little."""
+    begin = machine.clock()
+    machine.slowness = lambda kernel, now_s: 1 + 0.2 * (now_s - begin) / 5
+    profile, _ = measure(machine, budget_s=5.0)
+    (slower,) = (each for each in profile.conditions if "towards the end" in each)
+    assert slower.startswith("slower towards the end")
+    # Each place with how many trials it is true of: the clock and two forms of 17 kernels.
+    assert "compute on 1 thread (35)" in slower
+    assert "L2 on 2 threads (10)" in slower
+
+
+# --- torch ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def fake_library(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from roofline.foundation.dtypes import dtype
-    from roofline.machine import library
-    from roofline.machine.hardware import ComputeCeiling
+def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Stands for `roofline.machine.library`; holds what it was asked for."""
+    asked: dict[str, Any] = {}
+    here = ceilings.provenance("fake")
 
-    def found(*, threads: int, **_: object) -> LibraryFindings:
-        ceiling = ComputeCeiling(
-            kind="library",
-            kernel="gemm",
-            dtype=dtype("float32"),
-            unit="torch",
-            threads=threads,
-            peak_flop_per_s=2e9,
-            sustained_flop_per_s=1e9,
-            provenance=ceilings.provenance("fake"),
+    def found(*, threads: int, **options: Any) -> Any:
+        asked.update(options, threads=threads)
+        options["progress"](0.5, "torch: float32 gemm")
+        return SimpleNamespace(
+            compute=(
+                ComputeCeiling(
+                    kind="library",
+                    kernel="gemm",
+                    dtype=dtype("float32"),
+                    unit="torch",
+                    threads=threads,
+                    peak_flop_per_s=2e9,
+                    sustained_flop_per_s=1e9,
+                    provenance=here,
+                ),
+            ),
+            bandwidth={
+                "L2": (
+                    Bandwidth(
+                        kind="library",
+                        kernel="copy",
+                        threads=threads,
+                        peak_byte_per_s=2e10,
+                        sustained_byte_per_s=1e10,
+                        provenance=here,
+                    ),
+                )
+            },
+            overheads=(
+                Overhead(
+                    name="dispatch of add",
+                    threads=1,
+                    time=Duration(fast_s=1e-6, median_s=2e-6, provenance=here),
+                ),
+            ),
+            conditions=("float16 products were left out",),
+            samples={"float32 gemm, 2 threads": (benchmark_burst(),)},
         )
-        return LibraryFindings(compute=(ceiling,), overheads={"dispatch_add_s": 1e-6})
 
-    monkeypatch.setattr(library, "measure_library", found)
+    fake = SimpleNamespace(measure_library=found)
+    monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, fake))
+    monkeypatch.setattr("roofline.machine.library", fake, raising=False)
+    return asked
 
 
-@pytest.mark.usefixtures("fake_library")
-def test_library_ceilings_stand_beside_the_hardware(machine: FakeMachine) -> None:
-    profile = measure(machine, include_library=True)
+def benchmark_burst() -> Any:
+    from roofline.machine.measuring.estimation import Burst
+
+    return Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)
+
+
+def test_library_ceilings_stand_beside_the_hardware(
+    machine: FakeMachine, fake_library: dict[str, Any]
+) -> None:
+    seen: list[tuple[float, str]] = []
+    profile, series = measure(
+        machine,
+        include_library=True,
+        budget_s=2.0,
+        progress=lambda done, what: seen.append((done, what)),
+    )
     assert {c.kind for c in profile.compute} == {"hardware", "library"}
-    assert profile.overheads == {"dispatch_add_s": 1e-6}
+    assert "dispatch of add" in {each.name for each in profile.overheads}
+    assert "float16 products were left out" in profile.conditions
+    by_level = {
+        level.name: [b.kernel for b in level.bandwidth if b.kind == "library"]
+        for level in profile.memory
+    }
+    assert by_level == {"L1": [], "L2": ["copy"], "DRAM": []}
+    (call,) = (each for each in series if each.quantity == "call")
+    assert (call.label, call.work) == ("float32 gemm, 2 threads", 1)
+    # It goes over the same working sets, in the time that is left for it.
+    assert {(each.level, each.threads) for each in fake_library["working_sets"]} == {
+        (level, threads) for level in ("L1", "L2", "DRAM") for threads in (1, 2)
+    }
+    assert 0.5 <= fake_library["budget_s"] < 1.0
+    assert fake_library["threads"] == 2
+    done = [each for each, _ in seen]
+    assert done == sorted(done)
+    (at,) = [done for done, what in seen if what == "torch: float32 gemm"]
+    assert 0.5 < at < 1.0
 
 
-@pytest.mark.usefixtures("fake_library")
 @pytest.mark.parametrize("reason", ["llvmlite", "win32"])
 def test_without_kernels_only_the_library_is_measured(
-    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, reason: str
+    machine: FakeMachine,
+    fake_library: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
 ) -> None:
     if reason == "llvmlite":
-        monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+        monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
     else:
         monkeypatch.setattr(benchmark.sys, "platform", reason)
-    profile = measure(machine, include_library=True)
+    profile, _ = measure(machine, include_library=True)
     assert {c.kind for c in profile.compute} == {"library"}
     assert profile.memory == ()
-    (condition,) = profile.conditions
-    assert condition.startswith("no hardware ceilings, only those of the library")
-    assert reason in condition
+    assert fake_library["working_sets"] == ()
+    said = [each for each in profile.conditions if each.startswith("no hardware ceilings")]
+    assert len(said) == 1
+    assert said[0].startswith("no hardware ceilings: ")
+    assert reason in said[0]
 
 
 def test_without_kernels_and_library_nothing_can_be_measured(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
     with pytest.raises(MeasurementError, match="nothing could be measured; no hardware ceilings"):
         measure(machine)
 
@@ -297,43 +472,12 @@ def test_without_kernels_and_library_nothing_can_be_measured(
 def test_without_torch_the_hardware_is_measured(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("roofline.machine.library")
-    monkeypatch.setitem(sys.modules, "roofline.machine.library", None)
-    profile = measure(machine, include_library=True)
+    monkeypatch.delattr("roofline.machine.library", raising=False)
+    monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, None))
+    profile, _ = measure(machine, include_library=True)
     assert {c.kind for c in profile.compute} == {"hardware"}
     (condition,) = profile.conditions
     assert condition.startswith("no library ceilings: torch cannot be imported")
-
-
-def rate(*, disturbed: int = 0, spread: float = 0.01) -> Estimate:
-    return Estimate(
-        peak=1, sustained=1, spread=spread, bursts=1000, disturbed=disturbed, only_disturbed=False
-    )
-
-
-def test_what_the_bursts_say_about_themselves() -> None:
-    trial: Any = SimpleNamespace(faults=0, label="x", threads=2, working_set=None)
-    assert ceilings.kernel_conditions([(trial, rate(disturbed=9))]) == []
-    assert "in 20 of 1000 bursts" in ceilings.kernel_conditions([(trial, rate(disturbed=20))])[0]
-    trial.faults = 50
-    assert ceilings.kernel_conditions([(trial, rate())]) == [
-        "page faults: 50 happened inside timed calls"
-    ]
-
-
-def test_levels_with_fast_and_slow_phases_are_named_once() -> None:
-    dram: Any = SimpleNamespace(faults=0, threads=2, working_set=SimpleNamespace(level="DRAM"))
-    l1: Any = SimpleNamespace(faults=0, threads=1, working_set=SimpleNamespace(level="L1"))
-    found = [(dram, rate(spread=0.7)), (dram, rate(spread=0.3)), (l1, rate(spread=0.2))]
-    (condition,) = ceilings.kernel_conditions(found)
-    assert condition.startswith("unsteady: bursts of DRAM on 2 threads differ by more than 25 %")
-
-
-def test_small_pages_are_told() -> None:
-    assert ceilings.page_conditions(100 << 20, None) == []
-    assert ceilings.page_conditions(100 << 20, 60 << 20) == []
-    (condition,) = ceilings.page_conditions(100 << 20, 4 << 20)
-    assert condition.startswith("small pages: 4 MiB of 100 MiB are in huge pages")
 
 
 @pytest.mark.parametrize(
@@ -361,21 +505,41 @@ def test_profile_names(model: str, name: str) -> None:
 
 @pytest.mark.hardware
 def test_this_machine_is_measured() -> None:
-    profile = benchmark.measure_hardware(budget_s=3.0, include_library=False)
+    profile, series = benchmark.measure_hardware(effort="quick")
+    assert profile.effort == "quick"
     assert profile.compute
     assert profile.memory[-1].name == "DRAM"
+    assert profile.clock is not None
     assert from_data(HardwareProfile, to_data(profile), file="x") == profile
     for ceiling in profile.compute:
+        assert ceiling.kind == "hardware"
         assert ceiling.peak_flop_per_s >= ceiling.sustained_flop_per_s > 0
+    capacities = [level.capacity_byte for level in profile.memory if level.capacity_byte]
+    assert capacities == sorted(capacities)
+    assert {each.quantity for each in series} == {"cycle", "flop", "byte", "load"}
+    assert all(each.work > 0 and each.bursts for each in series)
 
 
 @pytest.mark.hardware
 def test_a_real_interrupt_ends_the_measurement() -> None:
-    def interrupt() -> None:
-        time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGINT)
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    handler = signal.getsignal(signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
+    def interrupt(done: float, what: str) -> None:
+        # From another thread, while kernels run.
+        if done > 0.3 and not sent:
+            sent.append(
+                threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)),
+            )
+            sent[0].start()
+
+    sent: list[threading.Timer] = []
+    begin_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        benchmark.measure_hardware(include_library=False)
-    assert not [t for t in threading.enumerate() if t.name.startswith("roofline-")]
+        benchmark.measure_hardware(effort="quick", progress=interrupt)
+    assert time.monotonic() > begin_s
+    sent[0].join()
+    assert no_worker()
+    assert signal.getsignal(signal.SIGINT) is handler
+    if before is not None:
+        assert os.sched_getaffinity(0) == before

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.machine.buffers import allocate, extent_byte, fill, huge_page_byte, lay_out
+from roofline.errors import MeasurementError
+from roofline.machine.measuring.buffers import allocate, extent_byte, fill, huge_page_byte, lay_out
 
 
 def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
@@ -21,6 +24,15 @@ def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
     assert np.isfinite(values).all()
     assert abs(float(values.mean())) < 0.01
     assert 0.9 < float(values.std()) < 1.1
+
+
+def test_memory_that_the_system_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MeasurementError, match=r"does not give 64 MiB of memory .*; raise"):
+        allocate(64 << 20)
 
 
 def test_filling_ends_when_told() -> None:
@@ -60,3 +72,5 @@ def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> No
     file.parent.mkdir(parents=True)
     file.write_text("Rss:   9000 kB\nAnonHugePages:      6144 kB\n", encoding="utf-8")
     assert huge_page_byte(tmp_path) == 6 << 20
+    file.write_text("AnonHugePages:      lots\n", encoding="utf-8")
+    assert huge_page_byte(tmp_path) is None

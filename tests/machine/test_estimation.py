@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roofline.errors import MeasurementError
-from roofline.machine.estimation import Burst, estimate, team_bursts
+from roofline.machine.measuring.estimation import Burst, estimate, team_bursts
 
 
 def burst(milliseconds: float, busy: float = 1.0) -> Burst:

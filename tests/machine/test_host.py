@@ -5,193 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from roofline.machine.activity import Activity, disturbances, read_activity
-from roofline.machine.cgroups import control_group
-from roofline.machine.host import architecture, available_memory_byte, describe_host, macos_sets
-from roofline.machine.topology import Cache, cpu_list, describe_topology, macos_topology
-
-V2_MOUNT = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
-V1_MOUNT = (
-    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
-    "32 31 0:29 {root} /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n"
-    "33 31 0:30 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-    "34 31 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+from roofline.machine.system.activity import disturbances, read_activity
+from roofline.machine.system.circumstances import circumstances
+from roofline.machine.system.host import (
+    UNKNOWN_CPU,
+    architecture,
+    available_memory_byte,
+    describe_host,
 )
-
-
-class Tree:
-    """A fake root folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def write(self, path: str, text: str | int) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n", encoding="utf-8")
-
-    def cpus(self, count: int, *, siblings: int = 1) -> None:
-        """`count` CPUs allowed, CPU i and i + count / siblings on the same core."""
-        self.write("proc/self/status", f"Name:\tpython\nCpus_allowed_list:\t0-{count - 1}")
-        cores = count // siblings
-        for cpu in range(count):
-            shared = ",".join(str(cpu % cores + k * cores) for k in range(siblings))
-            self.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", shared)
-
-    def cache(self, cpu: int, index: int, level: int, kind: str, size: str, shared: str) -> None:
-        folder = f"sys/devices/system/cpu/cpu{cpu}/cache/index{index}"
-        for name, value in [
-            ("level", str(level)),
-            ("type", kind),
-            ("size", size),
-            ("shared_cpu_list", shared),
-        ]:
-            self.write(f"{folder}/{name}", value)
+from roofline.machine.system.instruction_sets import baseline, compiler_sets, macos_sets, relevant
+from roofline.machine.system.situation import read_situation
+from tests.machine.host_trees import V2_MOUNT, Tree
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
-
-# --- CPUs ----------------------------------------------------------------------------------------
-
-
-def test_all_cpus_without_limits(tree: Tree) -> None:
-    tree.cpus(4)
-    topology = describe_topology(tree.root)
-    assert topology.available_cpus == 4
-    assert topology.cores == (0, 1, 2, 3)
-    assert topology.quota_cpus is None
-
-
-def test_affinity_limits(tree: Tree) -> None:
-    tree.cpus(8)
-    tree.write("proc/self/status", "Cpus_allowed_list:\t2,5-6")
-    assert describe_topology(tree.root).cores == (2, 5, 6)
-
-
-def test_one_thread_per_core_with_smt(tree: Tree) -> None:
-    tree.cpus(8, siblings=2)
-    topology = describe_topology(tree.root)
-    assert topology.available_cpus == 4
-    assert topology.cores == (0, 1, 2, 3)
-    assert topology.hidden_siblings == 4
-
-
-@pytest.mark.parametrize(
-    ("cpu_max", "available", "quota"),
-    [("250000 100000", 2, 2.5), ("50000 100000", 1, 0.5), ("max 100000", 4, None)],
-)
-def test_a_version_2_quota_that_affinity_does_not_show(
-    tree: Tree, cpu_max: str, available: int, quota: float | None
-) -> None:
-    tree.cpus(4)
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/cpu.max", cpu_max)
-    topology = describe_topology(tree.root)
-    assert topology.available_cpus == available
-    assert topology.quota_cpus == quota
-    assert describe_host(tree.root).available_cpus == available
-
-
-def test_the_tightest_quota_on_the_way_up_holds(tree: Tree) -> None:
-    tree.cpus(8)
-    tree.write("proc/self/cgroup", "0::/user/job")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/user/job/cpu.max", "max 100000")
-    tree.write("sys/fs/cgroup/user/cpu.max", "300000 100000")
-    assert describe_topology(tree.root).quota_cpus == 3.0
-
-
-@pytest.mark.parametrize("mounted", ["/", "/docker/abc"])
-def test_a_version_1_quota(tree: Tree, mounted: str) -> None:
-    # In a container the group's path is the host's; the mount shows the container's own folder.
-    tree.cpus(4)
-    tree.write("proc/self/cgroup", "8:cpu,cpuacct:/docker/abc\n0::/")
-    tree.write("proc/self/mountinfo", V1_MOUNT.format(root=mounted))
-    group = tree.root / "sys/fs/cgroup/cpu,cpuacct"
-    group.mkdir(parents=True)
-    folder = "sys/fs/cgroup/cpu,cpuacct"
-    tree.write(f"{folder}/cpu.cfs_quota_us", "100000")
-    tree.write(f"{folder}/cpu.cfs_period_us", "50000")
-    assert describe_topology(tree.root).available_cpus == 2
-
-
-def test_a_version_1_group_without_a_quota(tree: Tree) -> None:
-    tree.cpus(4)
-    tree.write("proc/self/cgroup", "8:cpu,cpuacct:/\n0::/")
-    tree.write("proc/self/mountinfo", V1_MOUNT.format(root="/"))
-    tree.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1")
-    tree.write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000")
-    assert describe_topology(tree.root).quota_cpus is None
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"), [("0-3", (0, 1, 2, 3)), ("0,2-3,8", (0, 2, 3, 8)), ("5", (5,)), ("", ())]
-)
-def test_cpu_lists(text: str, cpus: tuple[int, ...]) -> None:
-    assert cpu_list(text) == cpus
-
-
-# --- caches --------------------------------------------------------------------------------------
-
-
-def test_caches_as_the_system_reports_them(tree: Tree) -> None:
-    tree.cpus(2)
-    for cpu in (0, 1):
-        tree.cache(cpu, 0, 1, "Data", "48K", str(cpu))
-        tree.cache(cpu, 1, 1, "Instruction", "32K", str(cpu))
-        tree.cache(cpu, 2, 2, "Unified", "1024K", str(cpu))
-        tree.cache(cpu, 3, 3, "Unified", "32M", "0-1")
-    topology = describe_topology(tree.root)
-    assert topology.caches == (
-        Cache(level=1, size_byte=49152, cpus=(0,)),
-        Cache(level=1, size_byte=49152, cpus=(1,)),
-        Cache(level=2, size_byte=1048576, cpus=(0,)),
-        Cache(level=2, size_byte=1048576, cpus=(1,)),
-        Cache(level=3, size_byte=33554432, cpus=(0, 1)),
-    )
-    assert topology.cache(2) == Cache(level=2, size_byte=1048576, cpus=(0,))
-    assert topology.cache(4) is None
-    assert topology.last_cache_byte((0, 1)) == 32 << 20
-
-
-def test_two_last_level_caches_count_where_they_are_used(tree: Tree) -> None:
-    tree.cpus(4)
-    for cpu in range(4):
-        tree.cache(cpu, 3, 3, "Unified", "16M", "0-1" if cpu < 2 else "2-3")
-    topology = describe_topology(tree.root)
-    assert topology.last_cache_byte((0, 1)) == 16 << 20
-    assert topology.last_cache_byte((0, 1, 2)) == 32 << 20
-
-
-def test_a_mac_counts_its_performance_cores() -> None:
-    answers = {
-        "hw.perflevel0.physicalcpu": "4",
-        "hw.physicalcpu": "8",
-        "hw.perflevel0.l1dcachesize": "131072",
-        "hw.perflevel0.l2cachesize": "12582912",
-        "hw.perflevel0.cpusperl2": "4",
-    }
-    topology = macos_topology(lambda name: answers.get(name, ""))
-    assert topology.available_cpus == 4
-    assert topology.cache(1) == Cache(level=1, size_byte=128 << 10, cpus=(0,))
-    assert topology.cache(2) == Cache(level=2, size_byte=12 << 20, cpus=(0, 1, 2, 3))
-    assert topology.cache(3) is None
-
-
-def test_the_instruction_sets_of_a_mac_have_linux_names() -> None:
-    on = {"hw.optional.AdvSIMD", "hw.optional.arm.FEAT_BF16"}
-    assert macos_sets(lambda name: "1" if name in on else "0") == ("asimd", "bf16")
-
-
-# --- identity ------------------------------------------------------------------------------------
 
 X86 = """processor\t: 0
 model name\t: AMD EPYC 7763 64-Core Processor
@@ -229,7 +66,7 @@ def test_an_arm_host_without_a_model_name(tree: Tree) -> None:
 def test_a_host_that_shows_nothing_is_still_described(tmp_path: Path) -> None:
     host = describe_host(tmp_path)
     assert host.cpu_model
-    assert host.instruction_sets == ()
+    assert host.instruction_sets == baseline(host.architecture)
     assert host.available_cpus >= 1
 
 
@@ -242,7 +79,7 @@ def test_architectures_have_one_name(machine: str, name: str) -> None:
 
 def test_describing_a_host_imports_nothing_heavy() -> None:
     code = (
-        "import sys, roofline.machine.host as h; h.describe_host();"
+        "import sys, roofline.machine.system.host as h; h.describe_host();"
         "print([m for m in ('torch', 'llvmlite', 'pandas', 'numpy') if m in sys.modules])"
     )
     found = subprocess.run(
@@ -251,7 +88,9 @@ def test_describing_a_host_imports_nothing_heavy() -> None:
     assert found.stdout.strip() == "[]"
 
 
-# --- memory and activity -------------------------------------------------------------------------
+def test_the_instruction_sets_of_a_mac_have_linux_names() -> None:
+    on = {"hw.optional.AdvSIMD", "hw.optional.arm.FEAT_BF16"}
+    assert macos_sets(lambda name: "1" if name in on else "0") == ("asimd", "bf16")
 
 
 def test_available_memory_within_the_containers_limit(tree: Tree) -> None:
@@ -265,36 +104,143 @@ def test_available_memory_within_the_containers_limit(tree: Tree) -> None:
     assert available_memory_byte(tree.root) == 250000
 
 
-def test_activity_counters(tree: Tree) -> None:
-    tree.write("proc/stat", "cpu  10 0 20 3000 5 0 0 250 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0")
-    tree.write("proc/loadavg", "1.50 0.50 0.10 1/100 1234")
-    tree.write("proc/self/cgroup", "0::/")
-    tree.write("proc/self/mountinfo", V2_MOUNT)
-    tree.write("sys/fs/cgroup/cpu.stat", "nr_periods 93\nnr_throttled 57")
-    activity = read_activity(tree.root)
-    assert activity.steal_s == 250 / os.sysconf("SC_CLK_TCK")
-    assert activity.throttled == 57
-    assert activity.load == 1.5
+def test_what_is_free_counts_where_the_kernel_does_not_say_what_is_available(tree: Tree) -> None:
+    tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
+    assert available_memory_byte(tree.root) == 307200
 
 
-def test_a_version_1_group_counts_its_throttling(tree: Tree) -> None:
-    tree.write("proc/self/cgroup", "8:cpu,cpuacct:/job\n0::/")
-    tree.write("proc/self/mountinfo", V1_MOUNT.format(root="/"))
-    tree.write("sys/fs/cgroup/cpu,cpuacct/job/cpu.stat", "nr_throttled 4\nthrottled_time 9")
-    assert control_group(tree.root).throttled_periods() == 4
+@pytest.mark.parametrize("text", ["", "MemAvailable: max kB", "MemAvailable: -1 kB"])
+def test_the_system_is_asked_where_meminfo_is_missing_or_damaged(tree: Tree, text: str) -> None:
+    tree.write("proc/meminfo", text)
+    assert available_memory_byte(tree.root, lambda: 12345) == 12345
+    assert available_memory_byte(tree.root) > 0
 
 
-def reading(steal_s: float = 0.0, throttled: int = 0, load: float | None = 0.1) -> Activity:
-    return Activity(steal_s=steal_s, throttled=throttled, load=load)
+# --- instruction sets ----------------------------------------------------------------------------
+
+KERNEL_SETS = (
+    *("sse", "sse2", "pni", "ssse3", "sse4_1", "sse4_2", "avx", "f16c", "fma", "avx2", "avx_vnni"),
+    *("avx_vnni_int8", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+    *("asimd", "asimdhp", "fphp", "asimddp", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm"),
+    *("sme", "sme2"),
+)
 
 
-def test_a_quiet_host_has_nothing_to_say() -> None:
-    assert disturbances(reading(5.0, 3), reading(5.05, 3), elapsed_s=10, cpus=2) == []
+def test_every_set_that_a_kernel_may_ask_for_is_let_through() -> None:
+    assert set(relevant(KERNEL_SETS)) == set(KERNEL_SETS)
+    assert relevant(["smep", "smap", "aes", "crc32", "fpu", "hypervisor", "mmx"]) == ()
 
 
-def test_steal_throttling_and_load_are_said() -> None:
-    found = disturbances(reading(1.0, 3, 4.0), reading(2.5, 10, 4.0), elapsed_s=10, cpus=2)
-    steal, quota, load = found
-    assert "1.50 s" in steal
-    assert "7 scheduler periods" in quota
-    assert "4.0 tasks" in load
+def test_a_compilers_features_have_the_kernels_names() -> None:
+    x86 = ["avx2", "fma", "sse4.1", "avxvnni", "avxvnniint8", "avx512f", "avx512vnni"]
+    x86 += ["avx512bf16", "avx512fp16", "amx-tile", "amx-bf16", "amx-int8", "amx-fp16", "sse3"]
+    assert set(compiler_sets(dict.fromkeys(x86, True))) <= set(KERNEL_SETS)
+    assert len(compiler_sets(dict.fromkeys(x86, True))) == len(x86)
+    arm = dict.fromkeys(["neon", "fullfp16", "dotprod", "bf16", "i8mm", "sve", "sve2"], True)
+    assert set(compiler_sets(arm)) == {
+        *("asimd", "asimdhp", "fphp", "asimddp", "bf16", "i8mm", "sve", "sve2"),
+        *("svebf16", "svei8mm"),
+    }
+    assert "svebf16" not in compiler_sets({**arm, "sve": False})
+    assert compiler_sets({"avx2": False}) == ()
+
+
+def test_a_compiler_is_asked_only_where_the_system_tells_nothing(tree: Tree) -> None:
+    features = {"avx2": True, "fma": True}
+    assert describe_host(tree.root, lambda: features).instruction_sets == ("avx2", "fma")
+    tree.write("proc/cpuinfo", X86)
+    assert "sse2" in describe_host(tree.root, lambda: features).instruction_sets
+
+
+# --- what is unknown, and what is damaged --------------------------------------------------------
+
+
+def test_an_unknown_cpu_is_described_and_what_is_unknown_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.processor", lambda: "")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    there = read_situation(tmp_path)
+    assert there.host.cpu_model == UNKNOWN_CPU
+    said = "; ".join(circumstances(there.host, there.topology, there.frequency))
+    assert "unknown CPU" in said
+    assert "only sse, sse2, which every x86_64 CPU has" in said
+    assert "cache sizes are not told" in said
+    assert "which CPUs share a core is not told" in said
+
+
+def test_a_name_with_escapes_is_shown_without_them(tree: Tree) -> None:
+    tree.write("proc/cpuinfo", "model name\t: Fast\x1b[31m CPU\x07 " + "x" * 999)
+    name = describe_host(tree.root).cpu_model
+    assert name.isprintable()
+    assert name.startswith("Fast")
+    assert len(name) <= 200
+
+
+READ_FILES = (
+    "proc/cpuinfo",
+    "proc/meminfo",
+    "proc/stat",
+    "proc/loadavg",
+    "proc/self/status",
+    "proc/self/cgroup",
+    "proc/self/mountinfo",
+    "proc/sys/kernel/numa_balancing",
+    "etc/os-release",
+    "sys/devices/system/cpu/online",
+    "sys/devices/cpu_core/cpus",
+    "sys/devices/cpu_atom/cpus",
+    "sys/devices/system/cpu/cpufreq/boost",
+    "sys/devices/system/cpu/intel_pstate/no_turbo",
+    "sys/devices/system/cpu/cpu0/cpu_capacity",
+    "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+    "sys/devices/system/cpu/cpu0/cache/index0/level",
+    "sys/devices/system/cpu/cpu0/cache/index0/size",
+    "sys/devices/system/cpu/cpu0/cache/index0/type",
+    "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq",
+    "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",
+    "sys/devices/system/node/has_memory",
+    "sys/devices/system/node/node0/cpulist",
+    "sys/devices/system/node/node0/meminfo",
+    "sys/fs/cgroup/cpu.max",
+    "sys/fs/cgroup/cpu.stat",
+    "sys/fs/cgroup/memory.max",
+    "sys/fs/cgroup/memory.current",
+    "sys/fs/cgroup/memory.stat",
+    "sys/kernel/mm/transparent_hugepage/enabled",
+)
+WORDS = st.sampled_from(
+    (
+        *("max", "0", "-1", "9" * 25, "18446744073709551615", "0-3", "3-0", "0-65535", "²", "\0"),
+        *("Unified", "K", "cpu0", "cpu", ":", "0::/", "0::/../..", "kB", "MemAvailable: 5", "["),
+        *("nr_throttled", "Cpus_allowed_list: 0", "Node 0 MemTotal: x kB", V2_MOUNT, "]"),
+        "flags : avx512_vnni",
+    )
+)
+TEXTS = st.one_of(
+    st.binary(max_size=60),
+    st.lists(WORDS, max_size=6).map(lambda words: " ".join(words).encode()),
+    st.lists(WORDS, max_size=6).map(lambda words: "\n".join(words).encode()),
+)
+
+
+@given(st.dictionaries(st.sampled_from(READ_FILES), TEXTS, max_size=len(READ_FILES)))
+def test_no_damage_to_proc_and_sys_raises(files: dict[str, bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(text)
+        there = read_situation(root)
+        assert 1 <= there.topology.available_cpus <= len(there.topology.cores)
+        assert there.available_byte >= 0
+        assert all(cache.size_byte > 0 for cache in there.topology.caches)
+        before = read_activity(root, there.topology.allowed_cpus)
+        assert before.steal_s >= 0
+        disturbances(before, before, elapsed_s=1.0, cpus=1)
+        for line in circumstances(there.host, there.topology, there.frequency):
+            assert line
+            assert line.isprintable()

@@ -1,25 +1,53 @@
-"""Library ceilings against a clock that moves by the same step whenever it is read."""
+"""Library ceilings: torch's operators against a clock that moves by a step whenever it is read."""
 
 from __future__ import annotations
 
-import itertools
+import gc
+import time
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from roofline.machine.library import measure_library  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-STEP_S = 0.05
+from roofline.machine.hierarchy.working_sets import WorkingSet  # noqa: E402
+from roofline.machine.library import LibraryFindings, measure_library  # noqa: E402
+from roofline.machine.library.arithmetic import arithmetic_subjects  # noqa: E402
+from roofline.machine.library.dispatch import dispatch_subjects  # noqa: E402
+from roofline.machine.library.streams import Arena, stream_subjects  # noqa: E402
+from roofline.machine.library.subjects import Arithmetic  # noqa: E402
+
+STEP_S = 1e-3
 
 
 class Clock:
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = STEP_S) -> None:
         self.now = 0.0
+        self.step_s = step_s
 
     def __call__(self) -> float:
-        self.now += STEP_S
+        self.now += self.step_s
         return self.now
+
+
+def a_set(level: str, byte: int, threads: int = 1) -> WorkingSet:
+    return WorkingSet(
+        level=level, threads=threads, byte_per_thread=byte, capacity_byte=None, scope="shared"
+    )
+
+
+def measured(threads: int = 2, *sets: WorkingSet, budget_s: float = 1.0) -> LibraryFindings:
+    return measure_library(
+        threads=threads,
+        budget_s=budget_s,
+        clock=Clock(),
+        progress=lambda done, what: None,
+        working_sets=sets,
+        thread_clock=Clock(),
+        cpu_clock=Clock(2 * STEP_S),
+    )
 
 
 def test_ceilings_follow_from_flop_and_clock() -> None:
@@ -30,63 +58,187 @@ def test_ceilings_follow_from_flop_and_clock() -> None:
         budget_s=1.0,
         clock=Clock(),
         progress=lambda done, _: seen.append(done),
-        cpu_clock=Clock(),
+        thread_clock=Clock(),
+        cpu_clock=Clock(2 * STEP_S),
     )
     assert torch.get_num_threads() == before
+    assert all(0 <= done <= 1 for done in seen)
 
     rates = {(c.kernel, c.dtype.name, c.threads): c.sustained_flop_per_s for c in found.compute}
     kinds = [
-        ("gemm", "float32"),
-        ("gemm", "float64"),
-        ("gemm", "bfloat16"),
-        ("conv", "float32"),
-        ("conv-channels-last", "float32"),
+        *(("gemm", name) for name in ("float32", "bfloat16", "float64", "float16", "int8")),
+        *(
+            (kernel, name)
+            for kernel in ("conv", "conv-channels-last")
+            for name in ("float32", "bfloat16", "float64", "float16")
+        ),
     ]
     assert set(rates) == {(*kind, threads) for kind in kinds for threads in (1, 2)}
-    # Every call takes one step, which is too long for more than the smallest size: 128 x 128 x 128,
-    # and 6 x 6 places of 128 channels, each of 128 x 3 x 3 taps.
-    assert rates["gemm", "bfloat16", 1] == pytest.approx(4_194_304 / STEP_S)
-    assert rates["conv", "float32", 2] == pytest.approx(10_616_832 / STEP_S)
+    # Every call takes one step. After 128 x 128 x 128, eight times the work is expected to take too
+    # long; after 6 x 6 places of 64 channels, each of 64 x 3 x 3 taps, 14 x 14 places.
+    assert rates["gemm", "int8", 1] == pytest.approx(2 * 64**3 / STEP_S)
+    assert rates["conv", "float16", 2] == pytest.approx(2 * 36 * 64 * 64 * 9 / STEP_S)
     for ceiling in found.compute:
-        assert (ceiling.kind, ceiling.unit) == ("library", "torch")
+        assert (ceiling.kind, ceiling.unit, ceiling.doubt) == ("library", "torch", "")
         assert ceiling.peak_flop_per_s >= ceiling.sustained_flop_per_s
-        assert ceiling.spread == pytest.approx(0, abs=1e-9)
+        assert ceiling.spread == pytest.approx(0, abs=1e-6)
         assert torch.__version__ in ceiling.provenance.reference
+        assert "64x" in ceiling.provenance.note
 
-    assert set(found.overheads) == {"dispatch_add_s", "dispatch_linear_s", "dispatch_conv_s"}
-    assert found.overheads["dispatch_add_s"] == pytest.approx(STEP_S / 100)
-    assert all(0 <= done <= 1 for done in seen)
+
+def test_overheads_have_a_name_a_team_and_times() -> None:
+    found = measured()
+    assert [(each.name, each.threads) for each in found.overheads] == [
+        ("dispatch of view", 1),
+        ("dispatch of add", 1),
+        ("dispatch of linear", 1),
+        ("dispatch of convolution", 1),
+        ("parallel region", 2),
+    ]
+    for each in found.overheads:
+        assert each.time.fast_s == pytest.approx(each.time.median_s) == pytest.approx(STEP_S)
+        assert torch.__version__ in each.time.provenance.reference
+
+
+def test_samples_are_kept_by_label() -> None:
+    found = measured()
+    assert len(found.samples) == len(found.compute) + len(found.overheads)
+    bursts = found.samples["torch bfloat16 gemm, 2 threads"]
+    assert len(bursts) >= 3
+    assert {round(burst.wall_s, 9) for burst in bursts} == {STEP_S}
+
+
+def test_bandwidths_are_by_level_and_name_what_they_count() -> None:
+    sets = (a_set("L1", 1 << 12), a_set("L3", 3 << 18), a_set("DRAM", 3 << 18, 2))
+    found = measured(2, *sets, a_set("L3", 3 << 18, threads=7))
+    # On one thread a call takes the step, and its dispatch a fiftieth of that. On two it takes no
+    # longer than 50 calls that do nothing, each of which is a fiftieth as well.
+    assert set(found.bandwidth) == {"L1", "L3", "DRAM"}
+    rates = {
+        (level, each.kernel, each.threads): each
+        for level, bandwidths in found.bandwidth.items()
+        for each in bandwidths
+    }
+    assert set(rates) == {
+        *((level, kernel, 1) for level in ("L1", "L3") for kernel in ("copy", "add")),
+        *(("DRAM", kernel, 2) for kernel in ("copy", "add")),
+    }
+    copy = rates["L3", "copy", 1]
+    assert copy.sustained_byte_per_s == pytest.approx((3 << 18) / STEP_S)
+    assert (copy.kind, copy.write_allocate) == ("library", "not counted")
+    assert rates["L1", "add", 1].write_allocate == "none"
+    assert "dispatch is 2.0 %" in copy.provenance.note
 
 
 def test_one_thread_is_measured_once() -> None:
-    found = measure_library(
-        threads=1, budget_s=1.0, clock=Clock(), progress=lambda done, what: None
-    )
-    assert len(found.compute) == 5
+    found = measured(1)
+    assert len(found.compute) == 13
+    assert {each.threads for each in found.overheads} == {1}
 
 
-def test_an_interrupt_restores_the_number_of_threads() -> None:
+def test_an_interrupt_restores_torch_and_frees_memory() -> None:
     before = torch.get_num_threads()
 
     def interrupt(done: float, what: str) -> None:
-        raise KeyboardInterrupt
+        if "DRAM" in what:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure_library(threads=2, budget_s=1.0, clock=Clock(), progress=interrupt)
+        measure_library(
+            threads=2,
+            budget_s=1.0,
+            clock=Clock(),
+            progress=interrupt,
+            working_sets=[a_set("DRAM", 1 << 22)],
+        )
     assert torch.get_num_threads() == before
+    assert not torch.is_inference_mode_enabled()
+    gc.collect()
+    alive = [x.numel() for x in gc.get_objects() if type(x) is torch.Tensor]
+    assert 1 << 20 not in alive
 
 
-def test_calls_that_lost_the_cpu_are_left_out() -> None:
-    # Every fourth reading of the wall clock comes late; the CPU clock knows nothing of it.
-    steps = itertools.cycle([STEP_S, STEP_S, STEP_S, 4 * STEP_S])
-    readings = itertools.accumulate(steps)
+def test_no_random_number_is_used() -> None:
+    before = torch.get_rng_state()
+    measured(1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_products_and_convolutions_compute_what_they_claim() -> None:
+    for subject in arithmetic_subjects():
+        try:
+            result: Any = subject.candidates[0].make()()
+        except RuntimeError:
+            continue
+        values = result.double()
+        assert bool(values.isfinite().all())
+        smallest = torch.finfo(torch.float16).tiny
+        assert bool(((values == 0) | (values.abs() > smallest)).all())
+        if subject.kernel == "gemm":
+            # A product of n x n matrices: n terms of each of n x n results.
+            assert subject.candidates[0].work == 2 * 64 * result.numel()
+        else:
+            assert subject.candidates[0].work == 2 * 64 * 9 * result.numel()
+        is_int8 = subject.dtype.name == "int8"
+        assert str(result.dtype) == f"torch.{'int32' if is_int8 else subject.dtype}"
+
+
+@pytest.mark.parametrize("subject", list(arithmetic_subjects()), ids=lambda each: each.label)
+def test_the_work_of_candidates_rises(subject: Arithmetic) -> None:
+    works = [each.work for each in subject.candidates]
+    assert works == sorted(set(works))
+
+
+def test_a_view_reaches_the_dispatcher() -> None:
+    called: list[str] = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            called.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    for subject in dispatch_subjects():
+        run = subject.candidates[0].make()
+        with torch.inference_mode(), Recorder():
+            run()
+    assert called == [
+        "aten.detach.default",
+        "aten.add.Tensor",
+        "aten.linear.default",
+        "aten.conv2d.default",
+    ]
+
+
+def test_streams_in_memory_go_all_the_way_round() -> None:
+    # Two pieces of 16 MiB: the first calls of copy and of add touch different ones.
+    working_set = a_set("DRAM", 32 << 20)
+    arena = Arena([working_set])
+    assert arena.byte == 32 << 20
+    copy, add = stream_subjects([working_set], arena, lambda kernel: 0.0)
+    assert copy.candidates[0].work == 16 << 20
+    memory = arena._memory
+    places: list[int] = []
+    for subject in (copy, add, copy):
+        memory.fill_(1.0)
+        memory[: memory.numel() // 4] = 2.0  # The first stream of a copy in the first piece.
+        result: Any = subject.candidates[0].make()()
+        places.append(result.storage_offset() * 4 // (16 << 20))
+    assert places == [0, 1, 0]
+    sums: Any = add.candidates[0].make()()
+    assert bool((sums == 2.0).all())
+
+
+@pytest.mark.hardware
+def test_this_host_has_every_part() -> None:
     found = measure_library(
-        threads=1,
-        budget_s=1.0,
-        clock=lambda: next(readings),
+        threads=2,
+        budget_s=0.6,
+        clock=time.perf_counter,
         progress=lambda done, what: None,
-        cpu_clock=Clock(),
+        working_sets=[a_set("DRAM", 64 << 20), a_set("L1", 24 << 10)],
     )
-    rates = {(c.kernel, c.dtype.name): c.sustained_flop_per_s for c in found.compute}
-    assert rates["gemm", "float64"] == pytest.approx(4_194_304 / STEP_S)
-    assert any("disturbed" in c.provenance.note for c in found.compute)
+    assert {each.threads for each in found.compute} == {1, 2}
+    assert {"float32", "float64"} <= {each.dtype.name for each in found.compute}
+    assert set(found.bandwidth) == {"DRAM"}
+    assert any("L1 on 1 thread" in each for each in found.conditions)
+    assert len(found.overheads) == 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.machine.schedule import bursts_per_call, interleave, repeats_for
+from roofline.machine.measuring.schedule import bursts_per_call, interleave, repeats_for
 
 
 class Clock:
@@ -94,3 +94,17 @@ def test_an_interrupt_passes_through() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interleave(["a"], run, deadline=1.0, clock=Clock(), progress=lambda done, _: None)
+
+
+def test_without_trials_there_are_no_rounds() -> None:
+    nothing: list[int] = []
+    assert (
+        interleave(
+            nothing,
+            lambda each: [each],
+            deadline=1.0,
+            clock=lambda: 0.0,
+            progress=lambda done, each: None,
+        )
+        == []
+    )

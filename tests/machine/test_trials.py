@@ -7,13 +7,19 @@ import ctypes
 import numpy as np
 import pytest
 
-from roofline.machine.buffers import allocate, fill
-from roofline.machine.crew import Crew
-from roofline.machine.host import describe_host
+from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels import compiler, compute, stream, units
 from roofline.machine.kernels.harness import TIMES, Plan, clocks
-from roofline.machine.trials import Trial, compute_trial, stream_state, stream_trial
-from roofline.machine.working_sets import WorkingSet
+from roofline.machine.measuring.buffers import allocate, fill
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.trials import (
+    Cursor,
+    Trial,
+    compute_trial,
+    stream_state,
+    stream_trial,
+)
+from roofline.machine.system.host import describe_host
 
 pytest.importorskip("llvmlite.binding")
 
@@ -133,7 +139,6 @@ def test_a_trial_in_a_cache_passes_over_the_same_data() -> None:
     # Three streams of 8 KiB, each byte of them loaded or stored once a pass, on two threads.
     assert trial.work_per_burst == 7 * (24 << 10) * 2
     assert trial.most_bursts is None
-    assert trial.position == 0
     assert trial.label.startswith("L1 triad ")
     assert trial.label.endswith(", 2 threads")
 
@@ -146,9 +151,32 @@ def test_a_trial_in_memory_moves_on() -> None:
         assert trial.most_bursts == 7
         assert trial.work_per_burst == 2 << 20
         trial.run(crew, 2)
-        assert trial.position == 3 << 20
+        assert trial.cursor.fraction == pytest.approx(3 / 8)
         trial.run(crew, 6)
-        assert trial.position == 2 << 20
+        assert trial.cursor.fraction == pytest.approx(2 / 8)
+
+
+def test_trials_that_share_their_memory_go_on_where_the_last_one_stopped() -> None:
+    """`write` begins where `read` left off; which slices it wrote shows in the memory."""
+    byte = 8 << 20
+    buffer = allocate(byte + (1 << 16))
+    buffer[:] = 1
+    working_set = WorkingSet(
+        level="DRAM", threads=1, byte_per_thread=byte, capacity_byte=None, scope="shared"
+    )
+    cursor = Cursor()
+    reads, writes = (
+        stream_trial(compiler.compile_kernel(kernel), kernel, working_set, [buffer], cursor)
+        for kernel in map(kernel_named, ("read", "write"))
+    )
+    with Crew(1) as crew:
+        for trial in (reads, writes):
+            trial.repeats = 16
+            # The first burst is not counted, so that three slices are gone over.
+            trial.run(crew, 2)
+    slices = buffer[:byte].reshape(8, -1)
+    assert [i for i in range(8) if (slices[i] != 1).all()] == [3, 4, 5]
+    assert cursor.fraction == pytest.approx(6 / 8)
 
 
 def test_calibration_ends_with_usable_bursts() -> None:
@@ -163,18 +191,22 @@ def test_calibration_ends_with_usable_bursts() -> None:
 
 @pytest.mark.parametrize(
     "kernel",
-    compute.compute_kernels(HOST.architecture, HOST.instruction_sets),
+    [
+        form
+        for kernel in compute.compute_kernels(HOST.architecture, HOST.instruction_sets)
+        for form in (kernel, kernel.second_form())
+    ],
     ids=lambda k: k.label,
 )
-def test_operands_stay_finite(kernel: compute.ComputeKernel) -> None:
+def test_float_sums_stay_finite(kernel: compute.ComputeKernel) -> None:
     trial = compute_trial(compiler.compile_kernel(kernel), kernel, 1)
     with Crew(1) as crew:
         trial.repeats = 1000
         trial.run(crew, 20)
-    kind = np.float64 if kernel.dtype.name == "float64" else np.float32
-    values = trial.states[0].view(kind)
-    assert np.isfinite(values).all()
     assert trial.work_per_burst == kernel.flop(1000)
+    if kernel.sums.kind == "float":
+        sums = trial.states[0][2 * kernel.slot_byte :].view(kernel.sums.name)
+        assert np.isfinite(sums).all()
 
 
 def test_streams_stay_finite_however_they_feed_each_other() -> None:

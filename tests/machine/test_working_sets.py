@@ -4,94 +4,185 @@ from __future__ import annotations
 
 import pytest
 
-from roofline.errors import MeasurementError
-from roofline.machine.topology import Cache, Topology
-from roofline.machine.working_sets import cache_working_sets, memory_working_set
-
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+from roofline.machine.hardware import Provenance
+from roofline.machine.hierarchy.cache_levels import CacheLevel
+from roofline.machine.hierarchy.cache_sizes import find_levels
+from roofline.machine.hierarchy.working_sets import (
+    WorkingSet,
+    largest_curve_byte,
+    plan_working_sets,
+)
+from roofline.machine.system.topology import Topology
+from tests.machine.simulated_caches import GIB, KIB, MIB, reported_topology
 
 
 def topology(cores: int, *caches: tuple[int, int, int]) -> Topology:
     """`cores` cores; each cache as (level, bytes, cores that share an instance)."""
-    return Topology(
-        available_cpus=cores,
-        cores=tuple(range(cores)),
-        hidden_siblings=0,
-        quota_cpus=None,
-        caches=tuple(
-            Cache(level=level, size_byte=byte, cpus=tuple(range(first, first + sharing)))
-            for level, byte, sharing in caches
-            for first in range(0, cores, sharing)
-        ),
-    )
+    return reported_topology(caches, cores)
 
 
 ZEN = topology(8, (1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
 
 
+def planned(
+    host: Topology, threads: int, available_byte: int = 64 * GIB
+) -> tuple[dict[str, WorkingSet], list[str]]:
+    levels = find_levels(None, host).levels
+    sets, conditions = plan_working_sets(levels, host, (threads,), available_byte)
+    return {each.level: each for each in sets}, conditions
+
+
+def sizes(host: Topology, threads: int) -> dict[str, int]:
+    return {name: each.byte_per_thread for name, each in planned(host, threads)[0].items()}
+
+
 def test_working_sets_of_one_thread_and_of_all() -> None:
-    one = {s.level: s for s in cache_working_sets(ZEN, 1)}
+    one, conditions = planned(ZEN, 1)
     assert {name: s.byte_per_thread for name, s in one.items()} == {
         "L1": 24 * KIB,
         "L2": 512 * KIB,
         "L3": 4 * MIB,
+        "DRAM": 256 * MIB,
     }
-    assert [s.scope for s in one.values()] == ["private", "private", "shared"]
-    assert one["L3"].capacity_byte == 32 * MIB
-    every = {s.level: s.byte_per_thread for s in cache_working_sets(ZEN, 8)}
+    assert conditions == []
+    assert [s.scope for s in one.values()] == ["private", "private", "shared", "shared"]
+    assert [s.capacity_byte for s in one.values()] == [48 * KIB, MIB, 32 * MIB, None]
+    every = sizes(ZEN, 8)
     # Half of a thread's share of 4 MiB, twice its L2.
     assert every["L3"] == 2 * MIB
+    assert every["DRAM"] == 32 * MIB
+
+
+def test_teams_come_one_after_the_other() -> None:
+    sets, _ = plan_working_sets(find_levels(None, ZEN).levels, ZEN, (1, 8), 64 * GIB)
+    assert [(s.level, s.threads) for s in sets] == [
+        (level, threads) for threads in (1, 8) for level in ("L1", "L2", "L3", "DRAM")
+    ]
 
 
 def test_a_last_level_no_larger_than_the_one_before_is_left_out() -> None:
     server = topology(4, (1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 7 * MIB, 4))
-    assert [s.level for s in cache_working_sets(server, 4)] == ["L1", "L2"]
+    assert list(sizes(server, 4)) == ["L1", "L2", "DRAM"]
 
 
 def test_a_small_second_level_gets_more_than_four_times_the_first() -> None:
     client = topology(1, (1, 32 * KIB, 1), (2, 192 * KIB, 1))
-    sizes = {s.level: s.byte_per_thread for s in cache_working_sets(client, 1)}
-    assert sizes["L2"] == 128 * KIB
+    assert sizes(client, 1)["L2"] == 128 * KIB
 
 
 def test_a_shared_second_level_and_no_third() -> None:
     arm = topology(8, (1, 128 * KIB, 1), (2, 12 * MIB, 4))
-    one, every = cache_working_sets(arm, 1), cache_working_sets(arm, 8)
-    assert [(s.level, s.scope, s.byte_per_thread) for s in one] == [
+    one, _ = planned(arm, 1)
+    assert [(s.level, s.scope, s.byte_per_thread) for s in one.values()] == [
         ("L1", "private", 64 * KIB),
         ("L2", "shared", 6 * MIB),
+        ("DRAM", "shared", 96 * MIB),
     ]
-    assert every[1].byte_per_thread == 3 * MIB // 2
+    every = sizes(arm, 8)
+    assert every["L2"] == 3 * MIB // 2
+    # All threads reach both second levels.
+    assert every["DRAM"] * 8 == 192 * MIB
 
 
 def test_no_known_cache_no_cache_level() -> None:
-    assert cache_working_sets(topology(4), 4) == []
+    assert sizes(topology(4), 4) == {"DRAM": 16 * MIB}
 
 
-def test_the_working_set_says_where_it_comes_from() -> None:
-    assert cache_working_sets(ZEN, 1)[0].note == (
-        "24 KiB per thread in L1 of 48 KiB (reported by the operating system)"
+def level(number: int, capacity_byte: int, held_byte: int) -> CacheLevel:
+    return CacheLevel(
+        level=number,
+        capacity_byte=capacity_byte,
+        held_byte=held_byte,
+        scope="private" if number < 3 else "shared",
+        provenance=Provenance(source="measured", reference="found by hand", date=""),
     )
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_memory_takes_many_times_the_last_cache(threads: int) -> None:
-    found = memory_working_set(ZEN, threads, 16 * GIB)
-    assert found.level == "DRAM"
-    assert found.byte_per_thread * threads == 256 * MIB
+def test_levels_that_nobody_reported_are_private_or_of_all() -> None:
+    bare = topology(4)
+    levels = [
+        level(1, 52 * KIB, 44 * KIB),
+        level(2, 1120 * KIB, 700 * KIB),
+        level(3, 44 * MIB, 26 * MIB),
+    ]
+    sets, conditions = plan_working_sets(levels, bare, (1, 4), 64 * GIB)
+    found = {(s.level, s.threads): s for s in sets}
+    # Half of what is sure to be held; the capacity is the larger size.
+    assert found["L1", 4].byte_per_thread == 22 * KIB
+    assert found["L1", 4].capacity_byte == 52 * KIB
+    assert found["L3", 1].byte_per_thread == 4 * 1120 * KIB
+    assert found["L3", 4].byte_per_thread == 26 * MIB // 4 // 2
+    assert found["DRAM", 4].byte_per_thread * 4 == 8 * 44 * MIB
+    assert conditions == []
 
 
-def test_memory_takes_no_more_than_a_quarter_of_what_is_free() -> None:
-    assert memory_working_set(ZEN, 1, 600 * MIB).byte_per_thread == 150 * MIB
-    with pytest.raises(MeasurementError, match=r"takes 128 MiB .* of the 400 MiB available"):
-        memory_working_set(ZEN, 1, 400 * MIB)
+def test_the_working_set_says_where_its_capacity_comes_from() -> None:
+    sets, _ = plan_working_sets([level(1, 52 * KIB, 44 * KIB)], topology(1), (1,), GIB)
+    assert sets[0].note == "22 KiB per thread in L1 of 52 KiB (found by hand)"
+    assert sets[1].note == "64 MiB per thread"
 
 
 def test_large_caches_take_four_times_their_size() -> None:
     server = topology(16, (1, 32 * KIB, 1), (3, 256 * MIB, 8))
-    assert memory_working_set(server, 1, 64 * GIB).byte_per_thread == GIB
-    assert memory_working_set(server, 16, 64 * GIB).byte_per_thread * 16 == 2 * GIB
+    assert sizes(server, 1)["DRAM"] == GIB
+    assert sizes(server, 16)["DRAM"] * 16 == 2 * GIB
 
 
-def test_without_known_caches_memory_takes_64_mib() -> None:
-    assert memory_working_set(topology(2), 2, GIB).byte_per_thread == 32 * MIB
+# --- scarce memory -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("available_mib", "dram_mib"), [(4096, 256), (1200, 150), (1024, 128), (600, 128), (512, 128)]
+)
+def test_memory_takes_an_eighth_and_a_quarter_if_it_must(available_mib: int, dram_mib: int) -> None:
+    found, conditions = planned(ZEN, 8, available_mib * MIB)
+    assert found["DRAM"].byte_per_thread * 8 == dram_mib * MIB
+    assert conditions == []
+
+
+def test_scarce_memory_makes_working_sets_smaller_and_says_so() -> None:
+    found, conditions = planned(ZEN, 1, 256 * MIB)
+    assert found["DRAM"].byte_per_thread == 64 * MIB
+    assert conditions == [
+        "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB of"
+        " memory are available: the last cache still serves a part"
+    ]
+
+
+def test_what_a_cache_would_hold_is_not_called_memory() -> None:
+    found, conditions = planned(ZEN, 8, 200 * MIB)
+    assert list(found) == ["L1", "L2", "L3"]
+    assert conditions == [
+        "DRAM on 8 threads is left out: only 200 MiB of memory are available, and a quarter of"
+        " that is less than the 64 MiB that no cache holds"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "available_mib", "curve_mib"),
+    [
+        (ZEN, 64 * 1024, 128),
+        (ZEN, 600, 75),
+        (ZEN, 256, 64),
+        (ZEN, 100, 25),
+        (topology(2), 64 * 1024, 256),
+        (topology(2), 256, 64),
+        (topology(8, (3, 384 * MIB, 8)), 64 * 1024, 1024),
+    ],
+)
+def test_the_curve_ends_at_four_times_the_last_cache_or_where_memory_does(
+    host: Topology, available_mib: int, curve_mib: int
+) -> None:
+    assert largest_curve_byte(host, available_mib * MIB) == curve_mib * MIB
+
+
+@pytest.mark.parametrize("available_mib", [100, 256, 300, 600, 2048, 20000])
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_buffers_never_take_more_than_half_of_the_memory(available_mib: int, cores: int) -> None:
+    host = topology(cores, (1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, cores))
+    available = available_mib * MIB
+    sets, _ = plan_working_sets(find_levels(None, host).levels, host, (1, cores), available)
+    buffers = [max(s.byte_per_thread for s in sets if i < s.threads) for i in range(cores)]
+    assert sum(buffers) <= available // 2
+    # The curve's: one for the chase, then read by one thread and, in parts, by all.
+    assert 2 * largest_curve_byte(host, available) <= available // 2

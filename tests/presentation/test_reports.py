@@ -13,11 +13,7 @@ from roofline.analysis import Analysis, known_work
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.hardware_report import (
-    HardwareEntry,
-    hardware_list_report,
-    hardware_report,
-)
+from roofline.presentation.reports.hardware_report import HardwareEntry, hardware_list_report
 from roofline.presentation.reports.report import By, Grid, Report, age, origin, printable
 from roofline.presentation.table import print_hardware, print_hardware_list
 from tests.presentation.examples import (
@@ -30,6 +26,7 @@ from tests.presentation.examples import (
     resnet,
     small,
 )
+from tests.presentation.hardware_examples import device_profile, rich_profile
 
 GOLDEN = """\
 small takes 157 ns with every operand from DRAM (classic roofline): 100 % bound by memory
@@ -159,25 +156,10 @@ def test_control_characters_are_shown_not_sent():
     assert printable("größe 模型") == "größe 模型"
 
 
-def test_the_hardware_report_shows_every_ceiling_with_its_reference():
-    report = hardware_report(full_profile(), today=date(2026, 3, 7))
-    text = plain_text(report)
-    assert report.headline == "example-2core: measured 3 days ago (2026-03-04)"
-    profile = full_profile()
-    assert len(grid_of(report, "Compute ceilings").rows) == len(profile.compute)
-    levels = sum(len(level.bandwidth) for level in profile.memory)
-    assert len(grid_of(report, "Memory levels").rows) == levels
-    for words in (
-        "torch dispatch  1.40 µs",
-        "another process took 3 % of the CPU",
-        "[1] roofline measure: bursts of 0.5 ms, 95 % quantile; 2026-03-04; roofline 0.1.0",
-        "Example CPU 9000 @ 2.60GHz (x86_64, 2 CPUs available)",
-        "torch 2.13.0",
-    ):
-        assert words in text
-
-
-@pytest.mark.parametrize("profile", [full_profile(), dram_profile(), bare_profile()])
+@pytest.mark.parametrize(
+    "profile",
+    [full_profile(), dram_profile(), bare_profile(), rich_profile(), device_profile()],
+)
 @pytest.mark.parametrize("terminal", [True, False])
 def test_hardware_prints(profile: HardwareProfile, terminal: bool):
     stream = io.StringIO()

@@ -179,6 +179,12 @@ class HardwareProfile:
             for bandwidth in level.bandwidth:
                 yield bandwidth.provenance
 
+    def _repr_html_(self) -> str:
+        """The report on this machine, for notebooks."""
+        from roofline.presentation.page import hardware_html
+
+        return hardware_html(self)
+
     def check_threads(self, threads: int) -> int:
         """`threads` if this machine has as many.
 

@@ -8,21 +8,62 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 from roofline.errors import MeasurementError
-from roofline.machine.kernels.compute import ComputeKernel
-from roofline.machine.kernels.stream import VECTORS, StreamKernel
-
-Kernel = ComputeKernel | StreamKernel
+from roofline.machine.kernels.units import VectorUnit
 
 _LABEL = re.compile(r"\s*([.\w$]+):")
 _JUMP = re.compile(r"\s*(?:j[a-z]+|b|b\.[a-z]+|cbn?z\s+\w+,|tbn?z\s+\w+,\s*#?\d+,)\s+([.\w$]+)\s*$")
 _STACK = re.compile(r"\(%[re](?:sp|bp)\b|\[(?:sp|x29|fp)\b")
-_NON_TEMPORAL = re.compile(r"\s(?:vmovnt|movnt|stnp)")
+_NON_TEMPORAL = re.compile(r"vmovnt|movnt|stnp")
 _COMMENT = re.compile(r"(##|//|#(?![-\d])|;).*")
+_MEMORY = re.compile(r"(?!lea|nop|prefetch|prfm).*(?:\(|\[(?:x|sp))")
+_X86_STORE = re.compile(r".*\)$")
+_ARM_STORE = re.compile(r"st")
+_ARM_PAIR = re.compile(r"(?:ld|st)n?p\s")
+_REGISTER = {128: r".*(?:%xmm|\sq\d)", 256: r".*%ymm", 512: r".*%zmm"}
 
-_LOOP_CONTROL = 8
-"""Instructions besides those wanted that a compute loop may have: counter, comparison, branch."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopContract:
+    """What one iteration of a kernel's loop must be in machine instructions.
+
+    ``instructions`` are regular expressions for the beginning of a line, with how many lines there
+    must be of each. ``loads`` and ``stores`` are those of the loop, in registers of
+    ``vector_bits`` (None: any width): an operand in memory is a load, a pair is two. ``others`` is
+    how many instructions there may be besides: arithmetic, addresses, counter, branch.
+    """
+
+    instructions: tuple[tuple[str, int], ...] = ()
+    loads: int = 0
+    stores: int = 0
+    non_temporal: bool = False
+    vector_bits: int | None = None
+    others: int = 8
+
+
+class Kernel(Protocol):
+    """What can be compiled, checked and timed."""
+
+    @property
+    def label(self) -> str:
+        """How progress and errors name it."""
+        ...
+
+    @property
+    def unit(self) -> VectorUnit:
+        """What it needs of the CPU and of the compiler."""
+        ...
+
+    @property
+    def contract(self) -> LoopContract:
+        """What its loop must become."""
+        ...
+
+    def ir(self) -> str:
+        """``void kernel(ptr state, i64 offset, i64 length)`` as LLVM IR text."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +84,23 @@ class HotLoop:
 
     @property
     def non_temporal_stores(self) -> int:
-        """Stores that go past the caches."""
-        return sum(1 for line in self.instructions if _NON_TEMPORAL.match(" " + line))
+        """Vectors stored past the caches."""
+        return sum(_values(line) for line in self.instructions if _NON_TEMPORAL.match(line))
+
+    def accesses(self) -> tuple[int, int]:
+        """Values loaded from memory and stored to it."""
+        memory = [line for line in self.instructions if _MEMORY.match(line)]
+        stores = sum(_values(line) for line in memory if _stores(line))
+        return sum(map(_values, memory)) - stores, stores
+
+
+def _stores(line: str) -> bool:
+    # AT&T syntax writes the destination last; Arm says it in the name.
+    return bool((_ARM_STORE if "[" in line else _X86_STORE).match(line))
+
+
+def _values(line: str) -> int:
+    return 2 if _ARM_PAIR.match(line) else 1
 
 
 def hot_loop(assembly: str) -> HotLoop:
@@ -92,22 +148,45 @@ def check(kernel: Kernel, assembly: str) -> HotLoop:
     """The hot loop of a compiled kernel that is what the kernel declares.
 
     Raises:
-        MeasurementError: values spilled to the stack, or the wanted instructions are missing.
+        MeasurementError: values spilled to the stack, or the loop breaks the kernel's contract.
     """
-    loop = hot_loop(assembly)
+    loop, contract = hot_loop(assembly), kernel.contract
     if loop.stack_accesses:
         raise MeasurementError(
             f"kernel '{kernel.label}' spills: {loop.stack_accesses} stack accesses in its loop;"
             " use fewer accumulators"
         )
-    if isinstance(kernel, ComputeKernel):
-        found = loop.count(kernel.mnemonic)
-        others = len(loop.instructions) - found
-        if found != kernel.instructions or others > _LOOP_CONTROL:
-            raise MeasurementError(
-                f"kernel '{kernel.label}' was compiled to {found} of {kernel.instructions} wanted"
-                f" instructions and {others} others"
-            )
-    elif kernel.non_temporal and not 0 < loop.non_temporal_stores <= VECTORS:
-        raise MeasurementError(f"kernel '{kernel.label}' was compiled without non-temporal stores")
+    for fault in _faults(contract, loop):
+        raise MeasurementError(f"kernel '{kernel.label}' was compiled {fault}")
     return loop
+
+
+def _faults(contract: LoopContract, loop: HotLoop) -> list[str]:
+    """How a loop breaks its contract, in words that follow "was compiled"."""
+    faults = [
+        f"to {found} of {wanted} wanted instructions '{pattern}'"
+        for pattern, wanted in contract.instructions
+        if (found := loop.count(pattern)) != wanted
+    ]
+    if (found := loop.accesses()) != (contract.loads, contract.stores):
+        faults.append(
+            f"to {found[0]} of {contract.loads} loads and {found[1]} of {contract.stores} stores"
+        )
+    if loop.non_temporal_stores != contract.stores * contract.non_temporal:
+        faults.append(f"to {loop.non_temporal_stores} non-temporal stores")
+    memory = [line for line in loop.instructions if _MEMORY.match(line)]
+    if contract.vector_bits is not None:
+        wide = re.compile(_REGISTER[contract.vector_bits])
+        narrow = [line for line in memory if not wide.match(line)]
+        faults += [f"with '{line}', not {contract.vector_bits} bits" for line in narrow]
+    wanted = [re.compile(pattern) for pattern, _ in contract.instructions]
+    others = len(loop.instructions) - len(
+        {
+            i
+            for i, line in enumerate(loop.instructions)
+            if _MEMORY.match(line) or any(each.match(line) for each in wanted)
+        }
+    )
+    if others > contract.others:
+        faults.append(f"with {others} other instructions, more than {contract.others}")
+    return faults

@@ -1,204 +1,214 @@
-"""Compute kernels: loops of independent multiply-adds that stay in registers.
+"""The compute kernels: for every unit and data type, a loop of its multiply-adds.
 
-Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)``: `length` is the
-number of loop iterations and `offset` is not used. The state is a row of 64-byte slots: the two
-factors, then the accumulators, which are read on entry and written back on exit so that the result
-can be checked.
+The "flop" of integer kernels are integer operations; a multiply and an add count one each, as
+everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Iterable
 
 from roofline.foundation.dtypes import DType, dtype
-from roofline.machine.kernels.units import (
-    ARM_SCALAR,
-    AVX2,
-    AVX512,
-    AVX512_BF16,
-    NEON,
-    NEON_BF16,
-    SCALAR,
-    SSE,
-    VectorUnit,
-    can_run,
+from roofline.machine.kernels import units
+from roofline.machine.kernels.amx import TileKernel, tile_kernel
+from roofline.machine.kernels.operations import (
+    FLOP_PER_FMA,
+    add,
+    byte_dot,
+    fma,
+    ir_type,
+    multiply_and_add,
+    sum_of_products,
 )
+from roofline.machine.kernels.register_loop import (
+    SLOT_BYTE,
+    UNROLL,
+    ComputeKernel,
+    Operation,
+)
+from roofline.machine.kernels.units import VectorUnit, can_run, sve_vector_bits
 
-FLOP_PER_FMA = 2
-SLOT_BYTE = 64
-UNROLL = 4
+__all__ = [
+    "COMPUTE_KERNELS",
+    "FLOP_PER_FMA",
+    "SLOT_BYTE",
+    "UNROLL",
+    "ComputeKernel",
+    "TileKernel",
+    "compute_kernels",
+    "fma_kernel",
+    "sve_vector_bits",
+]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeKernel:
-    """A loop of ``accumulators * UNROLL`` independent instructions of one kind.
-
-    ``instruction`` is the IR call with the placeholders ``{m}``, ``{a}`` (factors) and ``{acc}``;
-    ``mnemonic`` is a regular expression for the one machine instruction it must become;
-    ``flop_per_instruction`` counts a multiply and an add as two.
-    """
-
-    name: str
-    dtype: DType
-    unit: VectorUnit
-    accumulators: int
-    factor_type: str
-    accumulator_type: str
-    declaration: str
-    instruction: str
-    mnemonic: str
-    flop_per_instruction: int
-
-    @property
-    def label(self) -> str:
-        """How progress and errors name it: ``"fma float32 avx512"``."""
-        return f"{self.name} {self.dtype} {self.unit.name}"
-
-    @property
-    def instructions(self) -> int:
-        """Instructions of the wanted kind in one loop iteration."""
-        return self.accumulators * UNROLL
-
-    @property
-    def state_byte(self) -> int:
-        """Bytes of the state: two factors and the accumulators."""
-        return (2 + self.accumulators) * SLOT_BYTE
-
-    def flop(self, length: int) -> int:
-        """Floating-point operations of one call with `length` iterations."""
-        return length * self.instructions * self.flop_per_instruction
-
-    def ir(self) -> str:
-        """The kernel as LLVM IR text."""
-        acc, factor = self.accumulator_type, self.factor_type
-        lines = [
-            self.declaration,
-            "define void @kernel(ptr %state, i64 %offset, i64 %length) {",
-            "entry:",
-            f"  %m = load {factor}, ptr %state, align {SLOT_BYTE}",
-            f"  %a.at = getelementptr i8, ptr %state, i64 {SLOT_BYTE}",
-            f"  %a = load {factor}, ptr %a.at, align {SLOT_BYTE}",
-        ]
-        for j in range(self.accumulators):
-            lines += [
-                f"  %at{j} = getelementptr i8, ptr %state, i64 {(2 + j) * SLOT_BYTE}",
-                f"  %first{j} = load {acc}, ptr %at{j}, align {SLOT_BYTE}",
-            ]
-        lines += ["  br label %loop", "loop:", "  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]"]
-        lines += [
-            f"  %acc{j}.0 = phi {acc} [ %first{j}, %entry ], [ %acc{j}.{UNROLL}, %loop ]"
-            for j in range(self.accumulators)
-        ]
-        for u in range(UNROLL):
-            for j in range(self.accumulators):
-                # acc = fma(m, a, acc): the accumulator is the addend, because an x = fma(x, m, a)
-                # costs a move for every multiply-add on Arm, and never settles at a finite value.
-                call = self.instruction.format(m="%m", a="%a", acc=f"%acc{j}.{u}")
-                lines.append(f"  %acc{j}.{u + 1} = {call}")
-        lines += [
-            "  %i.next = add i64 %i, 1",
-            "  %more = icmp ult i64 %i.next, %length",
-            "  br i1 %more, label %loop, label %exit",
-            "exit:",
-        ]
-        lines += [
-            f"  store {acc} %acc{j}.{UNROLL}, ptr %at{j}, align {SLOT_BYTE}"
-            for j in range(self.accumulators)
-        ]
-        return "\n".join([*lines, "  ret void", "}", ""])
+_INT32, _UINT8 = dtype("int32"), dtype("uint8")
 
 
-def fma_kernel(element: DType, unit: VectorUnit, accumulators: int | None = None) -> ComputeKernel:
-    """The fused multiply-add kernel of a float32 or float64 vector unit."""
-    lanes = unit.lanes(element.bits)
-    scalar = {32: "float", 64: "double"}[element.bits]
-    kind = f"<{lanes} x {scalar}>" if lanes > 1 else scalar
-    suffix = f"v{lanes}f{element.bits}" if lanes > 1 else f"f{element.bits}"
-    call = f"call {kind} @llvm.fma.{suffix}({kind} {{m}}, {kind} {{a}}, {kind} {{acc}})"
+def _kernel(
+    name: str,
+    element: DType,
+    unit: VectorUnit,
+    *operations: Operation,
+    accumulators: tuple[int, int] | None = None,
+) -> ComputeKernel:
+    """A kernel whose factors and sums are of one type; `accumulators` of its first, second form."""
+    kind = ir_type(unit, element)
+    first, second = accumulators or (unit.accumulators, unit.second_accumulators)
     return ComputeKernel(
-        name="fma",
+        name=name,
         dtype=element,
         unit=unit,
-        accumulators=accumulators or unit.accumulators,
-        factor_type=kind,
+        accumulators=first,
+        second_accumulators=second,
+        factors=(element, element),
+        sums=element,
+        factor_types=(kind, kind),
         accumulator_type=kind,
-        declaration=f"declare {kind} @llvm.fma.{suffix}({kind}, {kind}, {kind})",
-        instruction=call,
-        mnemonic=_fma_mnemonic(element, unit),
-        flop_per_instruction=lanes * FLOP_PER_FMA,
+        operations=operations,
     )
 
 
-def _fma_mnemonic(element: DType, unit: VectorUnit) -> str:
-    if unit.architecture == "aarch64":
-        if not unit.bits:
-            return rf"fmadd\s+{'s' if element.bits == 32 else 'd'}\d"
-        # GNU writes `fmla v0.4s, …`, Apple's assembler `fmla.4s v0, …`.
-        arrangement = "4s" if element.bits == 32 else "2d"
-        return rf"fmla(\.{arrangement}\s|\s+v\d+\.{arrangement})"
-    kind = ("s" if not unit.bits else "p") + ("s" if element.bits == 32 else "d")
-    register = {0: "xmm", 128: "xmm", 256: "ymm", 512: "zmm"}[unit.bits]
-    return rf"vfmadd\d{{3}}{kind}\s+%{register}"
+def fma_kernel(element: DType, unit: VectorUnit, accumulators: int | None = None) -> ComputeKernel:
+    """Fused multiply-adds of floating-point numbers, with as many sums as fit by default."""
+    sums = (accumulators, accumulators) if accumulators else None
+    return _kernel("fma", element, unit, fma(unit, element), accumulators=sums)
 
 
-_FLOAT32, _FLOAT64, _BFLOAT16 = dtype("float32"), dtype("float64"), dtype("bfloat16")
+def _fma_add(element: DType, unit: VectorUnit) -> ComputeKernel:
+    """Multiply-adds and additions in turn: more than the FMA peak where adders are extra."""
+    operations = (fma(unit, element, square=True), add(unit, element))
+    # Four instructions at a time want more sums than 16 registers hold: m is left out for one more.
+    sums = {16: (15, 15), 32: (28, 24)}[unit.registers]
+    return _kernel("fma-add", element, unit, *operations, accumulators=sums)
 
-# One instruction multiplies pairs of bfloat16 and adds both products to a float32 lane.
-_DOT_BF16_X86 = ComputeKernel(
-    name="dot",
-    dtype=_BFLOAT16,
-    unit=AVX512_BF16,
-    accumulators=AVX512_BF16.accumulators,
-    factor_type="<16 x i32>",
-    accumulator_type="<16 x float>",
-    declaration=(
-        "declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512"
-        "(<16 x float>, <16 x i32>, <16 x i32>)"
+
+def _mul_add(element: DType, unit: VectorUnit) -> ComputeKernel:
+    """Integer multiply and add; what lies between takes a register, too."""
+    vectors = {16: (12, 12), 32: (28, 24)}[unit.registers]
+    # Scalars live in the general registers; two of them hold the counter and its end.
+    scalars = {"x86_64": (11, 11), "aarch64": (20, 16)}[unit.architecture]
+    return _kernel(
+        "mul-add",
+        element,
+        unit,
+        multiply_and_add(unit, element),
+        accumulators=vectors if unit.bits else scalars,
+    )
+
+
+def _byte_dot(element: DType, unit: VectorUnit) -> ComputeKernel:
+    """int8 without VNNI, in three instructions."""
+    sums = {16: (12, 10), 32: (20, 16)}[unit.registers]
+    kernel = _kernel("dot", element, unit, byte_dot(unit), accumulators=sums)
+    half = dtype("int16")
+    return dataclasses.replace(
+        kernel,
+        factors=(element, half),
+        sums=_INT32,
+        factor_types=(ir_type(unit, element), ir_type(unit, half)),
+        accumulator_type=ir_type(unit, _INT32),
+    )
+
+
+def _products(
+    name: str, function: str, mnemonic: str, products: int, *, unsigned: bool = False
+) -> Callable[[DType, VectorUnit], ComputeKernel]:
+    """What makes the kernel of an instruction that adds `products` products to a 32-bit lane."""
+
+    def kernel(element: DType, unit: VectorUnit) -> ComputeKernel:
+        sums = dtype("float32") if element.kind == "float" else _INT32
+        # On x86 the elements are handed over four bytes at a time, which every LLVM accepts.
+        packed = ir_type(unit, _INT32 if unit.architecture == "x86_64" else element)
+        total = ir_type(unit, sums)
+        return ComputeKernel(
+            name=name,
+            dtype=element,
+            unit=unit,
+            accumulators=unit.accumulators,
+            second_accumulators=unit.second_accumulators,
+            factors=(_UINT8 if unsigned else element, element),
+            sums=sums,
+            factor_types=(packed, packed),
+            accumulator_type=total,
+            operations=(sum_of_products(unit, function, mnemonic, (total, packed), products),),
+        )
+
+    return kernel
+
+
+_Row = tuple[Callable[[DType, VectorUnit], ComputeKernel], str, tuple[VectorUnit, ...]]
+_PLAIN = (units.SCALAR, units.SSE, units.AVX2, units.AVX512, units.ARM_SCALAR, units.NEON)
+_ROWS: tuple[_Row, ...] = (
+    (fma_kernel, "float64 float32", (*_PLAIN, units.SVE)),
+    (
+        fma_kernel,
+        "float16",
+        (units.AVX512_FP16, units.ARM_SCALAR_FP16, units.NEON_FP16, units.SVE),
     ),
-    instruction=(
-        "call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512"
-        "(<16 x float> {acc}, <16 x i32> {m}, <16 x i32> {a})"
+    (_fma_add, "float64 float32", _PLAIN),
+    (_fma_add, "float16", (units.ARM_SCALAR_FP16, units.NEON_FP16)),
+    (_mul_add, "int32", (*_PLAIN, units.SVE)),
+    (_byte_dot, "int8", (units.SSE, units.AVX2, units.AVX512_BYTES)),
+    (
+        _products("dot", "x86.avx512.vpdpbusd.256", "vpdpbusd", 4, unsigned=True),
+        "int8",
+        (units.AVX_VNNI,),
     ),
-    mnemonic=r"vdpbf16ps\s+%zmm",
-    flop_per_instruction=32 * FLOP_PER_FMA,
+    (
+        _products("dot", "x86.avx512.vpdpbusd.512", "vpdpbusd", 4, unsigned=True),
+        "int8",
+        (units.AVX512_VNNI,),
+    ),
+    (_products("dot", "x86.avx2.vpdpbssd.256", "vpdpbssd", 4), "int8", (units.AVX_VNNI_INT8,)),
+    (
+        _products("dot", "x86.avx512bf16.dpbf16ps.512", "vdpbf16ps", 2),
+        "bfloat16",
+        (units.AVX512_BF16,),
+    ),
+    (tile_kernel, "bfloat16", (units.AMX_BF16,)),
+    (tile_kernel, "int8", (units.AMX_INT8,)),
+    (tile_kernel, "float16", (units.AMX_FP16,)),
+    (_products("dot", "aarch64.neon.sdot.v4i32.v16i8", "sdot", 4), "int8", (units.NEON_DOT,)),
+    (
+        _products("dot", "aarch64.neon.bfdot.v4f32.v8bf16", "bfdot", 2),
+        "bfloat16",
+        (units.NEON_BF16,),
+    ),
+    (_products("mmla", "aarch64.neon.bfmmla", "bfmmla", 4), "bfloat16", (units.NEON_BF16,)),
+    (_products("mmla", "aarch64.neon.smmla.v4i32.v16i8", "smmla", 8), "int8", (units.NEON_I8MM,)),
+    (_products("dot", "aarch64.sve.sdot.nxv4i32", "sdot", 4), "int8", (units.SVE,)),
+    (_products("dot", "aarch64.sve.bfdot", "bfdot", 2), "bfloat16", (units.SVE_BF16,)),
+    (_products("mmla", "aarch64.sve.bfmmla", "bfmmla", 4), "bfloat16", (units.SVE_BF16,)),
+    (_products("mmla", "aarch64.sve.smmla.nxv4i32", "smmla", 8), "int8", (units.SVE_I8MM,)),
 )
-_DOT_BF16_ARM = ComputeKernel(
-    name="dot",
-    dtype=_BFLOAT16,
-    unit=NEON_BF16,
-    accumulators=NEON_BF16.accumulators,
-    factor_type="<8 x bfloat>",
-    accumulator_type="<4 x float>",
-    declaration=(
-        "declare <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16"
-        "(<4 x float>, <8 x bfloat>, <8 x bfloat>)"
-    ),
-    instruction=(
-        "call <4 x float> @llvm.aarch64.neon.bfdot.v4f32.v8bf16"
-        "(<4 x float> {acc}, <8 x bfloat> {m}, <8 x bfloat> {a})"
-    ),
-    mnemonic=r"bfdot(\.4s\s|\s+v\d+\.4s)",
-    flop_per_instruction=8 * FLOP_PER_FMA,
-)
+"""What makes a kernel, for which data types, on which units: a row more is all that a new
+instruction takes."""
 
-COMPUTE_KERNELS: tuple[ComputeKernel, ...] = (
-    *(
-        fma_kernel(element, unit)
-        for unit in (SCALAR, SSE, AVX2, AVX512, ARM_SCALAR, NEON)
-        for element in (_FLOAT32, _FLOAT64)
-    ),
-    _DOT_BF16_X86,
-    _DOT_BF16_ARM,
-)
-"""Every compute kernel there is; a row more is all that a new instruction takes."""
+
+def _all_kernels(sve_bits: int | None) -> tuple[ComputeKernel, ...]:
+    """Every kernel there is, those of scalable units at a width of `sve_bits` (None: none)."""
+    return tuple(
+        make(dtype(element), dataclasses.replace(unit, bits=sve_bits) if unit.scalable else unit)
+        for make, elements, row_units in _ROWS
+        for unit in row_units
+        for element in elements.split()
+        if sve_bits or not unit.scalable
+    )
+
+
+COMPUTE_KERNELS = _all_kernels(units.SVE.bits)
+"""Every compute kernel there is; those of scalable units at the least width."""
 
 
 def compute_kernels(
-    architecture: str, instruction_sets: Iterable[str]
+    architecture: str, instruction_sets: Iterable[str], *, sve_bits: int | None = None
 ) -> tuple[ComputeKernel, ...]:
-    """The compute kernels that a host with these instruction sets can run."""
+    """The compute kernels that a host with these instruction sets can run.
+
+    `sve_bits` is the width of its SVE registers (`sve_vector_bits` asks for it): without it the
+    work of SVE kernels is unknown, and they are left out.
+    """
     available = frozenset(instruction_sets)
     return tuple(
-        kernel for kernel in COMPUTE_KERNELS if can_run(kernel.unit, architecture, available)
+        kernel for kernel in _all_kernels(sve_bits) if can_run(kernel.unit, architecture, available)
     )

@@ -42,6 +42,13 @@ class LogAxis:
         values = [step * 10.0**power for power in range(first, last + 1, stride) for step in steps]
         return tuple((each, _tick(each)) for each in values if self.low <= each <= self.high)
 
+    @property
+    def between(self) -> tuple[float, ...]:
+        """The places of small ticks: 2 to 9 times each power of ten."""
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+        values = (step * 10.0**power for power in powers for step in range(2, 10))
+        return tuple(each for each in values if self.low <= each <= self.high)
+
 
 def _tick(value: float) -> str:
     if value >= 1000:

@@ -10,6 +10,7 @@ from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.placement import (
+    MIX,
     ComputeRoof,
     LevelRoof,
     Roof,
@@ -85,8 +86,14 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     library = Roof(replace(profile, compute=as_hardware), analysis.threads)
     main = _dtypes_in_use(analysis, roof)
     fastest = max((level.byte_per_s for level in roof.levels), default=None)
+    # Additions beside products lift the highest ceiling of a type; drawn for each unit as well they
+    # would hide the others.
     units: list[tuple[Literal["hardware", "library"], ComputeRoof]] = [
-        *(("hardware", unit) for unit in roof.units),
+        *(
+            ("hardware", unit)
+            for unit in roof.units
+            if unit.kernel != MIX or unit == roof.compute_any(unit.dtype)
+        ),
         *(("library", unit) for unit in library.units),
     ]
     ceilings = [
@@ -98,7 +105,8 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
             main=unit.dtype in main,
         )
         for kind, unit in units
-        if roofs == "all" or unit.dtype in main
+        if unit.dtype in main
+        or (roofs == "all" and kind == "hardware" and unit == roof.compute_any(unit.dtype))
     ]
     hardware = [unit for unit in roof.units if roofs == "all" or unit.dtype in main]
     top = hardware[0] if hardware else None

@@ -15,6 +15,7 @@ from roofline.foundation.units import (
     format_byte_per_s,
     format_flop_per_s,
     format_intensity,
+    format_s,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import ComputeRoof
@@ -30,6 +31,7 @@ from roofline.presentation.reports.report import (
     printable,
 )
 
+_SELF_EVIDENT = ("hardware", "unspecified", "overhead")
 _Pair = tuple[float | None, float | None]
 _Form = Callable[[float | None], str]
 
@@ -68,6 +70,9 @@ def hardware_difference_report(
         common = [each for each in rates if None not in each.peaks]
         if common:
             blocks.append(_rates(title, names, common, threaded, form))
+    times = [each for each in difference.times if None not in each.sustained]
+    if times:
+        blocks.append(_medians(names, times, threaded))
     for which in (0, 1):
         only = _only(difference, which, threaded)
         if only.rows:
@@ -97,6 +102,8 @@ def hardware_difference_csv(difference: HardwareDifference) -> str:
     for each in difference.memory:
         name = " ".join(each.name)
         write("memory", name, each.threads, "byte/s", each.peaks, each.sustained)
+    for each in difference.times:
+        write(each.name[1], each.name[0], each.threads, "s", each.peaks, each.sustained)
     for each in difference.best:
         name, nothing = each.dtype.name, (None, None)
         write("fastest", name, ALL, "flop/s", each.rates, nothing)
@@ -225,6 +232,18 @@ def _rates(
     )
 
 
+def _medians(names: tuple[str, ...], times: Sequence[Rates], threaded: bool) -> Grid:
+    """Latencies and overheads that both machines know."""
+    return Grid(
+        title="Latencies and overheads, medians",
+        columns=_columns(names, *_what(threaded)),
+        rows=tuple(
+            (*_named(each, threaded), *map(format_s, each.sustained), _ratio(each.sustained))
+            for each in times
+        ),
+    )
+
+
 def _what(threaded: bool) -> tuple[Column, ...]:
     threads = (Column(heading="threads", align="right"),) if threaded else ()
     return (Column(heading=""), *threads)
@@ -232,7 +251,7 @@ def _what(threaded: bool) -> tuple[Column, ...]:
 
 def _named(rates: Rates, threaded: bool) -> tuple[str, ...]:
     """What the rates are of, where it goes without saying that a ceiling is the hardware's."""
-    words = [each for each in rates.name if each not in ("hardware", "unspecified")]
+    words = [each for each in rates.name if each not in _SELF_EVIDENT]
     return (printable(" ".join(words)), *((rates.threads,) if threaded else ()))
 
 

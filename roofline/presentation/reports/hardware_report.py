@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
 
+from roofline.design.hardware_quantities import quantities_of
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
     format_flop_per_s,
-    format_percent,
-    format_s,
+    format_si,
 )
-from roofline.machine.hardware import (
-    HardwareProfile,
-    Provenance,
-    describe_level,
-    describe_threads,
-)
+from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import Roof
+from roofline.presentation.reports.hardware_sources import (
+    doubts_of,
+    notes_of,
+    paper_of,
+    sources_of,
+)
+from roofline.presentation.reports.hardware_tables import hardware_tables
 from roofline.presentation.reports.report import (
     Block,
     Column,
@@ -27,7 +29,6 @@ from roofline.presentation.reports.report import (
     Grid,
     Notes,
     Report,
-    age,
     origin,
     printable,
 )
@@ -42,94 +43,26 @@ class HardwareEntry:
     profile: HardwareProfile
 
 
-_THREADS = Column(heading="threads", align="right")
-_RATES = (
-    Column(heading="peak", align="right"),
-    Column(heading="sustained", align="right"),
-    Column(heading="IQR/median", align="right", sacrifice=1),
-    Column(heading="source", sacrifice=2),
-)
-
-
 def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> Report:
-    """The report on a machine: ceilings, levels, overheads, host, conditions, references, notes."""
-    references = list(dict.fromkeys(map(_document, profile.provenances())))
-    # Other devices than CPUs compute as a whole: they have no threads to speak of.
-    threaded = (_THREADS,) if profile.has_threads else ()
-
-    def threads(count: int) -> tuple[str, ...]:
-        return (str(count),) if profile.has_threads else ()
-
-    def source(each: Provenance) -> str:
-        words = "measured" if each.source == "measured" else "data sheet"
-        return f"{words} [{references.index(_document(each)) + 1}]"
-
-    blocks: list[Block] = [Facts(lines=_facts(profile))]
-    if profile.compute:
-        blocks.append(
-            Grid(
-                title="Compute ceilings",
-                columns=(
-                    Column(heading="dtype"),
-                    Column(heading="unit"),
-                    Column(heading="kernel"),
-                    Column(heading="kind", sacrifice=3),
-                    *threaded,
-                    *_RATES,
-                ),
-                rows=tuple(
-                    (
-                        str(each.dtype),
-                        printable(each.unit),
-                        printable(each.kernel),
-                        each.kind,
-                        *threads(each.threads),
-                        format_flop_per_s(each.peak_flop_per_s),
-                        format_flop_per_s(each.sustained_flop_per_s),
-                        _spread(each.spread),
-                        source(each.provenance),
-                    )
-                    for each in profile.compute
-                ),
-            )
-        )
-    if profile.memory:
-        blocks.append(
-            Grid(
-                title="Memory levels",
-                columns=(Column(heading="level"), Column(heading="kernel"), *threaded, *_RATES),
-                rows=tuple(
-                    (
-                        printable(describe_level(level)),
-                        each.kernel,
-                        *threads(each.threads),
-                        format_byte_per_s(each.peak_byte_per_s),
-                        format_byte_per_s(each.sustained_byte_per_s),
-                        _spread(each.spread),
-                        source(each.provenance),
-                    )
-                    for level in profile.memory
-                    for each in level.bandwidth
-                ),
-            )
-        )
-    if profile.overheads:
-        blocks.append(
-            Grid(
-                title="Overheads",
-                columns=(Column(heading="what"), Column(heading="time", align="right")),
-                rows=tuple((printable(k), format_s(v)) for k, v in profile.overheads.items()),
-            )
-        )
+    """The report on a machine: host, ceilings, levels, curves, overheads, then what to know."""
+    quantities = quantities_of(profile)
+    sources = sources_of(quantities)
+    threaded = profile.has_threads
+    blocks: list[Block] = [Facts(lines=_facts(profile)), *hardware_tables(profile, sources)]
+    doubts = doubts_of(quantities, threaded=threaded)
+    if doubts:
+        blocks.append(doubts)
     if profile.conditions:
         lines = tuple(map(printable, profile.conditions))
         blocks.append(Notes(title="Noticed while measuring", lines=lines))
-    if references:
-        lines = tuple(f"[{i}] {_reference(each)}" for i, each in enumerate(references, start=1))
-        blocks.append(Notes(title="References", lines=lines, urgent=False))
-    notes = _notes(profile)
+    paper = paper_of(quantities)
+    if paper:
+        blocks.append(paper)
+    if sources.lines:
+        blocks.append(Notes(title="References", lines=sources.lines, urgent=False))
+    notes = notes_of(quantities, threaded=threaded)
     if notes:
-        blocks.append(Notes(title="Notes", lines=notes, urgent=False))
+        blocks.append(notes)
     name = printable(profile.name)
     return Report(headline=f"{name}: {origin(profile, today)}", blocks=tuple(blocks))
 
@@ -175,10 +108,6 @@ def _row(entry: HardwareEntry) -> tuple[str, ...]:
     )
 
 
-def _spread(spread: float | None) -> str:
-    return format_percent(spread)
-
-
 def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
     lines = [("Name", profile.name)]
     if profile.description:
@@ -195,36 +124,20 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
         ]
         if host.versions:
             lines.append(("Versions", ", ".join(f"{k} {v}" for k, v in host.versions.items())))
+    if profile.clock is not None:
+        clock = profile.clock
+        usual = f", median {_hz(clock.median_hz)}" if clock.median_hz != clock.peak_hz else ""
+        how = clock.provenance.reference
+        lines.append(
+            ("Clock", f"{_hz(clock.peak_hz)}{usual}, {_SAID[clock.provenance.source]}: {how}")
+        )
+    if profile.effort != "unspecified":
+        lines.append(("Effort", f"{profile.effort}"))
     return tuple((name, printable(text)) for name, text in lines)
 
 
-def _document(each: Provenance) -> Provenance:
-    """What numbers have in common that come from one document, or one measurement."""
-    return replace(each, note="")
+def _hz(rate: float) -> str:
+    return format_si(rate, "Hz")
 
 
-def _reference(each: Provenance) -> str:
-    version = f"roofline {each.tool_version}" if each.tool_version else ""
-    day = age(each.date, None).removeprefix("on ")
-    return printable("; ".join(filter(None, (each.reference, day, version))))
-
-
-def _notes(profile: HardwareProfile) -> tuple[str, ...]:
-    """What a reader must know of the numbers, each note once, with the ceilings it is about."""
-    about: dict[str, list[str]] = {}
-    several = profile.has_threads
-    for what, threads, each in _numbers(profile):
-        # How many bursts a number took that we measured ourselves stays in the file.
-        if each.note and not each.tool_version:
-            of = f" on {describe_threads(profile, threads)}" if several else ""
-            about.setdefault(each.note, []).append(f"{what}{of}")
-    return tuple(printable(f"{', '.join(whats)} – {note}") for note, whats in about.items())
-
-
-def _numbers(profile: HardwareProfile) -> Iterator[tuple[str, int, Provenance]]:
-    for each in profile.compute:
-        yield each.label.removesuffix(" unspecified"), each.threads, each.provenance
-    for level in profile.memory:
-        for each in level.bandwidth:
-            what = f"{level.name} {each.kernel}".removesuffix(" unspecified")
-            yield what, each.threads, each.provenance
+_SAID = {"measured": "measured", "datasheet": "from a data sheet", "derived": "derived"}

@@ -1,0 +1,151 @@
+"""What a device should reach on paper: from the bundled data sheets, else from units × clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from roofline.machine.catalog import bundled_folder
+from roofline.machine.gpu.arithmetic import CUDA_CORE
+from roofline.machine.gpu.device import DeviceFacts, Product
+from roofline.machine.gpu.matrices import (
+    TENSOR_CORE,
+    TENSOR_CORE_TF32,
+    has_float64_tensor_cores,
+)
+from roofline.machine.gpu.matrix_shapes import MMA
+from roofline.machine.gpu.ptx import Capability
+from roofline.machine.hardware import (
+    HardwareProfile,
+    Provenance,
+    TheoreticalRate,
+    read_profile,
+)
+
+_GIB = 1 << 30
+
+_SHEETS = (
+    (r"NVIDIA H200", None, "h200"),
+    (r"NVIDIA H100 80GB HBM3", None, "h100"),
+    (r"(NVIDIA )?A100-SXM4-80GB", None, "a100"),
+    (r"(NVIDIA )?A100-(SXM4|PCIE)-40GB", None, "a100-40gb"),
+    (r"Tesla V100-SXM2-(16|32)GB(-LS)?", None, "v100"),
+    (r"NVIDIA GeForce RTX 4090", None, "rtx4090"),
+    # Smaller modules call themselves the same.
+    (r"Orin", 48 * _GIB, "orin"),
+)
+"""What a device calls itself, in full; the least memory; the data sheet. Others of the family have
+other clocks and memories (PCIe, NVL, laptops), and no data sheet here."""
+
+_RESULTS_PER_CYCLE: dict[str, dict[Capability, int]] = {
+    "float32": {
+        **dict.fromkeys(((7, 0), (7, 5), (8, 0)), 64),
+        **dict.fromkeys(((8, 6), (8, 7), (8, 9), (9, 0)), 128),
+    },
+    "float64": {
+        **dict.fromkeys(((7, 0), (8, 0)), 32),
+        **dict.fromkeys(((7, 5), (8, 6), (8, 7), (8, 9)), 2),
+        (9, 0): 64,
+    },
+    "float16": {
+        **dict.fromkeys(((7, 0), (7, 5), (8, 6), (8, 7), (8, 9)), 128),
+        **dict.fromkeys(((8, 0), (9, 0)), 256),
+    },
+    "bfloat16": {**dict.fromkeys(((8, 0), (8, 6), (8, 7), (8, 9)), 128), (9, 0): 256},
+    "int32": dict.fromkeys(((7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0)), 64),
+}
+"""Multiply-adds per cycle and multiprocessor without tensor cores, by compute capability."""
+
+_GUIDE = (
+    "multiprocessors × multiply-adds per cycle × 2 × clock; CUDA C++ Programming Guide,"
+    " throughput of native arithmetic instructions, NVIDIA"
+)
+
+
+@dataclass(frozen=True)
+class DataSheet:
+    """What is known on paper of a device.
+
+    Args:
+        facts: what the driver says of it.
+    """
+
+    facts: DeviceFacts
+
+    @cached_property
+    def profile(self) -> HardwareProfile | None:
+        """The bundled data sheet; None: there is none for this device, or it is a part of one."""
+        if self.facts.mig:
+            return None
+        for pattern, least_byte, name in _SHEETS:
+            fits = self.facts.memory_byte >= (least_byte or 0)
+            path = bundled_folder() / f"{name}.toml"
+            if re.fullmatch(pattern, self.facts.name) and fits and path.is_file():
+                return read_profile(path)
+        return None
+
+    @property
+    def memory_name(self) -> str:
+        """How the device's own memory is called."""
+        return self.profile.memory[-1].name if self.profile else "DRAM"
+
+    def compute(self, element: str, unit: str, kernel: str) -> TheoreticalRate | None:
+        """The rate of a unit, in flop per second; None: not known."""
+        for each in self.profile.compute if self.profile else ():
+            if (str(each.dtype), each.unit, each.kernel) == (element, unit, kernel):
+                return TheoreticalRate(per_s=each.peak_flop_per_s, provenance=each.provenance)
+        return self._counted(element) if (unit, kernel) in _COUNTED else None
+
+    def product(self, product: Product) -> TheoreticalRate | None:
+        """The rate of the unit that torch's product runs on."""
+        unit = hardware_unit(product, self.facts.capability)
+        kernel = "fma" if unit == CUDA_CORE else MMA
+        return self.compute(str(product.dtype), unit, kernel)
+
+    def memory(self) -> TheoreticalRate | None:
+        """The bandwidth of the device's own memory, in byte per second; None: not known."""
+        if self.profile:
+            sheet = self.profile.memory[-1].bandwidth[0]
+            return TheoreticalRate(per_s=sheet.peak_byte_per_s, provenance=sheet.provenance)
+        clock_hz, bus_bit = self.facts.memory_clock_hz, self.facts.bus_bit
+        if not clock_hz or not bus_bit or self.facts.integrated or self.facts.mig:
+            return None
+        return TheoreticalRate(
+            per_s=2 * clock_hz * bus_bit / 8,
+            provenance=_derived(
+                "memory clock × 2 bits a cycle × bus width",
+                f"{clock_hz / 1e6:.0f} MHz × 2 × {bus_bit} bit, as the driver reports them",
+            ),
+        )
+
+    def _counted(self, element: str) -> TheoreticalRate | None:
+        facts = self.facts
+        per_cycle = _RESULTS_PER_CYCLE.get(element, {}).get(facts.capability)
+        if per_cycle is None or not facts.clock_hz:
+            return None
+        return TheoreticalRate(
+            per_s=facts.multiprocessors * per_cycle * 2 * facts.clock_hz,
+            provenance=_derived(
+                _GUIDE,
+                f"{facts.multiprocessors} × {per_cycle} × 2 × {facts.clock_hz / 1e9:.3g} GHz,"
+                " the highest clock by the driver",
+            ),
+        )
+
+
+_COUNTED = frozenset({(CUDA_CORE, "fma"), (CUDA_CORE, "mul-add")})
+
+
+def hardware_unit(product: Product, capability: Capability) -> str:
+    """The unit of the device that torch's product runs on."""
+    element = str(product.dtype)
+    if element == "float32":
+        return TENSOR_CORE_TF32 if product.tf32 else CUDA_CORE
+    if element == "float64" and not has_float64_tensor_cores(capability):
+        return CUDA_CORE
+    return TENSOR_CORE
+
+
+def _derived(reference: str, note: str) -> Provenance:
+    return Provenance(source="derived", reference=reference, date="", note=note)

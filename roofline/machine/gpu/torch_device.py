@@ -1,0 +1,236 @@
+"""A real GPU: memory, timing and products by torch, our own programs by the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from roofline.errors import HardwareError, said_by
+from roofline.machine.gpu.device import (
+    Argument,
+    Call,
+    DeviceError,
+    DeviceFacts,
+    DeviceLostError,
+    DeviceMemoryError,
+    Direction,
+    Function,
+    HostMemory,
+    Product,
+    Reading,
+)
+from roofline.machine.gpu.driver import Driver, LoadedFunction
+from roofline.machine.gpu.ptx import Program
+from roofline.machine.gpu.telemetry import Telemetry
+from roofline.machine.gpu.torch_products import square_product
+
+_CUDA: Any = torch.cuda
+"""For what torch's stubs do not tell."""
+
+_FAULTS = (
+    *("illegal memory access", "illegal instruction", "misaligned address", "launch failure"),
+    *("device-side assert", "uncorrectable", "launch timed out"),
+)
+"""What torch says where the context is lost."""
+
+
+def open_device(index: int) -> TorchDevice:
+    """The device that torch counts as number `index`, with a context in this thread.
+
+    Raises:
+        HardwareError: this torch cannot use NVIDIA devices, there is none, or not that many.
+    """
+    if torch.version.hip is not None:
+        raise HardwareError(
+            f"--device cuda: this torch ({torch.__version__}) is built for ROCm,"
+            " and only NVIDIA devices can be measured"
+        )
+    if torch.version.cuda is None:
+        raise HardwareError(
+            f"--device cuda: this torch ({torch.__version__}) is a CPU build;"
+            " install one with CUDA (https://pytorch.org/get-started/locally)"
+        )
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise HardwareError(
+            "--device cuda: torch finds no NVIDIA device;"
+            " see what `nvidia-smi` says, and whether CUDA_VISIBLE_DEVICES hides it"
+        )
+    if not 0 <= index < count:
+        choice = "there is only device 0" if count == 1 else f"choose 0 to {count - 1}"
+        raise HardwareError(f"--device cuda:{index}: there is no such device; {choice}")
+    try:
+        return TorchDevice(index)
+    except (RuntimeError, OSError) as error:
+        raise HardwareError(f"--device cuda:{index} cannot be used: {said_by(error)}") from None
+
+
+class TorchDevice:
+    """`Device` for a real GPU; made by `open_device`.
+
+    Args:
+        index: its number, as torch counts them.
+        device: where tensors are made; another one in tests.
+        driver: the CUDA driver; by default the one that is installed.
+        telemetry: what reads the sensors of the device with that UUID.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        device: torch.device | None = None,
+        driver: Driver | None = None,
+        telemetry: Callable[[str], Telemetry] = Telemetry,
+    ) -> None:
+        self._before = torch.cuda.current_device()
+        torch.cuda.set_device(index)
+        self._device = device or torch.device("cuda", index)
+        # The first allocation makes the context that the driver's calls need.
+        self._kept: list[torch.Tensor] = [torch.zeros(1, device=self._device)]
+        self._functions: list[LoadedFunction] = []
+        self._driver = driver or Driver()
+        properties: Any = _CUDA.get_device_properties(index)
+        uuid = str(getattr(properties, "uuid", ""))
+        self._telemetry = telemetry(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        self._facts = self._asked(index, properties)
+        self._open = True
+
+    def _asked(self, index: int, properties: Any) -> DeviceFacts:
+        known = self._driver.attributes(index)
+        cuda = self._driver.version()
+        return DeviceFacts(
+            name=properties.name,
+            capability=(properties.major, properties.minor),
+            multiprocessors=properties.multi_processor_count,
+            memory_byte=properties.total_memory,
+            l2_byte=properties.L2_cache_size,
+            clock_hz=known["clock_khz"] * 1e3 or None,
+            memory_clock_hz=known["memory_clock_khz"] * 1e3 or None,
+            bus_bit=known["bus_bit"] or None,
+            integrated=bool(known["integrated"]),
+            mig="MIG" in properties.name,
+            driver=self._telemetry.driver() or f"for CUDA {cuda}",
+            library=f"torch {torch.__version__}, CUDA {torch.version.cuda}",
+        )
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return self._facts
+
+    def free_byte(self) -> int:
+        return torch.cuda.mem_get_info(self._device)[0]
+
+    def allocate(self, byte: int) -> int:
+        def make() -> torch.Tensor:
+            return torch.empty(byte // 4, dtype=torch.float32, device=self._device).uniform_(0.5, 1)
+
+        self._kept.append(_guarded(make))
+        return self._kept[-1].data_ptr()
+
+    def load(self, program: Program) -> Function:
+        function = self._driver.load(program)
+        self._functions.append(function)
+        return function
+
+    def launch(self, function: Function, grid: int, arguments: Sequence[Argument]) -> Call:
+        assert isinstance(function, LoadedFunction)
+        stream = torch.cuda.current_stream(self._device).cuda_stream
+        return self._driver.launch(function, grid, arguments, lambda: stream)
+
+    def product(self, product: Product, size: int) -> Call:
+        return _guarded(lambda: square_product(product, size, self._device))
+
+    def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
+        def make() -> Call:
+            host = torch.zeros(byte, dtype=torch.uint8, pin_memory=memory == "pinned")
+            device = torch.zeros(byte, dtype=torch.uint8, device=self._device)
+            target, source = (device, host) if direction == "to device" else (host, device)
+            return lambda: target.copy_(source, non_blocking=memory == "pinned")
+
+        return _guarded(make)
+
+    def small_calls(self) -> dict[str, Call]:
+        one, weight = torch.ones(1, 1, device=self._device), torch.ones(1, 1, device=self._device)
+        return {
+            "dispatch of add": lambda: torch.add(one, one),
+            "dispatch of linear": lambda: torch.nn.functional.linear(one, weight),
+        }
+
+    def times(self, call: Call, calls: int, bursts: int) -> list[float]:
+        def run() -> list[float]:
+            marks = [
+                (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+                for _ in range(bursts)
+            ]
+            for start, end in marks:
+                start.record()
+                for _ in range(calls):
+                    call()
+                end.record()
+            torch.cuda.synchronize(self._device)
+            return [start.elapsed_time(end) / 1e3 for start, end in marks]
+
+        return _guarded(run)
+
+    def queue_time(self, call: Call, calls: int) -> float:
+        def run() -> float:
+            torch.cuda.synchronize(self._device)
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            torch.cuda.synchronize(self._device)
+            return time.perf_counter() - start
+
+        return _guarded(run)
+
+    def reading(self) -> Reading | None:
+        return self._telemetry.reading()
+
+    def reading_obstacle(self) -> str:
+        return self._telemetry.obstacle
+
+    def watch(self, call: Call, calls: int) -> Reading | None:
+        def run() -> Reading | None:
+            for _ in range(calls):
+                call()
+            reading = self._telemetry.reading()
+            torch.cuda.synchronize(self._device)
+            return reading
+
+        return _guarded(run)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._kept.clear()
+        try:
+            torch.cuda.synchronize(self._device)
+            for function in self._functions:
+                self._driver.unload(function)
+            torch.cuda.empty_cache()
+        except RuntimeError:
+            # After a fault of a kernel nothing of this works, and that was said where it happened.
+            pass
+        finally:
+            self._functions.clear()
+            self._telemetry.close()
+            torch.cuda.set_device(self._before)
+
+
+def _guarded(action: Callable[[], Any]) -> Any:
+    """`action`, with torch's errors as ours."""
+    try:
+        return action()
+    except (DeviceError, DeviceLostError):
+        raise
+    except torch.OutOfMemoryError as error:
+        raise DeviceMemoryError(said_by(error)) from None
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        said = said_by(error)
+        lost = any(word in said for word in _FAULTS)
+        raise DeviceLostError(said) if lost else DeviceError(said) from None

@@ -1,0 +1,1 @@
+"""The memory hierarchy, found by measuring: curves over size, cache sizes, working sets."""

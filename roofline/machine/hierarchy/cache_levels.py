@@ -1,0 +1,48 @@
+"""A cache level as measuring uses it: how large it is taken to be, and on what grounds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.machine.hardware import Duration, Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLevel:
+    """One level of cache, as far as it is known.
+
+    ``capacity_byte`` of one instance enters bounds: of what it may be, the larger, since a cache
+    taken too small makes a bound that can be beaten. ``held_byte`` is what is sure to stay in it,
+    the smaller: working sets follow that. ``groups`` are the CPUs that share each instance; empty
+    where that is not known: then a private level has one instance per thread, a shared one is one
+    for all. ``latency`` is that of a load from it (None: not measured).
+    """
+
+    level: int
+    capacity_byte: int
+    held_byte: int
+    scope: Literal["private", "shared"]
+    groups: tuple[tuple[int, ...], ...] = ()
+    latency: Duration | None = None
+    provenance: Provenance
+
+    @property
+    def name(self) -> str:
+        """``"L1"``."""
+        return f"L{self.level}"
+
+    def sharers(self, cpus: Collection[int]) -> int:
+        """How many of `cpus` share the instance that the most of them share; at least one."""
+        if self.groups:
+            return max(1, *(len(set(group) & set(cpus)) for group in self.groups))
+        return 1 if self.scope == "private" else max(1, len(cpus))
+
+    def reached_byte(self, cpus: Collection[int]) -> int:
+        """Bytes of all instances together that `cpus` reach."""
+        if self.groups:
+            instances = sum(1 for group in self.groups if set(group) & set(cpus))
+        else:
+            instances = len(cpus) if self.scope == "private" else 1
+        return self.capacity_byte * max(1, instances)

@@ -1,0 +1,257 @@
+"""Cache sizes as the latency curve shows them, held against what the operating system reports.
+
+Which size enters bounds where the two do not agree: one that is too small makes a bound that can
+be beaten, one that is too large only a looser one. So an unreported cache counts with the upper
+edge of its step. A shared cache may look smaller than it is, since neighbours on the host hold a
+part: a reported size of up to four times the upper edge stands. Everything beyond is not believed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from roofline.foundation.units import format_capacity, format_s
+from roofline.machine.hardware import Duration, Provenance
+from roofline.machine.hierarchy.cache_levels import CacheLevel
+from roofline.machine.hierarchy.curves import Latencies
+from roofline.machine.hierarchy.latency_steps import Step, find_steps
+from roofline.machine.hierarchy.level_latencies import FARTHER, memory_latency, with_latency
+from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.system.topology import Cache, Topology
+
+_GRID = 1.1
+"""Half of the distance between two sizes of the curve, as a ratio: how exact an edge is."""
+
+_NEIGHBOURS = 4.0
+"""A guest with a quarter of the cores that share a cache holds a quarter of it among busy ones."""
+
+_PRIVATE_LEVELS = 2
+"""What is presumed of a level that is not reported; farther ones are presumed shared."""
+
+_LEAST_MEMORY_S = 25e-9
+"""The fastest main memories take 40 ns for a load at a random place, and 32 ns in a curve that ends
+where a quarter of it is still in a last cache of 10 ns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The caches of a host, nearest first, the latency of memory, and what is odd about them.
+
+    ``memory_latency`` is None where the curve does not reach far enough beyond the last cache.
+    """
+
+    levels: tuple[CacheLevel, ...]
+    memory_latency: Duration | None
+    conditions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """What is reported of a level, and the step that shows it; one of them may be missing."""
+
+    cache: Cache | None
+    step: Step | None
+
+
+def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
+    """The caches that the first core of `topology` uses, with the sizes to be believed.
+
+    Args:
+        latencies: of one thread on that core; None: not measured, then what is reported stands.
+        topology: what the operating system reports.
+    """
+    reported = [
+        cache
+        for number in sorted({cache.level for cache in topology.caches})
+        if (cache := topology.cache(number)) is not None
+    ]
+    steps = find_steps(latencies.curve) if latencies else []
+    pairs = _paired(reported, steps)
+    levels: list[CacheLevel] = []
+    conditions: list[str] = []
+    for pair in pairs:
+        level, condition = _level(pair, len(levels) + 1, topology, latencies)
+        if levels and level.level <= levels[-1].level:
+            level = replace(level, level=levels[-1].level + 1)
+        if levels and level.capacity_byte <= levels[-1].capacity_byte:
+            conditions.append(
+                f"{level.name} of {format_capacity(level.capacity_byte)} is left out: it is no"
+                f" larger than {levels[-1].name}"
+            )
+            continue
+        levels.append(level)
+        conditions += [condition] if condition else []
+    if not latencies:
+        return Hierarchy(levels=tuple(levels), memory_latency=None, conditions=tuple(conditions))
+    beyond = _beyond_the_curve(levels, pairs, latencies)
+    if beyond:
+        level, condition = beyond
+        if level.level == levels[-1].level:
+            levels.pop()
+            conditions.pop()
+        levels.append(level)
+        conditions.append(condition)
+    last = levels[-1].capacity_byte if levels else 0
+    return Hierarchy(
+        levels=tuple(
+            with_latency(level, below, latencies.samples)
+            for below, level in zip([None, *levels], levels, strict=False)
+        ),
+        memory_latency=memory_latency(latencies.samples, last) if steps and not beyond else None,
+        conditions=tuple(conditions),
+    )
+
+
+def _beyond_the_curve(
+    levels: Sequence[CacheLevel], pairs: Sequence[_Pair], latencies: Latencies
+) -> tuple[CacheLevel, str] | None:
+    """The last cache, if the curve ends in one that is larger than what is reported."""
+    end, end_s = latencies.curve.size_byte[-1], latencies.curve.latency_s[-1]
+    if not levels or end_s >= _LEAST_MEMORY_S or levels[-1].capacity_byte >= end:
+        return None
+    size, taken = format_capacity(end), "is taken, and it may be larger"
+    fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"
+    last, cache = levels[-1], pairs[-1].cache
+    if pairs[-1].step is None and cache is not None:
+        told = f"the operating system reports {format_capacity(cache.size_byte)}"
+    else:
+        told = "not reported by the operating system"
+        last = replace(last, level=last.level + 1, scope="shared", groups=())
+    why = f"{told}, but {fact}; {size} {taken}"
+    found = replace(last, capacity_byte=end, held_byte=end, provenance=provenance(why))
+    return found, f"{found.name}: {why}"
+
+
+def _paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[_Pair]:
+    """Caches and steps in order; as many as possible are paired, those most alike."""
+    fewer = min(len(reported), len(steps))
+
+    def unlike(choice: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
+        return sum(_distance(reported[i], steps[j]) for i, j in zip(*choice, strict=True))
+
+    caches, shown = min(
+        itertools.product(
+            itertools.combinations(range(len(reported)), fewer),
+            itertools.combinations(range(len(steps)), fewer),
+        ),
+        key=unlike,
+    )
+    of = dict(zip(caches, shown, strict=True))
+    pairs = [_Pair(cache, steps[of[i]] if i in of else None) for i, cache in enumerate(reported)]
+    # Caches keep their order; steps without one come between them, by size.
+    places = list(itertools.accumulate(map(_place, pairs), max))
+    alone = [_Pair(None, step) for j, step in enumerate(steps) if j not in shown]
+    placed = [*zip(places, pairs, strict=True), *((_place(pair), pair) for pair in alone)]
+    return [pair for _, pair in sorted(placed, key=lambda item: item[0])]
+
+
+def _place(pair: _Pair) -> float:
+    """About how large the cache is."""
+    if pair.step:
+        return math.sqrt(pair.step.lower_byte * pair.step.upper_byte)
+    return pair.cache.size_byte if pair.cache else 0
+
+
+def _distance(cache: Cache, step: Step) -> float:
+    """How far a reported size lies outside a step, in octaves."""
+    return math.log2(max(1.0, step.lower_byte / cache.size_byte, cache.size_byte / step.upper_byte))
+
+
+def _level(
+    pair: _Pair, number: int, topology: Topology, latencies: Latencies | None
+) -> tuple[CacheLevel, str]:
+    """A level, and what is odd about it (``""``: nothing); `number` is that of one not reported."""
+    cache, step = pair.cache, pair.step
+    if cache is None:
+        assert step is not None
+        return _unreported(step, number)
+    scope, groups = _sharing(cache, topology)
+    reported = CacheLevel(
+        level=cache.level,
+        capacity_byte=cache.size_byte,
+        held_byte=cache.size_byte,
+        scope=scope,
+        groups=groups,
+        provenance=Provenance(
+            source="datasheet",
+            reference="reported by the operating system",
+            date="",
+            note="not confirmed: no latency curve was measured",
+        ),
+    )
+    size = format_capacity(cache.size_byte)
+    if latencies is None:
+        return reported, ""
+    if step is None:
+        note = f"not confirmed: the latency curve {_silence(cache, latencies)}"
+        stated = replace(reported.provenance, note=note)
+        condition = f"{reported.name}: {size} as reported by the operating system is {note}"
+        return replace(reported, provenance=stated), condition
+    if step.lower_byte / _GRID <= cache.size_byte <= step.upper_byte * _GRID:
+        confirmed = provenance(
+            f"reported by the operating system, confirmed by the latency curve: step {_edges(step)}"
+        )
+        return replace(reported, provenance=confirmed), ""
+    why = f"the operating system reports {size}, but the latency curve steps {_edges(step)}"
+    within = step.upper_byte < cache.size_byte <= step.upper_byte * _NEIGHBOURS
+    # Alone in its guest, a core still shares the last cache with cores outside.
+    if within and (scope == "shared" or cache.level > _PRIVATE_LEVELS):
+        why += "; neighbours on the host may hold the rest, so the reported size stands"
+        capacity = cache.size_byte
+    else:
+        why += "; the upper edge is taken"
+        capacity = step.upper_byte
+    found = replace(
+        reported, capacity_byte=capacity, held_byte=step.lower_byte, provenance=provenance(why)
+    )
+    return found, f"{found.name}: {why}"
+
+
+def _unreported(step: Step, number: int) -> tuple[CacheLevel, str]:
+    private = number <= _PRIVATE_LEVELS
+    why = f"not reported by the operating system; the latency curve steps {_edges(step)}"
+    level = CacheLevel(
+        level=number,
+        capacity_byte=step.upper_byte,
+        held_byte=step.lower_byte,
+        scope="private" if private else "shared",
+        provenance=provenance(f"{why}, the upper edge is taken"),
+    )
+    sharing = "private to each core" if private else "shared by all cores"
+    return level, f"{level.name}: {why}; presumed {sharing}"
+
+
+def _sharing(
+    cache: Cache, topology: Topology
+) -> tuple[Literal["private", "shared"], tuple[tuple[int, ...], ...]]:
+    """Whether cores share a cache of this level, and which CPUs do; () where that is not told."""
+    groups = tuple(each.cpus for each in topology.caches if each.level == cache.level and each.cpus)
+    if not cache.cpus:
+        return "shared", ()
+    private = all(len(set(group) & set(topology.cores)) <= 1 for group in groups)
+    return "private" if private else "shared", groups
+
+
+def _edges(step: Step) -> str:
+    """``"between 44 and 52 KiB"``."""
+    low, high = (format_capacity(_rounded(each)) for each in (step.lower_byte, step.upper_byte))
+    if low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    return f"between {low} and {high}"
+
+
+def _rounded(byte: int) -> int:
+    """`byte` in steps of a 32nd of its octave: no edge is more exact."""
+    unit = max(1, 1 << (byte.bit_length() - 6))
+    return round(byte / unit) * unit
+
+
+def _silence(cache: Cache, latencies: Latencies) -> str:
+    end = latencies.curve.size_byte[-1]
+    if end < FARTHER * cache.size_byte:
+        return f"ends at {format_capacity(end)}"
+    return "shows no step for it"

@@ -1,0 +1,199 @@
+"""Curves over working-set size: the latency of random loads, and the bandwidth of reading.
+
+What times one size is handed in, so that all of this runs on simulated caches as well. Sizes lie
+between those that caches have (powers of two and their multiples by 1.25 and 1.5), so that a cache
+is well above one of them and well below the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from roofline.errors import MeasurementError
+from roofline.foundation.units import format_capacity
+from roofline.machine.hardware import BandwidthCurve, LatencyCurve, MemoryKernel
+from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.measuring.estimation import BUSY, Burst
+from roofline.machine.measuring.schedule import BURST_S, interleave
+
+SMALLEST_BYTE = 16 << 10
+
+_PLACES = (29, 35, 44, 52)
+"""Sizes in an octave, of 32."""
+
+_COARSE_PLACES = (29, 44)
+
+_STEEP = 1.12
+"""Ratio of neighbouring latencies from which on the sizes between them are measured too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Bursts over one working set, each of `work` loads or bytes on all threads together."""
+
+    work: float
+    bursts: tuple[Burst, ...]
+
+
+Timer = Callable[[int], Timing]
+"""Brings a working set of so many bytes per thread to where it belongs, and times it.
+
+Raises nothing for want of a burst: a team that got its CPUs never at once has finished none.
+"""
+
+Samples = Mapping[int, tuple[float, ...]]
+"""Per working-set size the seconds per load, or bytes per second, of every burst that counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """The latency curve, and the seconds per load of every burst behind it."""
+
+    curve: LatencyCurve
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandwidths:
+    """A bandwidth curve, and the bytes per second of every burst behind it."""
+
+    curve: BandwidthCurve
+    samples: Samples
+
+
+def curve_sizes(largest_byte: int, places: Sequence[int] = _PLACES) -> list[int]:
+    """Working-set sizes from 16 KiB to `largest_byte`, four an octave."""
+    octaves = (1 << exponent for exponent in range(SMALLEST_BYTE.bit_length() - 1, 63))
+    sizes = (octave * place // 32 for octave in octaves for place in places)
+    wanted = itertools.takewhile(lambda size: size <= largest_byte, sizes)
+    return [SMALLEST_BYTE, *(size for size in wanted if size > SMALLEST_BYTE)]
+
+
+def measure_latencies(
+    time_chase: Timer,
+    *,
+    largest_byte: int,
+    deadline: float,
+    clock: Callable[[], float],
+) -> Latencies:
+    """How long a dependent load takes, over working sets from 16 KiB to `largest_byte`.
+
+    One round over two sizes an octave shows where latency rises; there the sizes between are added,
+    and all are gone over, round after round, until `deadline` by `clock`, three times at least.
+
+    Raises:
+        MeasurementError: no size could be timed.
+    """
+
+    def seconds(size: int) -> list[_Value]:
+        timing = time_chase(size)
+        return [_Value(burst.wall_s / timing.work, burst.busy) for burst in timing.bursts]
+
+    first = {size: seconds(size) for size in curve_sizes(largest_byte, _COARSE_PLACES)}
+    sizes = _refined(curve_sizes(largest_byte), first)
+    samples = _rounds(sizes, seconds, deadline, clock)
+    medians = _medians(samples, "latency")
+    return Latencies(
+        curve=LatencyCurve(
+            size_byte=tuple(medians),
+            latency_s=tuple(medians.values()),
+            provenance=provenance(
+                "median of interleaved bursts of dependent loads, a random cycle over all lines of"
+                " the working set, which is read through before",
+                _range_note(medians, samples),
+            ),
+        ),
+        samples=samples,
+    )
+
+
+def measure_bandwidths(
+    time_read: Timer,
+    *,
+    kernel: MemoryKernel,
+    threads: int,
+    largest_byte: int,
+    deadline: float,
+    clock: Callable[[], float],
+) -> Bandwidths:
+    """How fast `kernel` goes over working sets from 16 KiB to `largest_byte` per thread.
+
+    Two sizes an octave, round after round until `deadline` by `clock`, three times at least.
+
+    Raises:
+        MeasurementError: no size could be timed.
+    """
+
+    def rates(size: int) -> list[_Value]:
+        timing = time_read(size)
+        return [_Value(timing.work / burst.wall_s, burst.busy) for burst in timing.bursts]
+
+    samples = _rounds(curve_sizes(largest_byte, _COARSE_PLACES), rates, deadline, clock)
+    medians = _medians(samples, f"{kernel} on {threads} threads")
+    return Bandwidths(
+        curve=BandwidthCurve(
+            kernel=kernel,
+            threads=threads,
+            size_byte=tuple(medians),
+            byte_per_s=tuple(medians.values()),
+            provenance=provenance(
+                f"median of interleaved bursts of {BURST_S * 1e3:g} ms, or of one pass where that"
+                " takes longer",
+                _range_note(medians, samples),
+            ),
+        ),
+        samples=samples,
+    )
+
+
+class _Value(NamedTuple):
+    """What one burst says, and the fraction of its time that its threads had their CPUs."""
+
+    value: float
+    busy: float
+
+
+def _undisturbed(values: Sequence[_Value]) -> tuple[float, ...]:
+    """What the bursts say whose threads all had their CPUs; what all say if there are no such."""
+    return tuple(each.value for each in values if each.busy >= BUSY) or tuple(
+        each.value for each in values
+    )
+
+
+def _refined(sizes: list[int], first: Mapping[int, Sequence[_Value]]) -> list[int]:
+    """Of `sizes` those in `first`, and those between two of these where latency rises steeply."""
+    known = {size: min(_undisturbed(values)) for size, values in first.items() if values}
+    between: set[int] = set()
+    for low, high in itertools.pairwise(known):
+        if known[high] > _STEEP * known[low]:
+            between |= {size for size in sizes if low < size < high}
+    return [size for size in sizes if size in first or size in between]
+
+
+def _rounds(
+    sizes: Sequence[int],
+    measure: Callable[[int], Sequence[_Value]],
+    deadline: float,
+    clock: Callable[[], float],
+) -> dict[int, tuple[float, ...]]:
+    results = interleave(
+        sizes, measure, deadline=deadline, clock=clock, progress=lambda done, size: None
+    )
+    return {size: _undisturbed(values) for size, values in zip(sizes, results, strict=True)}
+
+
+def _medians(samples: Samples, what: str) -> dict[int, float]:
+    medians = {size: statistics.median(values) for size, values in samples.items() if values}
+    if not medians:
+        raise MeasurementError(f"no usable timing of {what} at any working-set size; measure again")
+    return medians
+
+
+def _range_note(medians: Mapping[int, float], samples: Samples) -> str:
+    least = min(len(samples[size]) for size in medians)
+    sizes = f"{format_capacity(min(medians))} to {format_capacity(max(medians))}"
+    return f"{len(medians)} sizes from {sizes}, {least} bursts each or more"

@@ -1,0 +1,175 @@
+"""How much memory a kernel goes over so that one level of the hierarchy serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.foundation.units import format_capacity
+from roofline.machine.hierarchy.cache_levels import CacheLevel
+from roofline.machine.system.topology import Topology
+
+DRAM = "DRAM"
+
+_LEAST_DRAM_BYTE = 64 << 20
+_DRAM_FACTOR = 4
+"""Arrays of twice the last cache still read a quarter faster than memory."""
+
+_SCARCE_DRAM_FACTOR = 2
+"""Arrays of less than that are not in memory any more."""
+
+_WANTED_FACTOR = 8
+_WANTED_BYTE = 1 << 30
+"""Last caches do not forget in order: the longer the way round, the less is still there."""
+
+_CURVE_FACTOR = 4
+_UNKNOWN_CACHE_BYTE = 64 << 20
+"""What the curve must reach beyond where no cache is reported."""
+
+_FRACTION = 8
+_SCARCE_FRACTION = 4
+"""Of the available memory, the largest working set: an eighth, a quarter where that is too little.
+
+One thread's buffer and those of all threads together take twice that. The curve's buffers are given
+back before those of the working sets are allocated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkingSet:
+    """Bytes of all streams together that each of `threads` threads goes over at one level.
+
+    ``source`` says in words what the capacity rests on.
+    """
+
+    level: str
+    threads: int
+    byte_per_thread: int
+    capacity_byte: int | None
+    scope: Literal["private", "shared"]
+    source: str = ""
+
+    @property
+    def note(self) -> str:
+        """What the working set rests on, for the provenance of its bandwidths."""
+        size = f"{format_capacity(self.byte_per_thread)} per thread"
+        if self.capacity_byte is None:
+            return size
+        source = f" ({self.source})" if self.source else ""
+        return f"{size} in {self.level} of {format_capacity(self.capacity_byte)}{source}"
+
+
+def largest_curve_byte(topology: Topology, available_byte: int) -> int:
+    """The working set at which curves end: 4 times the reported last cache, as memory allows.
+
+    256 MiB where none is reported; at most 1 GiB and an eighth of the available memory, or a
+    quarter where an eighth is less than twice the cache.
+    """
+    caches = [topology.cache(cache.level) for cache in topology.caches]
+    last = max((cache.size_byte for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
+    most = _allowance(available_byte, _SCARCE_DRAM_FACTOR * last)
+    return min(_CURVE_FACTOR * last, _WANTED_BYTE, most)
+
+
+def plan_working_sets(
+    levels: Sequence[CacheLevel],
+    topology: Topology,
+    teams: Sequence[int],
+    available_byte: int,
+) -> tuple[list[WorkingSet], list[str]]:
+    """The working sets of every team at every level it can be measured at, nearest level first.
+
+    Args:
+        levels: the caches, nearest first.
+        topology: the cores that the teams run on.
+        teams: numbers of threads.
+        available_byte: memory that may be allocated, in all and before the curve's.
+
+    Returns:
+        The working sets, and what had to be left out or made smaller, in words.
+    """
+    sets: list[WorkingSet] = []
+    conditions: list[str] = []
+    for threads in teams:
+        used = topology.cores[:threads] or tuple(range(threads))
+        sets += _cache_sets(levels, used)
+        reached = levels[-1].reached_byte(used) if levels else 0
+        memory, condition = _memory_set(reached, threads, available_byte)
+        sets += [memory] if memory else []
+        conditions += [condition] if condition else []
+    return sets, conditions
+
+
+def _cache_sets(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[WorkingSet]:
+    """A level is left out where a thread's share of it is too small beside the level before it."""
+    found: list[WorkingSet] = []
+    below = 0
+    for each in levels:
+        share = each.held_byte // each.sharers(cpus)
+        size = _cache_byte(each.level, share, below)
+        if size is not None:
+            found.append(
+                WorkingSet(
+                    level=each.name,
+                    threads=len(cpus),
+                    byte_per_thread=size,
+                    capacity_byte=each.capacity_byte,
+                    scope=each.scope,
+                    source=each.provenance.reference,
+                )
+            )
+        below = each.capacity_byte // each.sharers(cpus)
+    return found
+
+
+def _cache_byte(level: int, share: int, below: int) -> int | None:
+    """Bytes for a thread whose share of a level is `share`, and of the level before it `below`."""
+    match level:
+        case 1:
+            least, wanted, most = 0, share // 2, share // 2
+        case 2:
+            least, wanted, most = 4 * below, share // 2, share * 3 // 4
+        case _:
+            # A last level is shared with the host's other tenants: the smaller, the surer.
+            least, wanted, most = 2 * below, max(4 * below, share // 8), share // 2
+    size = min(max(wanted, least), most)
+    return size if size >= least else None
+
+
+def _memory_set(
+    caches_byte: int, threads: int, available_byte: int
+) -> tuple[WorkingSet | None, str]:
+    """What only main memory can hold, and what is wrong with it, in words.
+
+    8 times the caches in reach; at least 4 times, and where memory is scarce 2 times.
+    """
+    wanted = max(_LEAST_DRAM_BYTE, _DRAM_FACTOR * caches_byte)
+    least = max(_LEAST_DRAM_BYTE, _SCARCE_DRAM_FACTOR * caches_byte)
+    most = _allowance(available_byte, wanted)
+    team = "1 thread" if threads == 1 else f"{threads} threads"
+    free = f"{format_capacity(available_byte)} of memory are available"
+    if most < least:
+        return None, (
+            f"{DRAM} on {team} is left out: only {free}, and a quarter of that is less"
+            f" than the {format_capacity(least)} that no cache holds"
+        )
+    total = min(max(wanted, min(_WANTED_FACTOR * caches_byte, _WANTED_BYTE)), most)
+    condition = ""
+    if total < wanted:
+        condition = (
+            f"{DRAM} on {team} has working sets of {format_capacity(total)} instead of"
+            f" {format_capacity(wanted)}, because only {free}: the last cache still serves a part"
+        )
+    return WorkingSet(
+        level=DRAM,
+        threads=threads,
+        byte_per_thread=total // threads,
+        capacity_byte=None,
+        scope="shared",
+    ), condition
+
+
+def _allowance(available_byte: int, wanted_byte: int) -> int:
+    """Bytes that may be allocated for one purpose where `wanted_byte` are needed for it."""
+    usual = available_byte // _FRACTION
+    return usual if usual >= wanted_byte else min(wanted_byte, available_byte // _SCARCE_FRACTION)

@@ -1,0 +1,209 @@
+"""From the bursts of jobs to ceilings, bandwidths and overheads of the library."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from roofline.foundation.sampling import Sample, quantile
+from roofline.foundation.units import format_percent
+from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
+from roofline.machine.library.jobs import Job
+from roofline.machine.library.subjects import Arithmetic, Dispatch, Stream
+from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.measuring.estimation import BUSY, PEAK_QUANTILE, Burst, Estimate, estimate
+
+_BEST_CALLS = 3
+"""So many bursts of a team are held to be undisturbed in any case: those with the most CPU time."""
+
+_CONTENDED = 0.1
+"""Fraction of disturbed bursts on one thread from which on others take part in everything."""
+
+_SAME = 1.05
+"""A burst of a team that took so much longer than undisturbed ones, or less, lost nothing."""
+
+_UNSTEADY = 0.25
+"""Spread from which on a team is held to have been disturbed, unless its threads were busy."""
+
+_SLOWER = 0.9
+"""Of what one thread reaches: less than that of a team is not what the team can do."""
+
+_REMEDY = "stop what else runs and measure again"
+
+_NEAREST_LEVEL = "L1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the bursts of a job come to.
+
+    ``usual`` is the part of its threads' time that the library uses when nobody disturbs it;
+    ``doubt`` is empty unless no burst may have been undisturbed.
+    """
+
+    job: Job
+    bursts: tuple[Burst, ...]
+    rate: Estimate
+    usual: float
+    doubt: str
+
+    @property
+    def note(self) -> str:
+        """How many bursts there were, and how many of the threads were at work."""
+        left_out = f", {self.rate.disturbed} disturbed" if self.rate.disturbed else ""
+        idle = self.job.threads > 1 and self.usual < BUSY and not self.doubt
+        busy = f"{self.usual * self.job.threads:.1f} of {self.job.threads} threads busy"
+        team = f"; {busy}" if idle else ""
+        bursts = "1 burst" if self.rate.bursts == 1 else f"{self.rate.bursts} bursts"
+        return f"{bursts}{left_out}{team}"
+
+
+def outcomes(jobs: Sequence[Job], bursts: Sequence[Sequence[Burst]]) -> list[Outcome]:
+    """What each job's bursts come to."""
+    alone = [
+        each.busy < BUSY
+        for job, of in zip(jobs, bursts, strict=True)
+        for each in of
+        if job.threads == 1
+    ]
+    contended = sum(alone) > _CONTENDED * len(alone)
+    found = [_outcome(job, of, contended) for job, of in zip(jobs, bursts, strict=True)]
+    rates = {each.job.subject.label: each.rate.sustained for each in found if each.job.threads == 1}
+    return [_beside_one_thread(each, rates.get(each.job.subject.label)) for each in found]
+
+
+def _beside_one_thread(team: Outcome, alone_per_s: float | None) -> Outcome:
+    """Threads that wait for each other spin: they seem busy, and only their rate tells."""
+    slow = alone_per_s is not None and team.rate.sustained < _SLOWER * alone_per_s
+    if team.job.threads == 1 or team.doubt or not slow:
+        return team
+    doubt = (
+        f"slower than on 1 thread: its {team.job.threads} threads may not have run at the same"
+        f" time; {_REMEDY}"
+    )
+    return dataclasses.replace(team, doubt=doubt)
+
+
+def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
+    # A library need not keep all threads busy, so a team's burst is disturbed when others of the
+    # same job got more CPU and were faster. A thread alone has nobody to wait for.
+    usual = 1.0
+    if job.threads > 1:
+        usual = sorted(each.busy for each in bursts)[-_BEST_CALLS:][0] or 1.0
+    best = [each.wall_s for each in bursts if each.busy >= BUSY * usual]
+    fair_s = _SAME * statistics.median(best) if best else 0.0
+    rate = estimate(job.work, [_judged(each, usual, fair_s, job.threads) for each in bursts])
+    return Outcome(
+        job=job,
+        bursts=tuple(bursts),
+        rate=rate,
+        usual=usual,
+        doubt=_doubt(job.threads, rate, usual, contended),
+    )
+
+
+def _judged(burst: Burst, usual: float, fair_s: float, threads: int) -> Burst:
+    """The burst, as busy as it was beside the job's undisturbed ones."""
+    as_fast = threads > 1 and burst.wall_s <= fair_s
+    return dataclasses.replace(burst, busy=1.0 if as_fast else burst.busy / usual)
+
+
+def _doubt(threads: int, rate: Estimate, usual: float, contended: bool) -> str:
+    """Why a rate may be too low; ``""``: nothing speaks against it."""
+    # Even a library that uses one thread of a team keeps that one busy.
+    if rate.only_disturbed or usual * threads < BUSY:
+        return f"too low: every call was disturbed; {_REMEDY}"
+    if usual < BUSY and (contended or rate.spread > _UNSTEADY):
+        return (
+            f"may be too low: other processes ran, and no call kept {threads} threads busy;"
+            f" {_REMEDY}"
+        )
+    return ""
+
+
+def compute_ceilings(found: Iterable[Outcome], version: str) -> tuple[ComputeCeiling, ...]:
+    """The ceilings of arithmetic, in flop per second."""
+    return tuple(
+        ComputeCeiling(
+            kind="library",
+            kernel=each.job.subject.kernel,
+            dtype=each.job.subject.dtype,
+            unit="torch",
+            threads=each.job.threads,
+            peak_flop_per_s=each.rate.peak,
+            sustained_flop_per_s=each.rate.sustained,
+            spread=each.rate.spread,
+            doubt=each.doubt,
+            provenance=provenance(
+                _method(version), f"{each.job.size}, best of {each.job.tried} sizes; {each.note}"
+            ),
+        )
+        for each in found
+        if isinstance(each.job.subject, Arithmetic)
+    )
+
+
+def bandwidths(found: Iterable[Outcome], version: str) -> dict[str, tuple[Bandwidth, ...]]:
+    """The bandwidths of element-wise operators in byte per second, by memory level."""
+    levels: dict[str, tuple[Bandwidth, ...]] = {}
+    for each in found:
+        subject = each.job.subject
+        if not isinstance(subject, Stream):
+            continue
+        level = subject.working_set.level
+        dispatch = subject.overhead_s * each.rate.sustained / each.job.work
+        bandwidth = Bandwidth(
+            kind="library",
+            kernel=subject.kernel,
+            threads=each.job.threads,
+            peak_byte_per_s=each.rate.peak,
+            sustained_byte_per_s=each.rate.sustained,
+            spread=each.rate.spread,
+            write_allocate="none" if level == _NEAREST_LEVEL else "not counted",
+            doubt=each.doubt,
+            provenance=provenance(
+                _method(version),
+                f"{each.job.size}; dispatch is {format_percent(dispatch)} of a call; {each.note}",
+            ),
+        )
+        levels[level] = (*levels.get(level, ()), bandwidth)
+    return levels
+
+
+def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
+    """What calls cost that compute nothing, in seconds."""
+    return tuple(
+        Overhead(
+            name=each.job.subject.name,
+            threads=each.job.threads,
+            time=_duration(each, each.job.subject, version),
+        )
+        for each in found
+        if isinstance(each.job.subject, Dispatch)
+    )
+
+
+def _duration(each: Outcome, subject: Dispatch, version: str) -> Duration:
+    clean = tuple(b.wall_s for b in each.bursts if b.busy / each.usual >= BUSY)
+    times_s = clean or tuple(burst.wall_s for burst in each.bursts)
+    sample = Sample(times_s=times_s)
+    low = 1 - PEAK_QUANTILE
+    return Duration(
+        fast_s=min(sample.median_s, quantile(times_s, low)),
+        median_s=sample.median_s,
+        spread=sample.spread,
+        provenance=provenance(
+            f"{low * 100:.0f}th percentile (fast) and median of interleaved bursts of"
+            f" {each.job.repeats} calls of torch {version} from Python",
+            "; ".join(part for part in (subject.note, each.note, each.doubt) if part),
+        ),
+    )
+
+
+def _method(version: str) -> str:
+    return (
+        f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
+        f" bursts of calls of torch {version}"
+    )

@@ -1,0 +1,1 @@
+"""How this host is measured: threads, bursts, rounds, and what becomes of them."""

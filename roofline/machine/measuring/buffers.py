@@ -1,0 +1,100 @@
+"""Memory to measure with: private, written before it is read, and laid out against aliasing."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from roofline.errors import MeasurementError
+from roofline.foundation.units import format_capacity
+from roofline.machine.system.system_files import kilobytes, read, table
+
+Array = npt.NDArray[Any]
+
+_HUGE_BYTE = 2 << 20
+_PAGE_BYTE = 4096
+_LINE_BYTE = 64
+
+
+def allocate(byte: int) -> Array:
+    """`byte` bytes of private anonymous memory at an address that is a multiple of 2 MiB.
+
+    It is not written yet: a page that never was reads from a shared zero page at cache speed, so
+    `fill` it, on the thread that will use it, before timing anything. Shared maps, Python's
+    default, get no huge pages.
+
+    Raises:
+        MeasurementError: the system does not give so much memory.
+    """
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    try:
+        memory = mmap.mmap(-1, byte + _HUGE_BYTE, flags=flags)
+    except (OSError, MemoryError) as error:
+        raise MeasurementError(
+            f"the system does not give {format_capacity(byte)} of memory ({error}); raise"
+            " `ulimit -v` or free some memory"
+        ) from None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        # A kernel without huge pages refuses; the measurement holds with small ones.
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, dtype=np.uint8)
+    skip = -whole.ctypes.data % _HUGE_BYTE
+    return whole[skip : skip + byte]
+
+
+def fill(array: Array, stopped: Callable[[], bool]) -> None:
+    """Writes normal float32 noise to `array`, piece by piece; ends early once `stopped` says so."""
+    noise = np.random.default_rng(0).standard_normal(1 << 18, dtype=np.float32).view(np.uint8)
+    for start in range(0, array.size, noise.size):
+        if stopped():
+            return
+        piece = array[start : start + noise.size]
+        piece[:] = noise[: piece.size]
+
+
+def huge_page_byte(root: Path = Path("/")) -> int | None:
+    """Bytes of this process in huge pages; None where the system does not say."""
+    return kilobytes(table(read(root / "proc/self/smaps_rollup")).get("AnonHugePages", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the streams of a kernel lie in a buffer, in bytes from its start."""
+
+    starts: tuple[int, ...]
+    length: int
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the start of the buffer to the end of the last stream."""
+        return self.starts[-1] + self.length
+
+
+def lay_out(total_byte: int, streams: int, block_byte: int) -> Layout:
+    """`streams` equally long streams, together as near to `total_byte` as whole blocks allow.
+
+    Their starts differ modulo 4 KiB: a load from an address that equals that of a store before it
+    in the low 12 bits waits for that store.
+
+    Raises:
+        ValueError: not even one block each fits.
+    """
+    length = total_byte // streams // block_byte * block_byte
+    if not length:
+        raise ValueError(f"{total_byte} bytes are too few for {streams} streams of {block_byte}")
+    skew = _PAGE_BYTE // streams // _LINE_BYTE * _LINE_BYTE % _PAGE_BYTE
+    pitch = -(-length // _PAGE_BYTE) * _PAGE_BYTE + skew
+    return Layout(tuple(s * pitch for s in range(streams)), length)
+
+
+def extent_byte(total_byte: int, streams: int) -> int:
+    """Bytes of a buffer in which any layout of `total_byte` in `streams` streams fits."""
+    return total_byte + 2 * streams * _PAGE_BYTE

@@ -1,0 +1,241 @@
+"""From the rates of trials to ceilings and memory levels, with where each number comes from."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from roofline.machine.hardware import (
+    Bandwidth,
+    Clock,
+    ComputeCeiling,
+    Duration,
+    MemoryLevel,
+    Provenance,
+    WriteAllocate,
+)
+from roofline.machine.hierarchy.working_sets import DRAM
+from roofline.machine.kernels.compute import ComputeKernel
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring.estimation import PEAK_QUANTILE, Estimate
+from roofline.machine.measuring.schedule import BURST_S
+from roofline.machine.measuring.trials import Trial
+from roofline.machine.system.host import package_version
+from roofline.machine.theory.microarchitectures import Core
+from roofline.machine.theory.theoretical import theoretical_bandwidth, theoretical_rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
+
+    ``other`` is the rate of the other form (None: there was none); ``reservation`` is what speaks
+    against the figure from the start, such as arrays that are too small.
+    """
+
+    trial: Trial
+    rate: Estimate
+    other: Estimate | None = None
+    reservation: str = ""
+
+
+Found = Sequence[Reached]
+
+AGREEMENT = 0.97
+"""What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
+
+UNSTEADY = 0.25
+"""Spread from which on a rate depends on when it was measured."""
+
+METHOD = (
+    f"{PEAK_QUANTILE * 100:.0f}th percentile (peak) and median (sustained) of interleaved"
+    f" {BURST_S * 1e3:g} ms bursts"
+)
+
+
+def provenance(reference: str, note: str = "") -> Provenance:
+    """Where a number measured now and here comes from."""
+    return Provenance(
+        source="measured",
+        reference=reference,
+        date=datetime.date.today().isoformat(),
+        tool_version=package_version("roofline"),
+        note=note,
+    )
+
+
+def faster(forms: Sequence[tuple[Trial, Estimate]], reservation: str = "") -> Reached:
+    """The faster of the forms of one kernel; a ceiling is as high as the best that reaches it."""
+    (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
+    other = others[0][1] if others else None
+    return Reached(trial=trial, rate=rate, other=other, reservation=reservation)
+
+
+def doubt(reached: Reached) -> str:
+    """What speaks against a figure, in words; ``""``: nothing."""
+    rate, other = reached.rate, reached.other
+    reasons = [reached.reservation] if reached.reservation else []
+    if rate.only_disturbed:
+        reasons.append("every burst was disturbed")
+    if other is not None and other.sustained < AGREEMENT * rate.sustained:
+        share = other.sustained / rate.sustained
+        reasons.append(f"another form of the kernel reaches {percent(share)} of it")
+    if rate.spread > UNSTEADY:
+        reasons.append(f"unsteady: the interquartile range is {percent(rate.spread)} of it")
+    return "; ".join(reasons)
+
+
+def compute_ceiling(reached: Reached, core: Core | None, clock: Clock | None) -> ComputeCeiling:
+    """The ceiling that a compute kernel's trial found, in operations per second.
+
+    Args:
+        reached: what the kernel reached.
+        core: the microarchitecture, for what it could do on paper; None: not known.
+        clock: its clock; None: not known.
+    """
+    trial, rate = reached.trial, reached.rate
+    kernel = trial.compiled.kernel
+    assert isinstance(kernel, ComputeKernel)
+    return ComputeCeiling(
+        kind="hardware",
+        kernel=kernel.name,
+        dtype=kernel.dtype,
+        unit=kernel.unit.name,
+        threads=trial.threads,
+        peak_flop_per_s=rate.peak,
+        sustained_flop_per_s=rate.sustained,
+        spread=rate.spread,
+        theoretical=theoretical_rate(
+            kernel=kernel.name,
+            dtype=kernel.dtype,
+            unit=kernel.unit.name,
+            threads=trial.threads,
+            core=core,
+            clock=clock,
+        ),
+        doubt=doubt(reached),
+        provenance=provenance(
+            f"{METHOD}; {kernel.accumulators} independent sums, unrolled {kernel.unroll} times",
+            _bursts_note(rate),
+        ),
+    )
+
+
+def percent(fraction: float) -> str:
+    return f"{fraction:.0%}".replace("%", " %")
+
+
+_ALLOCATING = ("write", "copy", "triad")
+"""Kernels whose plain stores go to lines that they did not load."""
+
+
+def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
+    """Whether a kernel's stores make a level fetch lines first, beside the bytes that are counted.
+
+    In the nearest level the lines are there already; beyond it each is read before it is written,
+    unless it was just loaded or the store goes past the caches.
+    """
+    return "not counted" if kernel in _ALLOCATING and not nearest else "none"
+
+
+def _bandwidth(
+    reached: Reached, core: Core | None, clock: Clock | None, *, nearest: bool
+) -> Bandwidth:
+    trial, rate = reached.trial, reached.rate
+    kernel, working_set = trial.compiled.kernel, trial.working_set
+    assert isinstance(kernel, StreamKernel) and working_set is not None
+    return Bandwidth(
+        kernel=kernel.name,
+        threads=trial.threads,
+        peak_byte_per_s=rate.peak,
+        sustained_byte_per_s=rate.sustained,
+        spread=rate.spread,
+        write_allocate=write_allocate(kernel.name, nearest=nearest),
+        theoretical=theoretical_bandwidth(
+            level=working_set.level,
+            kernel=kernel.name,
+            threads=trial.threads,
+            vector_byte=kernel.vector_byte,
+            core=core,
+            clock=clock,
+        ),
+        doubt=doubt(reached),
+        provenance=provenance(
+            f"{METHOD}; {kernel.vector_byte} byte loads and stores; {working_set.note}",
+            _bursts_note(rate),
+        ),
+    )
+
+
+def _bursts_note(rate: Estimate) -> str:
+    left_out = f", {rate.disturbed} disturbed" if rate.disturbed else ""
+    return f"{rate.bursts} bursts{left_out}"
+
+
+def memory_levels(
+    found: Found,
+    levels: Mapping[str, LevelFacts],
+    core: Core | None = None,
+    clock: Clock | None = None,
+) -> Iterable[MemoryLevel]:
+    """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
+
+    Args:
+        found: what the stream kernels reached.
+        levels: what else is known of each level, by its name.
+        core: the microarchitecture; None: not known.
+        clock: its clock; None: not known.
+    """
+    sets = {
+        each.trial.working_set.level: each.trial.working_set
+        for each in found
+        if each.trial.working_set
+    }
+    names = sorted(sets, key=lambda level: (level == DRAM, level))
+    for name in names:
+        facts = levels.get(name, LevelFacts())
+        yield MemoryLevel(
+            name=name,
+            capacity_byte=sets[name].capacity_byte,
+            scope=sets[name].scope,
+            capacity_provenance=facts.capacity_provenance,
+            latency=facts.latency,
+            bandwidth=tuple(
+                _bandwidth(each, core, clock, nearest=name == names[0] and name != DRAM)
+                for each in found
+                if each.trial.working_set and each.trial.working_set.level == name
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelFacts:
+    """What is known of a memory level besides its bandwidths."""
+
+    capacity_provenance: Provenance | None = None
+    latency: Duration | None = None
+
+
+def without_lower_mixes(compute: Sequence[ComputeCeiling]) -> tuple[ComputeCeiling, ...]:
+    """The ceilings without those of additions beside FMAs where these are not the higher ones.
+
+    A CPU that adds with the units that multiply gains nothing by the mix: its ceiling would only
+    repeat that of the FMA.
+    """
+    products = {
+        (each.dtype, each.unit, each.threads): each.peak_flop_per_s
+        for each in compute
+        if each.kernel == "fma"
+    }
+
+    def is_higher(mix: ComputeCeiling) -> bool:
+        alone = products.get((mix.dtype, mix.unit, mix.threads), 0.0)
+        return mix.sustained_flop_per_s > alone
+
+    higher = {
+        (each.dtype, each.unit) for each in compute if each.kernel == "fma-add" and is_higher(each)
+    }
+    return tuple(
+        each for each in compute if each.kernel != "fma-add" or (each.dtype, each.unit) in higher
+    )

@@ -1,0 +1,162 @@
+"""Threads that measure together: one per core, pinned, obedient to an interrupt."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from roofline.errors import MeasurementError, said_by
+from roofline.machine.kernels.harness import STOP_BYTE, TEAM_BYTE
+
+T = TypeVar("T")
+
+_LINE_BYTE = 64
+
+
+@dataclass(slots=True)
+class _Outcome:
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Crew:
+    """A context manager with `threads` worker threads; worker i is pinned to ``cpus[i]``.
+
+    The caller's thread only waits, so its own affinity never changes. Leaving the context, also by
+    an interrupt, raises the stop flag that running kernels look at and joins all threads.
+
+    ``refused`` says of which CPUs the system did not let a worker run on that one alone.
+
+    Raises:
+        MeasurementError: on entry, if the system does not let that many threads start.
+    """
+
+    def __init__(self, threads: int, cpus: tuple[int, ...] = ()) -> None:
+        self.threads = threads
+        self.refused: tuple[int, ...] = ()
+        self._cpus = cpus
+        lines = np.zeros((TEAM_BYTE + _LINE_BYTE) // 8, dtype=np.int64)
+        skip = -lines.ctypes.data % _LINE_BYTE // 8
+        self._team = lines[skip : skip + TEAM_BYTE // 8]
+        self._inboxes = [SimpleQueue[Callable[[], Any] | None]() for _ in range(threads)]
+        self._outboxes = [SimpleQueue[_Outcome]() for _ in range(threads)]
+        self._workers = [
+            threading.Thread(target=self._work, args=(i,), name=f"roofline-{i}", daemon=True)
+            for i in range(threads)
+        ]
+
+    @property
+    def pinned(self) -> bool:
+        """Whether every worker was given a CPU of its own (not possible on macOS)."""
+        return self._can_pin and not self.refused
+
+    @property
+    def pinning(self) -> str:
+        """Why workers are not where they should be, in words; ``""`` if they are."""
+        if not self._can_pin:
+            return "threads could not be pinned to cores: the system moves them as it likes"
+        if self.refused:
+            cpus = ", ".join(map(str, self.refused))
+            return (
+                f"threads could not be pinned to CPU {cpus}: not permitted, or offline by now;"
+                " they may have shared a core"
+            )
+        return ""
+
+    @property
+    def _can_pin(self) -> bool:
+        return hasattr(os, "sched_setaffinity") and len(self._cpus) >= self.threads
+
+    @property
+    def team_address(self) -> int:
+        """Address of the barrier and stop flag that the harness of every worker shares."""
+        return self._team.ctypes.data
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the workers were told to stop."""
+        return bool(self._team[STOP_BYTE // 8])
+
+    def stop(self) -> None:
+        """Tells all workers to end what they are doing; a kernel ends after its current burst."""
+        self._team[STOP_BYTE // 8] = 1
+
+    def __enter__(self) -> Crew:
+        try:
+            for worker in self._workers:
+                self._start(worker)
+            pinned = self.each(self._pin)
+            self.refused = tuple(self._cpus[i] for i, done in enumerate(pinned) if not done)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        for inbox in self._inboxes:
+            inbox.put(None)
+        for worker in self._workers:
+            if worker.ident is not None:  # it was started
+                worker.join()
+
+    def _start(self, worker: threading.Thread) -> None:
+        try:
+            worker.start()
+        except (RuntimeError, MemoryError) as error:
+            raise MeasurementError(
+                f"the system refused thread {self._workers.index(worker) + 1} of {self.threads}"
+                f" ({said_by(error)}); raise the limit on processes (`ulimit -u`, or the"
+                " container's), or measure with fewer --threads"
+            ) from error
+
+    def each(self, task: Callable[[int], T], workers: int | None = None) -> list[T]:
+        """Runs ``task(i)`` on the first `workers` workers at once; their results in order.
+
+        Raises:
+            BaseException: the first that a worker raised; the others were stopped and waited for.
+        """
+        count = workers or self.threads
+        self._team[:] = 0
+        for i in range(count):
+            self._inboxes[i].put(lambda i=i: task(i))
+        outcomes = [self._outboxes[i].get() for i in range(count)]
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return [outcome.value for outcome in outcomes]
+
+    def _work(self, index: int) -> None:
+        while (task := self._inboxes[index].get()) is not None:
+            outcome = _Outcome()
+            try:
+                outcome.value = task()
+            except BaseException as error:
+                # A worker that fails leaves its team waiting at the barrier: release them.
+                self.stop()
+                outcome.error = error
+            self._outboxes[index].put(outcome)
+
+    def _pin(self, index: int) -> bool:
+        """Whether the calling worker now runs on its CPU alone; True where nobody could ask."""
+        if not self._can_pin:
+            return True
+        wanted = {self._cpus[index]}
+        try:
+            os.sched_setaffinity(0, wanted)
+            # Some sandboxes take the call and do nothing.
+            return os.sched_getaffinity(0) == wanted
+        except OSError:
+            return False

@@ -1,0 +1,323 @@
+"""What the hardware does, with kernels of our own: from a situation to ceilings and levels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from roofline.errors import MeasurementError
+from roofline.machine.hardware import (
+    BandwidthCurve,
+    Clock,
+    ComputeCeiling,
+    LatencyCurve,
+    Link,
+    MemoryLevel,
+    Overhead,
+)
+from roofline.machine.hierarchy.exploration import Probes, explore
+from roofline.machine.hierarchy.working_sets import (
+    DRAM,
+    WorkingSet,
+    largest_curve_byte,
+    plan_working_sets,
+)
+from roofline.machine.kernels import compiler
+from roofline.machine.kernels.chase import chase_kernel
+from roofline.machine.kernels.clock import ClockKernel
+from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.compute import compute_kernels
+from roofline.machine.kernels.hop import HopKernel, hop_kernel
+from roofline.machine.kernels.stream import stream_kernels
+from roofline.machine.kernels.units import stream_unit, sve_vector_bits
+from roofline.machine.measuring import buffers
+from roofline.machine.measuring.buffers import Array
+from roofline.machine.measuring.ceilings import (
+    LevelFacts,
+    Reached,
+    compute_ceiling,
+    memory_levels,
+    without_lower_mixes,
+)
+from roofline.machine.measuring.conditions import kernel_conditions, page_conditions
+from roofline.machine.measuring.core_clock import (
+    clock_conditions,
+    clock_trial,
+    measured_clock,
+)
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.effort import Program
+from roofline.machine.measuring.proximity import HopTimer
+from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
+from roofline.machine.measuring.samples import Series
+from roofline.machine.measuring.schedule import Progress
+from roofline.machine.measuring.selection import (
+    Candidate,
+    Forms,
+    calibrate,
+    compile_forms,
+    compute_candidates,
+    stream_candidates,
+)
+from roofline.machine.nodes.node_links import measure_node_links
+from roofline.machine.system.situation import Situation
+from roofline.machine.theory.microarchitectures import identify_core
+
+_STREAMS = 3
+"""Arrays that a stream kernel goes over at most."""
+
+_LINKS_SHARE = 0.2
+"""Of the time that is left, for the ways between nodes; on a single node none is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFindings:
+    """What our own kernels found; ``sets`` are the working sets that levels were measured with."""
+
+    compute: tuple[ComputeCeiling, ...] = ()
+    memory: tuple[MemoryLevel, ...] = ()
+    clock: Clock | None = None
+    overheads: tuple[Overhead, ...] = ()
+    links: tuple[Link, ...] = ()
+    latency_curve: LatencyCurve | None = None
+    bandwidth_curves: tuple[BandwidthCurve, ...] = ()
+    sets: tuple[WorkingSet, ...] = ()
+    series: tuple[Series, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernels:
+    """Everything compiled."""
+
+    compute: tuple[Forms, ...]
+    streams: tuple[Forms, ...]
+    clock: CompiledKernel | None
+    chase: CompiledKernel | None
+    hop: HopTimer | None
+    conditions: tuple[str, ...]
+
+    @property
+    def read(self) -> CompiledKernel | None:
+        """The kernel that only loads."""
+        streams = (each[0] for each in self.streams)
+        return next((each for each in streams if each.kernel.label.startswith("read ")), None)
+
+
+def measure_kernels(
+    situation: Situation,
+    teams: Sequence[int],
+    program: Program,
+    *,
+    deadline: float,
+    clock: Callable[[], float],
+    report: Progress,
+    found: Found,
+    before_timing: Callable[[], None],
+) -> KernelFindings:
+    """Compiles all kernels that this host can run, and measures what they reach.
+
+    Args:
+        situation: this host.
+        teams: numbers of threads, the largest last.
+        program: what fits into the time.
+        deadline: when rounds end, by `clock`.
+        clock: seconds.
+        report: told the fraction done, and what comes next.
+        found: told of rates.
+        before_timing: called when all is compiled, before the first kernel is timed.
+
+    Raises:
+        MeasurementError: threads cannot be started, or a ceiling has no usable timing.
+    """
+    kernels = _compiled(situation, program, report)
+    before_timing()
+    topology = situation.topology
+    with Crew(teams[-1], topology.cores) as crew:
+        explored = explore(
+            crew,
+            Probes(chase=kernels.chase, read=kernels.read),
+            topology,
+            teams,
+            largest_byte=largest_curve_byte(topology, situation.available_byte),
+            budget_s=program.curve_s,
+            clock=clock,
+            report=report,
+        )
+        sets, scarcity = plan_working_sets(
+            explored.hierarchy.levels, topology, teams, situation.available_byte
+        )
+        links_until = clock() + _LINKS_SHARE * (deadline - clock())
+        links = measure_node_links(
+            situation, kernels.read, explored.hierarchy, in_time=lambda: clock() < links_until
+        )
+        memory, pages = _memory(crew, sets, report)
+        candidates = _candidates(kernels, sets, memory, teams, scarcity)
+        calibrate(candidates, crew, lambda what: report(0.0, what))
+        rounds = run_rounds(
+            candidates,
+            crew,
+            kernels.hop if teams[-1] > 1 else None,
+            deadline=deadline,
+            clock=clock,
+            report=report,
+            found=found,
+        )
+        stretches = _stretches(rounds, crew, program, clock, report, found)
+        pinning = crew.pinning
+    reached = stretches.reached
+    core_clock = next(
+        (measured_clock(each.rate) for each in reached if each.trial.quantity == "cycle"), None
+    )
+    core = identify_core(cpus=topology.cores[: teams[-1]] or (0,))
+    levels = {
+        level.name: LevelFacts(capacity_provenance=level.provenance, latency=level.latency)
+        for level in explored.hierarchy.levels
+    }
+    levels[DRAM] = LevelFacts(latency=explored.hierarchy.memory_latency)
+    return KernelFindings(
+        compute=without_lower_mixes(
+            [compute_ceiling(each, core, core_clock) for each in _of(reached, "flop")]
+        ),
+        memory=tuple(memory_levels(_of(reached, "byte"), levels, core, core_clock)),
+        clock=core_clock,
+        overheads=rounds.overheads,
+        links=links.links,
+        latency_curve=explored.latency_curve,
+        bandwidth_curves=explored.bandwidth_curves,
+        sets=tuple(sets),
+        series=(*explored.series, *rounds.series, *stretches.series),
+        conditions=(
+            *([pinning] if pinning else []),
+            *([] if kernels.streams else [f"no stream kernels for {situation.host.architecture}"]),
+            *kernels.conditions,
+            *explored.conditions,
+            *scarcity,
+            *pages,
+            *kernel_conditions(rounds.reached),
+            *rounds.conditions,
+            *stretches.conditions,
+            *(clock_conditions(core_clock, situation.frequency.most_hz) if core_clock else ()),
+            *links.conditions,
+        ),
+    )
+
+
+def _of(reached: Sequence[Reached], quantity: str) -> list[Reached]:
+    return [each for each in reached if each.trial.quantity == quantity]
+
+
+def _compiled(situation: Situation, program: Program, report: Progress) -> _Kernels:
+    host = situation.host
+    sets = host.instruction_sets
+
+    def say(what: str) -> None:
+        report(0.0, what)
+
+    unit = stream_unit(host.architecture, sets)
+    compute, obstacles = compile_forms(
+        compute_kernels(
+            host.architecture,
+            (*sets, *compiler.unlisted_instruction_sets()),
+            sve_bits=sve_vector_bits(),
+        ),
+        second_forms=program.second_forms,
+        report=say,
+    )
+    streams, more = compile_forms(
+        stream_kernels(unit, non_temporal=True) if unit else (),
+        second_forms=program.second_forms,
+        report=say,
+    )
+    conditions = [*obstacles, *more]
+    plain = _plain_kernels(host.architecture, conditions)
+    hop = plain.get("hop")
+    return _Kernels(
+        compute=tuple(compute),
+        streams=tuple(streams),
+        clock=plain.get("clock"),
+        chase=plain.get("pointer chase"),
+        hop=HopTimer(hop, hop.kernel) if hop and isinstance(hop.kernel, HopKernel) else None,
+        conditions=tuple(conditions),
+    )
+
+
+def _plain_kernels(architecture: str, conditions: list[str]) -> dict[str, CompiledKernel]:
+    """The kernels that need nothing of a CPU but its architecture, by their labels."""
+    if architecture not in ("x86_64", "aarch64"):
+        return {}
+    compiled: dict[str, CompiledKernel] = {}
+    kernels = (
+        ClockKernel(architecture=architecture),
+        chase_kernel(architecture),
+        hop_kernel(architecture),
+    )
+    for kernel in kernels:
+        try:
+            compiled[kernel.label] = compiler.compile_kernel(kernel)
+        except MeasurementError as error:
+            conditions.append(f"left out: {error}")
+    return compiled
+
+
+def _memory(
+    crew: Crew, sets: Sequence[WorkingSet], report: Progress
+) -> tuple[list[Array], list[str]]:
+    """A buffer for each worker, with room for the largest working set that it takes part in."""
+    report(0.0, "allocating memory")
+    memory = [
+        buffers.allocate(
+            buffers.extent_byte(
+                max((each.byte_per_thread for each in sets if i < each.threads), default=0),
+                _STREAMS,
+            )
+        )
+        for i in range(crew.threads)
+    ]
+    before = buffers.huge_page_byte()
+    crew.each(lambda i: buffers.fill(memory[i], lambda: crew.stopped))
+    after = buffers.huge_page_byte()
+    huge = None if before is None or after is None else after - before
+    return memory, page_conditions(sum(each.size for each in memory), huge)
+
+
+def _candidates(
+    kernels: _Kernels,
+    sets: Sequence[WorkingSet],
+    memory: list[Array],
+    teams: Sequence[int],
+    scarcity: Sequence[str],
+) -> list[Candidate]:
+    reservations = {DRAM: "; ".join(scarcity)} if scarcity else {}
+    compiled = kernels.clock
+    clock = compiled.kernel if compiled else None
+    return [
+        *(
+            [Candidate(trials=(clock_trial(compiled, clock),), kind=clock.label)]
+            if compiled and isinstance(clock, ClockKernel)
+            else []
+        ),
+        *compute_candidates(kernels.compute, teams),
+        *stream_candidates(kernels.streams, sets, memory, reservations),
+    ]
+
+
+def _stretches(
+    rounds: Rounds,
+    crew: Crew,
+    program: Program,
+    clock: Callable[[], float],
+    report: Progress,
+    found: Found,
+) -> Rounds:
+    if not program.stretch_s:
+        return dataclasses.replace(rounds, series=(), conditions=())
+    return run_stretches(
+        rounds.reached,
+        crew,
+        stretch_s=program.stretch_s,
+        clock=clock,
+        report=report,
+        found=found,
+    )

@@ -1,0 +1,139 @@
+"""What is measured: every kernel that runs here, in its forms, on every team, at every level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from roofline.errors import MeasurementError
+from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
+from roofline.machine.kernels import compiler
+from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.compute import ComputeKernel
+from roofline.machine.kernels.states import random_state, stream_state
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring import buffers, probing
+from roofline.machine.measuring.buffers import Array
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.trials import Cursor, Trial, compute_trial, stream_trial
+
+Forms = tuple[CompiledKernel, ...]
+"""One kernel in the forms that could be compiled: at least the first, and perhaps its second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A figure to be measured: one trial for each form of its kernel; the fastest will count.
+
+    ``kind`` is alike for candidates that differ only in their team: one's calibration does for
+    all. ``reservation`` says what speaks against the figure from the start; ``""``: nothing.
+    """
+
+    trials: tuple[Trial, ...]
+    kind: str
+    reservation: str = ""
+
+
+def compile_forms(
+    kernels: Sequence[ComputeKernel | StreamKernel],
+    second_forms: bool,
+    report: Callable[[str], None],
+) -> tuple[list[Forms], list[str]]:
+    """The kernels compiled, and a line for each that could not be, or cannot run here.
+
+    Args:
+        kernels: what the host's instruction sets promise.
+        second_forms: whether each is compiled in its second form as well.
+        report: told what is compiled next.
+    """
+    compiled: list[Forms] = []
+    conditions: list[str] = []
+    for kernel in kernels:
+        report(f"compiling {kernel.label}")
+        forms: list[CompiledKernel] = []
+        for form in (kernel, kernel.second_form()) if second_forms else (kernel,):
+            try:
+                forms.append(compiler.compile_kernel(form))
+            except MeasurementError as error:
+                conditions.append(f"left out: {error}")
+                break
+        if forms:
+            compiled.append(tuple(forms))
+    report("trying what was compiled")
+    attempts = [_attempt(form) for forms in compiled for form in forms]
+    flat = [(i, form) for i, forms in enumerate(compiled) for form in forms]
+    failed = {flat[number][0]: reason for number, reason in probing.failures(attempts).items()}
+    conditions += [
+        f"left out: kernel '{compiled[i][0].kernel.label}': {reason}"
+        for i, reason in failed.items()
+    ]
+    return [forms for i, forms in enumerate(compiled) if i not in failed], conditions
+
+
+def _attempt(compiled: CompiledKernel) -> Callable[[], object]:
+    """The least that a kernel can do, once."""
+    kernel = compiled.kernel
+    if isinstance(kernel, ComputeKernel):
+        state = random_state(kernel)
+        return lambda: compiled.call(state.ctypes.data, 0, 1)
+    assert isinstance(kernel, StreamKernel)
+    memory = buffers.allocate(buffers.extent_byte(kernel.block_byte * kernel.streams, 3))
+    layout = buffers.lay_out(kernel.block_byte * kernel.streams, kernel.streams, kernel.block_byte)
+    first = memory.ctypes.data
+    streams = stream_state(tuple(first + start for start in layout.starts), 1.0)
+    # The closure keeps the memory alive whose address is in the state.
+    return lambda: (compiled.call(streams.ctypes.data, 0, kernel.block_byte), memory)
+
+
+def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate]:
+    """Every compute kernel on every team."""
+    return [
+        Candidate(
+            trials=tuple(
+                compute_trial(form, form.kernel, team)
+                for form in forms
+                if isinstance(form.kernel, ComputeKernel)
+            ),
+            kind=forms[0].kernel.label,
+        )
+        for forms in compiled
+        for team in teams
+    ]
+
+
+def stream_candidates(
+    compiled: Sequence[Forms],
+    sets: Sequence[WorkingSet],
+    memory: list[Array],
+    reservations: dict[str, str],
+) -> list[Candidate]:
+    """Every stream kernel at every working set; `reservations` are by the name of its level."""
+    cursor = Cursor()
+    return [
+        Candidate(
+            trials=tuple(
+                stream_trial(
+                    form, form.kernel, each, memory, cursor if each.level == DRAM else None
+                )
+                for form in forms
+                if isinstance(form.kernel, StreamKernel)
+            ),
+            kind=f"{each.level} {forms[0].kernel.label}",
+            reservation=reservations.get(each.level, ""),
+        )
+        for forms in compiled
+        for each in sets
+    ]
+
+
+def calibrate(candidates: Sequence[Candidate], crew: Crew, report: Callable[[str], None]) -> None:
+    """Finds how much work makes a burst, once for each kind."""
+    known: dict[str, Trial] = {}
+    for candidate in candidates:
+        for trial in candidate.trials:
+            if candidate.kind in known:
+                trial.calibrate_like(known[candidate.kind])
+            else:
+                report(f"sizing {trial.label}")
+                trial.calibrate(crew)
+                known[candidate.kind] = trial

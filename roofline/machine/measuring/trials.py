@@ -1,0 +1,277 @@
+"""Trials: a compiled kernel with its data, ready to run bursts on a crew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from roofline.machine.hierarchy.working_sets import DRAM, WorkingSet
+from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.compute import ComputeKernel
+from roofline.machine.kernels.harness import TIMES, Plan, clocks
+from roofline.machine.kernels.states import random_state, stream_state
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring.buffers import Array, Layout, lay_out
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.estimation import Burst, team_bursts
+from roofline.machine.measuring.schedule import BURST_S, CALL_LIMIT_S, repeats_for
+from roofline.machine.system.activity import minor_faults
+
+_FACTOR = 2.0**-10
+"""Of triad and update: so small that values stay finite however often kernels feed each other."""
+
+_SLICE_BYTE = 1 << 16
+"""Step in which the part of memory that one burst streams is sized."""
+
+_MOST_REPEATS = 1 << 40
+
+_ROUNDING = 1e-9
+"""Of fractions, so that a slice is not met twice."""
+
+_ATTEMPTS = 5
+"""A team whose threads do not get their CPUs at the same time finishes no burst; then try again."""
+
+
+@dataclass(slots=True)
+class Shape:
+    """One burst: `passes` kernel calls of `length`, the next burst's `length` further on."""
+
+    passes: int
+    length: int
+    period: int
+
+
+@dataclass(slots=True)
+class Cursor:
+    """How far trials have come in the memory that they share, as a fraction of it.
+
+    Who goes on where the last one stopped comes upon what was touched longest ago: a trial with a
+    place of its own would find in the last cache what another has just brought there.
+    """
+
+    fraction: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Trial:
+    """A kernel on the first `threads` workers of a crew, at a memory level (None: registers only).
+
+    ``shape`` gives the burst for a number of repeats; ``work`` the flop or byte of one kernel call
+    of a given length on one thread. ``buffers`` keeps the memory alive whose addresses are in the
+    states. ``cursor`` is where in its streams the next call goes on; ``faults`` counts the page
+    faults that happened while it was timed.
+    """
+
+    compiled: CompiledKernel
+    threads: int
+    working_set: WorkingSet | None
+    states: tuple[Array, ...]
+    buffers: tuple[Array, ...] = ()
+    shape: Callable[[int], Shape]
+    work: Callable[[int], int]
+    most_repeats: int
+    repeats: int = 1
+    burst_s: float = BURST_S
+    cursor: Cursor = field(default_factory=Cursor)
+    faults: int = 0
+    clocks: tuple[int, int, int] = field(default_factory=clocks)
+
+    @property
+    def label(self) -> str:
+        """How progress names it: ``"L2 triad avx512, 2 threads"``."""
+        level = f"{self.working_set.level} " if self.working_set else ""
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{level}{self.compiled.kernel.label}, {threads}"
+
+    @property
+    def name(self) -> str:
+        """What it measures, without its threads: ``"float32 avx512 fma"``, ``"L2 triad"``."""
+        kernel = self.compiled.kernel
+        if isinstance(kernel, ComputeKernel):
+            return f"{kernel.dtype} {kernel.unit.name} {kernel.name}"
+        if isinstance(kernel, StreamKernel) and self.working_set is not None:
+            return f"{self.working_set.level} {kernel.name}"
+        return kernel.label
+
+    @property
+    def place(self) -> str:
+        """What serves it, and its threads: ``"DRAM on 2 threads"``, ``"compute on 1 thread"``.
+
+        Stores past the caches go to memory, whichever level the loads come from.
+        """
+        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        level = self.working_set.level if self.working_set else "compute"
+        kernel = self.compiled.kernel
+        if isinstance(kernel, StreamKernel) and kernel.non_temporal:
+            level = DRAM
+        return f"{level} on {threads}"
+
+    @property
+    def quantity(self) -> Literal["flop", "byte", "cycle"]:
+        """What its work counts."""
+        kernel = self.compiled.kernel
+        if isinstance(kernel, ComputeKernel):
+            return "flop"
+        return "byte" if isinstance(kernel, StreamKernel) else "cycle"
+
+    @property
+    def work_per_burst(self) -> int:
+        """Flop or byte of one burst, all threads together."""
+        shape = self.shape(self.repeats)
+        return self.work(shape.length) * shape.passes * self.threads
+
+    @property
+    def most_bursts(self) -> int | None:
+        """Bursts in one call that come upon nothing twice; None: they shall (a level holds it)."""
+        shape = self.shape(self.repeats)
+        slices = shape.period // shape.length
+        return slices - 1 if slices > 1 else None
+
+    def calibrate(self, crew: Crew) -> None:
+        """Finds the repeats that make a burst of `BURST_S`, and how long it really takes."""
+
+        def run(repeats: int) -> float:
+            self.repeats = repeats
+            return self._shortest_s(crew)
+
+        self.repeats = repeats_for(run, BURST_S, most=self.most_repeats)
+        self.burst_s = self._shortest_s(crew)
+        self.faults = 0
+
+    def calibrate_like(self, other: Trial) -> None:
+        """Takes over what `other`, of the same kind, needs for a burst; saves finding it anew."""
+        mine, its = (each.work_per_burst / each.repeats / each.threads for each in (self, other))
+        wanted = round(other.repeats * its / mine)
+        self.repeats = max(1, min(self.most_repeats, wanted))
+        self.burst_s = other.burst_s * (self.repeats * mine) / (other.repeats * its)
+
+    def _shortest_s(self, crew: Crew) -> float:
+        """CPU seconds of the shortest of a few bursts: what others do on the CPU does not count."""
+        for _ in range(_ATTEMPTS):
+            if bursts := self.run(crew, 2):
+                return min(burst.cpu_s for burst in bursts)
+        return BURST_S
+
+    def run(self, crew: Crew, bursts: int) -> list[Burst]:
+        """Runs that many bursts, after one that brings the data to its level and is not counted."""
+        return team_bursts(self.readings(crew, bursts))
+
+    def readings(self, crew: Crew, bursts: int) -> list[list[list[int]]]:
+        """As `run`, but each thread's clock readings of each burst, in ns (see `team_bursts`)."""
+        shape = self.shape(self.repeats)
+        address, wall_clock, cpu_clock = self.clocks
+        rows = bursts + 1
+        slices = max(1, shape.period // shape.length) if shape.length else 1
+        first = int(self.cursor.fraction * slices + _ROUNDING) % slices
+
+        def work(i: int) -> tuple[list[list[int]], int]:
+            times = np.zeros((rows, TIMES), dtype=np.int64)
+            plan = Plan(
+                state=self.states[i].ctypes.data,
+                team=crew.team_address,
+                threads=self.threads,
+                bursts=rows,
+                passes=shape.passes,
+                length=shape.length,
+                first=first * shape.length,
+                period=shape.period,
+                limit_ns=round(CALL_LIMIT_S * 1e9),
+                clock_gettime=address,
+                wall_clock=wall_clock,
+                cpu_clock=cpu_clock,
+                times=times.ctypes.data,
+            )
+            before = minor_faults()
+            done = self.compiled.bench(plan)
+            return times[1:done].tolist(), minor_faults() - before
+
+        outcomes = crew.each(work, self.threads)
+        self.faults += sum(faults for _, faults in outcomes)
+        self.cursor.fraction = (first + rows) / slices % 1.0
+        return [readings for readings, _ in outcomes]
+
+
+def compute_trial(compiled: CompiledKernel, kernel: ComputeKernel, threads: int) -> Trial:
+    """A trial of a compute kernel with finite random operands in registers."""
+    return Trial(
+        compiled=compiled,
+        threads=threads,
+        working_set=None,
+        states=tuple(random_state(kernel) for _ in range(threads)),
+        shape=lambda repeats: Shape(1, repeats, 0),
+        work=kernel.flop,
+        most_repeats=_MOST_REPEATS,
+    )
+
+
+def stream_trial(
+    compiled: CompiledKernel,
+    kernel: StreamKernel,
+    working_set: WorkingSet,
+    buffers: list[Array],
+    cursor: Cursor | None = None,
+) -> Trial:
+    """A trial of a stream kernel over a working set at the start of each worker's buffer.
+
+    Trials in memory that share `buffers` should share a `cursor`, too.
+    """
+    layout = lay_out(working_set.byte_per_thread, kernel.streams, kernel.block_byte)
+
+    def resident(repeats: int) -> Shape:
+        return Shape(repeats, layout.length, layout.length)
+
+    in_memory = working_set.level == DRAM
+    return Trial(
+        compiled=compiled,
+        threads=working_set.threads,
+        working_set=working_set,
+        states=_stream_states(layout, buffers[: working_set.threads]),
+        buffers=tuple(buffers),
+        shape=_streaming(layout) if in_memory else resident,
+        work=kernel.byte,
+        most_repeats=_most_slices(layout) if in_memory else _MOST_REPEATS,
+        cursor=cursor or Cursor(),
+    )
+
+
+def part_trial(compiled: CompiledKernel, kernel: StreamKernel, memory: list[Array]) -> Trial:
+    """A trial of a stream kernel that goes over a part of a memory with each worker, and on."""
+    layout = lay_out(min(part.size for part in memory), kernel.streams, kernel.block_byte)
+    return Trial(
+        compiled=compiled,
+        threads=len(memory),
+        working_set=None,
+        states=_stream_states(layout, memory),
+        buffers=tuple(memory),
+        shape=_streaming(layout),
+        work=kernel.byte,
+        most_repeats=_most_slices(layout),
+    )
+
+
+def _stream_states(layout: Layout, buffers: Sequence[Array]) -> tuple[Array, ...]:
+    return tuple(
+        stream_state(tuple(_address(buffer) + start for start in layout.starts), _FACTOR)
+        for buffer in buffers
+    )
+
+
+def _streaming(layout: Layout) -> Callable[[int], Shape]:
+    """Bursts that come upon nothing that the one before had."""
+
+    def shape(repeats: int) -> Shape:
+        length = repeats * _SLICE_BYTE
+        return Shape(1, length, layout.length // length * length)
+
+    return shape
+
+
+def _most_slices(layout: Layout) -> int:
+    return max(1, layout.length // 4 // _SLICE_BYTE)
+
+
+def _address(buffer: Array) -> int:
+    return int(buffer.ctypes.data)

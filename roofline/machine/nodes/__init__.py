@@ -1,0 +1,1 @@
+"""Memory that is nearer to some cores than to others (NUMA)."""

@@ -1,0 +1,71 @@
+"""The ways between NUMA nodes on this host, measured with a read kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from roofline.machine.hierarchy.cache_sizes import Hierarchy
+from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.stream import StreamKernel
+from roofline.machine.measuring.buffers import Array
+from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.estimation import Burst
+from roofline.machine.measuring.trials import Trial, part_trial
+from roofline.machine.nodes.first_touch import parts, place
+from roofline.machine.nodes.numa import Instruments, NumaFindings, measure_links, plan
+from roofline.machine.system.memory_nodes import pages_migrate
+from roofline.machine.system.situation import Situation
+from roofline.machine.system.topology import ROOT
+
+_CACHES = 4
+"""What is read of a node's memory, over the caches that its cores reach."""
+
+_LEAST_BYTE = 64 << 20
+
+_BURSTS = 8
+
+
+def measure_node_links(
+    situation: Situation,
+    read: CompiledKernel | None,
+    hierarchy: Hierarchy,
+    *,
+    in_time: Callable[[], bool],
+) -> NumaFindings:
+    """Read bandwidth from the cores of each node to the memory of each; nothing on a single node.
+
+    Args:
+        situation: this host.
+        read: the kernel that loads; None: there is none, and nothing is measured.
+        hierarchy: the caches, which must not hold what is read.
+        in_time: whether there is time for one more reading.
+    """
+    kernel = read.kernel if read else None
+    if read is None or not isinstance(kernel, StreamKernel) or len(situation.nodes) < 2:
+        return NumaFindings()
+    cores = situation.topology.cores
+    caches = hierarchy.levels[-1].reached_byte(cores) if hierarchy.levels else 0
+    trials: dict[tuple[int, int], Trial] = {}
+
+    def time_read(crew: Crew, memory: Array) -> tuple[float, Sequence[Burst]]:
+        key = id(crew), id(memory)
+        if key not in trials:
+            trials[key] = part_trial(read, kernel, parts(memory, crew.threads))
+            trials[key].calibrate(crew)
+        trial = trials[key]
+        return trial.work_per_burst, trial.run(crew, min(_BURSTS, trial.most_bursts or _BURSTS))
+
+    what = plan(
+        situation.nodes,
+        cores=cores,
+        byte_per_node=max(_LEAST_BYTE, _CACHES * caches),
+        available_byte=situation.available_byte,
+    )
+    return measure_links(
+        what,
+        Instruments(team=lambda cpus: Crew(len(cpus), cpus), place=place, read=time_read),
+        provenance=provenance,
+        in_time=in_time,
+        migrating=pages_migrate(ROOT),
+    )

@@ -1,0 +1,1 @@
+"""What the operating system tells about this host: CPUs, limits, memory, what else runs."""

@@ -1,0 +1,149 @@
+"""What else happened on the host while something was measured: steal, throttling, competitors."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofline.foundation.units import format_percent
+from roofline.machine.system.cgroups import control_group
+from roofline.machine.system.system_files import read, whole_number
+
+_NOTABLE_STEAL = 0.01
+"""Fraction of the measured time that the hypervisor may take before it is mentioned."""
+
+_NOTABLE_COMPETITION = 0.05
+"""Fraction of the CPU time that other processes may take before it is mentioned."""
+
+_BUSY_FIELDS = (0, 1, 2, 5, 6)
+"""Of a line in /proc/stat: user, nice, system, irq, softirq; guests are in user already."""
+
+_STEAL_FIELD = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Running counters of the host: what they moved by between two readings is what happened.
+
+    ``steal_s`` is CPU time that the hypervisor gave to others, summed over CPUs; ``throttled`` is
+    the number of scheduler periods cut short by the CPU quota, and ``throttled_s`` how long tasks
+    waited for that; ``load`` is the average number of runnable tasks in the last minute. ``busy_s``
+    is the CPU time that all processes together took on the `watched` CPUs, ``own_s`` what this
+    process took of it. None where that is not reported.
+    """
+
+    steal_s: float
+    throttled: int
+    load: float | None
+    throttled_s: float = 0.0
+    busy_s: float | None = None
+    own_s: float = 0.0
+    watched: int = 0
+
+
+def read_activity(
+    root: Path = Path("/"),
+    cpus: tuple[int, ...] = (),
+    own_clock: Callable[[], float] = time.process_time,
+) -> Activity:
+    """The counters now, from ``/proc`` and ``/sys``; zero or None where there are none.
+
+    Args:
+        root: stands for ``/``.
+        cpus: those to watch for other processes; all that may be used, siblings of the cores that
+            are used too, since who computes there takes half of a core. Empty: none is watched.
+        own_clock: CPU seconds that this process took so far.
+    """
+    rows = {
+        words[0]: [whole_number(word) or 0 for word in words[1:]]
+        for line in read(root / "proc/stat").splitlines()
+        if line.startswith("cpu") and (words := line.split())
+    }
+    group = control_group(root)
+    watched = [rows[f"cpu{cpu}"] for cpu in cpus if f"cpu{cpu}" in rows]
+    return Activity(
+        steal_s=_seconds([row[_STEAL_FIELD] for row in [rows.get("cpu", [])] if len(row) > 7]),
+        throttled=group.throttled_periods(),
+        load=_load(read(root / "proc/loadavg")),
+        throttled_s=group.throttled_s(),
+        busy_s=_seconds([_busy_ticks(row) for row in watched]) if watched else None,
+        own_s=own_clock(),
+        watched=len(watched),
+    )
+
+
+def _busy_ticks(row: list[int]) -> int:
+    return sum(row[field] for field in _BUSY_FIELDS if field < len(row))
+
+
+def _seconds(ticks: list[int]) -> float:
+    return sum(ticks) / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
+def _load(text: str) -> float | None:
+    first = text.split()[:1]
+    whole, _, fraction = first[0].partition(".") if first else ("", "", "")
+    if whole_number(whole) is None or whole_number(fraction) is None:
+        return None
+    return float(first[0])
+
+
+def minor_faults() -> int:
+    """Page faults of the calling thread so far; of the process where threads are not told apart."""
+    import resource  # absent on Windows, where no kernel runs
+
+    who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+    return resource.getrusage(who).ru_minflt
+
+
+def competition(before: Activity, after: Activity, *, elapsed_s: float) -> float | None:
+    """Fraction of the watched CPUs' time that other processes took; None where not readable."""
+    if before.busy_s is None or after.busy_s is None or elapsed_s <= 0:
+        return None
+    # Counters go back when a CPU goes offline: what is below zero or above all is not known better.
+    others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return min(1.0, max(0.0, others_s / (elapsed_s * max(1, after.watched))))
+
+
+def disturbances(before: Activity, after: Activity, *, elapsed_s: float, cpus: int) -> list[str]:
+    """What a reader must know about the time between two readings, in words; empty: nothing.
+
+    Args:
+        before: the counters at the start.
+        after: the counters at the end.
+        elapsed_s: seconds between them.
+        cpus: CPUs that the measurement could use.
+    """
+    found: list[str] = []
+    stolen_s = after.steal_s - before.steal_s
+    if stolen_s > _NOTABLE_STEAL * elapsed_s * cpus:
+        found.append(
+            f"steal: the hypervisor took {stolen_s:.2f} s of CPU time in {elapsed_s:.1f} s"
+        )
+    throttled = after.throttled - before.throttled
+    if throttled > 0:
+        waited_s = after.throttled_s - before.throttled_s
+        waiting = f" ({waited_s:.2f} s of waiting)" if waited_s > 0 else ""
+        found.append(
+            f"quota: the container's CPU quota cut {throttled} scheduler periods short{waiting};"
+            " give it more CPUs or measure with fewer --threads"
+        )
+    taken = competition(before, after, elapsed_s=elapsed_s)
+    if taken is not None and taken > _NOTABLE_COMPETITION:
+        found.append(
+            f"competitors: other processes took {format_percent(taken)} of the time of the"
+            f" {_cpus(after.watched)} that may be used; stop them and measure again"
+        )
+    if before.load is not None and before.load > 0.5 * cpus:
+        found.append(
+            f"load: {before.load:.1f} tasks were running on {_cpus(cpus)} when the measurement"
+            " began"
+        )
+    return found
+
+
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"

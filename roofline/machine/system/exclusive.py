@@ -1,0 +1,136 @@
+"""One measurement at a time: two at once would each find half of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+from roofline.errors import MeasurementError
+from roofline.foundation.units import format_s
+
+_POLL_S = 0.2
+"""Between two looks at the lock; a blocking call could not be given a limit."""
+
+_LONGEST_NOTE_BYTE = 200
+_NOTE = re.compile(r"process \d+, since [0-9 :-]+")
+
+_LOCKED = "locked"
+
+Say = Callable[[str], None]
+"""Called with a line for the user."""
+
+
+@contextlib.contextmanager
+def alone_on_this_machine(
+    say: Say,
+    *,
+    folder: Path | None = None,
+    wait_limit_s: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[None]:
+    """A context in which no other measurement of this user runs on this machine.
+
+    It rests on a lock that ends with the process that holds it, so none is ever left behind. Where
+    there are no such locks, or the folder cannot be written, it says so and goes on without.
+
+    Args:
+        say: called with a line where it has to wait, or goes on without.
+        folder: where the lock's file is; the system's folder for temporary files by default.
+        wait_limit_s: seconds to wait for another measurement; None: as long as that takes.
+        sleep: waits for some seconds.
+        clock: seconds, for the limit.
+
+    Raises:
+        MeasurementError: another measurement took longer than the limit.
+    """
+    file, obstacle = _open(folder)
+    if file is None:
+        say(f"cannot make sure that no other roofline measurement is running: {obstacle}")
+        yield
+        return
+    try:
+        obstacle = _take(file, say, wait_limit_s, sleep, clock)
+        if obstacle:
+            say(f"cannot make sure that no other roofline measurement is running: {obstacle}")
+        yield
+    finally:
+        os.close(file)  # and with it the lock
+
+
+def lock_file(folder: Path | None = None) -> Path:
+    """Where the lock of this user on this machine is; folders may be shared between machines."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    machine = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())[:64]
+    return (folder or Path(tempfile.gettempdir())) / f"roofline-{machine}-{user}.lock"
+
+
+def _open(folder: Path | None) -> tuple[int | None, str]:
+    """The lock's file, opened, or why that is not possible."""
+    # Others may write to the folder too: what they put there under that name is not followed.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        return os.open(lock_file(folder), flags, 0o600), ""
+    except OSError as error:
+        where = "the folder for temporary files" if folder is None else str(folder)
+        return None, f"{where} cannot be written ({error.strerror})"
+
+
+def _take(
+    file: int,
+    say: Say,
+    wait_limit_s: float | None,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+) -> str:
+    """Waits until the lock is this process's own; why there is none, or ``""``."""
+    begin = clock()
+    waiting = False
+    while (obstacle := _try(file)) == _LOCKED:
+        other = _other(file)
+        if not waiting:
+            say(f"another roofline measurement is running{other}; waiting for it")
+            waiting = True
+        if wait_limit_s is not None and clock() - begin >= wait_limit_s:
+            raise MeasurementError(
+                f"another roofline measurement is still running{other} after"
+                f" {format_s(wait_limit_s)}; measure again when it is done"
+            )
+        sleep(_POLL_S)
+    return obstacle
+
+
+def _try(file: int) -> str:
+    """Takes the lock: ``""`` if that worked, `_LOCKED` if another has it, else why not."""
+    try:
+        import fcntl
+    except ImportError:
+        return "this system has no locks of that kind"
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _LOCKED
+    except OSError as error:
+        return f"the folder for temporary files takes no locks ({error.strerror})"
+    since = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+    # The note is for people; the lock holds without it, on a full disk too.
+    with contextlib.suppress(OSError):
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()}, since {since}\n".encode(), 0)
+    return ""
+
+
+def _other(file: int) -> str:
+    """Who has the lock, in words; ``""`` if that is not noted."""
+    try:
+        text = os.pread(file, _LONGEST_NOTE_BYTE, 0).decode("ascii", errors="replace").strip()
+    except OSError:
+        return ""
+    return f" ({text})" if _NOTE.fullmatch(text) else ""

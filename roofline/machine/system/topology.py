@@ -1,0 +1,208 @@
+"""Which CPUs this process may use, how they form cores, and the caches they share."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofline.machine.system.cgroups import control_group
+from roofline.machine.system.core_kinds import CoreKind, core_kinds
+from roofline.machine.system.system_files import cpu_list, read, table, whole_number
+
+ROOT = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """One data or unified cache, as the operating system reports it.
+
+    ``cpus`` are those that share it; empty where that is not known. Sizes reported inside guests
+    can be wrong, so they are hints for working sets and not results.
+    """
+
+    level: int
+    size_byte: int
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """The CPUs that this process may use.
+
+    ``cores`` has one CPU per physical core, to pin to, the fastest first; ``available_cpus`` is the
+    smallest of these, of the affinity mask and of the whole CPUs in the container's quota;
+    ``quota_cpus`` is that quota (None: no limit). ``hidden_siblings`` counts the CPUs left out
+    because another one shares their core. Where cores differ in speed ``kinds`` says which are
+    which, and ``cores`` has those of the fastest kind that may be used. ``allowed_cpus`` are all of
+    the affinity mask, siblings and slower cores too; ``online_cpus`` counts the host's (None: not
+    told).
+    """
+
+    available_cpus: int
+    cores: tuple[int, ...]
+    hidden_siblings: int
+    quota_cpus: float | None
+    caches: tuple[Cache, ...]
+    kinds: tuple[CoreKind, ...] = ()
+    allowed_cpus: tuple[int, ...] = ()
+    online_cpus: int | None = None
+
+    def cache(self, level: int) -> Cache | None:
+        """The cache of that level which the first core uses; None if none is reported."""
+        mine = [cache for cache in self.caches if cache.level == level]
+        first = self.cores[0] if self.cores else None
+        return next((c for c in mine if not c.cpus or first in c.cpus), None)
+
+    def last_cache_byte(self, cpus: tuple[int, ...]) -> int:
+        """Bytes of the last-level caches that these CPUs reach, all instances together."""
+        last = max((cache.level for cache in self.caches), default=0)
+        return sum(
+            cache.size_byte
+            for cache in self.caches
+            if cache.level == last and (not cache.cpus or not cpus or set(cache.cpus) & set(cpus))
+        )
+
+
+def describe_topology(root: Path = ROOT) -> Topology:
+    """The CPUs, cores and caches of this host; `root` stands for ``/`` (a fake one in tests)."""
+    if sys.platform == "darwin" and root == ROOT:
+        return macos_topology(sysctl)
+    affinity = _affinity(root)
+    physical = _one_per_core(root, affinity)
+    kinds = core_kinds(root, physical)
+    cores = next((kind.cores for kind in kinds if kind.cores), physical)
+    quota = control_group(root).cpu_quota()
+    available = len(cores) if quota is None else min(len(cores), max(1, math.floor(quota)))
+    return Topology(
+        available_cpus=available,
+        cores=cores,
+        hidden_siblings=len(affinity) - len(physical),
+        quota_cpus=quota,
+        caches=_caches(root, affinity),
+        kinds=kinds,
+        allowed_cpus=affinity,
+        online_cpus=len(cpu_list(read(root / "sys/devices/system/cpu/online"))) or None,
+    )
+
+
+def _affinity(root: Path) -> tuple[int, ...]:
+    """The CPUs that this process may run on; never empty, since something runs it."""
+    if root == ROOT and hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    status = table(read(root / "proc/self/status"))
+    told = cpu_list(status.get("Cpus_allowed_list", ""))
+    return told or tuple(range(os.cpu_count() or 1))
+
+
+def _cpu_folder(root: Path, cpu: int) -> Path:
+    return root / f"sys/devices/system/cpu/cpu{cpu}"
+
+
+def _one_per_core(root: Path, cpus: tuple[int, ...]) -> tuple[int, ...]:
+    taken: set[int] = set()
+    cores: list[int] = []
+    for cpu in cpus:
+        if cpu in taken:
+            continue
+        cores.append(cpu)
+        siblings = cpu_list(read(_cpu_folder(root, cpu) / "topology/thread_siblings_list"))
+        # A list without the CPU itself, or longer than any core's, is damaged.
+        if cpu in siblings and len(siblings) <= _MOST_SIBLINGS:
+            taken.update(siblings)
+    return tuple(cores)
+
+
+_MOST_SIBLINGS = 8
+_MOST_CPUS = 1 << 16
+
+
+def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
+    found: dict[tuple[int, tuple[int, ...]], Cache] = {}
+    for cpu in cpus:
+        for folder in sorted((_cpu_folder(root, cpu) / "cache").glob("index*")):
+            level, byte = whole_number(read(folder / "level")), _size_byte(read(folder / "size"))
+            if read(folder / "type") not in ("Data", "Unified") or not level or not byte:
+                continue
+            shared = cpu_list(read(folder / "shared_cpu_list")) or (cpu,)
+            found[level, shared] = Cache(level=level, size_byte=byte, cpus=shared)
+    return tuple(found[key] for key in sorted(found))
+
+
+_SIZE_FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+_LARGEST_CACHE_BYTE = 1 << 40
+"""What claims to be larger is a damaged number, and arrays of four times that must not be tried."""
+
+
+def _size_byte(text: str) -> int | None:
+    """The bytes of ``"48K"``; None for what is no size of a cache."""
+    number = whole_number(text.rstrip("KMG"))
+    byte = None if number is None else number * _SIZE_FACTOR.get(text[-1:], 1)
+    return byte if byte and byte <= _LARGEST_CACHE_BYTE else None
+
+
+def sysctl(name: str) -> str:
+    """A value that macOS reports under `name`; ``""`` if there is none."""
+    command = ["/usr/sbin/sysctl", "-n", name]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace").strip()
+
+
+def macos_topology(ask: Callable[[str], str]) -> Topology:
+    """The performance cores of a Mac and their caches; `ask` answers like ``sysctl -n``.
+
+    Threads cannot be pinned there. Efficiency cores are left out: bursts start and end together, so
+    one slow core would set the pace of all.
+    """
+
+    def number(name: str) -> int:
+        answer = whole_number(ask(name)) or 0
+        return answer if answer <= _LARGEST_CACHE_BYTE else 0
+
+    def count(name: str) -> int:
+        answer = number(name)
+        return answer if answer <= _MOST_CPUS else 0
+
+    cores = count("hw.perflevel0.physicalcpu") or count("hw.physicalcpu") or 1
+    slower = count("hw.perflevel1.physicalcpu")
+    logical = number("hw.perflevel0.logicalcpu") or number("hw.logicalcpu")
+    sizes = {
+        1: number("hw.perflevel0.l1dcachesize") or number("hw.l1dcachesize"),
+        2: number("hw.perflevel0.l2cachesize") or number("hw.l2cachesize"),
+        3: number("hw.l3cachesize"),
+    }
+    sharing = {1: 1, 2: number("hw.perflevel0.cpusperl2") or 1, 3: cores}
+    caches = [
+        Cache(
+            level=level,
+            size_byte=size,
+            cpus=tuple(range(first, min(first + sharing[level], cores))),
+        )
+        for level, size in sizes.items()
+        if size
+        for first in range(0, cores, sharing[level])
+    ]
+    return Topology(
+        available_cpus=cores,
+        cores=tuple(range(cores)),
+        hidden_siblings=max(0, logical - cores),
+        quota_cpus=None,
+        caches=tuple(caches),
+        kinds=_mac_kinds(cores, slower) if slower else (),
+        online_cpus=number("hw.logicalcpu") or None,
+    )
+
+
+def _mac_kinds(fast: int, slow: int) -> tuple[CoreKind, ...]:
+    return (
+        CoreKind(name="performance", cores=tuple(range(fast))),
+        CoreKind(name="efficiency", cores=tuple(range(fast, fast + slow))),
+    )

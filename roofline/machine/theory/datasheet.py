@@ -1,0 +1,194 @@
+"""A machine's profile from the figures of its data sheet, every number with its arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from roofline.errors import InputError
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.units import format_capacity, format_si
+from roofline.machine.hardware import (
+    Bandwidth,
+    Clock,
+    ComputeCeiling,
+    HardwareProfile,
+    MemoryLevel,
+    Provenance,
+    describe_level,
+)
+from roofline.machine.theory.datasheet_figures import CacheFigures
+from roofline.machine.theory.microarchitectures import Core, Throughput
+
+NO_DOCUMENT = "figures given to `roofline hardware fit`, without a document"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSheet:
+    """What a data sheet says of a CPU: cores, a clock, vector units, memory channels.
+
+    ``clock_hz`` is the one that all ceilings are for; ``units`` what each core has, or ``core`` the
+    microarchitecture that says so. Of the memory: ``channels``, each with ``transfer_per_s``
+    transfers per second of ``bus_byte`` bytes.
+    """
+
+    name: str
+    cores: int
+    clock_hz: float
+    units: tuple[Throughput, ...] = ()
+    core: Core | None = None
+    channels: int
+    transfer_per_s: float
+    bus_byte: int = 8
+    caches: tuple[CacheFigures, ...] = ()
+    reference: str = ""
+    date: str = ""
+
+
+def datasheet_profile(sheet: DataSheet) -> HardwareProfile:
+    """The profile of a data sheet, with ceilings for one core and for all.
+
+    Raises:
+        InputError: figures that contradict each other or cannot be.
+    """
+    try:
+        return HardwareProfile(
+            name=sheet.name,
+            device="cpu",
+            threads=sheet.cores,
+            description=_description(sheet),
+            clock=Clock(
+                peak_hz=sheet.clock_hz,
+                median_hz=sheet.clock_hz,
+                provenance=_provenance(sheet, f"{_ghz(sheet)}, taken as that of all cores"),
+            ),
+            compute=tuple(_ceilings(sheet)),
+            memory=(*_cache_levels(sheet), _memory(sheet)),
+        )
+    except ValueError as error:
+        raise InputError(f"the figures do not fit together: {error}") from None
+
+
+def left_out(sheet: DataSheet) -> str:
+    """Why the caches are no levels of the profile, in words; ``""`` if they are, or none is given.
+
+    A cache without a bandwidth would have what it holds charged to the memory behind it; with
+    others present, the times that follow would pass for bounds and be none.
+    """
+    unknown = [each.name for each in sheet.caches if each.byte_per_cycle is None]
+    if not unknown:
+        return ""
+    return (
+        f"caches are left out, because no bandwidth of {' and '.join(unknown)} is known: add the"
+        f" bytes that a core moves each cycle, as in --cache {unknown[0]}=SIZE:32"
+    )
+
+
+def _description(sheet: DataSheet) -> str:
+    core = f"{sheet.core.name}, " if sheet.core else ""
+    caches = "".join(
+        f", {each.name} {format_capacity(each.capacity_byte)}{' per core' * each.private}"
+        for each in sheet.caches
+    )
+    return f"{core}{_cores(sheet.cores)} at {_ghz(sheet)}{caches}; from its data sheet"
+
+
+def _cores(count: int) -> str:
+    return f"{count} core{'s' * (count != 1)}"
+
+
+def _ghz(sheet: DataSheet) -> str:
+    return f"{sheet.clock_hz / 1e9:.10g} GHz"
+
+
+def _provenance(sheet: DataSheet, note: str, *, of_core: bool = False) -> Provenance:
+    reference = sheet.reference or NO_DOCUMENT
+    if of_core and sheet.core:
+        reference = f"{reference}; {sheet.core.name}: {sheet.core.reference}"
+    return Provenance(source="datasheet", reference=reference, date=sheet.date, note=note)
+
+
+def _threads(sheet: DataSheet) -> list[int]:
+    return sorted({1, sheet.cores})
+
+
+def _ceilings(sheet: DataSheet) -> Iterable[ComputeCeiling]:
+    throughputs = sheet.core.throughputs if sheet.core else sheet.units
+    for each in throughputs:
+        for element in sorted(map(dtype, each.dtypes), key=lambda one: (-one.bits, one.name)):
+            for threads in _threads(sheet):
+                rate = threads * sheet.clock_hz * each.flop_per_cycle(element)
+                note = f"{_cores(threads)} x {_ghz(sheet)} x {each.arithmetic(element)}"
+                yield ComputeCeiling(
+                    kind="hardware",
+                    kernel=each.kernel,
+                    dtype=element,
+                    unit=each.unit,
+                    threads=threads,
+                    peak_flop_per_s=rate,
+                    sustained_flop_per_s=rate,
+                    provenance=_provenance(sheet, note, of_core=True),
+                )
+
+
+def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
+    if left_out(sheet):
+        return
+    for cache in sorted(sheet.caches, key=lambda each: each.name):
+        yield MemoryLevel(
+            name=cache.name,
+            capacity_byte=cache.capacity_byte,
+            scope="private" if cache.private else "shared",
+            capacity_provenance=_provenance(sheet, ""),
+            bandwidth=tuple(
+                _bandwidth(
+                    sheet,
+                    threads,
+                    threads * sheet.clock_hz * (cache.byte_per_cycle or 0),
+                    f"{_cores(threads)} x {_ghz(sheet)} x {cache.byte_per_cycle} byte",
+                )
+                for threads in _threads(sheet)
+            ),
+        )
+
+
+def _memory(sheet: DataSheet) -> MemoryLevel:
+    rate = sheet.channels * sheet.transfer_per_s * sheet.bus_byte
+    channels = f"{sheet.channels} channel{'s' * (sheet.channels != 1)}"
+    note = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_byte} byte"
+    return MemoryLevel(
+        name="DRAM", scope="shared", bandwidth=(_bandwidth(sheet, sheet.cores, rate, note),)
+    )
+
+
+def _bandwidth(sheet: DataSheet, threads: int, byte_per_s: float, note: str) -> Bandwidth:
+    # A data sheet does not say what would reach this: it is what the wires carry.
+    return Bandwidth(
+        kernel="unspecified",
+        threads=threads,
+        peak_byte_per_s=byte_per_s,
+        sustained_byte_per_s=byte_per_s,
+        provenance=_provenance(sheet, note),
+    )
+
+
+def arithmetic_lines(profile: HardwareProfile) -> list[str]:
+    """Each number of a data-sheet profile with how it follows, and what one core has of it."""
+    figures = [
+        *(
+            (each.label, each.threads, each.provenance.note, each.peak_flop_per_s, "FLOP/s")
+            for each in profile.compute
+        ),
+        *(
+            (describe_level(level), each.threads, each.provenance.note, each.peak_byte_per_s, "B/s")
+            for level in profile.memory
+            for each in level.bandwidth
+        ),
+    ]
+    one = {what: rate for what, threads, _, rate, _ in figures if threads < profile.threads}
+    return [
+        f"{what}: {how} = {format_si(rate, unit)}"
+        + (f" (1 core: {format_si(one[what], unit)})" if what in one else "")
+        for what, threads, how, rate, unit in figures
+        if threads == profile.threads
+    ]

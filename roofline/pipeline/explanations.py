@@ -1,0 +1,78 @@
+"""How this machine would be measured, put together from what it is now."""
+
+from __future__ import annotations
+
+from roofline.errors import MeasurementError, RooflineError
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.measuring.explanation import KernelPlan, Section, explain
+from roofline.machine.system.situation import Situation, read_situation
+
+
+def explain_measurement() -> tuple[Section, ...]:
+    """What `measure_hardware` will do on this machine and why, in words; measures nothing."""
+    from roofline.machine.kernels.compiler import host_features
+
+    situation = read_situation(compiler_features=host_features)
+    return explain(
+        situation,
+        _kernels(situation.host),
+        threads=situation.topology.available_cpus,
+        array_byte=_array_byte(situation),
+        profile_file=catalog.host_file(),
+        last=_last(),
+    )
+
+
+def _kernels(host: Host) -> KernelPlan:
+    from roofline.machine.kernels import amx
+    from roofline.machine.kernels.compute import COMPUTE_KERNELS, compute_kernels
+
+    sets = frozenset(host.instruction_sets)
+    here = [each for each in COMPUTE_KERNELS if each.unit.architecture == host.architecture]
+    refused: dict[str, str] = {}
+    if any(each.unit.name == "amx" for each in compute_kernels(host.architecture, sets)):
+        try:
+            amx.request_permission()
+        except MeasurementError as error:
+            refused["amx"] = str(error)
+    able: dict[str, dict[str, list[str]]] = {}
+    lacking: dict[str, set[str]] = {}
+    for each in here:
+        if not each.unit.instruction_sets <= sets:
+            lacking.setdefault(each.unit.name, set()).update(each.unit.instruction_sets - sets)
+        elif each.unit.name not in refused:
+            able.setdefault(str(each.dtype), {}).setdefault(each.name, []).append(each.unit.name)
+    return KernelPlan(
+        measured=tuple(
+            f"{element} ({', '.join(f'{name} on {_words(on)}' for name, on in by_kernel.items())})"
+            for element, by_kernel in able.items()
+        ),
+        lacking={unit: ", ".join(sorted(missing)) for unit, missing in lacking.items()},
+        refused=refused,
+        used_sets=frozenset(name for each in here for name in each.unit.instruction_sets),
+    )
+
+
+def _words(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _array_byte(situation: Situation) -> int | None:
+    """What all threads together will go over in DRAM, as far as caches are what is reported."""
+    from roofline.machine.hierarchy.cache_sizes import find_levels
+    from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
+
+    topology = situation.topology
+    count = topology.available_cpus
+    levels = find_levels(None, topology).levels
+    sets, _ = plan_working_sets(levels, topology, (count,), situation.available_byte)
+    return next((each.byte_per_thread * count for each in sets if each.level == DRAM), None)
+
+
+def _last() -> HardwareProfile | None:
+    try:
+        return catalog.load_hardware(catalog.HOST)
+    except RooflineError:
+        # Never measured, or a damaged file: the next measurement replaces it.
+        return None

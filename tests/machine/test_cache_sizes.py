@@ -1,0 +1,313 @@
+"""Cache sizes found in the curves of published machines, against what a system may report."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from roofline.machine.hardware import LatencyCurve, Provenance
+from roofline.machine.hierarchy.cache_sizes import Hierarchy, find_levels
+from roofline.machine.hierarchy.curves import Latencies, measure_latencies
+from roofline.machine.hierarchy.latency_steps import Step, find_steps
+from tests.machine.simulated_caches import (
+    HIERARCHIES,
+    KIB,
+    MIB,
+    POLICIES,
+    Policy,
+    Simulated,
+    reported_topology,
+    simulated_machine,
+)
+
+SEEDS = range(4)
+
+
+def measured(machine: Simulated, largest_byte: int | None = None) -> Latencies:
+    return measure_latencies(
+        machine.time_chase,
+        largest_byte=largest_byte or 4 * machine.caches[-1][0],
+        deadline=0.0,
+        clock=machine.clock,
+    )
+
+
+def assert_right(machine: Simulated, steps: list[Step], context: object) -> None:
+    """Every cache lies between the edges of its step, to half a distance of the grid."""
+    sizes = [size for size, _ in machine.caches]
+    edges = [(step.lower_byte, step.upper_byte) for step in steps]
+    assert len(edges) == len(sizes), (context, edges)
+    for size, (low, high) in zip(sizes, edges, strict=True):
+        assert low / 1.1 <= size <= high * 1.1, (context, size, edges)
+        # Random replacement serves half of twice the cache; the next size of the grid may follow.
+        assert high <= 2.3 * size, (context, size, edges)
+    if machine.policy == "lru" and not machine.noise:
+        for size, (low, high) in zip(sizes, edges, strict=True):
+            assert size / 1.3 <= low <= size <= high <= 1.3 * size
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_published_hierarchies_are_found(name: str, policy: Policy) -> None:
+    machine = simulated_machine(name, policy)
+    assert_right(machine, find_steps(measured(machine).curve), policy)
+    for seed, outliers in itertools.product(SEEDS, (0.0, 0.1)):
+        noisy = simulated_machine(name, policy, noise=0.05, outliers=outliers, seed=seed)
+        assert_right(noisy, find_steps(measured(noisy).curve), (policy, seed, outliers))
+
+
+@pytest.mark.parametrize("place", range(0, 38, 3))
+@pytest.mark.parametrize("factor", [0.4, 3.0])
+def test_one_size_that_is_far_off_moves_no_edge_by_more_than_a_size(
+    place: int, factor: float
+) -> None:
+    curve = measured(simulated_machine("Zen 5")).curve
+    latencies = list(curve.latency_s)
+    place = min(place, len(latencies) - 1)
+    latencies[place] *= factor
+    bent = LatencyCurve(
+        size_byte=curve.size_byte, latency_s=tuple(latencies), provenance=curve.provenance
+    )
+    found, straight = find_steps(bent), find_steps(curve)
+    assert len(found) == 3
+    for one, other in zip(found, straight, strict=True):
+        assert other.upper_byte / 1.3 <= one.upper_byte <= 1.3 * other.upper_byte
+
+
+def curve_of(*points: tuple[float, float]) -> LatencyCurve:
+    return LatencyCurve(
+        size_byte=tuple(round(kib * KIB) for kib, _ in points),
+        latency_s=tuple(ns * 1e-9 for _, ns in points),
+        provenance=Provenance(source="measured", reference="by hand", date=""),
+    )
+
+
+def test_a_flat_curve_has_no_steps() -> None:
+    assert find_steps(curve_of(*((16 * 2**n, 1 + 0.02 * (n % 3)) for n in range(12)))) == []
+    assert find_steps(curve_of((16, 1.0))) == []
+
+
+def test_edges_worked_out_by_hand() -> None:
+    # At 48 KiB a fifth of the way from 1 to 11 ns, 80 % is served: 38.4 KiB. At 64 KiB 40 %.
+    (step,) = find_steps(
+        curve_of((16, 1), (24, 1), (32, 1), (48, 3), (64, 7), (128, 11), (256, 11), (512, 11))
+    )
+    assert step.lower_byte == round(0.8 * 48 * KIB)
+    assert step.upper_byte == 64 * KIB
+    assert step.far_s / step.near_s == pytest.approx(11)
+
+
+def test_a_translation_buffer_that_misses_is_no_level() -> None:
+    # Small pages: half again as much from 256 KiB in L2 on, and from 6 MiB in L3 on.
+    sizes = [16 * 2 ** (n / 2) for n in range(28)]
+
+    def latency(kib: float) -> float:
+        if kib <= 32:
+            return 1.2
+        near = 4.4 if kib <= 1024 else 20.0
+        if kib > 32 * KIB:
+            return 95.0
+        return near * (1.5 if 256 < kib <= 1024 or kib > 6 * KIB else 1.0)
+
+    assert len(find_steps(curve_of(*((kib, latency(kib)) for kib in sizes)))) == 3
+
+
+def test_neighbours_that_hold_a_part_of_the_cache_make_no_level() -> None:
+    # As measured on a busy host: 32 MiB shared, latency rising from a third of that on.
+    busy = curve_of(
+        *((16, 1.0), (22, 1.0), (29, 1.0), (44, 1.0), (52, 3.5), (58, 3.5), (88, 3.5), (116, 3.5)),
+        *((176, 3.5), (232, 3.5), (352, 3.5), (464, 3.8), (560, 4.0), (704, 4.4), (832, 5.1)),
+        *((928, 7.3), (1120, 8.9), (1408, 11.5), (1664, 12.8), (1856, 13.9), (2816, 12.2)),
+        *((3712, 12.7), (5632, 13.4), (7424, 13.6), (11264, 14.6), (14848, 16.3), (17920, 17.9)),
+        *((22528, 22.9), (26624, 28.5), (29696, 34.4), (35840, 46.3), (45056, 73.6), (59392, 97.8)),
+        *((71680, 117.6), (90112, 118.5), (118784, 134.7)),
+    )
+    steps = find_steps(busy)
+    assert [step.upper_byte / KIB for step in steps] == [52, 1120, 45056]
+    assert steps[2].lower_byte <= 32 * MIB
+
+
+# --- against what the system reports -------------------------------------------------------------
+
+ZEN_5 = ((1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
+
+
+def found(
+    *caches: tuple[int, int, int], machine: str = "Zen 5", largest_byte: int | None = None
+) -> Hierarchy:
+    latencies = measured(simulated_machine(machine, noise=0.03), largest_byte)
+    return find_levels(latencies, reported_topology(caches))
+
+
+def sizes_of(hierarchy: Hierarchy) -> list[tuple[str, int, str]]:
+    return [(each.name, each.capacity_byte, each.scope) for each in hierarchy.levels]
+
+
+def test_what_the_curve_confirms_has_the_reported_size() -> None:
+    hierarchy = found(*ZEN_5)
+    assert sizes_of(hierarchy) == [
+        ("L1", 48 * KIB, "private"),
+        ("L2", MIB, "private"),
+        ("L3", 32 * MIB, "shared"),
+    ]
+    assert hierarchy.conditions == ()
+    first = hierarchy.levels[0]
+    assert first.provenance.source == "measured"
+    assert first.provenance.reference == (
+        "reported by the operating system, confirmed by the latency curve:"
+        " step between 44 and 52 KiB"
+    )
+    assert first.held_byte == 48 * KIB
+    assert hierarchy.levels[2].groups == (tuple(range(8)),)
+
+
+def test_each_level_has_the_latency_that_it_has() -> None:
+    hierarchy = found(*ZEN_5)
+    latencies = [each.latency for each in hierarchy.levels] + [hierarchy.memory_latency]
+    for latency, ns in zip(latencies, (1.0, 3.5, 14.0, 120.0), strict=True):
+        assert latency is not None
+        assert latency.median_s == pytest.approx(ns * 1e-9, rel=0.04)
+        assert latency.fast_s <= latency.median_s
+        assert latency.spread is not None
+        assert "dependent loads" in latency.provenance.reference
+
+
+@pytest.mark.parametrize("name", HIERARCHIES)
+def test_true_reports_are_confirmed(name: str) -> None:
+    machine = simulated_machine(name, "random", noise=0.05, outliers=0.1)
+    caches = [
+        (level, size, 8 if level > 2 else 1) for level, (size, _) in enumerate(machine.caches, 1)
+    ]
+    hierarchy = find_levels(measured(machine), reported_topology(tuple(caches)))
+    assert [each.capacity_byte for each in hierarchy.levels] == [size for _, size, _ in caches]
+    assert hierarchy.conditions == ()
+
+
+def test_a_cache_reported_far_too_large_has_the_size_that_is_found() -> None:
+    hierarchy = found(*ZEN_5[:2], (3, 384 * MIB, 8), largest_byte=1024 * MIB)
+    last = hierarchy.levels[2]
+    assert 32 * MIB <= last.capacity_byte <= 36 * MIB
+    assert last.held_byte <= 32 * MIB
+    assert hierarchy.conditions == (
+        "L3: the operating system reports 384 MiB, but the latency curve steps between 29 and"
+        " 35 MiB; the upper edge is taken",
+    )
+    assert "384 MiB" in last.provenance.reference
+
+
+def test_a_cache_reported_too_small_has_the_size_that_is_found() -> None:
+    hierarchy = found(*ZEN_5[:2], (3, 16 * MIB, 8))
+    assert 32 * MIB <= hierarchy.levels[2].capacity_byte <= 36 * MIB
+    assert "reports 16 MiB" in hierarchy.conditions[0]
+
+
+def test_a_private_cache_reported_too_large_is_not_believed() -> None:
+    hierarchy = found((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 32 * MIB, 8))
+    assert MIB <= hierarchy.levels[1].capacity_byte < 1.2 * MIB
+    assert "L2: the operating system reports 2 MiB" in hierarchy.conditions[0]
+
+
+def test_a_shared_cache_may_be_partly_with_the_neighbours() -> None:
+    hierarchy = found(*ZEN_5[:2], (3, 64 * MIB, 8))
+    last = hierarchy.levels[2]
+    # The larger size stands for bounds, the smaller for working sets.
+    assert last.capacity_byte == 64 * MIB
+    assert last.held_byte <= 32 * MIB
+    assert "neighbours on the host may hold the rest" in hierarchy.conditions[0]
+
+
+def test_the_only_core_of_a_guest_has_neighbours_too() -> None:
+    latencies = measured(simulated_machine("Zen 5"))
+    guest = reported_topology(((1, 48 * KIB, 1), (2, MIB, 1), (3, 64 * MIB, 1)), cores=1)
+    assert find_levels(latencies, guest).levels[2].capacity_byte == 64 * MIB
+
+
+def test_without_a_report_all_levels_come_from_the_curve() -> None:
+    hierarchy = found(largest_byte=256 * MIB)
+    assert [(name, scope) for name, _, scope in sizes_of(hierarchy)] == [
+        ("L1", "private"),
+        ("L2", "private"),
+        ("L3", "shared"),
+    ]
+    for each, true in zip(hierarchy.levels, (48 * KIB, MIB, 32 * MIB), strict=True):
+        assert each.held_byte <= true <= each.capacity_byte <= 1.2 * true
+    assert hierarchy.conditions[0] == (
+        "L1: not reported by the operating system; the latency curve steps between 44 and 52 KiB;"
+        " presumed private to each core"
+    )
+    assert hierarchy.conditions[2].endswith("presumed shared by all cores")
+
+
+def test_a_level_that_is_not_reported_is_added() -> None:
+    hierarchy = found((1, 48 * KIB, 1), (3, 384 * MIB, 8), largest_byte=512 * MIB)
+    assert [name for name, _, _ in sizes_of(hierarchy)] == ["L1", "L2", "L3"]
+    assert MIB <= hierarchy.levels[1].capacity_byte < 1.2 * MIB
+    assert len(hierarchy.conditions) == 2
+
+
+def test_a_reported_level_without_a_step_stays_and_is_marked() -> None:
+    hierarchy = found(
+        *((1, 128 * KIB, 1), (2, 12 * MIB, 8), (3, 24 * MIB, 8)),
+        machine="Apple M1",
+        largest_byte=96 * MIB,
+    )
+    assert sizes_of(hierarchy)[2] == ("L3", 24 * MIB, "shared")
+    last = hierarchy.levels[2]
+    assert last.provenance.source == "datasheet"
+    assert last.latency is None
+    assert hierarchy.conditions == (
+        "L3: 24 MiB as reported by the operating system is not confirmed: the latency curve shows"
+        " no step for it",
+    )
+
+
+def test_a_curve_that_had_to_end_early_confirms_less() -> None:
+    hierarchy = found(*ZEN_5, largest_byte=24 * MIB)
+    assert [each.capacity_byte for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
+    assert hierarchy.memory_latency is None
+    assert hierarchy.conditions == (
+        "L3: 32 MiB as reported by the operating system is not confirmed: the latency curve ends"
+        " at 22 MiB",
+    )
+
+
+def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
+    # 16 MiB reported where there are 96: the curve to 64 MiB never leaves the cache.
+    machine = "Zen 3 V-Cache"
+    hierarchy = found(
+        *((1, 32 * KIB, 1), (2, 512 * KIB, 1), (3, 16 * MIB, 8)),
+        machine=machine,
+        largest_byte=64 * MIB,
+    )
+    assert sizes_of(hierarchy)[2] == ("L3", 58 * MIB, "shared")
+    assert hierarchy.memory_latency is None
+    assert hierarchy.conditions == (
+        "L3: the operating system reports 16 MiB, but working sets of 58 MiB are still served in"
+        " 14.9 ns, as no memory does; 58 MiB is taken, and it may be larger",
+    )
+    hierarchy = found(machine=machine, largest_byte=64 * MIB)
+    assert sizes_of(hierarchy)[2] == ("L3", 58 * MIB, "shared")
+    assert "L3: not reported by the operating system, but" in hierarchy.conditions[2]
+    assert hierarchy.memory_latency is None
+
+
+def test_without_a_curve_the_report_stands() -> None:
+    hierarchy = find_levels(None, reported_topology(ZEN_5))
+    assert [each.capacity_byte for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
+    assert {each.provenance.source for each in hierarchy.levels} == {"datasheet"}
+    assert hierarchy.levels[0].provenance.note == "not confirmed: no latency curve was measured"
+    assert hierarchy.memory_latency is None
+
+
+def test_levels_run_from_the_smallest_to_the_largest() -> None:
+    caches = ((1, 128 * KIB, 1), (2, 12 * MIB, 4), (3, 8 * MIB, 8))
+    odd = find_levels(None, reported_topology(caches))
+    assert [each.name for each in odd.levels] == ["L1", "L2"]
+    assert odd.conditions == ("L3 of 8 MiB is left out: it is no larger than L2",)
+
+
+def test_nothing_known_and_nothing_measured() -> None:
+    assert find_levels(None, reported_topology(())) == Hierarchy(
+        levels=(), memory_latency=None, conditions=()
+    )

@@ -1,0 +1,195 @@
+"""From rates to figures, with hand-made rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roofline.foundation.dtypes import dtype
+from roofline.machine.hardware import ComputeCeiling, Duration
+from roofline.machine.hierarchy.working_sets import WorkingSet
+from roofline.machine.kernels.compute import compute_kernels
+from roofline.machine.kernels.stream import stream_kernels
+from roofline.machine.kernels.units import stream_unit
+from roofline.machine.measuring import ceilings
+from roofline.machine.measuring.ceilings import (
+    LevelFacts,
+    Reached,
+    compute_ceiling,
+    doubt,
+    faster,
+    memory_levels,
+    without_lower_mixes,
+    write_allocate,
+)
+from roofline.machine.measuring.estimation import Estimate
+from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
+from tests.machine.fake_machine import FakeKernel, FakeMachine
+
+MACHINE = FakeMachine()
+SETS = ("avx", "avx2", "fma")
+
+
+def rate(
+    sustained: float = 100.0, *, peak: float | None = None, spread: float = 0.01, **more: Any
+) -> Estimate:
+    fields = {"bursts": 80, "disturbed": 0, "only_disturbed": False, **more}
+    return Estimate(
+        peak=sustained if peak is None else peak, sustained=sustained, spread=spread, **fields
+    )
+
+
+def fma_trial(threads: int = 1, *, second: bool = False) -> Trial:
+    kernel = next(k for k in compute_kernels("x86_64", SETS) if k.label == "fma float32 avx2")
+    kernel = kernel.second_form() if second else kernel
+    compiled: Any = FakeKernel(MACHINE, kernel)
+    return compute_trial(compiled, kernel, threads)
+
+
+def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 20) -> Trial:
+    unit = stream_unit("x86_64", SETS)
+    assert unit is not None
+    kernel = next(k for k in stream_kernels(unit, non_temporal=True) if k.name == name)
+    working_set = WorkingSet(
+        level=level,
+        threads=threads,
+        byte_per_thread=48 << 10,
+        capacity_byte=None if level == "DRAM" else capacity,
+        scope="shared" if level == "DRAM" else "private",
+        source="found",
+    )
+    import numpy as np
+
+    compiled: Any = FakeKernel(MACHINE, kernel)
+    return stream_trial(compiled, kernel, working_set, [np.zeros(1 << 17, np.uint8)] * threads)
+
+
+def test_the_form_that_sustains_more_counts() -> None:
+    one, other = fma_trial(), fma_trial(second=True)
+    found = faster([(one, rate(90.0, peak=200.0)), (other, rate(100.0))], "small")
+    assert found.trial is other
+    assert found.other is not None
+    assert (found.rate.sustained, found.other.sustained) == (100.0, 90.0)
+    assert found.reservation == "small"
+    assert faster([(one, rate())]).other is None
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"),
+    [
+        ({}, ""),
+        ({"other": rate(97.0)}, ""),
+        ({"other": rate(96.9)}, "another form of the kernel reaches 97 % of it"),
+        ({"other": rate(50.0)}, "another form of the kernel reaches 50 % of it"),
+        ({"rate": rate(spread=0.25)}, ""),
+        ({"rate": rate(spread=0.4)}, "unsteady: the interquartile range is 40 % of it"),
+        ({"rate": rate(only_disturbed=True)}, "every burst was disturbed"),
+        ({"reservation": "small"}, "small"),
+        (
+            {"reservation": "small", "rate": rate(spread=0.4), "other": rate(50.0)},
+            "small; another form of the kernel reaches 50 % of it; unsteady: the interquartile"
+            " range is 40 % of it",
+        ),
+    ],
+)
+def test_what_speaks_against_a_figure(reached: dict[str, Any], expected: str) -> None:
+    assert doubt(Reached(**{"trial": fma_trial(), "rate": rate(), **reached})) == expected
+
+
+def test_a_ceiling_says_what_it_is_and_how_it_was_found() -> None:
+    found = Reached(
+        trial=fma_trial(2), rate=rate(1e11, peak=1.1e11, disturbed=3), other=rate(0.99e11)
+    )
+    ceiling = compute_ceiling(found, None, None)
+    assert (ceiling.kind, ceiling.label, ceiling.threads) == ("hardware", "float32 avx2 fma", 2)
+    assert (ceiling.peak_flop_per_s, ceiling.sustained_flop_per_s) == (1.1e11, 1e11)
+    assert (ceiling.theoretical, ceiling.doubt) == (None, "")
+    assert ceiling.provenance.source == "measured"
+    assert "95th percentile (peak) and median (sustained)" in ceiling.provenance.reference
+    assert ceiling.provenance.note == "80 bursts, 3 disturbed"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "nearest", "beyond"),
+    [
+        ("read", "none", "none"),
+        ("write", "none", "not counted"),
+        ("copy", "none", "not counted"),
+        ("triad", "none", "not counted"),
+        ("update", "none", "none"),
+        ("write-nt", "none", "none"),
+        ("copy-nt", "none", "none"),
+        ("triad-nt", "none", "none"),
+    ],
+)
+def test_write_allocate(kernel: str, nearest: str, beyond: str) -> None:
+    assert write_allocate(kernel, nearest=True) == nearest
+    assert write_allocate(kernel, nearest=False) == beyond
+
+
+def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
+    reached = [
+        Reached(trial=stream("copy", level, threads), rate=rate(1e9 * threads))
+        for level in ("DRAM", "L2", "L1")
+        for threads in (1, 2)
+    ]
+    latency = Duration(fast_s=4e-9, median_s=5e-9, provenance=ceilings.provenance("chase"))
+    levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}))
+    assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
+    assert [level.latency for level in levels] == [None, latency, None]
+    assert [level.capacity_byte for level in levels] == [1 << 20, 1 << 20, None]
+    for level in levels:
+        assert [b.threads for b in level.bandwidth] == [1, 2]
+        assert [b.sustained_byte_per_s for b in level.bandwidth] == [1e9, 2e9]
+    assert [level.bandwidth[0].write_allocate for level in levels] == [
+        "none", "not counted", "not counted"
+    ]  # fmt: skip
+    said = levels[0].bandwidth[0].provenance.reference
+    assert said.endswith("32 byte loads and stores; 48 KiB per thread in L1 of 1 MiB (found)")
+
+
+def test_memory_alone_is_not_the_nearest_level() -> None:
+    (level,) = memory_levels([Reached(trial=stream("write", "DRAM"), rate=rate())], {})
+    assert level.bandwidth[0].write_allocate == "not counted"
+
+
+def ceiling(
+    kernel: str, peak: float, sustained: float | None = None, **more: Any
+) -> ComputeCeiling:
+    fields = {"dtype": dtype("float32"), "unit": "avx2", "threads": 1, **more}
+    return ComputeCeiling(
+        kind="hardware",
+        kernel=kernel,
+        peak_flop_per_s=peak,
+        sustained_flop_per_s=sustained or peak,
+        provenance=ceilings.provenance("hand"),
+        **fields,
+    )
+
+
+def test_a_mix_that_repeats_the_multiply_add_is_left_out() -> None:
+    fma = ceiling("fma", 100.0)
+    assert without_lower_mixes([fma, ceiling("fma-add", 75.0)]) == (fma,)
+    # Its best bursts alone do not make it the higher one.
+    assert without_lower_mixes([fma, ceiling("fma-add", 110.0, 99.0)]) == (fma,)
+    higher = ceiling("fma-add", 133.0)
+    assert without_lower_mixes([fma, higher]) == (fma, higher)
+
+
+def test_a_mix_that_is_higher_on_one_team_is_kept_on_all() -> None:
+    all_of_them = (
+        ceiling("fma", 100.0),
+        ceiling("fma-add", 133.0),
+        ceiling("fma", 200.0, threads=2),
+        ceiling("fma-add", 199.0, threads=2),
+    )
+    assert without_lower_mixes(all_of_them) == all_of_them
+    other_unit = ceiling("fma-add", 10.0, unit="sse")
+    lower = (*all_of_them, ceiling("fma", 50.0, unit="sse"), other_unit)
+    assert other_unit not in without_lower_mixes(lower)
+
+
+def test_a_mix_stands_where_there_is_no_multiply_add_to_compare_it_with() -> None:
+    mix = ceiling("fma-add", 75.0)
+    assert without_lower_mixes([mix]) == (mix,)

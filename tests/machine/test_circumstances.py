@@ -1,0 +1,154 @@
+"""What is said of a host before anything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofline.machine.hardware import Host
+from roofline.machine.system.circumstances import circumstances, core_conditions
+from roofline.machine.system.core_kinds import CoreKind
+from roofline.machine.system.frequency import Frequency, frequency_conditions, read_frequency
+from roofline.machine.system.topology import Cache, Topology
+from tests.machine.host_trees import Tree
+
+HOST = Host(
+    cpu_model="Fake CPU",
+    architecture="x86_64",
+    operating_system="none",
+    instruction_sets=("avx2", "fma", "sse", "sse2"),
+    available_cpus=4,
+)
+TOPOLOGY = Topology(
+    available_cpus=4,
+    cores=(0, 1, 2, 3),
+    hidden_siblings=0,
+    quota_cpus=None,
+    caches=(Cache(level=1, size_byte=1 << 15, cpus=(0,)),),
+    allowed_cpus=(0, 1, 2, 3),
+    online_cpus=4,
+)
+PLAIN = Frequency(
+    governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
+)
+
+
+def test_a_plain_host_has_nothing_to_say() -> None:
+    assert circumstances(HOST, TOPOLOGY, PLAIN) == []
+
+
+def test_siblings_affinity_and_memory_are_said() -> None:
+    narrow = replace(TOPOLOGY, hidden_siblings=1, online_cpus=8)
+    affinity, siblings, memory = circumstances(HOST, narrow, PLAIN, 256 << 20)
+    assert affinity == "affinity: this process may use 4 of the host's 8 CPUs"
+    assert siblings == "one thread per physical core: 1 SMT sibling is left out"
+    assert memory == "the container may use 256 MiB of memory"
+
+
+def test_slower_cores_are_said_to_be_left_out() -> None:
+    kinds = (
+        CoreKind(name="performance", cores=(0, 1)),
+        CoreKind(name="efficiency", cores=(4, 5, 6, 7)),
+    )
+    (said,) = core_conditions(replace(TOPOLOGY, cores=(0, 1), kinds=kinds))
+    assert said.startswith("4 efficiency cores are left out: bursts start and end together")
+
+
+def test_slow_cores_alone_are_said_to_be_slow() -> None:
+    kinds = (CoreKind(name="performance", cores=()), CoreKind(name="efficiency", cores=(4, 5)))
+    (said,) = core_conditions(replace(TOPOLOGY, cores=(4, 5), kinds=kinds))
+    assert said == (
+        "only efficiency cores may be used (affinity): the host's performance cores are faster"
+    )
+
+
+@pytest.mark.parametrize(
+    ("quota", "less"), [(0.5, True), (1.0, False), (2.5, False)], ids=["half", "one", "more"]
+)
+def test_a_quota_below_one_thread_is_said_to_stop_it(quota: float, less: bool) -> None:
+    threads = max(1, int(quota))
+    (said,) = core_conditions(replace(TOPOLOGY, quota_cpus=quota, available_cpus=threads))
+    assert said.startswith(f"the container may use {quota:g} CPUs' worth of time")
+    assert ("less than one thread takes" in said) == less
+
+
+def test_a_host_without_instruction_sets_says_so() -> None:
+    bare = replace(HOST, architecture="riscv64", instruction_sets=())
+    (said,) = circumstances(bare, TOPOLOGY, PLAIN)
+    assert said.startswith("instruction sets are unknown on riscv64")
+
+
+# --- the clock -----------------------------------------------------------------------------------
+
+CPUFREQ = "sys/devices/system/cpu/cpu0/cpufreq"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_the_clock_as_the_system_governs_it(tree: Tree) -> None:
+    for name, value in [
+        ("scaling_governor", "powersave"),
+        ("scaling_driver", "acpi-cpufreq"),
+        ("scaling_max_freq", "2000000"),
+        ("cpuinfo_max_freq", "3500000"),
+    ]:
+        tree.write(f"{CPUFREQ}/{name}", value)
+    tree.write("sys/devices/system/cpu/cpufreq/boost", 0)
+    tree.write("proc/cpuinfo", "flags\t: fpu hypervisor")
+    frequency = read_frequency(tree.root, (0, 1))
+    assert frequency == Frequency(
+        governors=("powersave",),
+        driver="acpi-cpufreq",
+        limit_hz=2e9,
+        most_hz=3.5e9,
+        boost=False,
+        hypervisor=True,
+    )
+    governor, boost, limit = frequency_conditions(frequency)
+    assert "'powersave' keeps the clock below what the CPU can do" in governor
+    assert boost.startswith("boost is off")
+    assert "limited to 2.00 GHz" in limit
+    assert "3.50 GHz" in limit
+
+
+@pytest.mark.parametrize(
+    ("no_turbo", "boost", "expected"),
+    [
+        ("1", None, False),
+        ("0", None, True),
+        (None, "1", True),
+        (None, None, None),
+        ("x", "y", None),
+    ],
+)
+def test_boost_is_read_from_either_driver(
+    tree: Tree, no_turbo: str | None, boost: str | None, expected: bool | None
+) -> None:
+    if no_turbo is not None:
+        tree.write("sys/devices/system/cpu/intel_pstate/no_turbo", no_turbo)
+    if boost is not None:
+        tree.write("sys/devices/system/cpu/cpufreq/boost", boost)
+    assert read_frequency(tree.root, (0,)).boost is expected
+
+
+@pytest.mark.parametrize(
+    ("governor", "driver", "said"),
+    [
+        ("performance", "acpi-cpufreq", 0),
+        ("powersave", "intel_pstate", 0),
+        ("powersave", "amd-pstate-epp", 0),
+        ("powersave", "intel_cpufreq", 1),
+        ("ondemand", "acpi-cpufreq", 1),
+        ("schedutil", "cppc_cpufreq", 1),
+    ],
+)
+def test_powersave_is_slow_only_where_the_driver_obeys_it(
+    governor: str, driver: str, said: int
+) -> None:
+    found = frequency_conditions(replace(PLAIN, governors=(governor,), driver=driver))
+    assert len(found) == said

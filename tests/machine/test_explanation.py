@@ -1,0 +1,204 @@
+"""How a host will be measured, in words: everything said was read, and nothing else is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofline.foundation.dtypes import dtype
+from roofline.machine.hardware import ComputeCeiling, HardwareProfile, Host, Provenance
+from roofline.machine.measuring import ceilings
+from roofline.machine.measuring.explanation import KernelPlan, Section, explain
+from roofline.machine.system.core_kinds import CoreKind
+from roofline.machine.system.frequency import Frequency
+from roofline.machine.system.memory_nodes import Node
+from roofline.machine.system.situation import Situation, read_situation
+from roofline.machine.system.topology import Cache, Topology
+from tests.machine.host_trees import Tree
+
+HOST = Host(
+    cpu_model="Fake CPU 9000",
+    architecture="x86_64",
+    operating_system="none",
+    instruction_sets=("avx", "avx2", "f16c", "fma", "sse", "sse2"),
+    available_cpus=2,
+)
+SITUATION = Situation(
+    host=HOST,
+    topology=Topology(
+        available_cpus=2,
+        cores=(0, 2),
+        hidden_siblings=2,
+        quota_cpus=2.5,
+        caches=(
+            Cache(level=1, size_byte=48 << 10, cpus=(0,)),
+            Cache(level=3, size_byte=32 << 20, cpus=(0, 1, 2, 3)),
+        ),
+        kinds=(
+            CoreKind(name="performance", cores=(0, 2)),
+            CoreKind(name="efficiency", cores=(4, 5, 6, 7)),
+        ),
+        allowed_cpus=(0, 1, 2, 3, 4, 5, 6, 7),
+        online_cpus=16,
+    ),
+    frequency=Frequency(
+        governors=("ondemand",),
+        driver="acpi-cpufreq",
+        limit_hz=2e9,
+        most_hz=3.5e9,
+        boost=False,
+        hypervisor=True,
+    ),
+    nodes=(
+        Node(number=0, cpus=(0, 1), memory_byte=8 << 30, free_byte=None),
+        Node(number=1, cpus=(2, 3), memory_byte=8 << 30, free_byte=None),
+    ),
+    available_byte=3 << 30,
+    memory_limit_byte=4 << 30,
+    huge_pages="never",
+)
+KERNELS = KernelPlan(
+    measured=("scalar", "avx2"),
+    lacking={"amx": "amx_tile"},
+    refused={"avx512": "it ends with an illegal instruction"},
+    used_sets=frozenset({"avx", "avx2", "fma", "sse2"}),
+)
+
+
+def told(
+    situation: Situation = SITUATION,
+    kernels: KernelPlan = KERNELS,
+    *,
+    threads: int = 2,
+    array_byte: int | None = 256 << 20,
+    last: HardwareProfile | None = None,
+) -> dict[str, str]:
+    """The text under each title."""
+    sections = explain(
+        situation,
+        kernels,
+        threads=threads,
+        array_byte=array_byte,
+        profile_file=Path("folder/host.toml"),
+        last=last,
+    )
+    assert all(isinstance(section, Section) for section in sections)
+    return {section.title: "\n".join(section.lines) for section in sections}
+
+
+def test_all_of_this_host_is_said() -> None:
+    said = told()
+    assert "Fake CPU 9000" in said["Cores"]
+    assert "on 1 thread and on 2 threads, pinned to CPU 0, 2" in said["Cores"]
+    assert "may use 8 of the host's 16 CPUs" in said["Cores"]
+    assert "2 SMT siblings are left out" in said["Cores"]
+    assert "4 efficiency cores are left out" in said["Cores"]
+    assert "2.5 CPUs' worth of time" in said["Cores"]
+    assert "Measured: scalar, avx2." in said["Instruction sets"]
+    assert "No amx: the CPU lacks amx_tile" in said["Instruction sets"]
+    assert "Left out: avx512: It ends with an illegal" in said["Instruction sets"]
+    assert said["Instruction sets"].endswith("no kernel of ours is made of them: f16c, sse.")
+    assert "virtual machine" in said["Clock"]
+    assert "Governor: ondemand (acpi-cpufreq)." in said["Clock"]
+    assert "up to 3.50 GHz" in said["Clock"]
+    assert "Boost is off" in said["Clock"]
+    assert "L1 48 KiB; L3 32 MiB, shared by 4 CPUs" in said["Caches"]
+    assert "Available: 3 GiB, of the 4 GiB that the container may use." in said["Memory"]
+    assert "over 256 MiB" in said["Memory"]
+    assert "small pages only" in said["Memory"]
+    assert "node 0 (8 GiB), node 1 (8 GiB)" in said["Memory"]
+    assert "write-allocate" in said["What is counted"]
+    assert "counters" in said["What cannot be known here"]
+    assert said["The profile"] == f"It is kept in {Path('folder/host.toml')}; there is none yet."
+
+
+def test_every_line_is_a_sentence_of_its_own() -> None:
+    for text in told().values():
+        for line in text.splitlines():
+            assert line.endswith(".")
+            assert not line.endswith("..")
+            assert line[0].isupper() or line[0].isdigit()
+
+
+BARE = replace(
+    SITUATION,
+    host=replace(HOST, instruction_sets=("sse", "sse2")),
+    topology=Topology(available_cpus=1, cores=(0,), hidden_siblings=0, quota_cpus=None, caches=()),
+    frequency=Frequency(
+        governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
+    ),
+    nodes=(),
+    memory_limit_byte=None,
+    huge_pages="",
+)
+
+
+def test_what_is_unknown_is_said_and_no_number_is_made_up() -> None:
+    said = told(BARE, KernelPlan(measured=()), threads=1, array_byte=None)
+    assert "No kernel of ours can run here" in said["Instruction sets"]
+    assert "threads cannot be pinned on this system" in said["Cores"]
+    assert "does not say how fast" in said["Clock"]
+    assert "reports none" in said["Caches"]
+    assert "too little to measure DRAM" in said["Memory"]
+    assert "NUMA is not told here." in said["Memory"]
+    assert "virtual machine" not in said["Clock"]
+    for title in ("Clock", "Caches"):
+        assert re.findall(r"\d", said[title]) == []
+
+
+def test_what_the_last_measurement_noticed_is_told() -> None:
+    last = HardwareProfile(
+        name="fake",
+        device="cpu",
+        threads=2,
+        compute=(
+            ComputeCeiling(
+                kind="hardware",
+                kernel="fma",
+                dtype=dtype("float32"),
+                unit="avx2",
+                threads=1,
+                peak_flop_per_s=1e9,
+                sustained_flop_per_s=1e9,
+                provenance=Provenance(source="measured", reference="x", date="2026-01-31"),
+            ),
+        ),
+        conditions=("steal: the hypervisor took 1 s",),
+    )
+    said = told(last=last)["The profile"]
+    assert "the last one is of 2026-01-31, 2 threads." in said
+    assert "It noticed: Steal: the hypervisor took 1 s." in said
+    assert "noticed nothing" in told(last=replace(last, conditions=()))["The profile"]
+
+
+def test_what_is_said_of_agreement_is_what_is_checked() -> None:
+    assert f"more than {(1 - ceilings.AGREEMENT) * 100:.0f} %" in told()["Timing"]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [("always [madvise] never", "madvise"), ("[never]", "never"), ("[odd]", ""), ("]x[", "")],
+)
+def test_huge_pages_as_the_kernel_says(tmp_path: Path, text: str, mode: str) -> None:
+    Tree(tmp_path).write("sys/kernel/mm/transparent_hugepage/enabled", text)
+    there = read_situation(tmp_path)
+    assert there.huge_pages == mode
+    assert told(there)["Memory"]
+
+
+def test_explaining_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from pathlib import Path;"
+        "from roofline.machine.measuring.explanation import KernelPlan, explain;"
+        "from roofline.machine.system.situation import read_situation;"
+        "explain(read_situation(), KernelPlan(measured=()), threads=1, array_byte=None,"
+        " profile_file=Path('x'));"
+        "print([m for m in ('torch', 'llvmlite', 'pandas', 'numpy') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,153 @@
+"""The memory hierarchy of a fake machine, explored on a fake clock."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from roofline.errors import MeasurementError
+from roofline.machine.hierarchy import exploration as hierarchy
+from roofline.machine.hierarchy.exploration import Explored, Probes, explore
+from roofline.machine.kernels.chase import chase_kernel
+from roofline.machine.kernels.stream import stream_kernels
+from roofline.machine.kernels.units import stream_unit
+from roofline.machine.measuring.crew import Crew
+from tests.machine.fake_machine import TOPOLOGY, FakeMachine, install
+from tests.machine.simulated_caches import KIB, MIB, Simulated
+
+UNIT = stream_unit("x86_64", ("avx", "fma"))
+assert UNIT is not None
+(READ,) = (k for k in stream_kernels(UNIT, non_temporal=False) if k.name == "read")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def crew(machine: FakeMachine) -> Generator[Crew]:
+    with Crew(2, (0, 1)) as crew:
+        yield crew
+
+
+def probes(machine: FakeMachine, *, chase: bool = True, read: bool = True) -> Any:
+    return Probes(
+        chase=machine.compile(chase_kernel("x86_64")) if chase else None,  # type: ignore[arg-type]
+        read=machine.compile(READ) if read else None,  # type: ignore[arg-type]
+    )
+
+
+def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
+    fields: dict[str, Any] = {
+        "probes": probes(machine),
+        "teams": (1, 2),
+        "largest_byte": 8 * MIB,
+        "budget_s": 0.5,
+        "report": lambda done, what: None,
+        **options,
+    }
+    what, teams = fields.pop("probes"), fields.pop("teams")
+    return explore(crew, what, TOPOLOGY, teams, clock=machine.clock, **fields)
+
+
+def test_levels_latencies_and_curves_are_those_of_the_machine(
+    machine: FakeMachine, crew: Crew
+) -> None:
+    found = explored(machine, crew)
+    assert [(each.name, each.capacity_byte) for each in found.hierarchy.levels] == [
+        ("L1", 32 * KIB),
+        ("L2", 2 * MIB),
+    ]
+    assert found.conditions == ()
+    assert found.latency_curve is not None
+    assert found.latency_curve.size_byte[0] == 16 * KIB
+    assert found.latency_curve.size_byte[-1] <= 8 * MIB
+    one, both = found.bandwidth_curves
+    assert (one.threads, both.threads) == (1, 2)
+    assert one.byte_per_s[0] == pytest.approx(400e9, rel=1e-3)
+    assert both.byte_per_s[0] == pytest.approx(800e9, rel=1e-3)
+    # Curves of one thread and of two end at the same size per thread: half of what one may have.
+    assert one.size_byte[-1] > 4 * MIB >= both.size_byte[-1]
+    assert one.byte_per_s[-1] == pytest.approx(10e9, rel=1e-3)
+
+
+def test_every_burst_behind_the_curves_is_kept(machine: FakeMachine, crew: Crew) -> None:
+    found = explored(machine, crew)
+    assert found.latency_curve is not None
+    loads = [each for each in found.series if each.quantity == "load"]
+    assert [each.label for each in loads] == [
+        f"latency of {size} byte" for size in found.latency_curve.size_byte
+    ]
+    # Rounds, at least three, of three bursts each; rate = work / time is loads per second.
+    assert all(len(each.bursts) >= 9 for each in loads)
+    assert loads[0].work / loads[0].bursts[0].wall_s == pytest.approx(1e9, rel=1e-3)
+    reads = [each for each in found.series if each.quantity == "byte"]
+    assert len(reads) == sum(len(curve.size_byte) for curve in found.bandwidth_curves)
+    (first,) = (each for each in reads if each.label == "read of 16384 byte per thread, 2 threads")
+    assert first.work / first.bursts[0].wall_s == pytest.approx(800e9, rel=1e-3)
+
+
+def test_it_takes_about_the_time_it_is_given(machine: FakeMachine, crew: Crew) -> None:
+    begin = machine.clock()
+    explored(machine, crew, budget_s=0.5)
+    assert 0.3 < machine.clock() - begin < 0.6
+
+
+@pytest.mark.parametrize(("chase", "read"), [(False, True), (True, False), (False, False)])
+def test_without_a_probe_what_it_shows_is_missing(
+    machine: FakeMachine, crew: Crew, chase: bool, read: bool
+) -> None:
+    found = explored(machine, crew, probes=probes(machine, chase=chase, read=read))
+    assert (found.latency_curve is not None) is chase
+    assert len(found.bandwidth_curves) == (2 if read else 0)
+    # What the operating system reports stands, confirmed or not.
+    assert [each.capacity_byte for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
+    sources = {each.provenance.source for each in found.hierarchy.levels}
+    assert sources == {"measured" if chase else "datasheet"}
+
+
+def test_what_the_system_reports_wrongly_is_said(machine: FakeMachine, crew: Crew) -> None:
+    machine.caches = Simulated(caches=((48 * KIB, 1e-9), (2 * MIB, 4e-9)), memory_s=80e-9)
+    found = explored(machine, crew)
+    (said,) = found.conditions
+    assert said.startswith("L1: the operating system reports 32 KiB, but the latency curve steps")
+    assert 48 * KIB <= found.hierarchy.levels[0].capacity_byte <= 56 * KIB
+
+
+def fail(*_: object, **__: object) -> None:
+    raise MeasurementError("no usable timing at any working-set size; measure again")
+
+
+def test_curves_without_a_timing_are_said_and_the_rest_goes_on(
+    machine: FakeMachine, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hierarchy, "measure_latencies", fail)
+    monkeypatch.setattr(hierarchy, "measure_bandwidths", fail)
+    found = explored(machine, crew)
+    assert (found.latency_curve, found.bandwidth_curves, found.series) == (None, (), ())
+    looked, one, both = found.conditions
+    assert looked.startswith("cache sizes could not be looked for: no usable timing")
+    assert one.startswith("no bandwidth curve on 1 thread")
+    assert both.startswith("no bandwidth curve on 2 threads")
+    assert [each.capacity_byte for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
+
+
+def test_two_threads_that_never_come_together_cost_their_curve_alone(
+    machine: FakeMachine, crew: Crew
+) -> None:
+    machine.never_together = {READ.label}
+    found = explored(machine, crew)
+    assert [curve.threads for curve in found.bandwidth_curves] == [1]
+    (said,) = found.conditions
+    assert said.startswith("no bandwidth curve on 2 threads: no usable timing")
+
+
+def test_a_small_memory_ends_the_curves_early(machine: FakeMachine, crew: Crew) -> None:
+    found = explored(machine, crew, largest_byte=1 * MIB)
+    assert found.latency_curve is not None
+    assert found.latency_curve.size_byte[-1] <= 1 * MIB
+    assert found.hierarchy.memory_latency is None
+    assert any("not confirmed: the latency curve ends at" in said for said in found.conditions)

@@ -1,0 +1,395 @@
+"""What kernels find on a fake machine, and how honest it is about them."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from typing import Any
+
+import pytest
+
+from roofline.errors import MeasurementError
+from roofline.machine.hardware import Bandwidth, ComputeCeiling, HardwareProfile, MemoryLevel
+from roofline.machine.measuring import kernel_measurement
+from roofline.machine.system.memory_nodes import Node
+from roofline.machine.theory.microarchitectures import core_named
+from tests.machine.fake_machine import (
+    FakeMachine,
+    install,
+    labels,
+    measure,
+    with_topology,
+)
+from tests.machine.simulated_caches import KIB, MIB, Simulated, reported_topology
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return install(monkeypatch)
+
+
+def ceiling(profile: HardwareProfile, label: str, threads: int = 1) -> ComputeCeiling:
+    (found,) = (c for c in profile.compute if (c.label, c.threads) == (label, threads))
+    return found
+
+
+def level(profile: HardwareProfile, name: str) -> MemoryLevel:
+    (found,) = (each for each in profile.memory if each.name == name)
+    return found
+
+
+def bandwidth(profile: HardwareProfile, name: str, kernel: str, threads: int = 1) -> Bandwidth:
+    (found,) = (
+        b for b in level(profile, name).bandwidth if (b.kernel, b.threads) == (kernel, threads)
+    )
+    return found
+
+
+def is_second(kernel: Any) -> bool:
+    return kernel.label.endswith("second form")
+
+
+# --- two forms -----------------------------------------------------------------------------------
+
+
+def test_forms_that_agree_leave_no_doubt(machine: FakeMachine) -> None:
+    machine.slowness = lambda kernel, now_s: 1.02 if is_second(kernel) else 1.0
+    profile, _ = measure(machine)
+    assert not [each for each in profile.compute if each.doubt]
+    assert ceiling(profile, "float32 avx2 fma").sustained_flop_per_s == pytest.approx(
+        96e9, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("second_is_faster", [False, True])
+def test_of_forms_that_disagree_the_faster_counts_and_the_doubt_says_so(
+    machine: FakeMachine, second_is_faster: bool
+) -> None:
+    machine.slowness = lambda kernel, now_s: (
+        1.25 if is_second(kernel) is not second_is_faster else 1.0
+    )
+    profile, series = measure(machine)
+    for threads in (1, 2):
+        found = ceiling(profile, "float32 avx2 fma", threads)
+        assert found.sustained_flop_per_s == pytest.approx(threads * 96e9, rel=1e-3)
+        assert found.doubt == "another form of the kernel reaches 80 % of it"
+        copy = bandwidth(profile, "DRAM", "copy", threads)
+        assert copy.sustained_byte_per_s == pytest.approx(threads * 10e9, rel=1e-3)
+        assert copy.doubt == "another form of the kernel reaches 80 % of it"
+    # Both are in the samples.
+    assert {"fma float32 avx2, 1 thread", "fma float32 avx2, second form, 1 thread"} <= {
+        each.label for each in series
+    }
+
+
+def test_a_second_form_that_does_not_compile_is_said_and_the_first_counts(
+    machine: FakeMachine,
+) -> None:
+    machine.broken["fma float32 avx2, second form"] = "spills its registers"
+    profile, _ = measure(machine)
+    assert ceiling(profile, "float32 avx2 fma").doubt == ""
+    assert profile.conditions == (
+        "left out: kernel 'fma float32 avx2, second form' spills its registers",
+    )
+
+
+# --- additions beside multiply-adds --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mix", "kept"), [(0.75, False), (1.0, False), (1.33, True)])
+def test_a_mix_is_kept_where_it_is_higher(machine: FakeMachine, mix: float, kept: bool) -> None:
+    machine.mix = mix
+    profile, _ = measure(machine)
+    mixes = {c.label for c in profile.compute if c.kernel == "fma-add"}
+    assert "fma-add float32 avx2" in labels(machine.compiled)
+    assert ("float32 avx2 fma-add" in mixes) is kept
+    if kept:
+        rate = ceiling(profile, "float32 avx2 fma-add", 2).peak_flop_per_s
+        assert rate == pytest.approx(1.33 * 192e9, rel=1e-3)
+        # On every unit and type, since the fake adders are extra everywhere.
+        assert len(mixes) == 6
+    else:
+        assert mixes == set()
+
+
+def test_a_mix_that_is_higher_on_one_unit_is_kept_there_alone(machine: FakeMachine) -> None:
+    machine.slowness = lambda kernel, now_s: (
+        0.5 if kernel.label.startswith("fma-add float64 sse") else 1.0
+    )
+    profile, _ = measure(machine)
+    assert {c.label for c in profile.compute if c.kernel == "fma-add"} == {"float64 sse fma-add"}
+    assert {c.threads for c in profile.compute if c.kernel == "fma-add"} == {1, 2}
+
+
+# --- on paper ------------------------------------------------------------------------------------
+
+
+def test_what_a_known_core_would_do_on_paper_stands_beside_what_it_does(
+    machine: FakeMachine,
+) -> None:
+    machine.core = core_named("AMD Zen 3")
+    profile, _ = measure(machine)
+    # Two multiply-adds of 256 bits a cycle at the 3 GHz that the clock kernel finds.
+    paper = ceiling(profile, "float32 avx2 fma", 2).theoretical
+    assert paper is not None
+    assert paper.per_s == pytest.approx(2 * 3e9 * 2 * 8 * 2, rel=1e-3)
+    assert paper.provenance.source == "derived"
+    assert "2 threads x 3.00 GHz" in paper.provenance.note
+    # Two loads of 32 bytes a cycle.
+    read = bandwidth(profile, "L1", "read").theoretical
+    assert read is not None
+    assert read.per_s == pytest.approx(3e9 * 64, rel=1e-3)
+    assert bandwidth(profile, "DRAM", "read").theoretical is None
+
+
+def test_nothing_is_known_on_paper_of_an_unknown_core(machine: FakeMachine) -> None:
+    profile, _ = measure(machine)
+    assert [each.theoretical for each in profile.compute] == [None] * len(profile.compute)
+    assert {b.theoretical for each in profile.memory for b in each.bandwidth} == {None}
+
+
+def test_the_core_is_looked_for_among_the_cpus_that_are_used(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(kernel_measurement, "identify_core", lambda cpus: asked.append(cpus))
+    with_topology(machine, cores=(4, 6, 8), available_cpus=3)
+    measure(machine, threads=2)
+    assert asked == [(4, 6)]
+
+
+def test_without_the_clock_kernel_there_is_no_clock_and_nothing_on_paper(
+    machine: FakeMachine,
+) -> None:
+    machine.core = core_named("AMD Zen 3")
+    machine.broken["clock"] = "is not what it declares"
+    profile, _ = measure(machine)
+    assert profile.clock is None
+    assert ceiling(profile, "float32 avx2 fma").theoretical is None
+    assert profile.conditions == ("left out: kernel 'clock' is not what it declares",)
+
+
+def test_a_clock_that_the_system_did_not_promise_is_told(machine: FakeMachine) -> None:
+    frequency = dataclasses.replace(machine.situation.frequency, most_hz=4e9)
+    machine.situation = dataclasses.replace(machine.situation, frequency=frequency)
+    profile, _ = measure(machine)
+    (said,) = profile.conditions
+    assert said.startswith("clock: measured 3.00 GHz is 25 % below the 4.00 GHz")
+
+
+# --- memory --------------------------------------------------------------------------------------
+
+
+def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: FakeMachine) -> None:
+    """The hypervisor reports an L2 of 256 KiB; it has 768 KiB."""
+    caches = tuple(
+        dataclasses.replace(cache, size_byte=256 * KIB) if cache.level == 2 else cache
+        for cache in machine.situation.topology.caches
+    )
+    with_topology(machine, caches=caches)
+    machine.caches = Simulated(caches=((32 * KIB, 1e-9), (768 * KIB, 4e-9)), memory_s=80e-9)
+    profile, _ = measure(machine)
+    found = level(profile, "L2")
+    assert found.capacity_byte is not None
+    assert 768 * KIB <= found.capacity_byte <= 1.25 * 768 * KIB
+    assert found.capacity_provenance is not None
+    assert found.capacity_provenance.source == "measured"
+    assert "reports 256 KiB, but the latency curve steps" in found.capacity_provenance.reference
+    assert [each for each in profile.conditions if each.startswith("L2: ")] == [
+        f"L2: {found.capacity_provenance.reference}"
+    ]
+    # What is measured in it lies in it, and what is in memory is in no cache.
+    assert bandwidth(profile, "L2", "read").sustained_byte_per_s == pytest.approx(80e9, rel=1e-3)
+    assert bandwidth(profile, "DRAM", "read").sustained_byte_per_s == pytest.approx(10e9, rel=1e-3)
+
+
+def test_caches_that_nobody_reports_are_found(machine: FakeMachine) -> None:
+    with_topology(machine, caches=())
+    profile, _ = measure(machine)
+    assert [each.name for each in profile.memory] == ["L1", "L2", "DRAM"]
+    for name, true in (("L1", 32 * KIB), ("L2", 2 * MIB)):
+        found = level(profile, name)
+        assert found.capacity_byte is not None
+        assert found.capacity_provenance is not None
+        assert true <= found.capacity_byte
+        assert "not reported by the operating system" in found.capacity_provenance.reference
+    assert "cache sizes are not told here" in profile.conditions
+
+
+def test_without_the_chase_reported_sizes_stand_and_there_is_no_latency(
+    machine: FakeMachine,
+) -> None:
+    machine.broken["pointer chase"] = "is refused by LLVM 1"
+    profile, _ = measure(machine)
+    assert [each.name for each in profile.memory] == ["L1", "L2", "DRAM"]
+    assert profile.latency_curve is None
+    assert {each.latency for each in profile.memory} == {None}
+    provenance = level(profile, "L2").capacity_provenance
+    assert provenance is not None
+    assert (provenance.source, provenance.note) == (
+        "datasheet",
+        "not confirmed: no latency curve was measured",
+    )
+    assert "left out: kernel 'pointer chase' is refused by LLVM 1" in profile.conditions
+
+
+ALLOCATE = {
+    # Plain stores to lines that nobody loaded, beyond the level that holds them anyway.
+    **dict.fromkeys(("write", "copy", "triad"), "not counted"),
+    **dict.fromkeys(("read", "update", "write-nt", "copy-nt", "triad-nt"), "none"),
+}
+
+
+def test_every_bandwidth_says_whether_lines_were_read_to_be_written(machine: FakeMachine) -> None:
+    profile, _ = measure(machine)
+    for each in profile.memory:
+        for found in each.bandwidth:
+            expected = "none" if each.name == "L1" else ALLOCATE[found.kernel]
+            assert found.write_allocate == expected, (each.name, found.kernel)
+
+
+def test_with_one_level_that_is_memory_stores_allocate_there(machine: FakeMachine) -> None:
+    """No cache is reported, and none is found."""
+    with_topology(machine, caches=())
+    machine.broken["pointer chase"] = "is refused by LLVM 1"
+    profile, _ = measure(machine)
+    assert [each.name for each in profile.memory] == ["DRAM"]
+    assert bandwidth(profile, "DRAM", "write").write_allocate == "not counted"
+
+
+def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
+    topology = reported_topology(((1, 32 * KIB, 1), (2, 2 * MIB, 8)), cores=8)
+    machine.situation = dataclasses.replace(
+        machine.situation,
+        topology=dataclasses.replace(topology, allowed_cpus=topology.cores, online_cpus=8),
+    )
+    profile, _ = measure(machine)
+    assert profile.threads == 8
+    assert {b.threads for b in level(profile, "L1").bandwidth} == {1, 8}
+    # An eighth of 2 MiB is not four times L1, with which L2 could be measured on all threads.
+    shares = {b.threads for b in level(profile, "L2").bandwidth}
+    assert 1 in shares
+    for found in level(profile, "L2").bandwidth:
+        assert found.sustained_byte_per_s == pytest.approx(80e9 * found.threads, rel=1e-2)
+
+
+def test_small_pages_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter((0, 1 << 20))
+    monkeypatch.setattr(
+        kernel_measurement.buffers, "huge_page_byte", lambda: next(readings, 1 << 20)
+    )
+    profile, _ = measure(machine)
+    (said,) = profile.conditions
+    assert said.startswith("small pages: 1 MiB of ")
+
+
+# --- kernels that do not run ---------------------------------------------------------------------
+
+
+def test_a_kernel_that_fails_to_compile_is_left_out_and_said(machine: FakeMachine) -> None:
+    machine.broken["dot int8 avx2"] = "is refused by LLVM 21: no such feature; install a newer one"
+    profile, _ = measure(machine)
+    assert "int8 avx2 dot" not in {c.label for c in profile.compute}
+    assert "int8 sse dot" in {c.label for c in profile.compute}
+    assert profile.conditions == (
+        "left out: kernel 'dot int8 avx2' is refused by LLVM 21: no such feature; install a newer"
+        " one",
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGILL, "the CPU or the operating system refuses its instructions"),
+        (signal.SIGSEGV, "running it ends in SIGSEGV"),
+    ],
+)
+def test_a_kernel_that_ends_its_process_is_left_out_and_said(
+    machine: FakeMachine, number: signal.Signals, said: str
+) -> None:
+    machine.deadly["fma float64 avx2, second form"] = number
+    machine.deadly["copy avx"] = number
+    profile, _ = measure(machine)
+    found = {c.label for c in profile.compute}
+    # The form that could run goes with the one that could not: the unit is not to be trusted.
+    assert "float64 avx2 fma" not in found
+    assert "float32 avx2 fma" in found
+    assert "copy" not in {b.kernel for each in profile.memory for b in each.bandwidth}
+    assert "triad" in {b.kernel for each in profile.memory for b in each.bandwidth}
+    assert profile.conditions == (
+        f"left out: kernel 'fma float64 avx2': {said}",
+        f"left out: kernel 'copy avx': {said}",
+    )
+
+
+def test_without_read_there_is_no_bandwidth_curve_and_the_rest_is_measured(
+    machine: FakeMachine,
+) -> None:
+    machine.broken["read avx"] = "is refused"
+    profile, _ = measure(machine)
+    assert profile.bandwidth_curves == ()
+    assert profile.latency_curve is not None
+    assert {b.kernel for b in profile.memory[0].bandwidth} == {
+        "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt"
+    }  # fmt: skip
+
+
+# --- samples -------------------------------------------------------------------------------------
+
+
+def test_the_samples_hold_every_burst_behind_every_figure(machine: FakeMachine) -> None:
+    profile, series = measure(machine)
+    by_label = {each.label: each for each in series}
+    assert len(by_label) == len(series)
+    quantities = {
+        quantity: sum(each.quantity == quantity for each in series)
+        for quantity in ("cycle", "flop", "byte", "load")
+    }
+    curves = profile.bandwidth_curves
+    assert profile.latency_curve is not None
+    assert quantities == {
+        "cycle": 1,
+        "flop": 2 * 2 * 17,  # forms x teams x kernels, lower mixes too
+        "byte": 2 * 2 * 8 * 3 + sum(len(curve.size_byte) for curve in curves),
+        "load": len(profile.latency_curve.size_byte),
+    }
+    for found in profile.compute:
+        threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+        each = by_label[f"{found.kernel} {found.dtype} {found.unit}, {threads}"]
+        rates = sorted(each.work / burst.wall_s for burst in each.bursts)
+        assert rates[len(rates) // 2] == pytest.approx(found.sustained_flop_per_s, rel=1e-3)
+    for size, latency_s in zip(
+        profile.latency_curve.size_byte, profile.latency_curve.latency_s, strict=True
+    ):
+        (each,) = (s for s in series if s.label == f"latency of {size} byte")
+        assert each.bursts[0].wall_s / each.work == pytest.approx(latency_s, rel=0.01)
+
+
+def test_a_host_of_another_architecture_has_no_kernels_and_says_so(machine: FakeMachine) -> None:
+    host = dataclasses.replace(
+        machine.situation.host, architecture="riscv64", instruction_sets=("rv64gc",)
+    )
+    machine.situation = dataclasses.replace(machine.situation, host=host)
+    with pytest.raises(
+        MeasurementError, match=r"could be measured; .*no stream kernels for riscv64"
+    ):
+        measure(machine)
+
+
+def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None:
+    nodes = tuple(Node(number=n, cpus=(n,), memory_byte=1 << 30, free_byte=None) for n in (0, 1))
+    machine.situation = dataclasses.replace(machine.situation, nodes=nodes)
+    profile, _ = measure(machine, effort="thorough", budget_s=2.0)
+    assert len(profile.links) == 4
+
+
+def test_progress_never_goes_back(machine: FakeMachine) -> None:
+    seen: list[float] = []
+    measure(
+        machine,
+        effort="thorough",
+        budget_s=3.0,
+        progress=lambda done, what: seen.append(done),
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0

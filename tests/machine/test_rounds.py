@@ -1,0 +1,225 @@
+"""Rounds and stretches over trials of a fake machine."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import pytest
+
+from roofline.machine.kernels.compute import compute_kernels
+from roofline.machine.measuring.crew import Crew
+from roofline.machine.measuring.rounds import Rounds, run_rounds, run_stretches
+from roofline.machine.measuring.schedule import Finding
+from roofline.machine.measuring.selection import (
+    Candidate,
+    calibrate,
+    compile_forms,
+    compute_candidates,
+)
+from tests.machine.fake_machine import FakeMachine, install, measure
+
+SETS = ("avx", "avx2", "fma")
+KERNELS = [k for k in compute_kernels("x86_64", SETS) if (k.unit.name, k.name) == ("avx2", "fma")]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
+    return install(monkeypatch)
+
+
+@pytest.fixture
+def crew(machine: FakeMachine) -> Generator[Crew]:
+    with Crew(2, (0, 1)) as crew:
+        yield crew
+
+
+def candidates(crew: Crew, teams: Sequence[int] = (1, 2)) -> list[Candidate]:
+    forms, _ = compile_forms(KERNELS, True, lambda what: None)
+    found = compute_candidates(forms, teams)
+    calibrate(found, crew, lambda what: None)
+    return found
+
+
+def run(machine: FakeMachine, crew: Crew, what: list[Candidate], **options: Any) -> Rounds:
+    options = {
+        "deadline": machine.clock() + 1.0,
+        "report": lambda done, what: None,
+        "found": lambda finding: None,
+        **options,
+    }
+    return run_rounds(what, crew, None, clock=machine.clock, **options)
+
+
+def test_every_candidate_has_its_figure_in_order(machine: FakeMachine, crew: Crew) -> None:
+    what = candidates(crew)
+    rounds = run(machine, crew, what)
+    assert [each.rate.sustained for each in rounds.reached] == pytest.approx(
+        [48e9, 96e9, 96e9, 192e9], rel=1e-3
+    )
+    assert [each.trial in what[i].trials for i, each in enumerate(rounds.reached)] == [True] * 4
+    assert rounds.conditions == ()
+    assert [each.label for each in rounds.series] == [
+        trial.label for each in what for trial in each.trials
+    ]
+
+
+def test_rounds_end_with_the_deadline(machine: FakeMachine, crew: Crew) -> None:
+    what = candidates(crew)
+    begin = machine.clock()
+    rounds = run(machine, crew, what, deadline=begin + 1.0)
+    assert 0.8 < machine.clock() - begin <= 1.0
+    counts = {len(each.bursts) for each in rounds.series}
+    assert max(counts) - min(counts) <= 0.2 * max(counts), "all have their turn as often"
+
+
+def test_past_the_deadline_there_are_three_rounds_yet(machine: FakeMachine, crew: Crew) -> None:
+    rounds = run(machine, crew, candidates(crew), deadline=machine.clock() - 5.0)
+    assert all(len(each.bursts) == 3 * 4 for each in rounds.series)
+
+
+def test_progress_and_findings(machine: FakeMachine, crew: Crew) -> None:
+    seen: list[tuple[float, str]] = []
+    found: list[Finding] = []
+    run(
+        machine,
+        crew,
+        candidates(crew),
+        report=lambda done, what: seen.append((done, what)),
+        found=found.append,
+    )
+    done = [each for each, _ in seen]
+    assert done == sorted(done)
+    assert 0 <= done[0] < done[-1] <= 1
+    assert {what for _, what in seen} >= {
+        "fma float64 avx2, 1 thread", "fma float32 avx2, second form, 2 threads"
+    }  # fmt: skip
+    assert {(each.what, each.threads) for each in found} == {
+        (f"{dtype} avx2 fma", threads) for dtype in ("float64", "float32") for threads in (1, 2)
+    }
+    assert found[0].per_s == pytest.approx(48e9, rel=1e-3)
+    assert len(found) == len(seen)
+
+
+def test_what_never_finished_a_burst_is_left_out_and_said(machine: FakeMachine, crew: Crew) -> None:
+    what = candidates(crew)
+    machine.never_together = {"fma float64 avx2", "fma float64 avx2, second form"}
+    rounds = run(machine, crew, what)
+    assert len(rounds.reached) == 3
+    assert rounds.conditions == ("left out: no burst was finished of fma float64 avx2, 2 threads",)
+    assert [len(each.bursts) > 0 for each in rounds.series].count(False) == 2
+
+
+def test_one_form_without_a_burst_leaves_the_other(machine: FakeMachine, crew: Crew) -> None:
+    what = candidates(crew)
+    machine.never_together = {"fma float64 avx2"}
+    rounds = run(machine, crew, what)
+    assert rounds.conditions == ()
+    assert rounds.reached[1].trial is what[1].trials[1]
+    assert rounds.reached[1].other is None
+
+
+def test_a_reservation_stays_with_its_figure(machine: FakeMachine, crew: Crew) -> None:
+    trials = candidates(crew)[0].trials
+    rounds = run(
+        machine, crew, [Candidate(trials=trials, kind="x", reservation="arrays too small")]
+    )
+    assert rounds.reached[0].reservation == "arrays too small"
+
+
+def test_an_interrupt_comes_through(machine: FakeMachine, crew: Crew) -> None:
+    def interrupt(finding: Finding) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, crew, candidates(crew), found=interrupt)
+
+
+# --- CPUs that the host moves --------------------------------------------------------------------
+
+
+def test_while_the_host_moves_its_cpus_what_is_sustained_is_that_of_most_rounds(
+    machine: FakeMachine,
+) -> None:
+    """Towards the end cores are three times as far apart, and DRAM on both half as fast."""
+    begin = machine.clock()
+
+    def apart(now_s: float) -> bool:
+        return now_s > begin + 0.6 * 6.0
+
+    def slowness(kernel: Any, now_s: float) -> float:
+        if kernel.label == "hop":
+            return 3.0 if apart(now_s) else 1.0
+        return 2.0 if apart(now_s) and kernel.label.startswith("read") else 1.0
+
+    machine.slowness = slowness
+    profile, _ = measure(machine, budget_s=6.0)
+    moved = [each for each in profile.conditions if each.startswith("the host moved its CPUs")]
+    assert len(moved) == 1
+    assert "near each other" in moved[0].partition("in the others")[0]
+    dram = next(level for level in profile.memory if level.name == "DRAM")
+    read = next(b for b in dram.bandwidth if (b.kernel, b.threads) == ("read", 2))
+    assert read.sustained_byte_per_s == pytest.approx(20e9, rel=1e-3)
+    assert read.spread == pytest.approx(0, abs=1e-3)
+    (hop,) = (each for each in profile.overheads if each.threads == 2)
+    assert hop.time.median_s == pytest.approx(machine.hop_s, rel=1e-3)
+
+
+def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(
+    machine: FakeMachine,
+) -> None:
+    machine.never_together = {"hop"}
+    profile, _ = measure(machine)
+    assert profile.overheads == ()
+    assert profile.conditions == ()
+    assert {c.threads for c in profile.compute} == {1, 2}
+
+
+# --- stretches -----------------------------------------------------------------------------------
+
+
+def stretch(machine: FakeMachine, crew: Crew, rounds: Rounds, stretch_s: float = 1.0) -> Rounds:
+    return run_stretches(
+        rounds.reached,
+        crew,
+        stretch_s=stretch_s,
+        clock=machine.clock,
+        report=lambda done, what: None,
+        found=lambda finding: None,
+    )
+
+
+def test_a_stretch_lasts_as_long_as_asked(machine: FakeMachine, crew: Crew) -> None:
+    rounds = run(machine, crew, candidates(crew))
+    begin = machine.clock()
+    warm = stretch(machine, crew, rounds)
+    assert 4.0 <= machine.clock() - begin < 4.3
+    assert warm.conditions == ()
+    assert [each.label for each in warm.series] == [
+        f"{each.trial.label}, on end" for each in rounds.reached
+    ]
+    for before, after in zip(rounds.reached, warm.reached, strict=True):
+        assert after.rate.sustained == pytest.approx(before.rate.sustained, rel=1e-3)
+        assert after.rate.bursts > before.rate.bursts
+        assert after.other == before.other
+
+
+def test_what_heat_takes_is_sustained_and_the_peak_stays(machine: FakeMachine, crew: Crew) -> None:
+    rounds = run(machine, crew, candidates(crew, (1,)))
+    machine.slowness = lambda kernel, now_s: 1.25 if "float32" in kernel.label else 1.02
+    warm = stretch(machine, crew, rounds)
+    (heat,) = warm.conditions
+    assert heat == (
+        "heat: slower on end for 1 s than in rounds: fma float32 avx2, 1 thread by 20.0 %"
+    )
+    double, single = warm.reached
+    assert (single.rate.peak, single.rate.sustained) == pytest.approx((96e9, 76.8e9), rel=1e-3)
+    assert double.rate.sustained == pytest.approx(48e9 / 1.02, rel=1e-3)
+
+
+def test_a_peak_that_comes_with_the_stretch_counts(machine: FakeMachine, crew: Crew) -> None:
+    rounds = run(machine, crew, candidates(crew, (1,)))
+    machine.slowness = lambda kernel, now_s: 0.8
+    warm = stretch(machine, crew, rounds)
+    assert warm.conditions == ()
+    assert warm.reached[1].rate.peak == pytest.approx(120e9, rel=1e-3)

@@ -1,0 +1,145 @@
+"""A machine in every file format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from roofline.errors import InputError
+from roofline.machine.hardware import HardwareProfile, profile_from_data, read_profile
+from roofline.presentation.data import HARDWARE_COLUMNS, hardware_csv
+from roofline.presentation.hardware_output import (
+    HARDWARE_SUFFIXES,
+    check_targets,
+    render,
+    write,
+)
+from tests.presentation.examples import bare_profile, dram_profile, full_profile
+from tests.presentation.hardware_examples import device_profile, rich_profile
+
+PROFILES = (rich_profile(), device_profile(), full_profile(), dram_profile(), bare_profile())
+
+
+@pytest.mark.parametrize("suffix", HARDWARE_SUFFIXES)
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda each: each.name)
+def test_every_format_renders_every_machine(profile: HardwareProfile, suffix: str) -> None:
+    content = render(profile, suffix)
+    assert isinstance(content, bytes) == (suffix == ".png")
+    assert content
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda each: each.name)
+def test_toml_and_json_hold_all_of_it(profile: HardwareProfile, tmp_path: Path) -> None:
+    for name in ("m.toml", "m.json"):
+        write(profile, tmp_path / name)
+    assert read_profile(tmp_path / "m.toml") == profile
+    data = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
+    assert profile_from_data(data, file="m.json") == profile
+
+
+def test_csv_has_a_line_for_every_figure() -> None:
+    profile = rich_profile()
+    rows = list(csv.DictReader(io.StringIO(hardware_csv(profile))))
+    count = {what: sum(row["what"] == what for row in rows) for what in {r["what"] for r in rows}}
+    assert count == {
+        "clock": 1,
+        "compute": len(profile.compute),
+        "bandwidth": sum(len(level.bandwidth) for level in profile.memory),
+        "capacity": 3,
+        "latency": 5,
+        "overhead": 3,
+        "link": 1,
+    }
+    (fma,) = [
+        row
+        for row in rows
+        if (row["subject"], row["unit"], row["kernel"], row["threads"])
+        == ("float32", "avx512", "fma", "2")
+    ]
+    assert float(fma["theoretical"]) == 512e9
+    assert float(fma["peak"]) == pytest.approx(0.985 * 512e9)
+    assert float(fma["loss"]) == pytest.approx(0.015)
+    (copy,) = [
+        row
+        for row in rows
+        if (row["kind"], row["subject"], row["kernel"], row["threads"])
+        == ("library", "DRAM", "copy", "1")
+    ]
+    assert (copy["write_allocate"], copy["theoretical"], copy["loss"]) == ("not counted", "", "")
+    assert [row["doubt"] for row in rows if row["doubt"]] == ["a second kernel reached 8.2 % more"]
+    assert all(row["source"] and row["reference"] for row in rows)
+
+
+def test_csv_of_a_data_sheet_leaves_empty_what_it_does_not_say() -> None:
+    (row, memory) = csv.DictReader(io.StringIO(hardware_csv(dram_profile())))
+    assert tuple(row) == HARDWARE_COLUMNS
+    assert (row["spread"], row["theoretical"], row["source"]) == ("", "", "datasheet")
+    assert (memory["write_allocate"], float(memory["peak"])) == ("unspecified", 10e9)
+
+
+class _Tags(HTMLParser):
+    """Whether every element that is opened is closed in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_a_page_stands_alone_and_escapes_what_machines_are_named() -> None:
+    hostile = replace(rich_profile(), description="<script>alert(1)</script> & co", host=None)
+    page = render(hostile, ".html")
+    assert isinstance(page, str)
+    tags = _Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert tags.seen.count("svg") == 1
+    assert "script" not in tags.seen
+    assert "&lt;script&gt;alert(1)" in page
+    # The picture's namespaces are names, not addresses to load from.
+    assert "src=" not in page
+    assert "prefers-color-scheme: dark" in page
+    assert page.startswith("<!doctype html>")
+
+
+def test_what_is_there_stays_unless_it_may_go(tmp_path: Path) -> None:
+    there = tmp_path / "there.md"
+    there.write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="--force"):
+        write(dram_profile(), there)
+    assert there.read_text(encoding="utf-8") == "mine"
+    write(dram_profile(), there, overwrite=True)
+    assert there.read_text(encoding="utf-8").startswith("# sheet: data sheet")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("m.tml", r"unknown suffix '\.tml'; a machine is written as \.toml.*did you mean"),
+        ("m", r"no suffix; a machine is written as"),
+    ],
+)
+def test_an_unknown_suffix_is_refused_with_the_known_ones(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        check_targets([tmp_path / name], overwrite=False)
+
+
+def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="twice"):
+        check_targets([tmp_path / "a.png", tmp_path / "a.png"], overwrite=False)

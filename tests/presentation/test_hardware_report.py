@@ -1,0 +1,245 @@
+"""What the report on a machine says, number by number."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from rich.console import Console
+
+from roofline.machine.catalog import load_hardware
+from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.hardware_columns import signed_percent
+from roofline.presentation.reports.hardware_report import hardware_report
+from roofline.presentation.reports.report import Grid, Notes, Report
+from roofline.presentation.reports.working_set_table import sparkline
+from roofline.presentation.table import print_hardware
+from tests.presentation.examples import full_profile
+from tests.presentation.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
+
+TODAY = date(2026, 3, 7)
+
+
+def grid_of(profile: HardwareProfile, title: str) -> Grid:
+    blocks = hardware_report(profile, today=TODAY).blocks
+    return next(each for each in blocks if isinstance(each, Grid) and each.title.startswith(title))
+
+
+def notes_of(report: Report, title: str) -> tuple[str, ...]:
+    found = (each for each in report.blocks if isinstance(each, Notes) and each.title == title)
+    return next(found).lines
+
+
+def row_of(grid: Grid, *begins: str) -> dict[str, str]:
+    """The row that begins so, by the headings of its columns."""
+    row = next(row for row in grid.rows if row[: len(begins)] == begins)
+    return dict(zip((each.heading for each in grid.columns), row, strict=True))
+
+
+def on_terminal(profile: HardwareProfile, width: int) -> str:
+    stream = io.StringIO()
+    print_hardware(
+        profile,
+        Console(file=stream, force_terminal=True, width=width, color_system=None),
+        today=TODAY,
+    )
+    return stream.getvalue()
+
+
+def test_threads_stand_side_by_side_with_paper_figure_and_loss() -> None:
+    """float32 FMA: 64 FLOP a cycle at 4 GHz are 256 GFLOP/s a core; 98.5 % of it was reached."""
+    row = row_of(
+        grid_of(rich_profile(), "Compute ceilings of the hardware"), "float32", "avx512", "fma"
+    )
+    assert 64 * CLOCK_HZ == 256e9
+    assert (row["1 thread"], row["paper (1)"], row["loss (1)"]) == (
+        "252 GFLOP/s",
+        "256 GFLOP/s",
+        "1.5 %",
+    )
+    assert (row["2 threads"], row["paper (2)"], row["loss (2)"]) == (
+        "504 GFLOP/s",
+        "512 GFLOP/s",
+        "1.5 %",
+    )
+    assert (row["sustained (1)"], row["IQR/median (1)"]) == ("239 GFLOP/s", "2.1 %")
+
+
+def test_every_ceiling_has_its_place_once() -> None:
+    profile = rich_profile()
+    for kind in ("hardware", "library"):
+        grid = grid_of(profile, f"Compute ceilings of the {kind}")
+        known = [each for each in profile.compute if each.kind == kind]
+        assert len(grid.rows) == len({each.label for each in known})
+        text = " ".join(cell for row in grid.rows for cell in row)
+        assert "gemm" in text if kind == "library" else "gemm" not in text
+
+
+def test_types_run_from_wide_to_narrow_and_of_each_the_highest_comes_first() -> None:
+    rows = grid_of(rich_profile(), "Compute ceilings of the hardware").rows
+    assert list(dict.fromkeys(row[0] for row in rows)) == [
+        *("float64", "float32", "bfloat16", "int32", "int8")
+    ]
+    assert [row[1:3] for row in rows if row[0] == "float32"][:3] == [
+        ("avx512", "fma-add"),
+        ("avx512", "fma"),
+        ("avx2", "fma-add"),
+    ]
+
+
+def test_the_library_is_held_against_the_products_of_the_hardware_not_against_additions() -> None:
+    """103 of 252.16 GFLOP/s; against FMA and ADD together it would be 29.8 %."""
+    row = row_of(
+        grid_of(rich_profile(), "Compute ceilings of the library"), "float32", "torch", "gemm"
+    )
+    assert row["share (1)"] == "40.8 %"
+    none = row_of(grid_of(rich_profile(), "Compute ceilings of the library"), "float16")
+    assert none["share (1)"] == "–", "no float16 unit was measured"
+
+
+def test_write_allocate_is_said_of_every_bandwidth_and_torch_stands_apart() -> None:
+    own = grid_of(rich_profile(), "Memory bandwidth of the hardware")
+    assert row_of(own, "DRAM", "read")["write-allocate"] == "none"
+    assert row_of(own, "DRAM", "copy")["write-allocate"] == "not counted"
+    assert not [row for row in own.rows if row[1] == "add"]
+    torch = grid_of(rich_profile(), "Memory bandwidth of the library")
+    assert [row[:2] for row in torch.rows] == [("DRAM", "copy"), ("DRAM", "add")]
+
+
+def test_levels_say_whether_their_size_was_found_and_how_many_cycles_away_they_are() -> None:
+    """118 ns at 3.88 GHz (0.97 x 4) are 458 cycles."""
+    grid = grid_of(rich_profile(), "Memory levels")
+    assert row_of(grid, "L1")["size is"] == "found"
+    assert row_of(grid, "L2", "1 MiB per core")["size is"] == "reported"
+    dram = row_of(grid, "DRAM")
+    assert (dram["capacity"], dram["latency"], dram["cycles"]) == ("–", "118 ns", "458")
+
+
+def test_doubtful_figures_are_marked_and_the_reason_is_said() -> None:
+    report = hardware_report(rich_profile(), today=TODAY)
+    row = row_of(grid_of(rich_profile(), "Compute"), "float64", "avx2", "fma")
+    assert (row["1 thread"], row["2 threads"]) == ("63.0 GFLOP/s", "? 126 GFLOP/s")
+    assert notes_of(report, "Doubtful, marked ?") == (
+        "float64 avx2 fma on 2 threads – a second kernel reached 8.2 % more",
+    )
+
+
+def test_a_peak_above_paper_is_a_negative_loss_and_explained() -> None:
+    profile = rich_profile()
+    first = next(each for each in profile.compute if each.theoretical)
+    assert first.theoretical is not None
+    low = replace(first, theoretical=replace(first.theoretical, per_s=first.peak_flop_per_s / 1.25))
+    report = hardware_report(replace(profile, compute=(low,)), today=TODAY)
+    assert "-25.0 %" in plain_text(report)
+    assert "a negative loss is a peak above the paper figure" in notes_of(report, "On paper")
+    assert [signed_percent(each) for each in (None, 0.0, 0.1, -0.1, -0.0001)] == [
+        *("–", "0 %", "10.0 %", "-10.0 %", "< 0.1 %")
+    ]
+
+
+def test_one_measurement_is_one_reference_whatever_its_sizes() -> None:
+    lines = notes_of(hardware_report(rich_profile(), today=TODAY), "References")
+    bursts = [line for line in lines if "0.4 ms bursts" in line]
+    assert len(bursts) == 1
+    assert (
+        "12 sums at once | 28 sums at once | half of L1 | 3 more in the profile's file"
+        in (bursts[0])
+    )
+    assert "2026-03-04; roofline 0.1.0" in bursts[0]
+
+
+def test_methods_that_differ_in_numbers_alone_are_one_reference() -> None:
+    profile = rich_profile()
+    counts = (930, 348, 175)
+    overheads = tuple(
+        replace(
+            each,
+            time=replace(each.time, provenance=measured(f"median of {count} calls of torch 2.13")),
+        )
+        for each, count in zip(profile.overheads, counts, strict=True)
+    )
+    report = hardware_report(replace(profile, overheads=overheads), today=TODAY)
+    lines = [each for each in notes_of(report, "References") if "median of" in each]
+    assert lines[-1].startswith(
+        "[7] median of 930 calls of torch 2.13 (and 2 alike with other numbers); 2026-03-04"
+    )
+    assert "348" not in " ".join(lines)
+
+
+def test_the_rest_is_said_too() -> None:
+    text = plain_text(hardware_report(rich_profile(), today=TODAY))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    for words in (
+        "Clock 4.00 GHz, median 3.88 GHz, measured: a chain of dependent additions, one a cycle",
+        "Effort default",
+        "dispatch of linear 1.22 µs 1.10 µs 4.0 % measured [7]",
+        "contention: in 175 of 15112 bursts a thread lost its CPU; they are left out",
+        "clock x lanes x pipes; the clock as measured; int8 avx512-vnni dot: 2 x 4 GHz x 256"
+        " FLOP per cycle; L1 read: two loads of 64 byte per cycle",
+    ):
+        assert words in lines
+    link = row_of(grid_of(rich_profile(), "Links"), "node 0", "memory of node 1")
+    assert (link["peak"], link["latency"]) == ("31.0 GB/s", "190 ns")
+    curve = row_of(grid_of(rich_profile(), "Over the working set"), "latency, 1 thread")
+    assert (curve["from"], curve["to"]) == ("1.00 ns at 16 KiB", "118 ns at 128 MiB")
+
+
+def test_curves_are_one_line_each() -> None:
+    assert sparkline([1.0, 10.0, 100.0]) == "▁▅█"
+    assert sparkline([5.0, 5.1, 5.0]) == "▅▅▅"
+    assert len(sparkline([1.0 + i for i in range(100)])) == 24
+    assert sparkline([3.0]) == "▅"
+
+
+def test_a_data_sheet_has_no_columns_that_say_nothing() -> None:
+    """One figure a ceiling: no median, no spread, no paper figure beside it."""
+    grid = grid_of(load_hardware("10980xe"), "Compute ceilings")
+    assert [each.heading for each in grid.columns] == [
+        *("dtype", "unit", "kernel", "16 threads", "source")
+    ]
+    assert "write-allocate" not in plain_text(hardware_report(load_hardware("10980xe")))
+
+
+def test_a_device_computes_as_a_whole() -> None:
+    text = plain_text(hardware_report(device_profile(), today=TODAY))
+    assert "thread" not in text
+    row = row_of(grid_of(device_profile(), "Compute ceilings"), "bfloat16", "tensor-core", "gemm")
+    assert (row["peak"], row["paper"], row["loss"]) == ("757 TFLOP/s", "989 TFLOP/s", "23.5 %")
+
+
+def test_what_was_measured_before_version_three_still_reads_well() -> None:
+    report = hardware_report(full_profile(), today=TODAY)
+    assert report.headline == "example-2core: measured 3 days ago (2026-03-04)"
+    lines = [" ".join(line.split()) for line in plain_text(report).splitlines()]
+    for words in (
+        "torch dispatch 1.40 µs 1.30 µs 3.0 % [1]",
+        "another process took 3 % of the CPU",
+        "[1] roofline measure: bursts of 0.5 ms, 95 % quantile; 2026-03-04; roofline 0.1.0",
+        "Host Example CPU 9000 @ 2.60GHz (x86_64, 2 CPUs available)",
+    ):
+        assert words in lines
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("profile", [rich_profile(), device_profile(), full_profile()])
+def test_a_terminal_of_eighty_columns_shows_every_peak(
+    profile: HardwareProfile, width: int
+) -> None:
+    text = on_terminal(profile, width)
+    assert max(map(len, text.splitlines())) <= width
+    tables = re.sub(r"(?s)\n(Doubtful|Noticed|On paper|References).*", "", text)
+    for title in ("Compute ceilings", "Memory bandwidth"):
+        assert title in tables
+    if profile.name == "rich-2core":
+        assert "loss (2)" in text
+        assert "write-allocate" in text
+
+
+def test_the_library_needs_no_hardware_beside_it() -> None:
+    profile = rich_profile()
+    only = replace(profile, compute=tuple(e for e in profile.compute if e.kind == "library"))
+    assert "share" not in plain_text(hardware_report(only)).split("Memory")[0]

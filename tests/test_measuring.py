@@ -1,0 +1,118 @@
+"""`measure_hardware` of the package: alone on the machine, and kept where it is found again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofline
+from roofline.errors import HardwareError, InputError, MeasurementError
+from roofline.machine.catalog import host_file, load_hardware
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.measuring import benchmark
+from roofline.machine.measuring.samples import Series
+from roofline.machine.measuring.schedule import Finding
+from roofline.machine.system.exclusive import lock_file
+from roofline.pipeline import measure_hardware, measure_with_samples
+from tests.builders import ceiling, level, profile
+
+FOUND = profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """What a measurement that takes no time was asked for."""
+    calls: list[dict[str, Any]] = []
+
+    def measure(**options: Any) -> tuple[HardwareProfile, tuple[Series, ...]]:
+        # The lock is held, and says by whom.
+        assert lock_file(tmp_path).read_text(encoding="utf-8").startswith("process ")
+        calls.append(options)
+        return FOUND, (Series(label="x", quantity="flop", work=1.0, bursts=()),)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(benchmark, "measure_hardware", measure)
+    return calls
+
+
+def test_the_profile_is_kept_with_its_samples(asked: list[dict[str, Any]]) -> None:
+    measured = measure_with_samples(effort="quick", threads=2)
+    assert (measured.profile, measured.file) == (FOUND, host_file())
+    assert [each.label for each in measured.series] == ["x"]
+    assert load_hardware("host") == FOUND
+    samples = json.loads(host_file().with_suffix(".samples.json").read_text(encoding="utf-8"))
+    assert samples["profile"] == FOUND.name
+    (options,) = asked
+    assert (options["effort"], options["threads"]) == ("quick", 2)
+
+
+def test_unless_it_shall_not_be(asked: list[dict[str, Any]]) -> None:
+    measured = measure_with_samples(save=False)
+    assert (measured.profile, measured.file) == (FOUND, None)
+    assert not host_file().parent.exists()
+    assert roofline.measure_hardware is measure_hardware
+    assert measure_hardware(save=False) == FOUND
+    assert len(asked) == 2
+
+
+def test_who_wants_to_know_is_told(asked: list[dict[str, Any]]) -> None:
+    def progress(done: float, what: str) -> None:
+        pass
+
+    def found(finding: Finding) -> None:
+        pass
+
+    measure_hardware(progress=progress, found=found, save=False)
+    assert (asked[0]["progress"], asked[0]["found"]) == (progress, found)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"device": "tpu"}, InputError, "'tpu' cannot be measured; choose cpu or cuda"),
+        ({"device": "cuda", "threads": 2}, HardwareError, "computes as a whole"),
+    ],
+)
+def test_wrong_options_measure_nothing(
+    asked: list[dict[str, Any]], options: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        measure_hardware(**options)
+    assert asked == []
+    assert not host_file().exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_measured(
+    asked: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").write_text("a file", encoding="utf-8")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("HOME", str(tmp_path / "data"))
+    with pytest.raises(InputError, match="cannot be made"):
+        measure_hardware()
+    assert asked == []
+    assert measure_hardware(save=False) == FOUND
+
+
+def test_a_measurement_that_fails_gives_the_lock_back_and_keeps_what_was_there(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure_hardware()
+    before = host_file().read_bytes()
+    working = benchmark.measure_hardware
+
+    def fail(**_: object) -> None:
+        raise MeasurementError("nothing could be measured")
+
+    monkeypatch.setattr(benchmark, "measure_hardware", fail)
+    with pytest.raises(MeasurementError):
+        measure_hardware()
+    assert host_file().read_bytes() == before
+    monkeypatch.setattr(benchmark, "measure_hardware", working)
+    said: list[str] = []
+    measure_hardware(waiting=said.append)
+    assert said == []
