@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import re
@@ -65,6 +66,12 @@ LEAST_AGREEING = 0.95
 LEAST_BUSY = 0.95
 WALL_S = 10.0
 COMMAND_RUNS = 3
+
+MEASUREMENTS = 8
+
+MOVED = 0.5
+"""Two hops further apart are those of CPUs near each other, and of CPUs on two dies."""
+
 
 Row = tuple[str, int]
 """What is measured, ``"float32, 512 bits"`` or ``"L1 read"``, and on how many threads."""
@@ -555,15 +562,54 @@ def apart(a: float, b: float) -> float:
     return max(a, b) / min(a, b) - 1
 
 
-def repeat_measurement() -> list[str]:
-    """The third part: two measurements against each other, and the command's wall time."""
-    (first, _), (second, _) = measure_hardware(), measure_hardware()
+PER_CYCLE = ("compute", "L1", "L2")
+"""What runs at the core's clock; what lies beyond belongs to the chip and its other tenants."""
+
+
+def group(name: str) -> str:
+    """What a ceiling is of, for the table."""
+    kind, what = name.split()[:2]
+    if kind == "library":
+        return "library"
+    if not what.startswith(("L1", "L2", "L3", "DRAM")):
+        return "compute"
+    return "stores past the caches" if "-nt," in name else what
+
+
+def hop_s(profile: HardwareProfile) -> float:
+    """Seconds that a cache line takes from core to core."""
+    hops = [each for each in profile.overheads if each.name == "hop of a cache line"]
+    return hops[0].time.median_s if hops else 1.0
+
+
+def clock_hz(profile: HardwareProfile) -> float:
+    """The measured clock."""
+    return profile.clock.median_hz if profile.clock else 1.0
+
+
+def shares(first: HardwareProfile, second: HardwareProfile) -> dict[str, tuple[float, ...]]:
+    """By group the share of ceilings that agree: sustained, peak, sustained per cycle."""
     old, new = ceilings(first), ceilings(second)
-    both = [name for name in old if name in new]
-    peaks = {name for name in both if apart(old[name][0], new[name][0]) > AGREE}
-    sustained = {name for name in both if apart(old[name][1], new[name][1]) > AGREE}
-    far = [name for name in both if name in peaks | sustained]
-    share = 1 - len(far) / len(both)
+    drift = clock_hz(second) / clock_hz(first)
+    found: dict[str, list[tuple[bool, ...]]] = {}
+    for name in old.keys() & new.keys():
+        of = group(name)
+        cycle = drift if of in PER_CYCLE else 1.0
+        agree = (
+            apart(old[name][1], new[name][1]) <= AGREE,
+            apart(old[name][0], new[name][0]) <= AGREE,
+            apart(old[name][1] * cycle, new[name][1]) <= AGREE,
+        )
+        found.setdefault(of, []).append(agree)
+        found.setdefault("all", []).append(agree)
+    return {of: tuple(map(statistics.mean, zip(*each, strict=True))) for of, each in found.items()}
+
+
+def repeat_measurement() -> list[str]:
+    """The third part: measurements against the ones before them, and the command's wall time."""
+    profiles = [measure_hardware()[0] for _ in range(MEASUREMENTS)]
+    pairs = list(itertools.pairwise(profiles))
+    stayed = [pair for pair in pairs if apart(*map(hop_s, pair)) < MOVED]
     walls: list[float] = []
     for _ in range(COMMAND_RUNS):
         with tempfile.TemporaryDirectory() as folder:
@@ -573,29 +619,29 @@ def repeat_measurement() -> list[str]:
     lines = [
         "## Twice the same",
         "",
-        f"Two measurements one after the other: peak and sustained of {len(both) - len(far)} of"
-        f" {len(both)} ceilings agree within {AGREE:.0%}, {share:.1%}; at least"
-        f" {LEAST_AGREEING:.0%} must: {'ok' if share >= LEAST_AGREEING else '**short**'}."
-        f" Alone, {len(both) - len(peaks)} peaks do, and {len(both) - len(sustained)} sustained"
-        " rates.",
-        *(f"Only in one of the two: {name}." for name in sorted(old.keys() ^ new.keys())),
+        f"{MEASUREMENTS} measurements one after the other. What this host did meanwhile:",
         "",
+        f"| | {' | '.join(str(i) for i in range(1, len(profiles) + 1))} |",
+        f"|---|{'---|' * len(profiles)}",
+        f"| clock, GHz | {' | '.join(f'{clock_hz(each) / 1e9:.2f}' for each in profiles)} |",
+        f"| hop from core to core, ns"
+        f" | {' | '.join(f'{hop_s(each) * 1e9:.0f}' for each in profiles)} |",
+        "",
+        f"The share of ceilings that agree within {AGREE:.0%} with the measurement before, medians of"
+        f" the {len(stayed)} pairs in which the host left the CPUs where they were, by the hop. Per"
+        f" cycle: those of {', '.join(PER_CYCLE)} over the clock that was measured beside them. At"
+        f" least {LEAST_AGREEING:.0%} must.",
+        "",
+        "| ceilings | sustained | peak | sustained, per cycle | |",
+        "|---|---|---|---|---|",
     ]
-    if far:
-        lines += [
-            "| the others, G/s | first: peak, sustained | second | apart | doubted |",
-            "|---|---|---|---|---|",
-        ]
-    for name in far:
-        a, b = old[name], new[name]
-        distance = " / ".join(f"{apart(x, y):.1%}" for x, y in zip(a[:2], b[:2], strict=True))
-        texts = [f"{x[0] / 1e9:.4g}, {x[1] / 1e9:.4g}" for x in (a, b)]
-        lines.append(f"| {name} | {' | '.join(texts)} | {distance} | {a[2] or b[2] or 'no'} |")
-    noticed = dict.fromkeys((*first.conditions, *second.conditions))
+    found = [shares(*pair) for pair in stayed]
+    for of in dict.fromkeys(of for each in found for of in each):
+        medians = [statistics.median(each[of][column] for each in found) for column in range(3)]
+        verdict = "ok" if medians[2] >= LEAST_AGREEING else "**short**"
+        lines.append(f"| {of} | {' | '.join(f'{each:.1%}' for each in medians)} | {verdict} |")
     return [
         *lines,
-        "",
-        *(f"* {each}" for each in noticed),
         "",
         f"`roofline measure`, the whole command: {statistics.median(walls):.1f} s wall time (median"
         f" of {len(walls)}, {min(walls):.1f} to {max(walls):.1f}); at most {WALL_S:g} s:"
