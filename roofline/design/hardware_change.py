@@ -15,6 +15,10 @@ With spreads of 2 % that is 5.4 %. Where no spread is kept, that of a normal dis
 percentile is the peak stands in: nothing where peak and median are one, as on data sheets. Sizes of
 caches move by steps of their curve: `CAPACITY_FLOOR`.
 
+The clock of a core goes up and down with the load of its host, and with it all that runs in the
+core: arithmetic, L1 and L2. Where it was measured both times, what changed as much as the clock did
+is no change of its own (`Change.follows_clock`).
+
 A neighbour that stays for a whole run moves its median and leaves its spread small. That is
 reported, because the machine did change for whoever uses it; the peak as before tells it apart.
 """
@@ -43,10 +47,14 @@ _PEAK_PER_SD = 1.645
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure, known of both: ratios are the new one's over the old one's."""
+    """One figure, known of both: ratios are the new one's over the old one's.
+
+    ``clock_ratio`` is that of the clock for what runs at it, 1 for everything else.
+    """
 
     old: Quantity
     new: Quantity
+    clock_ratio: float = 1.0
 
     @property
     def typical_ratio(self) -> float:
@@ -68,13 +76,25 @@ class Change:
 
     @property
     def typical_changed(self) -> bool:
-        """Whether the medians differ beyond the spread."""
-        return abs(math.log(self.typical_ratio)) > self.explained
+        """Whether the medians differ beyond the spread, and not as the clock does."""
+        return self._beyond(self.typical_ratio)
 
     @property
     def peak_changed(self) -> bool:
-        """Whether the best figures differ beyond the spread."""
-        return abs(math.log(self.peak_ratio)) > self.explained
+        """Whether the best figures differ beyond the spread, and not as the clock does."""
+        return self._beyond(self.peak_ratio)
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether it changed beyond its spread, as far as the clock explains."""
+        farthest = abs(math.log(self.leading_ratio))
+        return self.clock_ratio != 1.0 and not self.notable and farthest > self.explained
+
+    def _beyond(self, ratio: float) -> bool:
+        by_clock = math.log(self.clock_ratio) * (-1 if self.old.measure == "s" else 1)
+        change = math.log(ratio)
+        # What stayed as it was has not changed, whatever the clock did.
+        return min(abs(change), abs(change - by_clock)) > self.explained
 
     @property
     def notable(self) -> bool:
@@ -109,6 +129,11 @@ class HardwareChange:
         return tuple(sorted(found, key=lambda each: -abs(math.log(each.leading_ratio))))
 
     @property
+    def following(self) -> tuple[Change, ...]:
+        """What changed as the clock did."""
+        return tuple(each for each in self.changes if each.follows_clock)
+
+    @property
     def host_difference(self) -> str | None:
         """What differs in the hosts' fingerprints, ``""`` if nothing; None: not known of both."""
         old, new = self.old.host, self.new.host
@@ -133,6 +158,7 @@ class HardwareChange:
             "new": {"name": self.new.name, "date": self.new.date, "effort": self.new.effort},
             "compared": len(self.changes),
             "changed": len(self.notable),
+            "following_the_clock": len(self.following),
             "changes": [
                 {
                     **_identity(each.old),
@@ -145,6 +171,7 @@ class HardwareChange:
                     "old_spread": each.old.spread,
                     "new_spread": each.new.spread,
                     "explained_ratio": math.exp(each.explained),
+                    "clock_ratio": each.clock_ratio,
                     "changed": each.notable,
                 }
                 for each in self.changes
@@ -166,15 +193,30 @@ def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareChang
     Figures are the same if kind, data type or level, unit, kernel and number of threads are.
     """
     first, second = ({_key(each): each for each in quantities_of(one)} for one in (old, new))
+    clock = new.clock.median_hz / old.clock.median_hz if old.clock and new.clock else 1.0
     return HardwareChange(
         old=old,
         new=new,
         changes=tuple(
-            Change(old=each, new=second[key]) for key, each in first.items() if key in second
+            Change(old=each, new=second[key], clock_ratio=clock if _in_core(each) else 1.0)
+            for key, each in first.items()
+            if key in second
         ),
         added=tuple(each for key, each in second.items() if key not in first),
         gone=tuple(each for key, each in first.items() if key not in second),
     )
+
+
+_CORE = ("L1", "L2")
+"""Caches that run at the clock of their core."""
+
+
+def _in_core(each: Quantity) -> bool:
+    """Whether a figure is of what runs at the clock of a core."""
+    if each.kind == "library":
+        return False
+    near = each.subject in _CORE and not each.kernel.endswith("-nt")
+    return each.what == "compute" or (each.what in ("bandwidth", "latency") and near)
 
 
 def _key(each: Quantity) -> tuple[tuple[str, ...], int | None]:

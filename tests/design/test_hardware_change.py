@@ -184,6 +184,68 @@ def test_what_changed_is_said_first_and_the_largest_first() -> None:
         assert words in lines
 
 
+def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
+    """The rich profile at another clock, with arithmetic and DRAM faster by these factors."""
+    rich = rich_profile()
+    assert rich.clock is not None
+    hz = {name: getattr(rich.clock, name) * clock for name in ("peak_hz", "median_hz")}
+    return replace(
+        rich,
+        clock=replace(rich.clock, **hz),
+        compute=tuple(
+            replace(
+                each,
+                peak_flop_per_s=each.peak_flop_per_s * compute,
+                sustained_flop_per_s=each.sustained_flop_per_s * compute,
+                spread=0.01,
+            )
+            if each.kind == "hardware"
+            else replace(each, spread=0.01)
+            for each in rich.compute
+        ),
+        memory=tuple(
+            replace(
+                level,
+                bandwidth=tuple(
+                    replace(
+                        each,
+                        peak_byte_per_s=each.peak_byte_per_s * far,
+                        sustained_byte_per_s=each.sustained_byte_per_s * far,
+                        spread=0.01,
+                    )
+                    for each in level.bandwidth
+                ),
+            )
+            if level.name == "DRAM"
+            else level
+            for level in rich.memory
+        ),
+    )
+
+
+def test_what_follows_the_clock_is_no_change_of_its_own() -> None:
+    old, new = scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=1.1, far=1.1)
+    change = hardware_change(old, new)
+    following = {each.old.what for each in change.following}
+    assert following == {"compute"}
+    assert len(change.following) == sum(each.kind == "hardware" for each in old.compute)
+    # Memory does not run at the clock of a core.
+    assert {each.old.subject for each in change.notable} == {"clock", "DRAM"}
+    said = plain_text(hardware_change_report(change))
+    assert f"{len(change.following)} figures of arithmetic, L1 and L2 changed with it" in said
+
+
+def test_what_stayed_while_the_clock_changed_has_not_changed() -> None:
+    change = hardware_change(scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=1.0, far=1.0))
+    assert [each.old.what for each in change.notable] == ["clock"]
+
+
+def test_what_moves_against_the_clock_has_changed() -> None:
+    change = hardware_change(scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=0.9, far=1.0))
+    assert {each.old.what for each in change.notable} == {"clock", "compute"}
+    assert change.following == ()
+
+
 def test_nothing_is_said_to_have_changed_where_nothing_did() -> None:
     same = hardware_change(rich_profile(), rich_profile())
     report = hardware_change_report(same)

@@ -217,6 +217,12 @@ def _notes(change: HardwareChange) -> tuple[str, ...]:
             f" ({format_percent(CAPACITY_FLOOR)} of a cache's size) and what the interquartile"
             " ranges of both measurements explain"
         )
+    if change.following and change.old.clock and change.new.clock:
+        clocks = [format_si(each.median_hz, "Hz") for each in (change.old.clock, change.new.clock)]
+        lines.append(
+            f"the clock went from {clocks[0]} to {clocks[1]}: {len(change.following)} figures of"
+            " arithmetic, L1 and L2 changed with it, and are not listed"
+        )
     kept = [each for each in change.notable if each.typical_changed and not each.peak_changed]
     if any(each.old.measure != "s" for each in kept):
         lines.append(
