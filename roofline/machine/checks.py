@@ -23,6 +23,18 @@ def check_from_zero(name: str, value: float | None) -> None:
         raise ValueError(f"{name} must be a finite number from 0, got {value}")
 
 
+def check_rates(unit: str, peak: float, sustained: float, spread: float | None) -> None:
+    """Refuses rates that are not positive, a sustained one above the peak, and a negative spread.
+
+    `unit` is that of the fields: ``peak_flop_per_s`` ends in ``flop_per_s``.
+    """
+    check_positive(f"peak_{unit}", peak)
+    check_positive(f"sustained_{unit}", sustained)
+    check_from_zero("spread", spread)
+    if sustained > peak:
+        raise ValueError(f"sustained_{unit} ({sustained:g}) must not exceed peak_{unit} ({peak:g})")
+
+
 def check_name(what: str, name: str) -> None:
     """Refuses an empty name, and one that no table or command line can hold."""
     if not name.strip() or not name.isprintable():

@@ -13,6 +13,7 @@ from roofline.machine.checks import (
     check_from_zero,
     check_name,
     check_positive,
+    check_rates,
 )
 
 MemoryKernel = Literal[
@@ -112,14 +113,7 @@ class ComputeCeiling:
         check_name("kernel", self.kernel)
         check_name("unit", self.unit)
         check_positive("threads", self.threads)
-        check_positive("peak_flop_per_s", self.peak_flop_per_s)
-        check_positive("sustained_flop_per_s", self.sustained_flop_per_s)
-        check_from_zero("spread", self.spread)
-        if self.sustained_flop_per_s > self.peak_flop_per_s:
-            raise ValueError(
-                f"sustained_flop_per_s ({self.sustained_flop_per_s:g}) must not exceed"
-                f" peak_flop_per_s ({self.peak_flop_per_s:g})"
-            )
+        check_rates("flop_per_s", self.peak_flop_per_s, self.sustained_flop_per_s, self.spread)
 
     @property
     def label(self) -> str:
@@ -152,14 +146,7 @@ class Bandwidth:
 
     def __post_init__(self) -> None:
         check_positive("threads", self.threads)
-        check_positive("peak_byte_per_s", self.peak_byte_per_s)
-        check_positive("sustained_byte_per_s", self.sustained_byte_per_s)
-        check_from_zero("spread", self.spread)
-        if self.sustained_byte_per_s > self.peak_byte_per_s:
-            raise ValueError(
-                f"sustained_byte_per_s ({self.sustained_byte_per_s:g}) must not exceed"
-                f" peak_byte_per_s ({self.peak_byte_per_s:g})"
-            )
+        check_rates("byte_per_s", self.peak_byte_per_s, self.sustained_byte_per_s, self.spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

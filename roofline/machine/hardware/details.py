@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from roofline.machine.checks import check_from_zero, check_name, check_positive
+from roofline.machine.checks import check_name, check_positive, check_rates
 from roofline.machine.hardware.ceilings import Duration, MemoryKernel, Provenance
 
 
@@ -114,14 +114,7 @@ class Link:
         check_name("target", self.target)
         check_name("kernel", self.kernel)
         check_positive("threads", self.threads)
-        check_positive("peak_byte_per_s", self.peak_byte_per_s)
-        check_positive("sustained_byte_per_s", self.sustained_byte_per_s)
-        check_from_zero("spread", self.spread)
-        if self.sustained_byte_per_s > self.peak_byte_per_s:
-            raise ValueError(
-                f"sustained_byte_per_s ({self.sustained_byte_per_s:g}) must not exceed"
-                f" peak_byte_per_s ({self.peak_byte_per_s:g})"
-            )
+        check_rates("byte_per_s", self.peak_byte_per_s, self.sustained_byte_per_s, self.spread)
 
 
 def _check_curve(name: str, size_byte: tuple[int, ...], values: tuple[float, ...]) -> None:
