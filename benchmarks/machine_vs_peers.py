@@ -628,9 +628,9 @@ def repeat_measurement() -> list[str]:
         f" | {' | '.join(f'{hop_s(each) * 1e9:.0f}' for each in profiles)} |",
         "",
         f"The share of ceilings that agree within {AGREE:.0%} with the measurement before, medians"
-        f" of the {len(stayed)} pairs in which the host left the CPUs where they were, by the hop. Per"
-        f" cycle: those of {', '.join(PER_CYCLE)} over the clock that was measured beside them. At"
-        f" least {LEAST_AGREEING:.0%} must.",
+        f" of the {len(stayed)} pairs in which the host left the CPUs where they were, by the hop."
+        f" Per cycle: those of {', '.join(PER_CYCLE)} over the clock that was measured beside them."
+        f" At least {LEAST_AGREEING:.0%} must.",
         "",
         "| ceilings | sustained | peak | sustained, per cycle | |",
         "|---|---|---|---|---|",

@@ -207,6 +207,11 @@ class Roof:
             found = best.get(dtype(_CONVERTS_TO[of.name]))
         return found
 
+    @cached_property
+    def of_products(self) -> Mapping[DType, ComputeRoof]:
+        """The highest ceiling for multiply-adds of every data type that is measured."""
+        return self._best_of_products
+
     def _compute_bound(self, record: OperatorRecord) -> tuple[float | None, ComputeRoof | None]:
         """The seconds that the arithmetic of an operator takes at least, and the ceiling binding.
 

@@ -69,12 +69,11 @@ class HardwareDifference:
 
     @property
     def best(self) -> tuple[BestOfType, ...]:
-        """The highest ceiling of every data type that either machine knows, widest type first."""
-        roofs = [Roof(each, each.threads) for each in self.machines]
-        found: list[dict[DType, ComputeRoof]] = [{}, {}]
-        for by_type, roof in zip(found, roofs, strict=True):
-            for unit in roof.units:
-                by_type.setdefault(unit.dtype, unit)
+        """The highest ceiling of every data type that either machine knows, widest type first.
+
+        That for multiply-adds, which models are made of: not of additions beside them.
+        """
+        found = [Roof(each, each.threads).of_products for each in self.machines]
         memories = self.memories
         best: list[BestOfType] = []
         for each in sorted({*found[0], *found[1]}, key=lambda each: (-each.bits, each.name)):

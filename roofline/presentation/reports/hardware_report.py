@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from roofline.design.hardware_quantities import quantities_of
+from roofline.foundation.dtypes import dtype
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -95,7 +96,8 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
 def _row(entry: HardwareEntry) -> tuple[str, ...]:
     profile = entry.profile
     roof = Roof(profile, profile.threads)
-    peak = next((unit.flop_per_s for unit in roof.units if unit.dtype.name == "float32"), None)
+    best = roof.of_products.get(dtype("float32"))
+    peak = best.flop_per_s if best else None
     return (
         printable(entry.name),
         printable(profile.description or profile.name),
