@@ -29,7 +29,7 @@ def working_set_table(profile: HardwareProfile) -> Grid | None:
     columns = (
         Column(heading="of"),
         Column(heading="from"),
-        Column(heading="", sacrifice=1),
+        Column(heading="curve", sacrifice=1),
         Column(heading="to"),
     )
     title = "Over the working set of a thread (logarithmic; all sizes: -o FILE)"
