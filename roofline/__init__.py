@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roofline.analysis import Totals as Totals
     from roofline.analysis import read_analysis as read_analysis
     from roofline.design.comparison import Comparison as Comparison
+    from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
         read_machine_comparison as read_machine_comparison,
@@ -49,6 +50,7 @@ _HOME = {
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
     "formula": "roofline.workload.formulas.registry",
+    "hardware_change": "roofline.design.hardware_change",
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
     "plot": "roofline.presentation.figure",

@@ -10,6 +10,7 @@ import click
 from roofline.cli import candidates
 from roofline.cli.live_findings import LiveFindings
 from roofline.cli.options import output_options, result_console, say_written
+from roofline.cli.streams import tell
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     "old",
     metavar="OLD",
     shell_complete=candidates.machines,
-    help="Also say what changed since OLD (a name, a .toml file; host: the last measurement).",
+    help="Say what changed since OLD (a name, a .toml file; host: the last measurement).",
 )
 @click.option(
     "--explain", is_flag=True, help="Say how this machine is measured, and measure nothing."
@@ -86,8 +87,9 @@ def command(
             found=live.found,
             waiting=live.waiting,
         )
-    print_hardware(measured.profile, result_console())
-    if before is not None:
+    if before is None:
+        print_hardware(measured.profile, result_console())
+    else:
         _print_change(before, measured.profile)
     written: list[Path] = [measured.file] if measured.file else []
     for path in outputs:
@@ -99,6 +101,11 @@ def command(
             write_atomically(samples, text, overwrite=True)
             written.append(samples)
     say_written(tuple(written))
+    if measured.file is not None and measured.file.stem.endswith("-quick"):
+        tell(
+            "The fuller profile stays what analyze takes; this one is"
+            f" --hardware {measured.file.stem}"
+        )
 
 
 def _known(name: str) -> HardwareProfile:
@@ -114,10 +121,8 @@ def _print_change(before: HardwareProfile, after: HardwareProfile) -> None:
     from roofline.presentation.reports.hardware_change_report import hardware_change_report
     from roofline.presentation.table import print_report
 
-    console = result_console()
-    console.print()
     change = hardware_change(before, after)
-    print_report(hardware_change_report(change, today=date.today()), console)
+    print_report(hardware_change_report(change, today=date.today()), result_console())
 
 
 def _explain(others: list[str]) -> None:

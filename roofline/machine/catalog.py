@@ -149,13 +149,14 @@ def check_user_folder() -> None:
 def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) -> Path:
     """Keeps a measured profile in the user's folder, in place of the one before, and its samples.
 
-    That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name.
+    That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name. A
+    quick one does not take the place of a fuller one that still holds: it is ``host-quick.toml``.
 
     Raises:
         InputError: the folder cannot be written.
     """
     check_user_folder()
-    path = host_file() if profile.device == "cpu" else user_folder() / f"{profile.name}.toml"
+    path = _place_of(profile)
     write_together(
         {
             samples_file(path): samples_text(series, name=profile.name),
@@ -164,6 +165,20 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
         overwrite=True,
     )
     return path
+
+
+def _place_of(profile: HardwareProfile) -> Path:
+    if profile.device != "cpu":
+        return user_folder() / f"{profile.name}.toml"
+    if profile.effort != "quick":
+        return host_file()
+    try:
+        before = read_profile(host_file())
+    except FileFormatError:
+        return host_file()
+    same = before.host and profile.host and not before.host.difference(profile.host)
+    fuller = before.effort in ("default", "thorough")
+    return user_folder() / f"{HOST}-quick.toml" if same and fuller else host_file()
 
 
 def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:

@@ -12,10 +12,10 @@ from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
+from roofline.pipeline.hosts import check_threads_of_host
 from roofline.pipeline.machines import (
     Hardware,
     Progress,
-    check_threads_of_host,
     hardware_for,
     host_hardware,
     means_host,

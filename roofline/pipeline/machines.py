@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from roofline.errors import HardwareError, InputError
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile, Host
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.hosts import this_host
 from roofline.pipeline.measuring import Progress, measure_hardware
 
 Hardware = HardwareProfile | str | Path
-
-
-def this_host() -> Host:
-    """This machine as profiles name it, so that it can be told whether one is of another."""
-    from roofline.machine.system.host import describe_host
-
-    def llvm_features() -> Mapping[str, bool]:
-        from roofline.machine.kernels.compiler import host_features
-
-        return host_features()
-
-    return describe_host(compiler_features=llvm_features)
 
 
 def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tuple[str, ...]]:
@@ -68,10 +56,3 @@ def threads_on(profile: HardwareProfile, threads: int | None, *, alone: bool) ->
             " leave it out, and each machine uses all of its threads"
         )
     return profile.check_threads(threads)
-
-
-def check_threads_of_host(threads: int) -> None:
-    """Raises HardwareError where this machine, which was not measured yet, has fewer CPUs."""
-    available = this_host().available_cpus
-    if threads > available:
-        raise HardwareError(f"--threads {threads}: this machine has {available} CPUs available")

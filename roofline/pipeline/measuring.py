@@ -11,6 +11,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import Device, Effort, HardwareProfile
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
+from roofline.pipeline.hosts import check_threads_of_host
 
 Progress = Callable[[float, str], None]
 """Told how far a measurement is (0 to 1) and what it is doing."""
@@ -87,6 +88,8 @@ def measure_with_samples(
         raise InputError(f"device '{device}' cannot be measured; choose cpu or cuda")
     if device == "cuda" and threads is not None:
         raise HardwareError("a cuda device computes as a whole; leave --threads out")
+    if threads is not None:
+        check_threads_of_host(threads)
     if save:
         catalog.check_user_folder()
     with alone_on_this_machine(waiting or _silent):

@@ -342,10 +342,10 @@ def test_drift_is_told_of_what_drifted(machine: FakeMachine) -> None:
     machine.slowness = lambda kernel, now_s: 1 + 0.2 * (now_s - begin) / 5
     profile, _ = measure(machine, budget_s=5.0)
     (slower,) = (each for each in profile.conditions if "towards the end" in each)
-    assert slower.startswith("slower towards the end")
-    # Each place with how many trials it is true of: the clock and two forms of 17 kernels.
-    assert "compute on 1 thread (35)" in slower
-    assert "L2 on 2 threads (10)" in slower
+    assert slower.startswith("kernels that ran slower towards the end")
+    # The clock, and two forms of 17 kernels.
+    assert "35 of 35 in compute on 1 thread" in slower
+    assert "10 of 10 in L2 on 2 threads" in slower
 
 
 # --- torch ---------------------------------------------------------------------------------------

@@ -136,3 +136,16 @@ def test_a_user_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(catalog, "user_folder", lambda: tmp_path / "file" / "roofline")
     with pytest.raises(InputError, match="cannot be made"):
         catalog.save_measured_profile(measured(), ())
+
+
+def test_a_quick_profile_does_not_take_the_place_of_a_fuller_one() -> None:
+    quick, full = replace(measured(), effort="quick"), replace(measured(), effort="default")
+    assert catalog.save_measured_profile(quick, ()) == catalog.host_file()
+    assert catalog.save_measured_profile(full, ()) == catalog.host_file()
+    beside = catalog.save_measured_profile(quick, ())
+    assert beside.name == "host-quick.toml"
+    assert catalog.load_hardware("host") == full
+    assert catalog.load_hardware("host-quick") == quick
+    # That of another machine is no reason to keep it.
+    other = replace(quick, host=replace(HOST, cpu_model="Imagined 9001"))
+    assert catalog.save_measured_profile(other, ()) == catalog.host_file()

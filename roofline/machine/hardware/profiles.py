@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from roofline.errors import HardwareError
@@ -178,6 +179,20 @@ class HardwareProfile:
         for level in self.memory:
             for bandwidth in level.bandwidth:
                 yield bandwidth.provenance
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the profile to `path`, whole or not at all; the suffix chooses the format.
+
+        ``.toml`` and ``.json`` hold all of it, ``.csv``, ``.md``, ``.html``, ``.png`` and ``.svg``
+        show it.
+
+        Raises:
+            InputError: another suffix, the file exists and `overwrite` is false, or it cannot be
+                written.
+        """
+        from roofline.presentation.hardware_output import write
+
+        write(self, Path(path), overwrite=overwrite)
 
     def _repr_html_(self) -> str:
         """The report on this machine, for notebooks."""

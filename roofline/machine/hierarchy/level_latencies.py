@@ -35,7 +35,7 @@ def memory_latency(samples: Samples, last_byte: int) -> Duration | None:
     """Of the largest octave of working sets, if that is well beyond the last cache."""
     least = max(max(samples) / 2, FARTHER * last_byte)
     sizes = [size for size in samples if size > least]
-    cached = f"; {format_capacity(last_byte)} of them may be in the last cache"
+    cached = f", of which {format_capacity(last_byte)} may be in the last cache"
     return _duration(samples, sizes, cached) if sizes else None
 
 
@@ -54,7 +54,7 @@ def _duration(samples: Samples, sizes: Sequence[int], remark: str = "") -> Durat
         spread=sample.spread,
         provenance=provenance(
             f"{low * 100:.0f}th percentile and median of bursts of dependent loads at random"
-            f" places, in working sets of {span}{remark}",
+            f" places; in working sets of {span}{remark}",
             f"{len(times_s)} bursts",
         ),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from roofline.foundation.units import format_percent
 from roofline.machine.hardware import (
     Bandwidth,
     Clock,
@@ -31,19 +33,31 @@ class Reached:
     """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
 
     ``other`` is the rate of the other form (None: there was none); ``reservation`` is what speaks
-    against the figure from the start, such as arrays that are too small.
+    against the figure from the start, such as arrays that are too small; ``moved`` is whether the
+    host moved the CPUs that it ran on, near each other and apart.
     """
 
     trial: Trial
     rate: Estimate
     other: Estimate | None = None
     reservation: str = ""
+    moved: bool = False
 
 
 Found = Sequence[Reached]
 
 AGREEMENT = 0.97
 """What the other form of a kernel must reach of the faster one; else the figure is in doubt."""
+
+_MEDIAN_ERROR = 0.93
+"""Standard error of a median, over interquartile range by the root of the number of values: 1.253
+standard deviations by that root, of which a normal distribution has 1.349 in that range."""
+
+_SURE = 2.0
+"""Standard errors that a difference must exceed not to be noise."""
+
+_PLACED = 1.25
+"""Peak over sustained from which on they are those of two placements of the CPUs."""
 
 UNSTEADY = 0.25
 """Spread from which on a rate depends on when it was measured."""
@@ -65,11 +79,13 @@ def provenance(reference: str, note: str = "") -> Provenance:
     )
 
 
-def faster(forms: Sequence[tuple[Trial, Estimate]], reservation: str = "") -> Reached:
+def faster(
+    forms: Sequence[tuple[Trial, Estimate]], reservation: str = "", *, moved: bool = False
+) -> Reached:
     """The faster of the forms of one kernel; a ceiling is as high as the best that reaches it."""
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
     other = others[0][1] if others else None
-    return Reached(trial=trial, rate=rate, other=other, reservation=reservation)
+    return Reached(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
 
 
 def doubt(reached: Reached) -> str:
@@ -78,12 +94,26 @@ def doubt(reached: Reached) -> str:
     reasons = [reached.reservation] if reached.reservation else []
     if rate.only_disturbed:
         reasons.append("every burst was disturbed")
-    if other is not None and other.sustained < AGREEMENT * rate.sustained:
+    if other is not None and _disagree(rate, other):
         share = other.sustained / rate.sustained
-        reasons.append(f"another form of the kernel reaches {percent(share)} of it")
+        reasons.append(f"another form of the kernel reaches {format_percent(share)} of it")
+    if reached.moved and rate.peak > _PLACED * rate.sustained:
+        reasons.append(
+            "the host moved its CPUs: peak and sustained are of different placements of them"
+        )
     if rate.spread > UNSTEADY:
         reasons.append(f"unsteady: the interquartile range is {percent(rate.spread)} of it")
     return "; ".join(reasons)
+
+
+def _disagree(rate: Estimate, other: Estimate) -> bool:
+    """Whether two forms differ by more than they may, and than their medians are unsure by."""
+    gap = 1 - other.sustained / rate.sustained
+    errors = [
+        _MEDIAN_ERROR * each.spread / math.sqrt(max(1, each.bursts - each.disturbed))
+        for each in (rate, other)
+    ]
+    return gap > 1 - AGREEMENT and gap > _SURE * math.hypot(*errors)
 
 
 def compute_ceiling(reached: Reached, core: Core | None, clock: Clock | None) -> ComputeCeiling:

@@ -162,7 +162,7 @@ def _caches(topology: Topology) -> tuple[str, ...]:
     return (
         f"Reported: {'; '.join(shown)}.",
         "Reported sizes can be wrong in virtual machines: they are found from the curve of the"
-        " bandwidth over the working set, and both are said where they differ.",
+        " latency over the working set, and both are said where they differ.",
     )
 
 

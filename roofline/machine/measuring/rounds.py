@@ -95,7 +95,9 @@ def run_rounds(
             if (rate := _rate(trial, each, where))
         ]
         if timed:
-            reached.append(faster(timed, candidate.reservation))
+            several = timed[0][0].threads > 1
+            moved = where.moved and several
+            reached.append(faster(timed, candidate.reservation, moved=moved))
         else:
             missing.append(candidate.trials[0].label)
     return Rounds(
@@ -227,19 +229,21 @@ def _tell(trial: Trial, bursts: Sequence[Burst], found: Found) -> None:
 def _drifts(by_trial: Iterable[tuple[Trial, Sequence[Burst]]]) -> list[str]:
     """What changed while it was measured: each sentence once, with where it is true."""
     about: dict[str, dict[str, int]] = {}
+    totals: dict[str, int] = {}
     for trial, bursts in by_trial:
+        totals[trial.place] = totals.get(trial.place, 0) + 1
         said = drift([trial.work_per_burst / burst.wall_s for burst in bursts if burst.is_clean])
         if said:
             places = about.setdefault(_KINDS[said.partition(":")[0]], {})
             places[trial.place] = places.get(trial.place, 0) + 1
     return [
-        f"{what}: {', '.join(f'{place} ({count})' for place, count in places.items())}"
+        f"{what}: {', '.join(f'{n} of {totals[place]} in {place}' for place, n in places.items())}"
         for what, places in about.items()
     ]
 
 
 _KINDS = {
-    "two phases": "two phases, faster and slower for a while each, in so many trials",
-    "slowed down": "slower towards the end (heat, a falling clock, neighbours), in so many trials",
-    "sped up": "faster towards the end (a rising clock, neighbours that left), in so many trials",
+    "two phases": "kernels that ran faster and slower for a while each",
+    "slowed down": "kernels that ran slower towards the end (heat, a falling clock, neighbours)",
+    "sped up": "kernels that ran faster towards the end (a rising clock, neighbours that left)",
 }

@@ -109,7 +109,11 @@ def _axes(
 ) -> tuple[LogAxis, LogAxis]:
     """Axes that hold every ceiling, and each ridge with some room around."""
     cuts = [each.cut_flop_per_byte for each in diagonals if each.cut_flop_per_byte]
-    low = min((cut / 12 for cut in cuts), default=0.01)
+    # The lowest ceiling meets the nearest memory first.
+    lowest = min((each.flop_per_s for each in ceilings if each.kind == "hardware"), default=None)
+    nearest = max((each.byte_per_s for each in diagonals), default=None)
+    first = [lowest / nearest] if lowest and nearest else []
+    low = min((each / 3 for each in (*(cut / 4 for cut in cuts), *first)), default=0.01)
     high = max((4 * cut for cut in cuts), default=1000.0)
     rates = [each.flop_per_s for each in ceilings]
     starts = [low * each.byte_per_s for each in diagonals]

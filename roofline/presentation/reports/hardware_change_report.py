@@ -136,9 +136,9 @@ def _changed(changes: Sequence[Change]) -> Grid:
         Column(heading="old", align="right"),
         Column(heading="new", align="right"),
         Column(heading="ratio", align="right"),
-        Column(heading="peak ratio", align="right", sacrifice=1),
+        Column(heading="peak ratio", align="right", sacrifice=2),
         Column(heading="explained", align="right", sacrifice=3),
-        Column(heading="verdict", sacrifice=2),
+        Column(heading="verdict", sacrifice=1),
     )
     rows = tuple(
         (

@@ -22,6 +22,7 @@ from roofline.presentation.reports.hardware_sources import (
     paper_of,
     sources_of,
 )
+from roofline.presentation.reports.hardware_summary import memory_byte_per_s, summary
 from roofline.presentation.reports.hardware_tables import hardware_tables
 from roofline.presentation.reports.report import (
     Block,
@@ -49,7 +50,11 @@ def hardware_report(profile: HardwareProfile, *, today: date | None = None) -> R
     quantities = quantities_of(profile)
     sources = sources_of(quantities)
     threaded = profile.has_threads
-    blocks: list[Block] = [Facts(lines=_facts(profile)), *hardware_tables(profile, sources)]
+    blocks: list[Block] = [
+        *([Facts(lines=first)] if (first := summary(profile)) else []),
+        Facts(lines=_facts(profile)),
+        *hardware_tables(profile, sources),
+    ]
     doubts = doubts_of(quantities, threaded=threaded)
     if doubts:
         blocks.append(doubts)
@@ -95,8 +100,7 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
 
 def _row(entry: HardwareEntry) -> tuple[str, ...]:
     profile = entry.profile
-    roof = Roof(profile, profile.threads)
-    best = roof.of_products.get(dtype("float32"))
+    best = Roof(profile, profile.threads).of_products.get(dtype("float32"))
     peak = best.flop_per_s if best else None
     return (
         printable(entry.name),
@@ -104,7 +108,7 @@ def _row(entry: HardwareEntry) -> tuple[str, ...]:
         profile.device,
         str(profile.threads) if profile.has_threads else MISSING,
         format_flop_per_s(peak),
-        format_byte_per_s(roof.levels[-1].byte_per_s if roof.levels else None),
+        format_byte_per_s(memory_byte_per_s(profile)),
         printable(profile.date[:10]) or MISSING,
         printable(entry.where),
     )
