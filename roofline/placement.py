@@ -221,10 +221,13 @@ class Roof:
         be products.
         """
         work = record.work
-        of = arithmetic_dtype((*record.inputs, *record.outputs))
-        if of is None or work.least_flop is None:
+        types = _floating_types(record.inputs) or _floating_types(record.outputs)
+        if not types or work.least_flop is None:
             return (0.0 if work.least_flop == 0 else None), None
-        of_products, of_any = self.compute(of), self.compute_any(of)
+        # Which of its types an operator computes in is not known (a mask may be wider than what it
+        # masks): none is faster than the fastest.
+        of_products = _fastest([self.compute(of) for of in types])
+        of_any = _fastest([self.compute_any(of) for of in types])
         if work.least_flop == 0:
             return 0.0, of_any
         if of_products is None or of_any is None:
@@ -314,8 +317,18 @@ class Roof:
         )
 
 
+def _floating_types(operands: Iterable[TensorSpec]) -> set[DType]:
+    return {spec.dtype for spec in operands if spec.dtype.kind in ("float", "complex")}
+
+
+def _fastest(roofs: Sequence[ComputeRoof | None]) -> ComputeRoof | None:
+    """The highest of ceilings; None where one of them is unknown: it may be the highest."""
+    known = [roof for roof in roofs if roof is not None]
+    return max(known, key=lambda roof: roof.flop_per_s) if len(known) == len(roofs) else None
+
+
 def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
-    """The data type an operator computes in: that of its largest floating operand, or None."""
+    """The data type an operator is shown under: that of its largest floating operand, or None."""
     floating = [spec for spec in operands if spec.dtype.kind in ("float", "complex")]
     return max(floating, key=lambda spec: spec.byte).dtype if floating else None
 

@@ -116,3 +116,34 @@ def test_a_measurement_that_fails_gives_the_lock_back_and_keeps_what_was_there(
     said: list[str] = []
     measure_hardware(waiting=said.append)
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effort": "fast"}, "effort 'fast' is unknown; choose quick, default or thorough"),
+        ({"threads": "2"}, "threads must be a whole number, got '2'"),
+        ({"threads": True}, "threads must be a whole number, got True"),
+        ({"threads": 0}, "--threads 0 does not fit this host"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(
+    asked: list[dict[str, Any]], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        measure_hardware(**options)
+    assert asked == []
+
+
+def test_what_cannot_be_kept_is_measured_all_the_same(
+    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> Path:
+        raise InputError("host.toml: cannot be written: No space left on device")
+
+    monkeypatch.setattr("roofline.machine.catalog.save_measured_profile", full)
+    measured = measure_with_samples()
+    assert (measured.profile, measured.file) == (FOUND, None)
+    assert "could not be kept: host.toml: cannot be written: No space" in measured.problem
+    with pytest.raises(InputError, match="No space left"):
+        measure_hardware()

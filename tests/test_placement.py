@@ -85,6 +85,18 @@ def test_products_take_the_units_that_multiply(
     assert placed.ceiling == f"float32 avx2 {kernel}"
 
 
+def test_a_mask_of_another_type_does_not_slow_down_the_bound() -> None:
+    machine = profile(
+        [ceiling(1000.0), ceiling(4000.0, of="bfloat16", unit="avx512-bf16", kernel="dot")],
+        [level("DRAM", None, {"read": {1: 1e9}})],
+    )
+    mask, queries = tensor(0, 100), tensor(1, 10, of="bfloat16")
+    operator = record([queries, mask], [tensor(2, 10, of="bfloat16")], flop=20_000)
+    placed = Roof(machine, 1).place(operator, [])
+    assert placed.bound_s == pytest.approx(5.0)
+    assert placed.ceiling == "bfloat16 avx512-bf16 dot"
+
+
 def test_what_a_library_reaches_is_no_roof() -> None:
     dram = level("DRAM", None, {"read": {1: 10.0}, "add": {1: 100.0}})
     read, add = dram.bandwidth

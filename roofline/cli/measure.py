@@ -63,18 +63,28 @@ def command(
     the machine first.
     """
     if explain:
-        others = {"--quick": quick, "--thorough": thorough, "--threads": threads, "--compare": old}
+        others = {
+            "--quick": quick,
+            "--thorough": thorough,
+            "--threads": threads is not None,
+            "--device": device != "cpu",
+            "--compare": old is not None,
+            "--force": force,
+        }
         _explain([*(option for option, given in others.items() if given), *map(str, outputs)])
         return
     if quick and thorough:
         raise InputError("--quick and --thorough exclude each other; choose one")
     effort: Effort = "quick" if quick else "thorough" if thorough else "default"
-    from roofline.foundation.files import write_atomically
+    from roofline.foundation.files import check_writable, write_atomically
     from roofline.machine.measuring.samples import samples_file, samples_text
     from roofline.presentation.hardware_output import check_targets, write
 
     check_targets(outputs, overwrite=force)
-    before = _known(old) if old is not None else None
+    for path in outputs:
+        if path.suffix == ".toml":
+            check_writable(samples_file(path), overwrite=force)
+    before = _comparable(old, device) if old is not None else None
     from roofline.pipeline import measure_with_samples
     from roofline.presentation.table import print_hardware
 
@@ -87,10 +97,6 @@ def command(
             found=live.found,
             waiting=live.waiting,
         )
-    if before is None:
-        print_hardware(measured.profile, result_console())
-    else:
-        _print_change(before, measured.profile)
     written: list[Path] = [measured.file] if measured.file else []
     for path in outputs:
         write(measured.profile, path, overwrite=force)
@@ -98,9 +104,16 @@ def command(
         if path.suffix == ".toml":
             samples = samples_file(path)
             text = samples_text(measured.series, name=measured.profile.name)
-            write_atomically(samples, text, overwrite=True)
+            write_atomically(samples, text, overwrite=force)
             written.append(samples)
+    # Files first: what is printed may end early, in a pipe that closes.
+    if before is None:
+        print_hardware(measured.profile, result_console())
+    else:
+        _print_change(before, measured.profile)
     say_written(tuple(written))
+    if measured.problem:
+        raise InputError(measured.problem)
     if measured.file is not None and measured.file.stem.endswith("-quick"):
         tell(
             "The fuller profile stays what analyze takes; this one is"
@@ -108,10 +121,17 @@ def command(
         )
 
 
-def _known(name: str) -> HardwareProfile:
+def _comparable(name: str, device: str) -> HardwareProfile:
+    """The profile of that name, if it is of the kind of machine that will be measured."""
     from roofline.machine.catalog import load_hardware
 
-    return load_hardware(name)
+    profile = load_hardware(name)
+    if profile.device != device:
+        raise InputError(
+            f"--compare {name}: is a {profile.device} device, and a {device} is measured; two"
+            " machines are compared with `roofline hardware diff`"
+        )
+    return profile
 
 
 def _print_change(before: HardwareProfile, after: HardwareProfile) -> None:

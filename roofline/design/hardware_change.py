@@ -200,11 +200,16 @@ def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareChang
         changes=tuple(
             Change(old=each, new=second[key], clock_ratio=clock if _in_core(each) else 1.0)
             for key, each in first.items()
-            if key in second
+            if key in second and _has_ratio(each) and _has_ratio(second[key])
         ),
         added=tuple(each for key, each in second.items() if key not in first),
         gone=tuple(each for key, each in first.items() if key not in second),
     )
+
+
+def _has_ratio(each: Quantity) -> bool:
+    """Whether both values are above zero: files may hold times of nothing."""
+    return each.peak > 0 and each.typical > 0
 
 
 _CORE = ("L1", "L2")

@@ -31,7 +31,7 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
             )
         folder = path.resolve().parent
         if not folder.is_dir():
-            raise InputError(f"{path}: the folder '{path.parent}' does not exist; make it first")
+            raise InputError(f"{path}: the folder '{folder}' does not exist; make it first")
     # Permissions do not tell: file systems are read-only or full, and root may write anywhere.
     try:
         with tempfile.TemporaryFile(dir=folder):

@@ -150,7 +150,8 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
     """Keeps a measured profile in the user's folder, in place of the one before, and its samples.
 
     That of a CPU is ``host.toml``, where `analyze` finds it; that of another device has its name. A
-    quick one does not take the place of a fuller one that still holds: it is ``host-quick.toml``.
+    quick one does not take the place of a fuller one that still holds: it is ``host-quick.toml``;
+    nor does one without ceilings of the hardware, which is ``host-library.toml``.
 
     Raises:
         InputError: the folder cannot be written.
@@ -170,15 +171,16 @@ def save_measured_profile(profile: HardwareProfile, series: Sequence[Series]) ->
 def _place_of(profile: HardwareProfile) -> Path:
     if profile.device != "cpu":
         return user_folder() / f"{profile.name}.toml"
-    if profile.effort != "quick":
-        return host_file()
     try:
         before = read_profile(host_file())
     except FileFormatError:
         return host_file()
     same = before.host and profile.host and not before.host.difference(profile.host)
+    if same and not profile.memory and before.memory:
+        return user_folder() / f"{HOST}-library.toml"
     fuller = before.effort in ("default", "thorough")
-    return user_folder() / f"{HOST}-quick.toml" if same and fuller else host_file()
+    quick = same and fuller and profile.effort == "quick"
+    return user_folder() / f"{HOST}-quick.toml" if quick else host_file()
 
 
 def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:

@@ -14,14 +14,26 @@ def explain_measurement() -> tuple[Section, ...]:
     from roofline.machine.kernels.compiler import host_features
 
     situation = read_situation(compiler_features=host_features)
-    return explain(
+    last, problem = _last()
+    sections = explain(
         situation,
         _kernels(situation.host),
         threads=situation.topology.available_cpus,
         array_byte=_array_byte(situation),
         profile_file=catalog.host_file(),
-        last=_last(),
+        last=last,
     )
+    return (*sections, Section(title="What is kept", lines=(problem,))) if problem else sections
+
+
+def _last() -> tuple[HardwareProfile | None, str]:
+    """The profile of this machine, or why there is none although there is a file."""
+    if not catalog.host_file().exists():
+        return None, ""
+    try:
+        return catalog.load_hardware(catalog.HOST), ""
+    except RooflineError as error:
+        return None, f"It cannot be read, and the next measurement takes its place: {error}"
 
 
 def _kernels(host: Host) -> KernelPlan:
@@ -68,11 +80,3 @@ def _array_byte(situation: Situation) -> int | None:
     levels = find_levels(None, topology).levels
     sets, _ = plan_working_sets(levels, topology, (count,), situation.available_byte)
     return next((each.byte_per_thread * count for each in sets if each.level == DRAM), None)
-
-
-def _last() -> HardwareProfile | None:
-    try:
-        return catalog.load_hardware(catalog.HOST)
-    except RooflineError:
-        # Never measured, or a damaged file: the next measurement replaces it.
-        return None

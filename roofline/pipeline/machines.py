@@ -8,7 +8,7 @@ from roofline.errors import HardwareError, InputError
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.hosts import this_host
-from roofline.pipeline.measuring import Progress, measure_hardware
+from roofline.pipeline.measuring import Progress, measure_hardware, measure_with_samples
 
 Hardware = HardwareProfile | str | Path
 
@@ -22,7 +22,8 @@ def host_hardware(progress: Progress | None = None) -> tuple[HardwareProfile, tu
             # Ten seconds of measuring are not thrown away because they cannot be kept.
             profile = measure_hardware(progress=progress, save=False)
             return profile, (f"this machine's profile could not be kept: {error}",)
-        return measure_hardware(progress=progress), ()
+        measured = measure_with_samples(progress=progress)
+        return measured.profile, (measured.problem,) if measured.problem else ()
     return catalog.still_valid(catalog.load_hardware(catalog.HOST), this_host())
 
 

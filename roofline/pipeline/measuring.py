@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from roofline.errors import HardwareError, InputError
 from roofline.machine import catalog
@@ -22,11 +23,15 @@ Found = Callable[[Finding], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """A measured profile, the bursts behind it, and the file it is kept in (None: it is not)."""
+    """A measured profile, the bursts behind it, and the file it is kept in (None: it is not).
+
+    ``problem`` says why it could not be kept although it should be; ``""``: nothing went wrong.
+    """
 
     profile: HardwareProfile
     series: tuple[Series, ...]
     file: Path | None
+    problem: str = ""
 
 
 def measure_hardware(
@@ -57,7 +62,8 @@ def measure_hardware(
     Raises:
         MeasurementError: nothing could be measured here.
         HardwareError: more threads than this machine has, or no such device.
-        InputError: the profile could not be kept; said before anything is measured.
+        InputError: the profile cannot be kept; said before anything is measured, unless the disk
+            fills up meanwhile.
     """
     measured = measure_with_samples(
         effort=effort,
@@ -68,6 +74,8 @@ def measure_hardware(
         waiting=waiting,
         save=save,
     )
+    if measured.problem:
+        raise InputError(measured.problem)
     return measured.profile
 
 
@@ -84,6 +92,10 @@ def measure_with_samples(
     """As `measure_hardware`, with the raw samples, and the file that the profile is kept in."""
     from roofline.machine.system.exclusive import alone_on_this_machine
 
+    if effort not in get_args(Effort) or effort == "unspecified":
+        raise InputError(f"effort '{effort}' is unknown; choose quick, default or thorough")
+    if threads is not None and type(threads) is not int:
+        raise InputError(f"threads must be a whole number, got {threads!r}")
     if device not in ("cpu", "cuda"):
         raise InputError(f"device '{device}' cannot be measured; choose cpu or cuda")
     if device == "cuda" and threads is not None:
@@ -105,7 +117,14 @@ def measure_with_samples(
             profile, series = measure(
                 effort=effort, threads=threads, progress=progress, found=found
             )
-    file = catalog.save_measured_profile(profile, series) if save else None
+    if not save:
+        return Measurement(profile=profile, series=series, file=None)
+    try:
+        file = catalog.save_measured_profile(profile, series)
+    except InputError as error:
+        # The disk filled up meanwhile: what was measured is not thrown away for that.
+        problem = f"measured, but the profile could not be kept: {error}"
+        return Measurement(profile=profile, series=series, file=None, problem=problem)
     return Measurement(profile=profile, series=series, file=file)
 
 

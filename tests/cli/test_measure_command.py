@@ -20,15 +20,22 @@ import pytest
 from roofline.cli import live_findings
 from roofline.cli.live_findings import LiveFindings
 from roofline.cli.main import run
+from roofline.errors import InputError
 from roofline.foundation import files
 from roofline.machine.catalog import host_file, load_hardware, save_measured_profile
-from roofline.machine.hardware import HardwareProfile, profile_to_toml, read_profile
+from roofline.machine.hardware import (
+    Duration,
+    HardwareProfile,
+    Overhead,
+    profile_to_toml,
+    read_profile,
+)
 from roofline.machine.measuring import benchmark
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series, samples_file
 from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.exclusive import alone_on_this_machine
-from tests.builders import ceiling, level, profile
+from tests.builders import SOURCE, ceiling, level, profile
 
 SERIES = (
     Series(
@@ -216,6 +223,9 @@ def test_a_file_that_exists_is_refused_before_anything_is_measured(
         (["--compare", "TMP/none.toml"], "no such file"),
         (["--explain", "-o", "TMP/mine.md"], "--explain measures nothing and writes nothing"),
         (["--explain", "--quick"], "leave out --quick"),
+        (["--explain", "--device", "cuda"], "leave out --device"),
+        (["--explain", "--threads", "0"], "leave out --threads"),
+        (["--compare", "h100"], "--compare h100: is a cuda device, and a cpu is measured"),
         (["--quick", "--thorough"], "--quick and --thorough exclude each other; choose one"),
         (["--compare"], "requires an argument"),
         (["resnet50"], "unexpected extra argument"),
@@ -445,3 +455,44 @@ def test_the_second_of_two_goes_on_when_the_first_is_done(tmp_path: Path) -> Non
     assert "200 GFLOP/s" in out
     assert err.splitlines()[-1] == f"Wrote {host_file()}"
     assert load_hardware("host") == machine(2e11)
+
+
+def test_samples_of_another_file_are_not_overwritten(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    precious = tmp_path / "mine.samples.json"
+    precious.write_text("precious", encoding="utf-8")
+    said = error_of(capsys, "-o", str(tmp_path / "mine.toml"))
+    assert "mine.samples.json: exists; add --force" in said
+    assert precious.read_text(encoding="utf-8") == "precious"
+    assert not (tmp_path / "mine.toml").exists()
+
+
+def test_a_full_disk_loses_neither_the_table_nor_the_files(
+    fake: Fake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> Path:
+        raise InputError("host.toml: cannot be written: No space left on device")
+
+    monkeypatch.setattr("roofline.machine.catalog.save_measured_profile", full)
+    assert run(["measure", "-o", str(tmp_path / "mine.toml")]) == 2
+    captured = capsys.readouterr()
+    assert "Compute ceilings" in captured.out
+    assert "could not be kept: host.toml: cannot be written: No space left" in captured.err
+    assert (tmp_path / "mine.toml").exists()
+
+
+def test_times_of_nothing_are_not_compared(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero = Duration(fast_s=0.0, median_s=0.0, provenance=SOURCE)
+    before = machine(1e11)
+    overhead = (Overhead(name="dispatch of add", threads=1, time=zero),)
+    path = tmp_path / "zero.toml"
+    path.write_text(profile_to_toml(replace(before, overheads=overhead)), encoding="utf-8")
+    fake.found = replace(fake.found, overheads=overhead)
+    assert run(["measure", "--compare", str(path)]) == 0
+    assert "1 of 2 figures changed" in capsys.readouterr().out

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import random
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +15,6 @@ from roofline.machine.hardware import ComputeCeiling, HardwareProfile
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_change_report import (
     hardware_change_report,
-    render_hardware_change,
 )
 from tests.builders import ceiling, profile
 from tests.presentation.hardware_examples import rich_profile
@@ -283,14 +278,3 @@ def test_sizes_of_caches_change_by_steps() -> None:
         assert first.capacity_byte is not None
         other = replace(first, capacity_byte=int(factor * first.capacity_byte))
         assert len(hardware_change(old, replace(old, memory=(other, *rest))).notable) == notable
-
-
-def test_every_file_says_the_same() -> None:
-    change = changed()
-    data = json.loads(render_hardware_change(change, Path("c.json")))
-    assert (data["compared"], data["changed"]) == (len(change.changes), 2)
-    rows = list(csv.DictReader(io.StringIO(render_hardware_change(change, Path("c.csv")))))
-    assert len(rows) == len(change.changes)
-    assert [row["subject"] for row in rows if row["changed"] == "True"] == ["DRAM", "DRAM"]
-    markdown = render_hardware_change(change, Path("c.md"))
-    assert "| DRAM read | 2 | 47.3 GB/s | 18.9 GB/s | 0.4 × |" in markdown

@@ -149,3 +149,11 @@ def test_a_quick_profile_does_not_take_the_place_of_a_fuller_one() -> None:
     # That of another machine is no reason to keep it.
     other = replace(quick, host=replace(HOST, cpu_model="Imagined 9001"))
     assert catalog.save_measured_profile(other, ()) == catalog.host_file()
+
+
+def test_a_profile_without_hardware_ceilings_does_not_take_the_place_of_one_with_them() -> None:
+    full = replace(measured(), effort="default")
+    assert catalog.save_measured_profile(full, ()) == catalog.host_file()
+    only_library = replace(full, memory=())
+    assert catalog.save_measured_profile(only_library, ()).name == "host-library.toml"
+    assert catalog.load_hardware("host") == full

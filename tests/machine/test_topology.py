@@ -122,16 +122,15 @@ def test_caches_as_the_system_reports_them(tree: Tree) -> None:
     )
     assert topology.cache(2) == Cache(level=2, size_byte=1048576, cpus=(0,))
     assert topology.cache(4) is None
-    assert topology.last_cache_byte((0, 1)) == 32 << 20
 
 
-def test_two_last_level_caches_count_where_they_are_used(tree: Tree) -> None:
+def test_each_core_uses_its_own_instance_of_a_shared_cache(tree: Tree) -> None:
     tree.cpus(4)
     for cpu in range(4):
         tree.cache(cpu, 3, 3, "Unified", "16M", "0-1" if cpu < 2 else "2-3")
     topology = describe_topology(tree.root)
-    assert topology.last_cache_byte((0, 1)) == 16 << 20
-    assert topology.last_cache_byte((0, 1, 2)) == 32 << 20
+    assert [each.cpus for each in topology.caches] == [(0, 1), (2, 3)]
+    assert topology.cache(3) == Cache(level=3, size_byte=16 << 20, cpus=(0, 1))
 
 
 def test_a_mac_counts_its_performance_cores() -> None:

@@ -58,15 +58,6 @@ class Topology:
         first = self.cores[0] if self.cores else None
         return next((c for c in mine if not c.cpus or first in c.cpus), None)
 
-    def last_cache_byte(self, cpus: tuple[int, ...]) -> int:
-        """Bytes of the last-level caches that these CPUs reach, all instances together."""
-        last = max((cache.level for cache in self.caches), default=0)
-        return sum(
-            cache.size_byte
-            for cache in self.caches
-            if cache.level == last and (not cache.cpus or not cpus or set(cache.cpus) & set(cpus))
-        )
-
 
 def describe_topology(root: Path = ROOT) -> Topology:
     """The CPUs, cores and caches of this host; `root` stands for ``/`` (a fake one in tests)."""

@@ -1,14 +1,10 @@
-"""What `roofline measure --compare` says, as plain data, and the formats it is written in."""
+"""What `roofline measure --compare` says, as plain data."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from collections.abc import Sequence
 from datetime import date
-from pathlib import Path
 
 from roofline.design.hardware_change import CAPACITY_FLOOR, FLOOR, Change, HardwareChange
 from roofline.design.hardware_quantities import Quantity
@@ -21,7 +17,6 @@ from roofline.foundation.units import (
     format_s,
     format_si,
 )
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.report import (
     Block,
     Column,
@@ -73,28 +68,6 @@ def hardware_change_report(change: HardwareChange, *, today: date | None = None)
     if notes:
         blocks.append(Notes(title="Notes", lines=notes, urgent=False))
     return Report(headline=_headline(change), blocks=tuple(blocks))
-
-
-def hardware_change_csv(change: HardwareChange) -> str:
-    """One row a figure that both know, in SI units; unknown is empty, never 0."""
-    text = io.StringIO()
-    rows = change.to_data()["changes"]
-    names = list(rows[0]) if rows else ["what"]
-    writer = csv.DictWriter(text, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if v is None else v for name, v in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def render_hardware_change(change: HardwareChange, path: Path) -> str:
-    """The change in the format that the suffix of `path` chooses: .json, .csv or .md."""
-    match path.suffix.lower():
-        case ".json":
-            return json.dumps(change.to_data(), indent=1, allow_nan=False) + "\n"
-        case ".csv":
-            return hardware_change_csv(change)
-        case _:
-            return report_markdown(hardware_change_report(change))
 
 
 def _headline(change: HardwareChange) -> str:
