@@ -99,6 +99,8 @@ def test_caches_warn_of_what_they_leave_open(
         ({"clock": "450GHz"}, "clock '450GHz' is none that a CPU has"),
         ({"clock": "fast"}, "is not of the form 3.0GHz"),
         ({"units": "avx51:2"}, "did you mean 'avx512'?"),
+        ({"units": "avx512:2,neon:4"}, "'avx512' is of x86 and 'neon' of Arm; no CPU has both"),
+        ({"core": "80486", "units": None}, "unknown core '80486'; known are "),
         ({"channels": "-1"}, "--channels must be a whole number from 1 to 1024"),
         ({"transfer_rate": "3000000MT/s"}, "is none that a memory has"),
         ({"bus_byte": "0"}, "--bus-byte must be a whole number from 1 to 1024"),

@@ -31,6 +31,8 @@ from roofline.machine.hardware import (
 )
 from roofline.machine.measuring import benchmark, ceilings
 from roofline.machine.measuring.effort import program
+from roofline.machine.measuring.estimation import Burst
+from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.activity import Activity
 from tests.machine.fake_machine import BYTE_PER_S, HOST, QUIET, FakeMachine, install, measure
@@ -393,19 +395,20 @@ def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                 ),
             ),
             conditions=("float16 products were left out",),
-            samples={"float32 gemm, 2 threads": (benchmark_burst(),)},
+            series=(
+                Series(
+                    label="float32 gemm, 2 threads",
+                    quantity="flop",
+                    work=1e6,
+                    bursts=(Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0),),
+                ),
+            ),
         )
 
     fake = SimpleNamespace(measure_library=found)
     monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, fake))
     monkeypatch.setattr("roofline.machine.library", fake, raising=False)
     return asked
-
-
-def benchmark_burst() -> Any:
-    from roofline.machine.measuring.estimation import Burst
-
-    return Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)
 
 
 def test_library_ceilings_stand_beside_the_hardware(
@@ -426,8 +429,7 @@ def test_library_ceilings_stand_beside_the_hardware(
         for level in profile.memory
     }
     assert by_level == {"L1": [], "L2": ["copy"], "DRAM": []}
-    (call,) = (each for each in series if each.quantity == "call")
-    assert (call.label, call.work) == ("float32 gemm, 2 threads", 1)
+    assert (series[-1].label, series[-1].work) == ("float32 gemm, 2 threads", 1e6)
     # It goes over the same working sets, in the time that is left for it.
     assert {(each.level, each.threads) for each in fake_library["working_sets"]} == {
         (level, threads) for level in ("L1", "L2", "DRAM") for threads in (1, 2)
@@ -478,6 +480,47 @@ def test_without_torch_the_hardware_is_measured(
     assert {c.kind for c in profile.compute} == {"hardware"}
     (condition,) = profile.conditions
     assert condition.startswith("no library ceilings: torch cannot be imported")
+
+
+def test_why_nothing_could_be_measured_names_torchs_reason_too(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
+    monkeypatch.delattr("roofline.machine.library", raising=False)
+    monkeypatch.setitem(sys.modules, "roofline.machine.library", cast(Any, None))
+    with pytest.raises(MeasurementError, match=r"llvmlite.*; no library ceilings: torch cannot"):
+        measure(machine, include_library=True)
+
+
+def test_where_a_quick_measurement_finds_nothing_it_says_that_torch_was_left_out(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark.compiler, "is_available", lambda: False)
+    with pytest.raises(
+        MeasurementError, match=r"; torch was left out \(measure without --quick\)$"
+    ):
+        benchmark.measure_hardware(effort="quick", clock=machine.clock)
+
+
+class Leaving:
+    """Ends the process where a module is looked for; stands for a torch that does."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "roofline.machine.library":
+            raise SystemExit("no licence")
+
+
+def test_a_torch_that_ends_the_process_as_it_is_imported_does_not_end_this_one(
+    machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("roofline.machine.library", raising=False)
+    monkeypatch.delitem(sys.modules, "roofline.machine.library", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Leaving(), *sys.meta_path])
+    benchmark._import_library()
+    profile, _ = measure(machine, include_library=True)
+    assert {c.kind for c in profile.compute} == {"hardware"}
+    (condition,) = profile.conditions
+    assert condition == "no library ceilings: torch cannot be imported (no licence)"
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from roofline.machine.hardware import LatencyCurve, Provenance
+from roofline.machine.hierarchy.cache_levels import with_instances
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, find_levels
 from roofline.machine.hierarchy.curves import Latencies, measure_latencies
 from roofline.machine.hierarchy.latency_steps import Step, find_steps
+from roofline.machine.system.topology import Cache
 from tests.machine.simulated_caches import (
     HIERARCHIES,
     KIB,
@@ -268,7 +271,7 @@ def test_a_curve_that_had_to_end_early_confirms_less() -> None:
     assert hierarchy.memory_latency is None
     assert hierarchy.conditions == (
         "L3: 32 MiB as reported by the operating system is not confirmed: the latency curve ends"
-        " at 22 MiB",
+        " at 24 MiB",
     )
 
 
@@ -280,16 +283,80 @@ def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
         machine=machine,
         largest_byte=64 * MIB,
     )
-    assert sizes_of(hierarchy)[2] == ("L3", 58 * MIB, "shared")
+    assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
     assert hierarchy.memory_latency is None
     assert hierarchy.conditions == (
-        "L3: the operating system reports 16 MiB, but working sets of 58 MiB are still served in"
-        " 14.9 ns, as no memory does; 58 MiB is taken, and it may be larger",
+        "L3: the operating system reports 16 MiB, but working sets of 64 MiB are still served in"
+        " 15.0 ns, as no memory does; 64 MiB is taken: the least that it holds",
     )
     hierarchy = found(machine=machine, largest_byte=64 * MIB)
-    assert sizes_of(hierarchy)[2] == ("L3", 58 * MIB, "shared")
+    assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
     assert "L3: not reported by the operating system, but" in hierarchy.conditions[2]
     assert hierarchy.memory_latency is None
+
+
+@pytest.mark.parametrize(
+    ("memory_ns", "beyond_ns", "said"),
+    [(100, 170, "29 and 35 MiB"), (65, 110, "29 and 35 MiB"), (75, 140, "29 and 35 MiB")],
+)
+def test_translation_buffers_that_miss_in_memory_confirm_no_cache(
+    memory_ns: float, beyond_ns: float, said: str
+) -> None:
+    # 256 MiB reported where there are 32; what "holds" 128 MiB are translations.
+    machine = Simulated(
+        caches=((48 * KIB, 1e-9), (MIB, 3.5e-9), (32 * MIB, 12e-9), (128 * MIB, memory_ns * 1e-9)),
+        memory_s=beyond_ns * 1e-9,
+    )
+    latencies = measured(machine, 1024 * MIB)
+    hierarchy = find_levels(latencies, reported_topology((*ZEN_5[:2], (3, 256 * MIB, 8))))
+    assert [each.name for each in hierarchy.levels] == ["L1", "L2", "L3"]
+    last = hierarchy.levels[2]
+    assert 32 * MIB <= last.capacity_byte <= 36 * MIB
+    assert last.held_byte <= 35 * MIB
+    (condition,) = hierarchy.conditions
+    assert condition.startswith("L3: the operating system reports 256 MiB, but")
+    assert said in condition
+
+
+def test_a_slow_last_cache_is_no_memory() -> None:
+    # Sapphire Rapids in a guest: 71 ns to the last cache.
+    machine = Simulated(
+        caches=((48 * KIB, 1.4e-9), (2 * MIB, 4.4e-9), (105 * MIB, 71e-9)), memory_s=150e-9
+    )
+    reported = ((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 105 * MIB, 8))
+    for known in (reported, ()):
+        hierarchy = find_levels(measured(machine), reported_topology(known))
+        assert len(hierarchy.levels) == 3
+        assert 105 * MIB <= hierarchy.levels[2].capacity_byte <= 120 * MIB
+
+
+def test_a_step_between_neighbouring_reported_levels_renumbers_none() -> None:
+    machine = Simulated(
+        caches=((48 * KIB, 1e-9), (MIB, 3.5e-9), (6 * MIB, 9e-9), (64 * MIB, 25e-9)),
+        memory_s=100e-9,
+    )
+    hierarchy = find_levels(measured(machine), reported_topology((*ZEN_5[:2], (3, 64 * MIB, 8))))
+    assert sizes_of(hierarchy) == [
+        ("L1", 48 * KIB, "private"),
+        ("L2", MIB, "private"),
+        ("L3", 64 * MIB, "shared"),
+    ]
+    (condition,) = hierarchy.conditions
+    assert condition.startswith("a step of the latency curve between ")
+    assert condition.endswith("is left out: the operating system reports no level there before L3")
+
+
+def test_instances_of_different_sizes_keep_their_proportion() -> None:
+    caches = (
+        *reported_topology(ZEN_5[:2]).caches,
+        Cache(level=3, size_byte=32 * MIB, cpus=(0, 1, 2, 3)),
+        Cache(level=3, size_byte=96 * MIB, cpus=(4, 5, 6, 7)),
+    )
+    last = find_levels(None, replace(reported_topology(()), caches=caches)).levels[2]
+    assert last.instances(range(4)) == (32 * MIB,)
+    assert last.reached_byte(range(8)) == 128 * MIB
+    told = with_instances(last, range(8)).provenance.reference
+    assert told == "2 instances of 96 MiB or 32 MiB; reported by the operating system"
 
 
 def test_without_a_curve_the_report_stands() -> None:

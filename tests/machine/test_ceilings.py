@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine.hardware import ComputeCeiling, Duration
+from roofline.machine.hardware import ComputeCeiling, Duration, TheoreticalRate
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
@@ -71,6 +71,8 @@ def test_the_form_that_sustains_more_counts() -> None:
     assert found.trial is other
     assert found.other is not None
     assert (found.rate.sustained, found.other.sustained) == (100.0, 90.0)
+    # The peak is that of the other form: a bound must not lie below what was reached.
+    assert found.rate.peak == 200.0
     assert found.reservation == "small"
     assert faster([(one, rate())]).other is None
 
@@ -160,6 +162,28 @@ def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
     ]  # fmt: skip
     said = levels[0].bandwidth[0].provenance.reference
     assert said.endswith("32 byte loads and stores; 48 KiB per thread in L1 of 1 MiB (found)")
+
+
+def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> None:
+    paper = TheoreticalRate(per_s=5e10, provenance=ceilings.provenance("SMBIOS"))
+    kernels = ("read", "write", "copy", "triad", "update", "write-nt", "copy-nt", "triad-nt")
+    reached = [
+        Reached(trial=stream(kernel, level, threads), rate=rate(1e9))
+        for level in ("L1", "DRAM")
+        for kernel in kernels
+        for threads in (1, 2)
+    ]
+    levels = memory_levels(reached, {}, memory=paper)
+    found = {
+        (level.name, b.kernel, b.threads): b.theoretical
+        for level in levels
+        for b in level.bandwidth
+        if b.theoretical
+    }
+    assert found == {
+        ("DRAM", kernel, 2): paper
+        for kernel in ("read", "update", "write-nt", "copy-nt", "triad-nt")
+    }
 
 
 def test_memory_alone_is_not_the_nearest_level() -> None:

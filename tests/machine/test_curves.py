@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -11,6 +12,7 @@ from roofline.errors import MeasurementError
 from roofline.machine.hierarchy.curves import (
     Timing,
     curve_sizes,
+    extend_latencies,
     measure_bandwidths,
     measure_latencies,
 )
@@ -25,13 +27,14 @@ def test_sizes_lie_between_those_of_caches() -> None:
         *(29, 35, 44, 52),
         *(58, 70, 88, 104),
         116,
+        128,
     ]
     wanted = {
         octave * factor
         for octave in (16 * KIB << n for n in range(1, 12))
         for factor in (1, 1.25, 1.5)
     }
-    for size in curve_sizes(64 * MIB)[1:]:
+    for size in curve_sizes(64 * MIB)[1:-1]:
         assert size % 64 == 0
         assert min(abs(np.log2(size / cache)) for cache in wanted) > 0.1
 
@@ -39,6 +42,12 @@ def test_sizes_lie_between_those_of_caches() -> None:
 def test_sizes_end_where_memory_does() -> None:
     assert curve_sizes(16 * KIB) == [16 * KIB]
     assert curve_sizes(1000) == [16 * KIB]
+    # In whole lines, and not with a size next to it that says the same.
+    assert curve_sizes(45 * KIB + 5)[-2:] == [35 * KIB, 45 * KIB]
+    for largest in range(16 * KIB, 300 * KIB, 4096 + 64):
+        sizes = curve_sizes(largest)
+        assert sizes[-1] == largest
+        assert all(low * 1.04 < high for low, high in itertools.pairwise(sizes))
 
 
 def test_the_curve_is_dense_where_latency_rises() -> None:
@@ -48,14 +57,34 @@ def test_the_curve_is_dense_where_latency_rises() -> None:
     )
     sizes = found.curve.size_byte
     assert sizes[0] == 16 * KIB
-    assert sizes[-1] == 116 * MIB
+    assert sizes[-1] == 128 * MIB
     assert {44 * KIB, 52 * KIB, 28 * MIB + MIB, 35 * MIB} <= set(sizes)
     # L2 is flat from 58 to 928 KiB: two sizes an octave.
     assert len([size for size in sizes if 58 * KIB < size < 928 * KIB]) == 7
     for size, latency_s in zip(sizes, found.curve.latency_s, strict=True):
         assert latency_s == pytest.approx(machine.latency_s(size))
     assert found.curve.provenance.source == "measured"
-    assert "16 KiB to 116 MiB" in found.curve.provenance.note
+    assert "16 KiB to 128 MiB" in found.curve.provenance.note
+    assert "beyond 8 MiB over a random sample" in found.curve.provenance.reference
+
+
+def test_an_extension_measures_only_what_is_added() -> None:
+    machine = simulated_machine("Zen 5")
+    known = measure_latencies(
+        machine.time_chase, largest_byte=4 * MIB, deadline=0.0, clock=machine.clock
+    )
+    machine.asked.clear()
+    found = extend_latencies(known, machine.time_chase, largest_byte=8 * MIB, clock=machine.clock)
+    assert min(machine.asked) > 4 * MIB
+    assert set(machine.asked) == set(found.curve.size_byte) - set(known.curve.size_byte)
+    assert all(machine.asked.count(size) == 3 for size in machine.asked)
+    assert found.curve.size_byte == tuple(sorted(found.curve.size_byte))
+    assert found.curve.size_byte[-1] == 8 * MIB
+    assert found.curve.latency_s[-1] == pytest.approx(machine.latency_s(8 * MIB))
+    with pytest.raises(MeasurementError, match="no usable timing of latency"):
+        extend_latencies(
+            known, lambda size: Timing(work=1, bursts=()), largest_byte=8 * MIB, clock=lambda: 1.0
+        )
 
 
 def test_sizes_take_turns_until_the_time_is_up() -> None:

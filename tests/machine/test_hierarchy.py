@@ -64,13 +64,13 @@ def test_levels_latencies_and_curves_are_those_of_the_machine(
     assert found.conditions == ()
     assert found.latency_curve is not None
     assert found.latency_curve.size_byte[0] == 16 * KIB
-    assert found.latency_curve.size_byte[-1] <= 8 * MIB
+    assert found.latency_curve.size_byte[-1] == 8 * MIB
     one, both = found.bandwidth_curves
     assert (one.threads, both.threads) == (1, 2)
     assert one.byte_per_s[0] == pytest.approx(400e9, rel=1e-3)
     assert both.byte_per_s[0] == pytest.approx(800e9, rel=1e-3)
     # Curves of one thread and of two end at the same size per thread: half of what one may have.
-    assert one.size_byte[-1] > 4 * MIB >= both.size_byte[-1]
+    assert (one.size_byte[-1], both.size_byte[-1]) == (8 * MIB, 4 * MIB)
     assert one.byte_per_s[-1] == pytest.approx(10e9, rel=1e-3)
 
 
@@ -115,6 +115,43 @@ def test_what_the_system_reports_wrongly_is_said(machine: FakeMachine, crew: Cre
     (said,) = found.conditions
     assert said.startswith("L1: the operating system reports 32 KiB, but the latency curve steps")
     assert 48 * KIB <= found.hierarchy.levels[0].capacity_byte <= 56 * KIB
+
+
+def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
+    machine: FakeMachine, crew: Crew
+) -> None:
+    machine.caches = Simulated(
+        caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (16 * MIB, 12e-9)), memory_s=80e-9
+    )
+    found = explored(machine, crew, most_byte=128 * MIB)
+    assert found.latency_curve is not None
+    # 16 MiB are still in the cache, 32 are not; an octave beyond, memory is clear of it.
+    assert found.latency_curve.size_byte[-1] == 64 * MIB
+    last = found.hierarchy.levels[2]
+    assert last.name == "L3"
+    assert 16 * MIB <= last.capacity_byte <= 18 * MIB
+    assert found.hierarchy.memory_latency is not None
+    (said,) = found.conditions
+    assert said.startswith("L3: not reported by the operating system; the latency curve steps")
+    one, both = found.bandwidth_curves
+    assert (one.size_byte[-1], both.size_byte[-1]) == (32 * MIB * 2, 32 * MIB)
+
+
+def test_what_memory_does_not_allow_leaves_the_last_cache_at_the_least_it_holds(
+    machine: FakeMachine, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.caches = Simulated(
+        caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (256 * MIB, 12e-9)), memory_s=80e-9
+    )
+    for most, end in ((None, 8 * MIB), (20 * MIB, 20 * MIB)):
+        found = explored(machine, crew, most_byte=most)
+        assert found.latency_curve is not None
+        assert found.latency_curve.size_byte[-1] == end
+        assert found.hierarchy.levels[2].capacity_byte == end
+        assert "is taken: the least that it holds" in found.conditions[0]
+    monkeypatch.setattr(hierarchy, "extend_latencies", fail)
+    found = explored(machine, crew, most_byte=20 * MIB)
+    assert found.conditions[1].startswith("the latency curve could not be extended: no usable")
 
 
 def fail(*_: object, **__: object) -> None:

@@ -104,6 +104,32 @@ def test_available_memory_within_the_containers_limit(tree: Tree) -> None:
     assert available_memory_byte(tree.root) == 250000
 
 
+def test_a_limit_on_addresses_leaves_what_is_not_used_of_it(tree: Tree) -> None:
+    tree.write("proc/meminfo", "MemAvailable: 1000000 kB")
+    tree.write("proc/self/statm", "100 60 20 1 0 30 0")
+    used = 100 * os.sysconf("SC_PAGE_SIZE")
+
+    def available(limit: int | None) -> int:
+        return available_memory_byte(tree.root, None, lambda: limit)
+
+    # The half: the compiler is yet to be loaded, and threads reserve heaps.
+    assert available(used + 4096) == 2048
+    assert available(used - 1) == 0
+    assert available(None) == available(1 << 40) == 1024000000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ulimit -v binds on Linux")
+def test_ulimit_v_is_seen() -> None:
+    code = """
+import resource
+from roofline.machine.system.host import available_memory_byte
+resource.setrlimit(resource.RLIMIT_AS, (3 << 28, 3 << 28))
+print(available_memory_byte())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 0 <= int(done.stdout) < 3 << 28
+
+
 def test_what_is_free_counts_where_the_kernel_does_not_say_what_is_available(tree: Tree) -> None:
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
     assert available_memory_byte(tree.root) == 307200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from typing import Any
 
@@ -18,6 +19,7 @@ from roofline.machine.library.arithmetic import arithmetic_subjects  # noqa: E40
 from roofline.machine.library.dispatch import dispatch_subjects  # noqa: E402
 from roofline.machine.library.streams import Arena, stream_subjects  # noqa: E402
 from roofline.machine.library.subjects import Arithmetic  # noqa: E402
+from roofline.machine.measuring.samples import Series  # noqa: E402
 
 STEP_S = 1e-3
 
@@ -100,12 +102,29 @@ def test_overheads_have_a_name_a_team_and_times() -> None:
         assert torch.__version__ in each.time.provenance.reference
 
 
-def test_samples_are_kept_by_label() -> None:
-    found = measured()
-    assert len(found.samples) == len(found.compute) + len(found.overheads)
-    bursts = found.samples["torch bfloat16 gemm, 2 threads"]
-    assert len(bursts) >= 3
-    assert {round(burst.wall_s, 9) for burst in bursts} == {STEP_S}
+def test_figures_follow_from_work_and_wall_times_of_the_samples() -> None:
+    found = measured(2, a_set("L3", 3 << 18))
+    series = {each.label: each for each in found.series}
+    assert len(series) == len(found.compute) + len(found.overheads) + len(found.bandwidth["L3"])
+
+    def per_s(each: Series) -> float:
+        return each.work / statistics.median(burst.wall_s for burst in each.bursts)
+
+    def team(threads: int) -> str:
+        return "1 thread" if threads == 1 else f"{threads} threads"
+
+    for ceiling in found.compute:
+        each = series[f"torch {ceiling.dtype} {ceiling.kernel}, {team(ceiling.threads)}"]
+        assert (each.quantity, len(each.bursts) >= 3) == ("flop", True)
+        assert per_s(each) == pytest.approx(ceiling.sustained_flop_per_s, rel=1e-6)
+    for bandwidth in found.bandwidth["L3"]:
+        each = series[f"torch L3 {bandwidth.kernel}, 1 thread"]
+        assert each.quantity == "byte"
+        assert per_s(each) == pytest.approx(bandwidth.sustained_byte_per_s, rel=1e-6)
+    for overhead in found.overheads:
+        each = series[f"torch {overhead.name}, {team(overhead.threads)}"]
+        assert each.quantity == "call"
+        assert 1 / per_s(each) == pytest.approx(overhead.time.median_s, rel=1e-6)
 
 
 def test_bandwidths_are_by_level_and_name_what_they_count() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.library.jobs import Job, Timer, batch_seconds, choose
 from roofline.machine.library.planning import Planner
-from roofline.machine.library.results import compute_ceilings, outcomes, overheads
+from roofline.machine.library.results import compute_ceilings, outcomes, overheads, sample_series
 from roofline.machine.library.subjects import Arithmetic, Candidate, Dispatch, Stream
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.schedule import interleave
@@ -305,3 +306,15 @@ def test_overheads_leave_disturbed_batches_out() -> None:
     assert each.time.median_s == pytest.approx(1.2e-6)
     assert each.time.fast_s == pytest.approx(1.02e-6)  # A tenth of the way between the lowest two.
     assert "250 calls" in each.time.provenance.reference
+
+
+def test_samples_are_of_whole_bursts_with_all_their_work() -> None:
+    job = dataclasses.replace(a_job(Host(), 2), call_s=1e-6)
+    (found,) = outcomes([job], [bursts(*[(1e-6, 0.6)] * 4, (2e-6, 0.3))])
+    series = sample_series(found)
+    assert (series.label, series.quantity) == ("torch float32 gemm, 2 threads", "flop")
+    # 250 calls of 1000 flop.
+    assert series.work == 250e3
+    assert [each.wall_s for each in series.bursts] == pytest.approx([250e-6] * 4 + [500e-6])
+    # Beside the threads' usual part, so that what was disturbed can be told as everywhere else.
+    assert [each.is_clean for each in series.bursts] == [True] * 4 + [False]

@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -112,9 +113,35 @@ def test_all_that_fail_are_found_and_each_is_made_once(tmp_path: Path) -> None:
     assert made.read_text().split() == [str(number) for number in range(10)]
 
 
-def test_an_attempt_that_raises_fails_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
-    assert failures([fine, raises, fine]) == {1: "running it fails"}
+def test_an_attempt_that_raises_condemns_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert failures([fine, raises, killed_by(signal.SIGILL)]) == {2: REFUSED}
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("files", [3, 4, 5, 6, 7])
+def test_a_process_that_may_open_few_files_condemns_nothing(files: int) -> None:
+    """As with ``ulimit -n 6``, but for a process of its own."""
+    code = f"""
+from roofline.machine.measuring.probing import failures
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({files}, {files}))
+print(failures([lambda: None, lambda: open("/dev/null"), lambda: None]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "{}\n"
+
+
+def test_nothing_is_imported_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = os.fork
+
+    def without_imports() -> int:
+        child = fork()
+        if child == 0:
+            sys.modules["resource"] = None  # type: ignore[assignment]
+        return child
+
+    monkeypatch.setattr(probing.os, "fork", without_imports)
+    assert failures([killed_by(signal.SIGILL)]) == {0: REFUSED}
 
 
 def test_a_child_leaves_neither_a_process_nor_a_file_open(children: list[int]) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from roofline.machine.hardware import Provenance
-from roofline.machine.hierarchy.cache_levels import CacheLevel
+from roofline.machine.hierarchy.cache_levels import CacheLevel, with_instances
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import (
     WorkingSet,
     largest_curve_byte,
+    most_curve_byte,
     plan_working_sets,
 )
 from roofline.machine.system.topology import Topology
@@ -114,6 +115,41 @@ def test_levels_that_nobody_reported_are_private_or_of_all() -> None:
     assert found["L3", 4].byte_per_thread == 26 * MIB // 4 // 2
     assert found["DRAM", 4].byte_per_thread * 4 == 8 * 44 * MIB
     assert conditions == []
+
+
+def test_a_shared_cache_counts_with_all_instances_in_reach() -> None:
+    # Two dies of 8 cores, each with an L3 of 32 MiB.
+    host = topology(16, (1, 32 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
+    levels = [with_instances(each, range(16)) for each in find_levels(None, host).levels]
+    sets, _ = plan_working_sets(levels, host, (1, 16), 64 * GIB)
+    found = {(s.level, s.threads): s for s in sets}
+    # Whichever team a profile takes the capacity from, it is what the largest reaches.
+    assert found["L3", 1].capacity_byte == found["L3", 16].capacity_byte == 64 * MIB
+    assert found["L2", 16].capacity_byte == MIB
+    # A thread's working set follows the one instance that it uses.
+    assert found["L3", 1].byte_per_thread == 4 * MIB
+    assert found["L3", 16].byte_per_thread == 2 * MIB
+    assert found["L3", 1].source.startswith("2 instances of 32 MiB; reported by")
+    assert not levels[1].provenance.reference.startswith("16 instances")
+    # Of 8 threads all are on the first die.
+    (eight,) = (s for s in plan_working_sets(levels, host, (8,), GIB)[0] if s.level == "L3")
+    assert eight.capacity_byte == 32 * MIB
+    assert with_instances(levels[2], range(8)) == levels[2]
+
+
+def test_no_level_holds_less_than_all_instances_of_the_one_before_it() -> None:
+    # Sierra Forest: second levels of 4 MiB for four cores each.
+    host = topology(144, (1, 32 * KIB, 1), (2, 4 * MIB, 4), (3, 108 * MIB, 144))
+    every, _ = planned(host, 144)
+    levels = [(each.level, each.capacity_byte) for each in every.values()]
+    assert levels[:2] == [("L1", 32 * KIB), ("L2", 144 * MIB)]
+    one, _ = plan_working_sets(find_levels(None, host).levels, host, (1, 144), 64 * GIB)
+    assert {s.capacity_byte for s in one if s.level == "L3"} == {144 * MIB}
+
+
+@pytest.mark.parametrize(("available_gib", "most_mib"), [(64, 1024), (2, 512)])
+def test_the_curve_is_extended_as_far_as_memory_allows(available_gib: int, most_mib: int) -> None:
+    assert most_curve_byte(available_gib * GIB) == most_mib * MIB
 
 
 def test_the_working_set_says_where_its_capacity_comes_from() -> None:

@@ -177,7 +177,8 @@ class MemoryLevel:
     """One level of memory, with the bandwidths measured from it.
 
     ``capacity_byte`` is that of one instance (None: no limit known, as for DRAM). A ``private``
-    level exists once per core: k threads have k times its capacity. ``capacity_provenance`` says
+    level exists once per core: k threads have k times its capacity; of a ``shared`` one it is that
+    of all instances together which all threads reach. ``capacity_provenance`` says
     whether the size was found by measuring or is what the operating system reports (None: not
     said). ``latency`` is that of one load whose address the load before it gave, at random places.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import Duration, Provenance
 
 
@@ -17,7 +18,9 @@ class CacheLevel:
     taken too small makes a bound that can be beaten. ``held_byte`` is what is sure to stay in it,
     the smaller: working sets follow that. ``groups`` are the CPUs that share each instance; empty
     where that is not known: then a private level has one instance per thread, a shared one is one
-    for all. ``latency`` is that of a load from it (None: not measured).
+    for all. ``proportions`` are the sizes of these instances as multiples of the one that the
+    capacity is of (empty: all alike). ``latency`` is that of a load from it (None: not
+    measured).
     """
 
     level: int
@@ -25,6 +28,7 @@ class CacheLevel:
     held_byte: int
     scope: Literal["private", "shared"]
     groups: tuple[tuple[int, ...], ...] = ()
+    proportions: tuple[float, ...] = ()
     latency: Duration | None = None
     provenance: Provenance
 
@@ -41,8 +45,28 @@ class CacheLevel:
 
     def reached_byte(self, cpus: Collection[int]) -> int:
         """Bytes of all instances together that `cpus` reach."""
+        return sum(self.instances(cpus))
+
+    def instances(self, cpus: Collection[int]) -> tuple[int, ...]:
+        """Bytes of each instance that `cpus` reach; at least one."""
         if self.groups:
-            instances = sum(1 for group in self.groups if set(group) & set(cpus))
+            proportions = self.proportions or (1.0,) * len(self.groups)
+            sizes = tuple(
+                round(self.capacity_byte * proportion)
+                for group, proportion in zip(self.groups, proportions, strict=True)
+                if set(group) & set(cpus)
+            )
         else:
-            instances = len(cpus) if self.scope == "private" else 1
-        return self.capacity_byte * max(1, instances)
+            sizes = (self.capacity_byte,) * (len(cpus) if self.scope == "private" else 1)
+        return sizes or (self.capacity_byte,)
+
+
+def with_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:
+    """The level with a provenance that says so if `cpus` share several instances of it."""
+    sizes = level.instances(cpus)
+    if level.scope == "private" or len(sizes) == 1:
+        return level
+    found = sorted(set(sizes), reverse=True)
+    told = f"{len(sizes)} instances of {' or '.join(format_capacity(each) for each in found)}"
+    reference = f"{told}; {level.provenance.reference}"
+    return replace(level, provenance=replace(level.provenance, reference=reference))

@@ -8,8 +8,6 @@ part: a reported size of up to four times the upper edge stands. Everything beyo
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -20,6 +18,7 @@ from roofline.machine.hierarchy.cache_levels import CacheLevel
 from roofline.machine.hierarchy.curves import Latencies
 from roofline.machine.hierarchy.latency_steps import Step, find_steps
 from roofline.machine.hierarchy.level_latencies import FARTHER, memory_latency, with_latency
+from roofline.machine.hierarchy.step_pairing import Pair, cache_steps, paired
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.system.topology import Cache, Topology
 
@@ -49,14 +48,6 @@ class Hierarchy:
     conditions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """What is reported of a level, and the step that shows it; one of them may be missing."""
-
-    cache: Cache | None
-    step: Step | None
-
-
 def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
     """The caches that the first core of `topology` uses, with the sizes to be believed.
 
@@ -69,14 +60,20 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
         for number in sorted({cache.level for cache in topology.caches})
         if (cache := topology.cache(number)) is not None
     ]
-    steps = find_steps(latencies.curve) if latencies else []
-    pairs = _paired(reported, steps)
+    steps = cache_steps(find_steps(latencies.curve), reported) if latencies else []
+    pairs = paired(reported, steps)
     levels: list[CacheLevel] = []
     conditions: list[str] = []
-    for pair in pairs:
-        level, condition = _level(pair, len(levels) + 1, topology, latencies)
-        if levels and level.level <= levels[-1].level:
-            level = replace(level, level=levels[-1].level + 1)
+    for i, pair in enumerate(pairs):
+        number = levels[-1].level + 1 if levels else 1
+        farther = next((each.cache for each in pairs[i + 1 :] if each.cache), None)
+        if pair.cache is None and pair.step and farther and farther.level <= number:
+            conditions.append(
+                f"a step of the latency curve {_edges(pair.step)} is left out: the operating system"
+                f" reports no level there before L{farther.level}"
+            )
+            continue
+        level, condition = _level(pair, number, topology, latencies)
         if levels and level.capacity_byte <= levels[-1].capacity_byte:
             conditions.append(
                 f"{level.name} of {format_capacity(level.capacity_byte)} is left out: it is no"
@@ -106,63 +103,36 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
     )
 
 
+def ends_in_a_cache(latencies: Latencies) -> bool:
+    """Whether the largest working set is still served faster than any memory could."""
+    return latencies.curve.latency_s[-1] < _LEAST_MEMORY_S
+
+
 def _beyond_the_curve(
-    levels: Sequence[CacheLevel], pairs: Sequence[_Pair], latencies: Latencies
+    levels: Sequence[CacheLevel], pairs: Sequence[Pair], latencies: Latencies
 ) -> tuple[CacheLevel, str] | None:
     """The last cache, if the curve ends in one that is larger than what is reported."""
     end, end_s = latencies.curve.size_byte[-1], latencies.curve.latency_s[-1]
-    if not levels or end_s >= _LEAST_MEMORY_S or levels[-1].capacity_byte >= end:
+    if not levels or not ends_in_a_cache(latencies) or levels[-1].capacity_byte >= end:
         return None
-    size, taken = format_capacity(end), "is taken, and it may be larger"
+    size, taken = (
+        format_capacity(end),
+        "is taken: the least that it holds",
+    )
     fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"
     last, cache = levels[-1], pairs[-1].cache
     if pairs[-1].step is None and cache is not None:
         told = f"the operating system reports {format_capacity(cache.size_byte)}"
     else:
         told = "not reported by the operating system"
-        last = replace(last, level=last.level + 1, scope="shared", groups=())
+        last = replace(last, level=last.level + 1, scope="shared", groups=(), proportions=())
     why = f"{told}, but {fact}; {size} {taken}"
     found = replace(last, capacity_byte=end, held_byte=end, provenance=provenance(why))
     return found, f"{found.name}: {why}"
 
 
-def _paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[_Pair]:
-    """Caches and steps in order; as many as possible are paired, those most alike."""
-    fewer = min(len(reported), len(steps))
-
-    def unlike(choice: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
-        return sum(_distance(reported[i], steps[j]) for i, j in zip(*choice, strict=True))
-
-    caches, shown = min(
-        itertools.product(
-            itertools.combinations(range(len(reported)), fewer),
-            itertools.combinations(range(len(steps)), fewer),
-        ),
-        key=unlike,
-    )
-    of = dict(zip(caches, shown, strict=True))
-    pairs = [_Pair(cache, steps[of[i]] if i in of else None) for i, cache in enumerate(reported)]
-    # Caches keep their order; steps without one come between them, by size.
-    places = list(itertools.accumulate(map(_place, pairs), max))
-    alone = [_Pair(None, step) for j, step in enumerate(steps) if j not in shown]
-    placed = [*zip(places, pairs, strict=True), *((_place(pair), pair) for pair in alone)]
-    return [pair for _, pair in sorted(placed, key=lambda item: item[0])]
-
-
-def _place(pair: _Pair) -> float:
-    """About how large the cache is."""
-    if pair.step:
-        return math.sqrt(pair.step.lower_byte * pair.step.upper_byte)
-    return pair.cache.size_byte if pair.cache else 0
-
-
-def _distance(cache: Cache, step: Step) -> float:
-    """How far a reported size lies outside a step, in octaves."""
-    return math.log2(max(1.0, step.lower_byte / cache.size_byte, cache.size_byte / step.upper_byte))
-
-
 def _level(
-    pair: _Pair, number: int, topology: Topology, latencies: Latencies | None
+    pair: Pair, number: int, topology: Topology, latencies: Latencies | None
 ) -> tuple[CacheLevel, str]:
     """A level, and what is odd about it (``""``: nothing); `number` is that of one not reported."""
     cache, step = pair.cache, pair.step
@@ -170,12 +140,15 @@ def _level(
         assert step is not None
         return _unreported(step, number)
     scope, groups = _sharing(cache, topology)
+    instances = (each for each in topology.caches if each.level == cache.level and each.cpus)
+    proportions = tuple(each.size_byte / cache.size_byte for each in instances) if groups else ()
     reported = CacheLevel(
         level=cache.level,
         capacity_byte=cache.size_byte,
         held_byte=cache.size_byte,
         scope=scope,
         groups=groups,
+        proportions=proportions,
         provenance=Provenance(
             source="datasheet",
             reference="reported by the operating system",

@@ -8,6 +8,7 @@ is well above one of them and well below the next.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,15 @@ from roofline.machine.measuring.estimation import BUSY, Burst
 from roofline.machine.measuring.schedule import BURST_S, interleave
 
 SMALLEST_BYTE = 16 << 10
+
+CYCLE_BYTE = 8 << 20
+"""A cycle of so many bytes of lines would come round farther than any level that is that fast. In a
+larger working set they are a sample, which is enough since all of it was read through before."""
+
+_LINE_BYTE = 64
+
+_APART = 1.05
+"""Sizes that are nearer to each other would say the same."""
 
 _PLACES = (29, 35, 44, 52)
 """Sizes in an octave, of 32."""
@@ -66,11 +76,12 @@ class Bandwidths:
 
 
 def curve_sizes(largest_byte: int, places: Sequence[int] = _PLACES) -> list[int]:
-    """Working-set sizes from 16 KiB to `largest_byte`, four an octave."""
+    """Working-set sizes from 16 KiB to `largest_byte` in whole lines, four an octave."""
+    end = max(SMALLEST_BYTE, largest_byte // _LINE_BYTE * _LINE_BYTE)
     octaves = (1 << exponent for exponent in range(SMALLEST_BYTE.bit_length() - 1, 63))
     sizes = (octave * place // 32 for octave in octaves for place in places)
-    wanted = itertools.takewhile(lambda size: size <= largest_byte, sizes)
-    return [SMALLEST_BYTE, *(size for size in wanted if size > SMALLEST_BYTE)]
+    between = itertools.takewhile(lambda size: size * _APART < end, sizes)
+    return sorted({SMALLEST_BYTE, *(size for size in between if size > SMALLEST_BYTE), end})
 
 
 def measure_latencies(
@@ -88,14 +99,37 @@ def measure_latencies(
     Raises:
         MeasurementError: no size could be timed.
     """
+    seconds = _seconds(time_chase)
+    first = {size: seconds(size) for size in curve_sizes(largest_byte, _COARSE_PLACES)}
+    sizes = _refined(curve_sizes(largest_byte), first)
+    samples = _rounds(sizes, seconds, deadline, clock)
+    return _latencies(samples)
 
+
+def extend_latencies(
+    known: Latencies, time_chase: Timer, *, largest_byte: int, clock: Callable[[], float]
+) -> Latencies:
+    """The curve with the sizes between its end and `largest_byte`, each measured in three rounds.
+
+    Raises:
+        MeasurementError: none of these sizes could be timed.
+    """
+    end = known.curve.size_byte[-1]
+    sizes = [size for size in curve_sizes(largest_byte) if size > end]
+    samples = _rounds(sizes, _seconds(time_chase), -math.inf, clock)
+    _medians(samples, "latency")
+    return _latencies({**known.samples, **samples})
+
+
+def _seconds(time_chase: Timer) -> Callable[[int], list[_Value]]:
     def seconds(size: int) -> list[_Value]:
         timing = time_chase(size)
         return [_Value(burst.wall_s / timing.work, burst.busy) for burst in timing.bursts]
 
-    first = {size: seconds(size) for size in curve_sizes(largest_byte, _COARSE_PLACES)}
-    sizes = _refined(curve_sizes(largest_byte), first)
-    samples = _rounds(sizes, seconds, deadline, clock)
+    return seconds
+
+
+def _latencies(samples: Samples) -> Latencies:
     medians = _medians(samples, "latency")
     return Latencies(
         curve=LatencyCurve(
@@ -103,7 +137,8 @@ def measure_latencies(
             latency_s=tuple(medians.values()),
             provenance=provenance(
                 "median of interleaved bursts of dependent loads, a random cycle over all lines of"
-                " the working set, which is read through before",
+                f" the working set, beyond {format_capacity(CYCLE_BYTE)} over a random sample of"
+                " them; all of it is read through before",
                 _range_note(medians, samples),
             ),
         ),

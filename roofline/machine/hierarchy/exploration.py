@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve
-from roofline.machine.hierarchy.cache_sizes import Hierarchy, find_levels
+from roofline.machine.hierarchy.cache_levels import with_instances
+from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
 from roofline.machine.hierarchy.curves import (
     Bandwidths,
     Latencies,
     Samples,
+    extend_latencies,
     measure_bandwidths,
     measure_latencies,
 )
@@ -19,6 +21,7 @@ from roofline.machine.hierarchy.sweeps import ChaseTimer, ReadTimer
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.stream import StreamKernel
 from roofline.machine.measuring import buffers
+from roofline.machine.measuring.buffers import Array
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
@@ -55,11 +58,14 @@ def explore(
     teams: Sequence[int],
     *,
     largest_byte: int,
+    most_byte: int | None = None,
     budget_s: float,
     clock: Callable[[], float],
     report: Progress,
 ) -> Explored:
     """Measures the curves in about `budget_s` seconds and finds the caches in them.
+
+    It takes longer where the latency curve still ends in a cache and is extended.
 
     Args:
         crew: of as many workers as the largest team.
@@ -67,14 +73,14 @@ def explore(
         topology: what the operating system reports.
         teams: numbers of threads; latency is that of one.
         largest_byte: where the curves end, on all threads together.
+        most_byte: how far they may be extended (None: not at all).
         budget_s: seconds, by `clock`.
         clock: seconds.
         report: told what is measured next.
     """
     begin = clock()
     report(0.0, "allocating memory for curves")
-    memory = [buffers.allocate(largest_byte // (1 if i == 0 else 2)) for i in range(crew.threads)]
-    crew.each(lambda i: buffers.fill(memory[i], lambda: crew.stopped))
+    memory = [_written(crew, largest_byte)]
     conditions: list[str] = []
     latencies: Latencies | None = None
     bandwidths: list[Bandwidths] = []
@@ -89,6 +95,11 @@ def explore(
             )
         except MeasurementError as error:
             conditions.append(f"cache sizes could not be looked for: {error}")
+    if probes.chase is not None and latencies is not None:
+        latencies = _extended(
+            latencies, probes.chase, crew, memory, most_byte or largest_byte, clock, conditions
+        )
+    memory += _written_by_others(crew, memory[0].size // crew.threads)
     for number, team in enumerate(teams, start=1):
         kernel = probes.read.kernel if probes.read else None
         if probes.read is None or not isinstance(kernel, StreamKernel):
@@ -109,6 +120,10 @@ def explore(
             continue
         bandwidths.append(found)
     hierarchy = find_levels(latencies, topology)
+    used = topology.cores[: crew.threads] or tuple(range(crew.threads))
+    hierarchy = replace(
+        hierarchy, levels=tuple(with_instances(each, used) for each in hierarchy.levels)
+    )
     return Explored(
         hierarchy=hierarchy,
         latency_curve=latencies.curve if latencies else None,
@@ -119,6 +134,48 @@ def explore(
         ),
         conditions=(*hierarchy.conditions, *conditions),
     )
+
+
+def _written(crew: Crew, byte: int) -> Array:
+    """Memory of the first worker."""
+    memory = buffers.allocate(byte)
+    crew.each(lambda i: buffers.fill(memory, lambda: crew.stopped), 1)
+    return memory
+
+
+def _written_by_others(crew: Crew, byte: int) -> list[Array]:
+    """Memory of every other worker, `byte` each."""
+    memory = [buffers.allocate(byte) for _ in range(1, crew.threads)]
+    crew.each(lambda i: buffers.fill(memory[i - 1], lambda: crew.stopped) if i else None)
+    return memory
+
+
+def _extended(
+    latencies: Latencies,
+    chase: CompiledKernel,
+    crew: Crew,
+    memory: list[Array],
+    most_byte: int,
+    clock: Callable[[], float],
+    conditions: list[str],
+) -> Latencies:
+    """The curve up to where it left the caches an octave ago, or to `most_byte`.
+
+    `memory` is given back for a larger one each time; what prevents that is told in `conditions`.
+    """
+    in_cache = ends_in_a_cache(latencies)
+    while in_cache and memory[0].size < most_byte:
+        in_cache = ends_in_a_cache(latencies)
+        end = min(2 * memory[0].size, most_byte)
+        try:
+            memory[0] = _written(crew, end)
+            latencies = extend_latencies(
+                latencies, ChaseTimer(chase, crew, memory[0]), largest_byte=end, clock=clock
+            )
+        except MeasurementError as error:
+            conditions.append(f"the latency curve could not be extended: {error}")
+            break
+    return latencies
 
 
 def _latency_series(samples: Samples) -> list[Series]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from roofline.machine.hierarchy.curves import Timing
+from roofline.machine.hierarchy.curves import CYCLE_BYTE, Timing
 from roofline.machine.kernels import chase
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.states import stream_state
@@ -29,10 +29,6 @@ _LEAST_WARM_PASSES = 2
 _WARM_BYTE = 192 << 20
 """What one pass reads, last caches need not keep: those of AMD hold little of it before the third.
 A working set of this size and more cannot be held, and fewer passes do."""
-
-_MOST_LINES = 1 << 17
-"""Lines of a cycle: it would come round in 8 MiB, farther than any level that is that fast. In a
-larger working set they are a sample, which is enough since all of it was read through before."""
 
 _PAGE_LINES = 4096 // chase.LINE_BYTE
 
@@ -127,7 +123,7 @@ class ChaseTimer:
     def _prepare(self, size_byte: int) -> tuple[_Place, Trial]:
         place = self._places.take(size_byte // chase.LINE_BYTE)
         memory = self._memory(place)
-        order = chase.random_order(place.lines, most=_MOST_LINES)
+        order = chase.random_order(place.lines, most=CYCLE_BYTE // chase.LINE_BYTE)
         self._crew.each(lambda i: chase.write_cycle(memory, place.slot, order), 1)
         state = np.zeros(chase.STATE_BYTE, dtype=np.uint8)
         address = memory.ctypes.data + int(order[0]) * chase.LINE_BYTE + place.slot * 8

@@ -39,7 +39,9 @@ back before those of the working sets are allocated."""
 class WorkingSet:
     """Bytes of all streams together that each of `threads` threads goes over at one level.
 
-    ``source`` says in words what the capacity rests on.
+    ``capacity_byte`` is that of the level: of one core if it is private, of all instances in the
+    reach of the largest team if it is shared (None: no limit known). ``source`` says in words what
+    it rests on.
     """
 
     level: str
@@ -60,15 +62,22 @@ class WorkingSet:
 
 
 def largest_curve_byte(topology: Topology, available_byte: int) -> int:
-    """The working set at which curves end: 4 times the reported last cache, as memory allows.
+    """The working set at which curves end at first: 4 times the last cache, as memory allows.
 
-    256 MiB where none is reported; at most 1 GiB and an eighth of the available memory, or a
-    quarter where an eighth is less than twice the cache.
+    The last cache is the largest that is reported, whatever its level: where the real one is not
+    reported, or too small, the curve is extended up to `most_curve_byte`. 256 MiB where none is
+    reported; at most 1 GiB and an eighth of the available memory, or a quarter where an eighth is
+    less than twice the cache.
     """
     caches = [topology.cache(cache.level) for cache in topology.caches]
     last = max((cache.size_byte for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
     most = _allowance(available_byte, _SCARCE_DRAM_FACTOR * last)
     return min(_CURVE_FACTOR * last, _WANTED_BYTE, most)
+
+
+def most_curve_byte(available_byte: int) -> int:
+    """The working set up to which a curve that ends in a cache is extended."""
+    return min(_WANTED_BYTE, available_byte // _SCARCE_FRACTION)
 
 
 def plan_working_sets(
@@ -90,9 +99,11 @@ def plan_working_sets(
     """
     sets: list[WorkingSet] = []
     conditions: list[str] = []
+    largest = topology.cores[: max(teams)] or tuple(range(max(teams)))
+    capacities = _capacities(levels, largest)
     for threads in teams:
         used = topology.cores[:threads] or tuple(range(threads))
-        sets += _cache_sets(levels, used)
+        sets += _cache_sets(levels, capacities, used)
         reached = levels[-1].reached_byte(used) if levels else 0
         memory, condition = _memory_set(reached, threads, available_byte)
         sets += [memory] if memory else []
@@ -100,11 +111,27 @@ def plan_working_sets(
     return sets, conditions
 
 
-def _cache_sets(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[WorkingSet]:
+def _capacities(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[int]:
+    """What each level holds at most: per core if it is private, else on all of `cpus` together.
+
+    No level holds less than the one before it: all instances of that may well hold more.
+    """
+    capacities: list[int] = []
+    least = 0
+    for each in levels:
+        here = each.capacity_byte if each.scope == "private" else each.reached_byte(cpus)
+        least = max(least, here)
+        capacities.append(least)
+    return capacities
+
+
+def _cache_sets(
+    levels: Sequence[CacheLevel], capacities: Sequence[int], cpus: Sequence[int]
+) -> list[WorkingSet]:
     """A level is left out where a thread's share of it is too small beside the level before it."""
     found: list[WorkingSet] = []
     below = 0
-    for each in levels:
+    for each, capacity in zip(levels, capacities, strict=True):
         share = each.held_byte // each.sharers(cpus)
         size = _cache_byte(each.level, share, below)
         if size is not None:
@@ -113,7 +140,7 @@ def _cache_sets(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[Worki
                     level=each.name,
                     threads=len(cpus),
                     byte_per_thread=size,
-                    capacity_byte=each.capacity_byte,
+                    capacity_byte=capacity,
                     scope=each.scope,
                     source=each.provenance.reference,
                 )

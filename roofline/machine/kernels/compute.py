@@ -77,9 +77,12 @@ def fma_kernel(element: DType, unit: VectorUnit, accumulators: int | None = None
 def _fma_add(element: DType, unit: VectorUnit) -> ComputeKernel:
     """Multiply-adds and additions in turn: more than the FMA peak where adders are extra."""
     operations = (fma(unit, element, square=True), add(unit, element))
-    # Four instructions at a time want more sums than 16 registers hold: m is left out for one more.
-    sums = {16: (15, 15), 32: (28, 24)}[unit.registers]
-    return _kernel("fma-add", element, unit, *operations, accumulators=sums)
+    if unit.registers == 32:
+        return _kernel("fma-add", element, unit, *operations, accumulators=(28, 24))
+    # Four instructions at a time want more sums than 16 registers hold: m is left out for one more,
+    # and additions, which are done sooner, have few sums of their own.
+    kernel = _kernel("fma-add", element, unit, *operations, accumulators=(15, 15))
+    return dataclasses.replace(kernel, shares=(11, 4), unroll=12, second_unroll=8)
 
 
 def _mul_add(element: DType, unit: VectorUnit) -> ComputeKernel:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,9 @@ UNROLL = 4
 SECOND_UNROLL = 6
 
 _ALIGNMENT = 64
+
+_RUN = 4
+"""Steps of one operation before those of the next, where each has sums of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +52,11 @@ class Operation:
 class ComputeKernel:
     """A loop of ``accumulators * unroll`` steps: one on each of the independent sums, then again.
 
-    Each sum goes through the operations in turn. ``second_accumulators`` are those of the second
-    form. ``dtype`` is what is multiplied; ``factors`` are the data types of m and a, ``sums`` that
-    of the accumulators, and the ``…_type`` are their types in IR.
+    Each sum goes through the operations in turn, or, where there are ``shares``, each operation has
+    so many sums of its own and all are repeated equally often. ``second_accumulators`` and
+    ``second_unroll`` are those of the second form. ``dtype`` is what is multiplied; ``factors`` are
+    the data types of m and a, ``sums`` that of the accumulators, and the ``…_type`` are their types
+    in IR.
     """
 
     name: str
@@ -58,7 +64,9 @@ class ComputeKernel:
     unit: VectorUnit
     accumulators: int
     second_accumulators: int
+    shares: tuple[int, ...] = ()
     unroll: int = UNROLL
+    second_unroll: int = SECOND_UNROLL
     form: Literal[1, 2] = 1
     factors: tuple[DType, DType]
     sums: DType
@@ -84,9 +92,23 @@ class ComputeKernel:
 
     def _steps(self) -> list[tuple[int, int, Operation]]:
         """One iteration: the accumulator of each step, how many it had before, the operation."""
+        if self.shares:
+            return self._shared_steps()
         order = range(self.accumulators)[:: 1 if self.form == 1 else -1]
         kinds = len(self.operations)
         return [(j, u, self.operations[(j + u) % kinds]) for u in range(self.unroll) for j in order]
+
+    def _shared_steps(self) -> list[tuple[int, int, Operation]]:
+        """The steps where each operation has sums of its own: runs of one, then of the other."""
+        times = self.accumulators * self.unroll // len(self.operations)
+        starts = itertools.accumulate(self.shares, initial=0)
+        parts = list(zip(starts, self.shares, self.operations, strict=False))
+        return [
+            (start + n % share, n // share, operation)
+            for begin in range(0, times, _RUN)
+            for start, share, operation in parts[:: 1 if self.form == 1 else -1]
+            for n in range(begin, min(begin + _RUN, times))
+        ]
 
     def flop(self, length: int) -> int:
         """Operations of one call with `length` iterations: a multiply and an add are one each."""
@@ -115,9 +137,11 @@ class ComputeKernel:
     def ir(self) -> str:
         """The kernel as LLVM IR text."""
         acc = self.accumulator_type
-        after = [f"%acc{j}.{self.unroll}" for j in range(self.accumulators)]
+        steps = self._steps()
+        repeats = collections.Counter(j for j, *_ in steps)
+        after = [f"%acc{j}.{repeats[j]}" for j in range(self.accumulators)]
         body: list[str] = []
-        for j, u, operation in self._steps():
+        for j, u, operation in steps:
             names = {"x": f"%acc{j}.{u}", "y": f"%acc{j}.{u + 1}", "t": f"%t{j}.{u}."}
             body += ["  " + line.format(m="%m", a="%a", **names) for line in operation.code]
         return "\n".join(
@@ -151,5 +175,5 @@ class ComputeKernel:
     def second_form(self) -> ComputeKernel:
         """The same work with another number of sums, unrolled more, in the opposite order."""
         return dataclasses.replace(
-            self, form=2, accumulators=self.second_accumulators, unroll=SECOND_UNROLL
+            self, form=2, accumulators=self.second_accumulators, unroll=self.second_unroll
         )

@@ -12,12 +12,20 @@ from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryKernel, O
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.library.arithmetic import arithmetic_subjects
 from roofline.machine.library.cpu_time import running_clock
+from roofline.machine.library.default_settings import default_settings
 from roofline.machine.library.dispatch import dispatch_subjects, region
 from roofline.machine.library.jobs import Clock, Job, Timer, batch_seconds
 from roofline.machine.library.planning import Planner
-from roofline.machine.library.results import bandwidths, compute_ceilings, outcomes, overheads
+from roofline.machine.library.results import (
+    bandwidths,
+    compute_ceilings,
+    outcomes,
+    overheads,
+    sample_series,
+)
 from roofline.machine.library.streams import Arena, smallest, stream_subjects
 from roofline.machine.measuring.estimation import Burst
+from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Progress, interleave
 
 _PATIENCE = 2.0
@@ -29,14 +37,14 @@ class LibraryFindings:
     """What torch reaches here.
 
     ``bandwidth`` is by memory level, only of levels that torch can be measured at. ``conditions``
-    say in words what is missing and why. ``samples`` are the bursts by label, in seconds per call.
+    say in words what is missing and why. ``series`` are the bursts behind it all.
     """
 
     compute: tuple[ComputeCeiling, ...]
     bandwidth: dict[str, tuple[Bandwidth, ...]]
     overheads: tuple[Overhead, ...]
     conditions: tuple[str, ...]
-    samples: dict[str, tuple[Burst, ...]]
+    series: tuple[Series, ...]
 
 
 def measure_library(
@@ -60,11 +68,11 @@ def measure_library(
         thread_clock: CPU seconds of the calling thread.
         cpu_clock: CPU seconds of this process, all threads together; by default exact ones.
 
-    torch's number of threads is restored.
+    torch's settings are the defaults meanwhile; they and its number of threads are restored.
     """
     before = torch.get_num_threads()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), default_settings():
             return _measured(
                 teams=(1, threads) if threads > 1 else (1,),
                 budget_s=budget_s,
@@ -142,7 +150,7 @@ def _measured(
         bandwidth=bandwidths(found, version),
         overheads=overheads(found, version),
         conditions=planner.conditions(),
-        samples={each.job.label: each.bursts for each in found},
+        series=tuple(sample_series(each) for each in found),
     )
 
 

@@ -11,9 +11,10 @@ from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, Duration, Overhead
 from roofline.machine.library.jobs import Job
-from roofline.machine.library.subjects import Arithmetic, Dispatch, Stream
+from roofline.machine.library.subjects import Arithmetic, Dispatch, Stream, Subject
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.estimation import BUSY, PEAK_QUANTILE, Burst, Estimate, estimate
+from roofline.machine.measuring.samples import Quantity, Series
 
 _BEST_CALLS = 3
 """So many bursts of a team are held to be undisturbed in any case: those with the most CPU time."""
@@ -39,6 +40,7 @@ _NEAREST_LEVEL = "L1"
 class Outcome:
     """What the bursts of a job come to.
 
+    ``bursts`` are in seconds per call, each as busy as it was beside the job's undisturbed ones.
     ``usual`` is the part of its threads' time that the library uses when nobody disturbs it;
     ``doubt`` is empty unless no burst may have been undisturbed.
     """
@@ -94,10 +96,11 @@ def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
         usual = sorted(each.busy for each in bursts)[-_BEST_CALLS:][0] or 1.0
     best = [each.wall_s for each in bursts if each.busy >= BUSY * usual]
     fair_s = _SAME * statistics.median(best) if best else 0.0
-    rate = estimate(job.work, [_judged(each, usual, fair_s, job.threads) for each in bursts])
+    judged = tuple(_judged(each, usual, fair_s, job.threads) for each in bursts)
+    rate = estimate(job.work, judged)
     return Outcome(
         job=job,
-        bursts=tuple(bursts),
+        bursts=judged,
         rate=rate,
         usual=usual,
         doubt=_doubt(job.threads, rate, usual, contended),
@@ -107,7 +110,7 @@ def _outcome(job: Job, bursts: Sequence[Burst], contended: bool) -> Outcome:
 def _judged(burst: Burst, usual: float, fair_s: float, threads: int) -> Burst:
     """The burst, as busy as it was beside the job's undisturbed ones."""
     as_fast = threads > 1 and burst.wall_s <= fair_s
-    return dataclasses.replace(burst, busy=1.0 if as_fast else burst.busy / usual)
+    return dataclasses.replace(burst, busy=1.0 if as_fast else min(1.0, burst.busy / usual))
 
 
 def _doubt(threads: int, rate: Estimate, usual: float, contended: bool) -> str:
@@ -186,7 +189,7 @@ def overheads(found: Iterable[Outcome], version: str) -> tuple[Overhead, ...]:
 
 
 def _duration(each: Outcome, subject: Dispatch, version: str) -> Duration:
-    clean = tuple(b.wall_s for b in each.bursts if b.busy / each.usual >= BUSY)
+    clean = tuple(burst.wall_s for burst in each.bursts if burst.is_clean)
     times_s = clean or tuple(burst.wall_s for burst in each.bursts)
     sample = Sample(times_s=times_s)
     low = 1 - PEAK_QUANTILE
@@ -200,6 +203,30 @@ def _duration(each: Outcome, subject: Dispatch, version: str) -> Duration:
             "; ".join(part for part in (subject.note, each.note, each.doubt) if part),
         ),
     )
+
+
+def sample_series(each: Outcome) -> Series:
+    """The bursts of a job as they were timed: whole, of all their calls."""
+    calls = each.job.repeats
+    return Series(
+        label=each.job.label,
+        quantity=_quantity(each.job.subject),
+        work=calls * each.job.work,
+        bursts=tuple(
+            Burst(wall_s=calls * burst.wall_s, cpu_s=calls * burst.cpu_s, busy=burst.busy)
+            for burst in each.bursts
+        ),
+    )
+
+
+def _quantity(subject: Subject) -> Quantity:
+    match subject:
+        case Arithmetic():
+            return "flop"
+        case Stream():
+            return "byte"
+        case Dispatch():
+            return "call"
 
 
 def _method(version: str) -> str:

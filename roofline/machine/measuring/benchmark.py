@@ -107,7 +107,8 @@ def measure_hardware(
         )
     (progress or _silent)(1.0, "done")
     if not hardware.compute and not hardware.memory and not library.compute:
-        raise MeasurementError("; ".join(("nothing could be measured", *hardware.conditions)))
+        reasons = (*hardware.conditions, *library.conditions, *_left_out(effort, include_library))
+        raise MeasurementError("; ".join(("nothing could be measured", *reasons)))
     after = read_activity(cpus=topology.allowed_cpus)
     profile = HardwareProfile(
         name=profile_name(situation.host),
@@ -146,6 +147,12 @@ def _program(effort: Effort, budget_s: float | None, include_library: bool) -> P
         curve_s=plan.curve_s * min(1.0, budget / plan.budget_s),
         library_s=min(plan.library_s, _LIBRARY_SHARE * budget) if include_library else 0.0,
     )
+
+
+def _left_out(effort: Effort, include_library: bool) -> tuple[str, ...]:
+    """That the effort did not ask for torch, which might be measured."""
+    left_out = include_library and not program(effort).library_s
+    return ("torch was left out (measure without --quick)",) if left_out else ()
 
 
 def profile_name(host: Host) -> str:
@@ -218,7 +225,7 @@ class _LibraryImport:
 def _import_library() -> None:
     try:
         importlib.import_module("roofline.machine.library")
-    except Exception:
+    except (Exception, SystemExit):
         return
 
 
@@ -241,7 +248,7 @@ def _measure_library(
     report(0.0, "importing torch")
     try:
         from roofline.machine import library
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # A broken torch fails in its own ways; the hardware's figures stand without it.
         why = f"no library ceilings: torch cannot be imported ({said_by(error)})"
         return _Library(conditions=(why,))
@@ -253,10 +260,7 @@ def _measure_library(
         bandwidth=found.bandwidth,
         overheads=found.overheads,
         conditions=found.conditions,
-        series=tuple(
-            Series(label=label, quantity="call", work=1, bursts=bursts)
-            for label, bursts in found.samples.items()
-        ),
+        series=found.series,
     )
 
 

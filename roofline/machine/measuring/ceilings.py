@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from roofline.machine.hardware import (
     Duration,
     MemoryLevel,
     Provenance,
+    TheoreticalRate,
     WriteAllocate,
 )
 from roofline.machine.hierarchy.working_sets import DRAM
@@ -32,9 +34,10 @@ from roofline.machine.theory.theoretical import theoretical_bandwidth, theoretic
 class Reached:
     """What a kernel reached in the faster of its forms: ``trial`` ran that, ``rate`` is its rate.
 
-    ``other`` is the rate of the other form (None: there was none); ``reservation`` is what speaks
-    against the figure from the start, such as arrays that are too small; ``moved`` is whether the
-    host moved the CPUs that it ran on, near each other and apart.
+    The peak of ``rate`` is the highest of all forms. ``other`` is the rate of the other form (None:
+    there was none); ``reservation`` is what speaks against the figure from the start, such as
+    arrays that are too small; ``moved`` is whether the host moved the CPUs that it ran on, near
+    each other and apart.
     """
 
     trial: Trial
@@ -82,8 +85,12 @@ def provenance(reference: str, note: str = "") -> Provenance:
 def faster(
     forms: Sequence[tuple[Trial, Estimate]], reservation: str = "", *, moved: bool = False
 ) -> Reached:
-    """The faster of the forms of one kernel; a ceiling is as high as the best that reaches it."""
+    """The form of one kernel that sustains more, with the highest peak of all of them.
+
+    A ceiling is as high as the best that reaches it, whichever form that was.
+    """
     (trial, rate), *others = sorted(forms, key=lambda form: -form[1].sustained)
+    rate = dataclasses.replace(rate, peak=max(each.peak for _, each in forms))
     other = others[0][1] if others else None
     return Reached(trial=trial, rate=rate, other=other, reservation=reservation, moved=moved)
 
@@ -170,26 +177,34 @@ def write_allocate(kernel: str, *, nearest: bool) -> WriteAllocate:
 
 
 def _bandwidth(
-    reached: Reached, core: Core | None, clock: Clock | None, *, nearest: bool
+    reached: Reached,
+    core: Core | None,
+    clock: Clock | None,
+    memory: TheoreticalRate | None,
+    *,
+    nearest: bool,
 ) -> Bandwidth:
     trial, rate = reached.trial, reached.rate
     kernel, working_set = trial.compiled.kernel, trial.working_set
     assert isinstance(kernel, StreamKernel) and working_set is not None
+    allocate = write_allocate(kernel.name, nearest=nearest)
+    on_paper = theoretical_bandwidth(
+        level=working_set.level,
+        kernel=kernel.name,
+        threads=trial.threads,
+        vector_byte=kernel.vector_byte,
+        core=core,
+        clock=clock,
+    )
     return Bandwidth(
         kernel=kernel.name,
         threads=trial.threads,
         peak_byte_per_s=rate.peak,
         sustained_byte_per_s=rate.sustained,
         spread=rate.spread,
-        write_allocate=write_allocate(kernel.name, nearest=nearest),
-        theoretical=theoretical_bandwidth(
-            level=working_set.level,
-            kernel=kernel.name,
-            threads=trial.threads,
-            vector_byte=kernel.vector_byte,
-            core=core,
-            clock=clock,
-        ),
+        write_allocate=allocate,
+        # Where lines are fetched besides, the bus moves more than the bytes that are counted.
+        theoretical=memory if memory and allocate == "none" else on_paper,
         doubt=doubt(reached),
         provenance=provenance(
             f"{METHOD}; {kernel.vector_byte} byte loads and stores; {working_set.note}",
@@ -208,6 +223,7 @@ def memory_levels(
     levels: Mapping[str, LevelFacts],
     core: Core | None = None,
     clock: Clock | None = None,
+    memory: TheoreticalRate | None = None,
 ) -> Iterable[MemoryLevel]:
     """The memory levels that kernels ran at, nearest first, with the bandwidths of each.
 
@@ -216,7 +232,10 @@ def memory_levels(
         levels: what else is known of each level, by its name.
         core: the microarchitecture; None: not known.
         clock: its clock; None: not known.
+        memory: what the memory bus could do on paper, of all channels: that of the bandwidths of
+            DRAM on all threads whose bytes all cross it; None: not known.
     """
+    most = max((each.trial.threads for each in found), default=0)
     sets = {
         each.trial.working_set.level: each.trial.working_set
         for each in found
@@ -232,7 +251,13 @@ def memory_levels(
             capacity_provenance=facts.capacity_provenance,
             latency=facts.latency,
             bandwidth=tuple(
-                _bandwidth(each, core, clock, nearest=name == names[0] and name != DRAM)
+                _bandwidth(
+                    each,
+                    core,
+                    clock,
+                    memory if name == DRAM and each.trial.threads == most else None,
+                    nearest=name == names[0] and name != DRAM,
+                )
                 for each in found
                 if each.trial.working_set and each.trial.working_set.level == name
             ),

@@ -21,6 +21,7 @@ from roofline.machine.hierarchy.working_sets import (
     DRAM,
     WorkingSet,
     largest_curve_byte,
+    most_curve_byte,
     plan_working_sets,
 )
 from roofline.machine.kernels import compiler
@@ -61,6 +62,7 @@ from roofline.machine.measuring.selection import (
     stream_candidates,
 )
 from roofline.machine.nodes.node_links import measure_node_links
+from roofline.machine.system.memory_modules import theoretical_memory
 from roofline.machine.system.situation import Situation
 from roofline.machine.theory.microarchitectures import identify_core
 
@@ -141,6 +143,7 @@ def measure_kernels(
             topology,
             teams,
             largest_byte=largest_curve_byte(topology, situation.available_byte),
+            most_byte=most_curve_byte(situation.available_byte),
             budget_s=program.curve_s,
             clock=clock,
             report=report,
@@ -180,7 +183,9 @@ def measure_kernels(
         compute=without_lower_mixes(
             [compute_ceiling(each, core, core_clock) for each in _of(reached, "flop")]
         ),
-        memory=tuple(memory_levels(_of(reached, "byte"), levels, core, core_clock)),
+        memory=tuple(
+            memory_levels(_of(reached, "byte"), levels, core, core_clock, theoretical_memory())
+        ),
         clock=core_clock,
         overheads=rounds.overheads,
         links=links.links,

@@ -19,7 +19,8 @@ def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
 
     Each is made in order in a forked child, which reports what it has behind it; after one that
     killed the child, another child goes on with the next. Nothing can be said where processes
-    cannot be forked: then all are held to work.
+    cannot be forked: then all are held to work. So is an attempt that a child fails at without
+    dying of it (no memory, no files): that says nothing of the instructions.
     """
     found: dict[int, str] = {}
     first = 0
@@ -30,7 +31,8 @@ def failures(attempts: Sequence[Callable[[], object]]) -> dict[int, str]:
         done, status = outcome
         if done >= len(attempts) - first:
             break
-        found[first + done] = _reason(status)
+        if os.WIFSIGNALED(status):
+            found[first + done] = _reason(os.WTERMSIG(status))
         first += done + 1
     return found
 
@@ -39,7 +41,13 @@ def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, i
     """How many attempts from `first` on a child got through, and its status; None: no child."""
     if not hasattr(os, "fork"):
         return None
-    reader, writer = os.pipe()
+    try:
+        # Here, as the child may have no file left to import it from.
+        import resource
+
+        reader, writer = os.pipe()
+    except (ImportError, OSError):
+        return None
     try:
         with warnings.catch_warnings():
             # Newer Pythons warn of forks beside other threads; this child only runs machine code.
@@ -50,7 +58,7 @@ def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, i
         os.close(writer)
         return None
     if child == 0:
-        _attempt(attempts[first:], writer)
+        _attempt(attempts[first:], writer, lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
     os.close(writer)
     try:
         done = 0
@@ -66,12 +74,12 @@ def _child(attempts: Sequence[Callable[[], object]], first: int) -> tuple[int, i
         os.close(reader)
 
 
-def _attempt(attempts: Sequence[Callable[[], object]], writer: int) -> None:
+def _attempt(
+    attempts: Sequence[Callable[[], object]], writer: int, leave_no_core: Callable[[], None]
+) -> None:
     """Makes the attempts and leaves without a trace: no handlers, no output, no core file."""
     try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        leave_no_core()
         for number in (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE):
             signal.signal(number, signal.SIG_DFL)
         for attempt in attempts:
@@ -82,10 +90,7 @@ def _attempt(attempts: Sequence[Callable[[], object]], writer: int) -> None:
         os._exit(1)
 
 
-def _reason(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        if number == signal.SIGILL:
-            return "the CPU or the operating system refuses its instructions"
-        return f"running it ends in {signal.Signals(number).name}"
-    return "running it fails"
+def _reason(number: int) -> str:
+    if number == signal.SIGILL:
+        return "the CPU or the operating system refuses its instructions"
+    return f"running it ends in {signal.Signals(number).name}"

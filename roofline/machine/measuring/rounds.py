@@ -102,7 +102,7 @@ def run_rounds(
             missing.append(candidate.trials[0].label)
     return Rounds(
         reached=tuple(reached),
-        series=tuple(_series(trial, _bursts(each)) for trial, each in by_trial),
+        series=tuple(_with_hops(trial, each, where) for trial, each in by_trial),
         overheads=tuple(filter(None, [hop_overhead(where)])),
         conditions=(
             *([f"left out: no burst was finished of {', '.join(missing)}"] if missing else []),
@@ -154,6 +154,13 @@ def _series(trial: Trial, bursts: Sequence[Burst], how: str = "") -> Series:
         work=trial.work_per_burst,
         bursts=tuple(bursts),
     )
+
+
+def _with_hops(trial: Trial, calls: Sequence[_Call], where: Proximity) -> Series:
+    series = _series(trial, _bursts(calls))
+    hops_s = [each.hop_s for each in calls for _ in each.bursts if each.hop_s is not None]
+    bounds_s = (where.low_s, where.high_s)
+    return dataclasses.replace(series, hops_s=tuple(hops_s), mostly_s=bounds_s)
 
 
 def run_stretches(

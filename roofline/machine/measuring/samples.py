@@ -7,6 +7,7 @@ what they were made of.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from roofline.machine.measuring.estimation import Burst
 
 SCHEMA_VERSION = 1
 
+_WHOLE_NS = 1e6
+
 Quantity = Literal["flop", "byte", "load", "cycle", "call"]
 
 
@@ -24,12 +27,17 @@ class Series:
     """The bursts of one trial in the order they were timed.
 
     Each did ``work`` of ``quantity``, all threads together, so that rate = work / wall time.
+    ``hops_s`` says of each how long a cache line took from core to core just before (NaN: not
+    known); empty where that does not matter. What is sustained is that of the bursts whose hop is
+    above the first and up to the second of ``mostly_s`` (None: no bound).
     """
 
     label: str
     quantity: Quantity
     work: float
     bursts: tuple[Burst, ...]
+    hops_s: tuple[float, ...] = ()
+    mostly_s: tuple[float | None, float | None] = (None, None)
 
 
 def samples_file(profile: Path) -> Path:
@@ -52,11 +60,28 @@ def _data(series: Sequence[Series], name: str) -> dict[str, Any]:
                 "label": each.label,
                 "quantity": each.quantity,
                 "work": each.work,
-                # Clocks have no more than nanoseconds, and of the busy fraction three digits tell.
-                "wall_ns": [round(burst.wall_s * 1e9) for burst in each.bursts],
-                "cpu_ns": [round(burst.cpu_s * 1e9) for burst in each.bursts],
-                "busy": [round(burst.busy, 3) for burst in each.bursts],
+                "wall_ns": [_ns(burst.wall_s) for burst in each.bursts],
+                "cpu_ns": [_ns(burst.cpu_s) for burst in each.bursts],
+                # Down, so that what is below a limit stays below it.
+                "busy": [math.floor(burst.busy * 1e3) / 1e3 for burst in each.bursts],
+                **_hops(each),
             }
             for each in series
         ],
     }
+
+
+def _hops(series: Series) -> dict[str, Any]:
+    if not series.hops_s:
+        return {}
+    return {
+        "hop_ns": [None if math.isnan(each) else _ns(each) for each in series.hops_s],
+        "mostly_ns": [None if each is None else _ns(each) for each in series.mostly_s],
+    }
+
+
+def _ns(seconds: float) -> float:
+    """Nanoseconds to six digits, and whole ones beyond: clocks tell no more."""
+    ns = seconds * 1e9
+    digits = float(f"{ns:.6g}") if ns < _WHOLE_NS else round(ns)
+    return int(digits) if digits == int(digits) else digits

@@ -22,6 +22,9 @@ _PACKAGES = ("roofline", "torch", "llvmlite", "numpy")
 
 _LONGEST_MODEL = 200
 
+_ADDRESS_SHARE = 2
+"""Of addresses, memory gets one part in so many: the compiler and threads' heaps take them too."""
+
 CompilerFeatures = Callable[[], Mapping[str, bool]]
 """LLVM's features of this host's CPU, each with whether it is there."""
 
@@ -101,10 +104,15 @@ def _versions() -> dict[str, str]:
     }
 
 
-def available_memory_byte(root: Path = ROOT, ask_system: Callable[[], int] | None = None) -> int:
-    """Bytes that can be allocated without swapping, within the container's limit.
+def available_memory_byte(
+    root: Path = ROOT,
+    ask_system: Callable[[], int] | None = None,
+    address_limit: Callable[[], int | None] | None = None,
+) -> int:
+    """Bytes that can be allocated without swapping, within the limits of container and process.
 
-    `ask_system` is asked where ``/proc/meminfo`` does not say.
+    `ask_system` is asked where ``/proc/meminfo`` does not say; `address_limit` for the bytes of
+    addresses that this process may have (``ulimit -v``), None: no limit.
     """
     if sys.platform == "darwin" and root == ROOT:
         import psutil
@@ -116,7 +124,26 @@ def available_memory_byte(root: Path = ROOT, ask_system: Callable[[], int] | Non
     free = next((byte for byte in told if byte is not None), None)
     free = (ask_system or _unused_byte)() if free is None else free
     room = control_group(root).available_memory_byte()
-    return free if room is None else min(free, room)
+    limit = (address_limit or _address_limit_byte)()
+    addresses = (
+        None if limit is None else max(0, limit - _address_space_byte(root)) // _ADDRESS_SHARE
+    )
+    return min(each for each in (free, room, addresses) if each is not None)
+
+
+def _address_limit_byte() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _address_space_byte(root: Path) -> int:
+    """Bytes of addresses that this process has; 0 where that is not shown."""
+    pages = read(root / "proc/self/statm").partition(" ")[0]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") if pages.isdecimal() else 0
 
 
 def _unused_byte() -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofline.machine.hardware import Provenance, TheoreticalRate
+from roofline.machine.system.topology import ROOT
 
 _TABLES = "sys/firmware/dmi/tables/DMI"
 _MEMORY_DEVICE, _END = 17, 127
@@ -32,7 +33,7 @@ class MemoryModule:
     bus_byte: int
 
 
-def theoretical_memory(root: Path) -> TheoreticalRate | None:
+def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
     """The bandwidth of all populated channels; `root` stands for ``/``.
 
     Returns:

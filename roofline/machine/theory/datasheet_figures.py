@@ -29,12 +29,11 @@ _UNITS: dict[str, tuple[int | None, str, tuple[str, ...]]] = {
     "sve": (None, "fma", _FLOATS),
 }
 
-UNIT_NAMES = tuple(_UNITS)
-
 _UNIT = re.compile(r"([a-z0-9-]+)(?::([0-9]{1,3})(?:x([0-9]{1,5}))?)?", re.IGNORECASE)
 _CACHE = re.compile(r"([A-Za-z][A-Za-z0-9]{0,9})=([^/:]+)(/core)?(?::([0-9]{1,4}))?")
 
 _MOST_PIPES = 16
+_ARM = ("neon", "sve")
 
 
 def parse_units(text: str) -> tuple[Throughput, ...]:
@@ -44,13 +43,17 @@ def parse_units(text: str) -> tuple[Throughput, ...]:
 
     Raises:
         InputError: not of that form, an unknown unit (the message names the nearest), pipes that no
-            core has, or a unit that is there twice.
+            core has, a unit that is there twice, or units of x86 and of Arm.
     """
     found = tuple(_unit(each.strip()) for each in text.split(","))
     names = [each.unit for each in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"unit '{name}' is there twice; give the pipes of both together")
+    arm = [name for name in names if name.startswith(_ARM)]
+    x86 = [name for name in names if not name.startswith((*_ARM, "scalar"))]
+    if arm and x86:
+        raise InputError(f"unit '{x86[0]}' is of x86 and '{arm[0]}' of Arm; no CPU has both")
     return found
 
 
