@@ -206,9 +206,16 @@ def test_a_cache_reported_too_small_has_the_size_that_is_found() -> None:
 
 
 def test_a_private_cache_reported_too_large_is_not_believed() -> None:
-    hierarchy = found((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 32 * MIB, 8))
+    hierarchy = found((1, 48 * KIB, 1), (2, 3 * MIB, 1), (3, 32 * MIB, 8))
     assert MIB <= hierarchy.levels[1].capacity_byte < 1.2 * MIB
-    assert "L2: the operating system reports 2 MiB" in hierarchy.conditions[0]
+    assert "L2: the operating system reports 3 MiB" in hierarchy.conditions[0]
+
+
+def test_another_thread_of_the_core_may_hold_half_of_its_cache() -> None:
+    hierarchy = found((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 32 * MIB, 8))
+    assert hierarchy.levels[1].capacity_byte == 2 * MIB
+    assert hierarchy.levels[1].held_byte <= 1.2 * MIB
+    assert "may hold the rest" in hierarchy.conditions[0]
 
 
 def test_a_shared_cache_may_be_partly_with_the_neighbours() -> None:

@@ -3,7 +3,8 @@
 Which size enters bounds where the two do not agree: one that is too small makes a bound that can
 be beaten, one that is too large only a looser one. So an unreported cache counts with the upper
 edge of its step. A shared cache may look smaller than it is, since neighbours on the host hold a
-part: a reported size of up to four times the upper edge stands. Everything beyond is not believed.
+part: a reported size of up to four times the upper edge stands. So does twice that of a core's own
+caches, which another thread of the core may use. Everything beyond is not believed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from roofline.machine.hierarchy.step_pairing import Pair, cache_steps, paired
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.system.topology import Cache, Topology
 
-_GRID = 1.1
-"""Half of the distance between two sizes of the curve, as a ratio: how exact an edge is."""
+_GRID = 1.25
+"""Two neighbouring sizes of the curve are a quarter apart at most: an edge is not known better."""
+
+_SIBLINGS = 2.0
+"""A reported size of up to so many times the upper edge stands for the caches of one core."""
 
 _NEIGHBOURS = 4.0
 """A guest with a quarter of the cores that share a cache holds a quarter of it among busy ones."""
@@ -170,9 +174,11 @@ def _level(
         )
         return replace(reported, provenance=confirmed), ""
     why = f"the operating system reports {size}, but the latency curve steps {_edges(step)}"
-    within = step.upper_byte < cache.size_byte <= step.upper_byte * _NEIGHBOURS
-    # Alone in its guest, a core still shares the last cache with cores outside.
-    if within and (scope == "shared" or cache.level > _PRIVATE_LEVELS):
+    # Alone in its guest, a core still shares the last cache with cores outside, and all of its
+    # caches with another thread of the same core.
+    shared = scope == "shared" or cache.level > _PRIVATE_LEVELS
+    most = step.upper_byte * (_NEIGHBOURS if shared else _SIBLINGS)
+    if step.upper_byte < cache.size_byte <= most:
         why += "; neighbours on the host may hold the rest, so the reported size stands"
         capacity = cache.size_byte
     else:
