@@ -60,6 +60,13 @@ def test_times_below_a_microsecond_keep_their_digits() -> None:
     assert (saved["wall_ns"], saved["cpu_ns"]) == ([1.23456], [812.346])
 
 
+def test_what_was_not_kept_of_a_burst_is_null() -> None:
+    burst = Burst(wall_s=2e-9, cpu_s=math.nan, busy=math.nan)
+    series = Series(label="latency of 4096 byte", quantity="load", work=1, bursts=(burst,))
+    (saved,) = json.loads(samples_text([series], name="fake"))["series"]
+    assert (saved["wall_ns"], saved["cpu_ns"], saved["busy"]) == ([2], [None], [None])
+
+
 def test_hops_stand_beside_their_bursts() -> None:
     series = Series(
         label="DRAM read avx, 2 threads",

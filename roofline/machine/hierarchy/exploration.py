@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -184,7 +185,7 @@ def _latency_series(samples: Samples) -> list[Series]:
             label=f"latency of {size} byte",
             quantity="load",
             work=1,
-            bursts=tuple(Burst(wall_s=each, cpu_s=each, busy=1.0) for each in values),
+            bursts=tuple(_rate_only(each) for each in values),
         )
         for size, values in samples.items()
     ]
@@ -197,7 +198,12 @@ def _bandwidth_series(found: Bandwidths) -> list[Series]:
             label=f"{curve.kernel} of {size} byte per thread, {curve.threads} threads",
             quantity="byte",
             work=size,
-            bursts=tuple(Burst(wall_s=size / each, cpu_s=size / each, busy=1.0) for each in rates),
+            bursts=tuple(_rate_only(size / each) for each in rates),
         )
         for size, rates in found.samples.items()
     ]
+
+
+def _rate_only(wall_s: float) -> Burst:
+    """A point of a curve keeps its rate, not the CPU time of its bursts."""
+    return Burst(wall_s=wall_s, cpu_s=math.nan, busy=math.nan)

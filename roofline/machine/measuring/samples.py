@@ -26,7 +26,8 @@ Quantity = Literal["flop", "byte", "load", "cycle", "call"]
 class Series:
     """The bursts of one trial in the order they were timed.
 
-    Each did ``work`` of ``quantity``, all threads together, so that rate = work / wall time.
+    Each did ``work`` of ``quantity``, all threads together, so that rate = work / wall time. A
+    burst's ``cpu_s`` and ``busy`` are NaN where only its rate was kept.
     ``hops_s`` says of each how long a cache line took from core to core just before (NaN: not
     known); empty where that does not matter. What is sustained is that of the bursts whose hop is
     above the first and up to the second of ``mostly_s`` (None: no bound).
@@ -61,9 +62,8 @@ def _data(series: Sequence[Series], name: str) -> dict[str, Any]:
                 "quantity": each.quantity,
                 "work": each.work,
                 "wall_ns": [_ns(burst.wall_s) for burst in each.bursts],
-                "cpu_ns": [_ns(burst.cpu_s) for burst in each.bursts],
-                # Down, so that what is below a limit stays below it.
-                "busy": [math.floor(burst.busy * 1e3) / 1e3 for burst in each.bursts],
+                "cpu_ns": [_known_ns(burst.cpu_s) for burst in each.bursts],
+                "busy": [_share(burst.busy) for burst in each.bursts],
                 **_hops(each),
             }
             for each in series
@@ -75,9 +75,18 @@ def _hops(series: Series) -> dict[str, Any]:
     if not series.hops_s:
         return {}
     return {
-        "hop_ns": [None if math.isnan(each) else _ns(each) for each in series.hops_s],
+        "hop_ns": [_known_ns(each) for each in series.hops_s],
         "mostly_ns": [None if each is None else _ns(each) for each in series.mostly_s],
     }
+
+
+def _share(busy: float) -> float | None:
+    """To three digits, down, so that what is below a limit stays below it; NaN: not known."""
+    return None if math.isnan(busy) else math.floor(busy * 1e3) / 1e3
+
+
+def _known_ns(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else _ns(seconds)
 
 
 def _ns(seconds: float) -> float:
