@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import Coverage, coverage_of, known_work, sum_bound_s
+from roofline.analysis.totals import (
+    Coverage,
+    MemoryPeak,
+    coverage_of,
+    known_work,
+    sum_bound_s,
+    sum_fused_byte,
+)
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, ComputeRoof, LevelRoof
 from roofline.workload.operators import State
@@ -17,7 +25,12 @@ from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 _ROUNDING = 1e-9
 """How far sums of the same numbers may lie apart: they may have been added in another order."""
 
-_BYTE_FIELDS = tuple(each.name for each in fields(Work) if each.name.endswith("_byte"))
+_BYTE_FIELDS = tuple(
+    each.name
+    for each in fields(Work)
+    if each.name.endswith("_byte") and each.name != "internal_byte"
+)
+"""What follows from the tensors of an operator."""
 
 
 def contradictions(analysis: Analysis) -> Iterable[str]:
@@ -41,12 +54,32 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             f"totals.peak_memory_byte is {totals.peak_memory_byte}, not between the {kept_byte} of"
             f" parameters and buffers and the {totals.all_tensors_byte} of all tensors"
         )
+    if analysis.peak is not None:
+        yield from _contradictions_of_peak(analysis, analysis.peak)
+    paths = Counter(each.path for each in analysis.modules)
+    for path in (path for path, count in paths.items() if count > 1):
+        yield f"modules has '{path}' twice"
     labels = _CeilingLabels.of(hardware)
     for position, row in enumerate(analysis.operators):
         if row.index != position:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
         for contradiction in _contradictions_of_row(row, labels):
             yield f"operators[{position}]: {contradiction}"
+
+
+def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[str]:
+    totals = analysis.totals
+    if peak.byte != totals.peak_memory_byte:
+        yield f"totals.peak_memory_byte is {totals.peak_memory_byte}, but peak has {peak.byte}"
+    for name, kept in (
+        ("parameter_byte", totals.parameter_bytes),
+        ("buffer_byte", totals.buffer_bytes),
+        ("optimizer_byte", totals.optimizer_bytes),
+    ):
+        if getattr(peak, name) != kept:
+            yield f"peak.{name} is {getattr(peak, name)}, but {kept} are kept all the time"
+    if peak.operator is not None and peak.operator >= len(analysis.operators):
+        yield f"peak.operator is {peak.operator}, but there are {len(analysis.operators)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +112,8 @@ class _CeilingLabels:
 
 def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
     yield from _contradictions_of_work(row)
+    if row.chain is not None and row.chain > row.index:
+        yield f"chain is {row.chain}, but a chain begins with the first of its operators"
     if row.state is not State.FREE:
         yield from _contradictions_of_place(row, labels)
     elif row.work != Work() or row.level_byte or row.level or row.ceiling or row.bound_s:
@@ -152,6 +187,7 @@ def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
     return {
         **{each.name: getattr(work, each.name) for each in fields(Work)},
         "traffic_byte": work.traffic_byte,
+        "fused_byte": sum_fused_byte(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
         "bound_s": sum_bound_s(rows),
         "predicted_s": together([row.predicted_s for row in working]),

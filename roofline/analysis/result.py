@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import Coverage, Totals
+from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
 from roofline.foundation.units import format_byte, format_flop, format_s
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import Pass
+from roofline.workload.modules import Module
+from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 
 if TYPE_CHECKING:
@@ -22,8 +24,11 @@ if TYPE_CHECKING:
 class Analysis:
     """A model's operators under a machine's ceilings.
 
-    ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
-    passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
+    ``run`` is how the model was run, ``peak`` what memory holds when it is fullest, ``modules`` those
+    of the model in the order of their first calls, then those that were not called (null and empty
+    in files of version 3 and older). ``threads`` is how many threads the bounds are for; ``cache`` says
+    which of two consecutive passes they describe: ``steady`` (caches hold what the pass before
+    left) or ``cold``.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`.
@@ -32,11 +37,14 @@ class Analysis:
     schema_version: int = SCHEMA_VERSION
     model: str
     inputs: tuple[InputSpec, ...]
+    run: Run = field(default_factory=Run)
     threads: int
     cache: Pass = "steady"
     hardware: HardwareProfile
     coverage: Coverage
     totals: Totals
+    peak: MemoryPeak | None = None
+    modules: tuple[Module, ...] = ()
     operators: tuple[OperatorRow, ...]
     warnings: tuple[str, ...] = ()
 
@@ -65,7 +73,7 @@ class Analysis:
         return pandas.DataFrame(columns)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the analysis to a file whose suffix says how: .json .csv .md .png .svg.
+        """Writes the analysis to a file whose suffix says how: .json .csv .md .html .png .svg.
 
         Raises:
             InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
@@ -112,5 +120,10 @@ FRAME_COLUMNS = {
     "prediction_source": "string",
     "measured_s": "Float64",
     "measured_iqr_s": "Float64",
+    "gradient_byte": "Int64",
+    "optimizer_byte": "Int64",
+    "internal_byte": "Int64",
+    "chain": "Int64",
+    "fused_byte": "Int64",
 }
 """The columns of `Analysis.to_frame` and of CSV files, with pandas' nullable types."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
 from roofline.placement import Bound, Placement
+from roofline.workload.fusion import Fused
 from roofline.workload.operators import Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
@@ -20,6 +21,9 @@ class OperatorRow:
     The work fields are those of `Work` and null where unknown; the placement fields those of
     `Placement`. ``level_byte`` are the bytes that must come from each memory level;
     ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
+    ``chain`` is the index of the first operator of the kernel that it would be part of where chains
+    of producers and consumers stay on chip (its own: alone), and ``fused_byte`` what of its traffic
+    would still cross memory there; null where that is not known. Bounds know nothing of it.
     Predictions and measurements are null where there are none.
 
     Raises:
@@ -45,7 +49,10 @@ class OperatorRow:
     output_byte: int
     gradient_byte: int
     optimizer_byte: int
+    internal_byte: int | None = 0
     traffic_byte: int
+    chain: int | None = None
+    fused_byte: int | None = None
     level_byte: Mapping[str, int] = field(default_factory=dict[str, int])
     intensity_flop_per_byte: float | None
     level: str
@@ -68,6 +75,10 @@ class OperatorRow:
         unknown = (self.flop is None, self.multiply_add is None, self.least_flop is None)
         if any(unknown) != all(unknown):
             raise ValueError("flop, multiply_add and least_flop must be known or null together")
+        if (self.chain is None) != (self.fused_byte is None):
+            raise ValueError("chain and fused_byte must be known or null together")
+        if self.fused_byte is not None and self.fused_byte > self.traffic_byte:
+            raise ValueError(f"fused_byte is {self.fused_byte}, above traffic_byte")
         if (self.state is State.UNKNOWN) != all(unknown):
             raise ValueError(f"state is '{self.state}', but flop is {self.flop}")
         if (self.state is State.FREE) != (self.bound is Bound.FREE):
@@ -92,14 +103,15 @@ class OperatorRow:
             output_byte=self.output_byte,
             gradient_byte=self.gradient_byte,
             optimizer_byte=self.optimizer_byte,
+            internal_byte=self.internal_byte,
         )
 
 
 _NUMBERS = names_of_numbers(OperatorRow)
 
 
-def row_of(placement: Placement) -> OperatorRow:
-    """The row of a placed operator."""
+def row_of(placement: Placement, fused: Fused | None = None) -> OperatorRow:
+    """The row of a placed operator, and what would be left of its traffic in fused kernels."""
     record, work = placement.record, placement.record.work
     return OperatorRow(
         index=record.index,
@@ -120,7 +132,10 @@ def row_of(placement: Placement) -> OperatorRow:
         output_byte=work.output_byte,
         gradient_byte=work.gradient_byte,
         optimizer_byte=work.optimizer_byte,
+        internal_byte=work.internal_byte,
         traffic_byte=work.traffic_byte,
+        chain=fused.chain if fused else None,
+        fused_byte=fused.traffic_byte if fused else None,
         level_byte=placement.level_byte,
         intensity_flop_per_byte=placement.intensity_flop_per_byte,
         level=placement.level,

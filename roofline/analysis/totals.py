@@ -36,11 +36,13 @@ class Totals:
     """Sums over the operators, and what the model takes in memory.
 
     ``flop``, ``multiply_add`` and ``least_flop`` are sums over the operators whose FLOP is known
-    (``unknown_operators`` calls are not in them). ``parameters`` counts elements, each storage
-    once, ``parameter_bytes`` and ``buffer_bytes`` their bytes; ``peak_memory_byte`` is the most
-    that is alive at once (parameters, buffers, inputs and activations from creation to release),
-    ``all_tensors_byte`` the sum of them all, as if nothing were freed. ``bound_s`` is the sum of
-    the operators' bounds, null where the hardware has no ceilings.
+    (``unknown_operators`` calls are not in them), ``internal_byte`` over those of which it is.
+    ``fused_byte`` is null where it is not known. ``parameters`` counts elements, each storage once,
+    ``parameter_bytes`` and ``buffer_bytes`` their bytes, ``optimizer_bytes`` those of what an
+    optimizer keeps from step to step; ``peak_memory_byte`` is the most that is alive at once (all
+    of these, inputs, and activations and gradients from creation to release), ``all_tensors_byte``
+    the sum of them all, as if nothing were freed. ``bound_s`` is the sum of the operators' bounds,
+    null where the hardware has no ceilings.
 
     Raises:
         ValueError: a negative or infinite number.
@@ -55,10 +57,13 @@ class Totals:
     output_byte: int
     gradient_byte: int
     optimizer_byte: int
+    internal_byte: int = 0
     traffic_byte: int
+    fused_byte: int | None = None
     parameters: int
     parameter_bytes: int
     buffer_bytes: int
+    optimizer_bytes: int = 0
     peak_memory_byte: int
     all_tensors_byte: int
     bound_s: float | None
@@ -80,6 +85,47 @@ class Totals:
 
 
 _NUMBERS = names_of_numbers(Totals)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPeak:
+    """What is in memory when it is fullest, in bytes, and when that is.
+
+    ``operator`` is the index of the operator that runs then; null where none takes memory.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    operator: int | None
+    parameter_byte: int
+    buffer_byte: int
+    input_byte: int
+    optimizer_byte: int
+    activation_byte: int
+    gradient_byte: int
+
+    def __post_init__(self) -> None:
+        check_numbers(self, names_of_numbers(MemoryPeak))
+
+    @property
+    def byte(self) -> int:
+        """All of it."""
+        return (
+            self.parameter_byte
+            + self.buffer_byte
+            + self.input_byte
+            + self.optimizer_byte
+            + self.activation_byte
+            + self.gradient_byte
+        )
+
+
+def sum_fused_byte(rows: Iterable[OperatorRow]) -> int | None:
+    """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
+    byte = [row.fused_byte for row in rows]
+    known = [each for each in byte if each is not None]
+    return sum(known) if known and len(known) == len(byte) else None
 
 
 def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
@@ -104,12 +150,14 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
 
 
 def known_work(rows: Iterable[OperatorRow]) -> Work:
-    """The work of `rows`, with FLOP summed over those whose FLOP is known and bytes over all."""
+    """The work of `rows`: what formulas say summed over those that have one, bytes over all."""
     total = Work()
     for row in rows:
         work = row.work
         if work.flop is None:
             work = replace(work, flop=0, multiply_add=0, least_flop=0)
+        if work.internal_byte is None:
+            work = replace(work, internal_byte=0)
         total += work
     return total
 

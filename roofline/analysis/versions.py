@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, cast
 
 from roofline.foundation import schema
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of saved analyses: older ones are migrated, newer ones refused (docs/file-formats.md)."""
+
+_FUSED_TYPES = ("attention", "recurrent")
+"""Of operators whose parts hand much to each other: how much was not kept before version 4."""
+
+
+def _to_4(analysis: dict[str, Any]) -> dict[str, Any]:
+    rows: Any = analysis.get("operators")
+    if not isinstance(rows, list):
+        return analysis
+    return {**analysis, "operators": [_row_to_4(row) for row in cast("list[Any]", rows)]}
+
+
+def _row_to_4(row: Any) -> Any:
+    if not isinstance(row, dict):
+        return row
+    kept = cast("dict[str, Any]", row)
+    return {**kept, "internal_byte": None if kept.get("type") in _FUSED_TYPES else 0}
+
 
 STEPS: Mapping[int, schema.Step] = {
     # Each embeds hardware of its own version, which has a version and steps of its own.
     1: lambda analysis: analysis,
     2: lambda analysis: analysis,
+    3: _to_4,
 }

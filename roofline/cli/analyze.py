@@ -18,6 +18,7 @@ from roofline.cli.options import (
     measuring_if_needed,
     output_options,
     present,
+    run_options,
     view_options,
     workload_options,
 )
@@ -41,6 +42,7 @@ def _fraction(
 @click.command("analyze")
 @click.argument("model", shell_complete=candidates.models)
 @workload_options
+@run_options
 @machines_options
 @view_options
 @click.option(
@@ -57,6 +59,11 @@ def command(
     batch: int | None,
     seq: int | None,
     dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
     hardware: tuple[str, ...],
     threads: int | None,
     cold: bool,
@@ -96,6 +103,11 @@ def command(
             model,
             list(inputs) or None,
             dtype=dtype,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
             batch=batch,
             seq=seq,
             threads=threads,

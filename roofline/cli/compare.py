@@ -14,6 +14,7 @@ from roofline.cli.options import (
     measuring_if_needed,
     output_options,
     result_console,
+    run_options,
     say_written,
     workload_options,
 )
@@ -36,6 +37,7 @@ from roofline.foundation.files import check_writable, write_atomically
     help="What ratios refer to; default: the first.",
 )
 @workload_options
+@run_options
 @machine_options
 @output_options(".json .csv .md")
 def command(
@@ -45,6 +47,11 @@ def command(
     batch: int | None,
     seq: int | None,
     dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
     hardware: str | None,
     threads: int | None,
     cold: bool,
@@ -79,6 +86,11 @@ def command(
             reference=0 if reference is None else models.index(reference),
             hardware=hardware,
             dtype=dtype,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
             batch=batch,
             seq=seq,
             threads=threads,

@@ -57,6 +57,35 @@ workload_options = _together(
     ),
 )
 
+run_options = _together(
+    click.option(
+        "--train",
+        is_flag=True,
+        help="A step of training: forward pass, loss, backward pass, update.",
+    ),
+    click.option(
+        "--optimizer",
+        metavar="NAME",
+        help="What updates the parameters: sgd, adam, adamw (the default) or none.",
+    ),
+    click.option(
+        "--autocast",
+        metavar="TYPE",
+        help="Mixed precision, as torch.autocast has it: bfloat16 or float16.",
+    ),
+    click.option(
+        "--channels-last",
+        is_flag=True,
+        help="Images, and weights of convolutions, with their channels last.",
+    ),
+    click.option(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="Whose operators torch calls: cpu (the default), cuda, or meta.",
+    ),
+)
+
 
 def _single(
     context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]

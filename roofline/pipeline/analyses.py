@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError
-from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
@@ -21,6 +20,7 @@ from roofline.pipeline.machines import (
     means_host,
     threads_on,
 )
+from roofline.pipeline.runs import RunOptions
 from roofline.placement import Roof
 from roofline.workload.residency import residency
 
@@ -43,13 +43,20 @@ def analyze(
     seq: int | None = None,
     threads: int | None = None,
     cold: bool = False,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Analysis:
-    """Every operator of one inference pass, counted, and placed under a machine's ceilings.
+    """Every operator of one pass, counted, and placed under a machine's ceilings.
 
-    The model runs once on fake tensors, in eval mode and without gradients: no weights are
-    allocated, and a module that is given is left as it was. What needs values to run (control flow
-    that depends on them) runs for real, on copies, and ``warnings`` say so.
+    The model runs once on fake tensors, in eval mode and without gradients, or with ``train`` one
+    step of training: no weights are allocated, and a module that is given is left as it was. What
+    needs values to run (control flow that depends on them) runs for real, on copies, and
+    ``warnings`` say so.
 
     Args:
         model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
@@ -66,6 +73,15 @@ def analyze(
         seq: how many tokens a transformers model is given; None: 128.
         threads: how many threads the bounds are for; None: all that the hardware has.
         cold: bounds of a first pass, nothing in the caches; else of a repeated one.
+        train: a step of training: forward pass in training mode, loss, backward pass, update.
+        optimizer: what updates the parameters: ``"sgd"``, ``"adam"`` or ``"adamw"`` (None) as torch
+            has them by default, ``"none"``, or what makes one of the parameters.
+        loss: gives the loss of the model's output. None: its own, if it returns one; else cross
+            entropy for a table of classes, and mean squared error for other shapes.
+        autocast: the type that `torch.autocast` computes in: ``"bfloat16"`` or ``"float16"``.
+        channels_last: images, and weights of convolutions, are laid out with their channels last.
+        device: whose operators are called: ``"cpu"``, ``"cuda"``, or ``"meta"`` (no kernels of its
+            own: layers come as their parts). A torch without CUDA cannot train for it.
         progress: told how far the measurement of this machine is, where one is needed.
 
     Raises:
@@ -79,7 +95,15 @@ def analyze(
         model,
         inputs,
         [hardware],
-        dtype=dtype,
+        RunOptions(
+            dtype=dtype,
+            train=train,
+            optimizer=optimizer,
+            loss=loss,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+        ),
         batch=batch,
         seq=seq,
         threads=threads,
@@ -99,6 +123,12 @@ def compare_machines(
     seq: int | None = None,
     threads: int | None = None,
     cold: bool = False,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> MachineComparison:
     """One model on several machines: which operators are compute-bound here, memory-bound there.
@@ -109,7 +139,8 @@ def compare_machines(
         hardware: at least two of what `analyze` takes as hardware; ``"host"`` is this machine.
         threads: how many threads of each CPU; None: all that each machine has. Devices that are no
             CPUs always compute with all of theirs.
-        model, inputs, dtype, batch, seq, cold, progress: as for `analyze`.
+        model, inputs, dtype, batch, seq, cold, train, optimizer, loss, autocast, channels_last,
+            device, progress: as for `analyze`.
 
     Raises:
         InputError: fewer than two machines, or one of them twice; and whatever `analyze` raises.
@@ -130,7 +161,15 @@ def compare_machines(
         model,
         inputs,
         machines,
-        dtype=dtype,
+        RunOptions(
+            dtype=dtype,
+            train=train,
+            optimizer=optimizer,
+            loss=loss,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+        ),
         batch=batch,
         seq=seq,
         threads=threads,
@@ -144,8 +183,8 @@ def _analyses(
     model: Model,
     inputs: Any,
     machines: Sequence[Hardware | None],
+    options: RunOptions,
     *,
-    dtype: str | torch.dtype | None,
     batch: int | None,
     seq: int | None,
     threads: int | None,
@@ -153,11 +192,7 @@ def _analyses(
     progress: Progress | None,
 ) -> list[Analysis]:
     """One capture of the model, placed under the ceilings of each machine."""
-    change = dtype_called(str(dtype)) if dtype is not None else None
-    if change is not None and change.kind != "float":
-        raise InputError(
-            f"--dtype {dtype}: parameters take a floating type; try bfloat16, float16 or float64"
-        )
+    run = options.run()
     for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
         # True is a whole number to Python.
         if value is not None and (type(value) is not int or not 1 <= value < _MOST):
@@ -190,10 +225,15 @@ def _analyses(
     )
     given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
     input_notes = source.input_notes if inputs is None else ()
-    wanted = torch_dtype(change.name) if change else None
+    wanted = torch_dtype(run.dtype) if run.dtype else None
     specs = input_specs(given, wanted)
     captured = capture(
-        source.module, given, name=source.name, change=wanted, rebuild=source.rebuild
+        source.module,
+        given,
+        name=source.name,
+        run=run,
+        teaching=options.teaching(),
+        rebuild=source.rebuild,
     )
     reuse = residency(captured.records)
     analyses: list[Analysis] = []

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from roofline.analysis import (
     Analysis,
     InputSpec,
+    MemoryPeak,
     Totals,
     coverage_of,
     known_work,
     row_of,
     sum_bound_s,
+    sum_fused_byte,
 )
 from roofline.foundation.units import format_byte
 from roofline.placement import Roof, place, roof_notes
+from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency
 from roofline.workload.work import Work
@@ -37,22 +40,39 @@ def assemble(
 ) -> Analysis:
     """The analysis of a capture under one machine's roof; `notes` come first in its warnings."""
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
-    rows = tuple(row_of(each) for each in placements)
+    fused = fused_traffic(capture.records)
+    rows = tuple(map(row_of, placements, fused))
     work = known_work(rows)
-    kept = capture.parameter_bytes + capture.buffer_bytes + capture.input_bytes
+    kept = (
+        capture.parameter_bytes
+        + capture.buffer_bytes
+        + capture.input_bytes
+        + capture.optimizer_bytes
+    )
+    peak = MemoryPeak(
+        operator=reuse.peak_index,
+        parameter_byte=capture.parameter_bytes,
+        buffer_byte=capture.buffer_bytes,
+        input_byte=capture.input_bytes,
+        optimizer_byte=capture.optimizer_bytes,
+        activation_byte=reuse.peak_activation_byte,
+        gradient_byte=reuse.peak_gradient_byte,
+    )
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
         **{each.name: getattr(work, each.name) for each in fields(Work)},
         traffic_byte=work.traffic_byte,
+        fused_byte=sum_fused_byte(rows),
         unknown_operators=len(unknown),
         parameters=capture.parameters,
         parameter_bytes=capture.parameter_bytes,
         buffer_bytes=capture.buffer_bytes,
-        peak_memory_byte=kept + reuse.peak_activation_byte,
+        optimizer_bytes=capture.optimizer_bytes,
+        peak_memory_byte=peak.byte,
         all_tensors_byte=kept + reuse.all_activation_byte,
         bound_s=sum_bound_s(rows),
     )
-    warnings = [*notes, *roof_notes(placements, roof)]
+    warnings = [*notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
         things = "something was" if noticed == 1 else f"{noticed} things were"
@@ -71,11 +91,14 @@ def assemble(
     return Analysis(
         model=name,
         inputs=inputs,
+        run=capture.run,
         threads=roof.threads,
         cache="cold" if cold else "steady",
         hardware=roof.profile,
         coverage=coverage_of(rows),
         totals=totals,
+        peak=peak,
+        modules=capture.modules,
         operators=rows,
         warnings=tuple(warnings),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, read_analysis
@@ -27,6 +27,12 @@ def compare(
     seq: int | None = None,
     threads: int | None = None,
     cold: bool = False,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
     names: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Comparison:
@@ -37,7 +43,8 @@ def compare(
         inputs: as for `analyze`, the same for all that are analysed here.
         reference: the index of the model that ratios refer to.
         names: what to call them; by default what they are called.
-        hardware, dtype, batch, seq, threads, cold, progress: as for `analyze`.
+        hardware, dtype, batch, seq, threads, cold, train, optimizer, loss, autocast,
+            channels_last, device, progress: as for `analyze`.
 
     Raises:
         InputError: fewer than two models, or analyses of different hardware or threads; and
@@ -46,7 +53,16 @@ def compare(
     if len(models) < 2:
         raise InputError("a comparison takes at least two models; write roofline compare A B")
     saved = [each for each in models if _is_saved(each)]
-    changes = {"--input": inputs, "--dtype": dtype, "--batch": batch, "--seq": seq}
+    changes = {
+        "--input": inputs,
+        "--dtype": dtype,
+        "--batch": batch,
+        "--seq": seq,
+        "--train": train or None,
+        "--autocast": autocast,
+        "--channels-last": channels_last or None,
+        "--device": None if device == "cpu" else device,
+    }
     for option, given in changes.items():
         if saved and given is not None:
             raise InputError(
@@ -72,6 +88,12 @@ def compare(
                 seq=seq,
                 threads=threads,
                 cold=cold,
+                train=train,
+                optimizer=optimizer,
+                loss=loss,
+                autocast=autocast,
+                channels_last=channels_last,
+                device=device,
                 progress=progress,
             )
             analyses.append(analysis)

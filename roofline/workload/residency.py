@@ -1,9 +1,22 @@
 """How far back each operand was last touched, in bytes: what decides which memory it comes from.
 
 A machine plays no part here. The operators of two consecutive passes are replayed over one memory
-in which every byte knows when it was last touched. The *reuse distance* of an operand is the number
-of distinct bytes touched since then, its own included: a memory of capacity C that keeps what was
-used last must fetch ``min(size, max(0, distance - C))`` bytes of it from beyond.
+in which every byte knows which operator touched it last. Take the bytes that an operator touches
+and that were last touched by the same earlier one: their *reuse distance* is the number of distinct
+bytes touched since that one, their own included. A memory of capacity C that keeps what was used
+last must fetch ``min(size, max(0, distance - C))`` of them from beyond.
+
+That is the least over all orders in which operators may touch their operands, one after the other
+or element by element; an order that begins with what was touched last needs no more, one that
+streams through everything again from the front may need all of it. It holds for memories that keep
+what was used *last*: one that keeps something else (a cache with another policy, a kernel whose
+stores go around it) may fetch less over a pass, though in the steady state never less than all
+distinct bytes but C.
+
+An operator touches each byte once, however many of its operands it belongs to; what it reads and
+writes is touched again when it is written, at a distance of its own size: at most C bytes of that
+can wait in the memory, the rest must leave it. Operands of one operator that lie in one storage are
+taken to lie side by side as far as the storage has room, for columns of a matrix do.
 
 Memory is recycled as caching allocators do it: what the model released last is handed out first.
 Without that, every activation would look like memory never seen before, and a chain of small
@@ -20,12 +33,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.tensors import Role, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Bytes of one operand that were last touched together; distance None: never touched before."""
+    """Bytes of one operator that were last touched together; distance None: never before."""
 
     byte: int
     distance_byte: int | None
@@ -42,13 +55,17 @@ class Residency:
     """Reuse per operator, in both passes, and what the tensors take in memory.
 
     ``cold[i]`` and ``steady[i]`` hold the reuse of everything operator i reads and writes, in the
-    first and in the second pass. ``peak_activation_byte`` is the most that activations take at
-    once, ``all_activation_byte`` what they would take if none were ever released.
+    first and in the second pass. ``peak_index`` is the operator during which most is alive of what
+    does not outlive the pass (the first such; None: nothing ever is), ``peak_activation_byte`` and
+    ``peak_gradient_byte`` what activations and gradients take then. ``all_activation_byte`` is what
+    both would take if none were ever released.
     """
 
     cold: tuple[tuple[Reuse, ...], ...]
     steady: tuple[tuple[Reuse, ...], ...]
+    peak_index: int | None
     peak_activation_byte: int
+    peak_gradient_byte: int
     all_activation_byte: int
 
 
@@ -87,7 +104,11 @@ class _TouchedBytes:
 
 @dataclass(slots=True)
 class _Memory:
-    """Storages as pieces ``(byte, time of last touch)``, and released pieces waiting for reuse."""
+    """Storages as pieces ``(byte, stamp)``, and released pieces waiting for reuse.
+
+    A stamp is twice the number of the operator that touched the piece last, and one more if it was
+    written.
+    """
 
     touched: _TouchedBytes
     pieces: dict[int, list[tuple[int, int]]] = field(
@@ -99,11 +120,11 @@ class _Memory:
     def allocate(self, storage: int, byte: int, *, recycle: bool) -> None:
         pieces: list[tuple[int, int]] = []
         while byte > 0 and recycle and self.released:
-            size, time = self.released.pop()
+            size, stamp = self.released.pop()
             if size > byte:
-                self.released.append((size - byte, time))
+                self.released.append((size - byte, stamp))
                 size = byte
-            pieces.append((size, time))
+            pieces.append((size, stamp))
             byte -= size
         if byte > 0:
             pieces.append((byte, _NEVER))
@@ -113,105 +134,158 @@ class _Memory:
         # Reversed, so that the next allocation takes the pieces in the order they lay.
         self.released.extend(reversed(self.pieces.pop(storage, [])))
 
-    def touch(self, spec: TensorSpec) -> list[Reuse]:
-        first, last = spec.offset_byte, spec.offset_byte + spec.least_byte
-        pieces = self.pieces[spec.storage]
-        if len(pieces) == 1 and first == 0 and last >= pieces[0][0] > 0:
-            # The whole of a storage that was touched as a whole before: nearly every operand.
-            byte, time = pieces[0]
-            distance = None if time == _NEVER else self.touched.since(time) + byte
-            self.touched.add(time, -byte)
-            self.touched.add(self.now, byte)
-            pieces[0] = (byte, self.now)
-            self.now += 1
-            return [Reuse(byte, distance)]
+    def touch(self, record: OperatorRecord) -> tuple[Reuse, ...]:
+        """An operator touches all of its operands."""
         by_time: dict[int, int] = {}
-        after: list[tuple[int, int]] = []
-        position = 0
-        for size, time in pieces:
-            inside = max(0, min(position + size, last) - max(position, first))
-            before = max(0, min(position + size, first) - position) if inside else size
-            if inside:
-                by_time[time] = by_time.get(time, 0) + inside
-                after += [(before, time), (inside, self.now), (size - before - inside, time)]
-            else:
-                after.append((size, time))
-            position += size
+        rewritten = 0
+        for specs, stamp in ((record.inputs, 2 * self.now), (record.outputs, 2 * self.now + 1)):
+            for spec in specs:
+                pieces = self.pieces[spec.storage]
+                byte, before = pieces[0] if pieces else (0, _NEVER)
+                if len(pieces) == 1 and spec.offset_byte == 0 and spec.least_byte >= byte:
+                    # The whole of a storage touched as a whole before: nearly every operand.
+                    found = {before: byte}
+                    pieces[0] = (byte, stamp)
+                else:
+                    found = self._touch_part(spec, stamp)
+                for earlier, size in found.items():
+                    if earlier >> 1 != self.now:
+                        by_time[earlier >> 1] = by_time.get(earlier >> 1, 0) + size
+                    elif earlier != stamp:
+                        rewritten += size
+        touched = self.touched
         reuses = [
-            Reuse(byte, None if time == _NEVER else self.touched.since(time) + byte)
-            for time, byte in by_time.items()
+            Reuse(size, None if time == _NEVER else touched.since(time) + size)
+            for time, size in by_time.items()
+            if size
         ]
-        for time, byte in by_time.items():
-            self.touched.add(time, -byte)
-        self.touched.add(self.now, sum(by_time.values()))
-        self.pieces[spec.storage] = _joined(after)
+        for time, size in by_time.items():
+            touched.add(time, -size)
+        touched.add(self.now, sum(by_time.values()))
+        if rewritten:
+            reuses.append(Reuse(rewritten, rewritten))
         self.now += 1
-        return reuses
+        return tuple(reuses)
+
+    def _touch_part(self, spec: TensorSpec, stamp: int) -> dict[int, int]:
+        """Stamps the bytes of an operand; how many had which stamp before."""
+        first, last = spec.offset_byte, spec.offset_byte + spec.least_byte
+        found: dict[int, int] = {}
+        self.pieces[spec.storage] = _stamped(
+            self.pieces[spec.storage], first, last, stamp, found, last - first
+        )
+        # Another operand seems to lie in the same place: this one lies beside it, if there is room.
+        for start, stop in ((last, None), (0, first)):
+            twice = found.get(stamp, 0)
+            if not twice:
+                break
+            beside: dict[int, int] = {}
+            self.pieces[spec.storage] = _stamped(
+                self.pieces[spec.storage], start, stop, stamp, beside, twice, only_others=True
+            )
+            for earlier, size in beside.items():
+                found[earlier] = found.get(earlier, 0) + size
+                found[stamp] -= size
+        return found
+
+
+def _stamped(
+    pieces: list[tuple[int, int]],
+    first: int,
+    last: int | None,
+    stamp: int,
+    found: dict[int, int],
+    most: int,
+    *,
+    only_others: bool = False,
+) -> list[tuple[int, int]]:
+    """The pieces with `most` bytes from `first` to `last` stamped; `found`: which stamps they had.
+
+    `only_others` passes over what this operator has touched already.
+    """
+    after: list[tuple[int, int]] = []
+    position = 0
+    for size, before in pieces:
+        end = position + size if last is None else min(position + size, last)
+        begin = max(position, first)
+        inside = min(max(0, end - begin), most)
+        if inside and not (only_others and before >> 1 == stamp >> 1):
+            found[before] = found.get(before, 0) + inside
+            most -= inside
+            ahead = begin - position
+            after += [(ahead, before), (inside, stamp), (size - ahead - inside, before)]
+        else:
+            after.append((size, before))
+        position += size
+    return _joined(after)
 
 
 def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The pieces without empty ones, neighbours of the same time made one."""
+    """The pieces without empty ones, neighbours of the same stamp made one."""
     joined: list[tuple[int, int]] = []
-    for size, time in pieces:
+    for size, stamp in pieces:
         if not size:
             continue
-        if joined and joined[-1][1] == time:
-            joined[-1] = (joined[-1][0] + size, time)
+        if joined and joined[-1][1] == stamp:
+            joined[-1] = (joined[-1][0] + size, stamp)
         else:
-            joined.append((size, time))
+            joined.append((size, stamp))
     return joined
 
 
 def residency(records: Sequence[OperatorRecord]) -> Residency:
-    """The reuse distances of every operator's operands over two consecutive passes.
+    """The reuse distances of every operator's bytes over two consecutive passes.
 
-    Operands are touched in the order an operator lists them, inputs before outputs. Parameters,
-    buffers and inputs keep their place from pass to pass; activations live from the operator that
-    makes them until the model drops them, at the latest until the pass ends.
+    Parameters, buffers, optimizer states and inputs keep their place from pass to pass; activations
+    and gradients live from the operator that makes them until the model drops them, at the latest
+    until the pass ends.
     """
     sizes: dict[int, int] = {}
     persists: set[int] = set()
-    accesses = 0
+    gradients: set[int] = set()
     for record in records:
         for spec in (*record.inputs, *record.outputs):
-            accesses += 1
             end = spec.offset_byte + spec.byte
-            sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
+            if end > sizes.get(spec.storage, -1):
+                sizes[spec.storage] = end
             if spec.role.persists:
                 persists.add(spec.storage)
-    memory = _Memory(_TouchedBytes(2 * accesses))
+            elif spec.role is Role.GRADIENT:
+                gradients.add(spec.storage)
+    memory = _Memory(_TouchedBytes(2 * len(records)))
     passes: list[tuple[tuple[Reuse, ...], ...]] = []
-    peak = 0
+    peak, peak_index, peak_gradient = 0, None, 0
     for _ in range(2):
-        live = 0
+        live, live_gradient = 0, 0
         alive: set[int] = set()
         rows: list[tuple[Reuse, ...]] = []
-        for record in records:
-            reuses: list[Reuse] = []
+        for index, record in enumerate(records):
             for spec in (*record.inputs, *record.outputs):
-                if spec.storage not in memory.pieces:
-                    lasting = spec.storage in persists
-                    memory.allocate(spec.storage, sizes[spec.storage], recycle=not lasting)
+                storage = spec.storage
+                if storage not in memory.pieces:
+                    lasting = storage in persists
+                    memory.allocate(storage, sizes[storage], recycle=not lasting)
                     if not lasting:
-                        alive.add(spec.storage)
-                        live += sizes[spec.storage]
-            peak = max(peak, live)
-            if record.state != "free":
-                for spec in (*record.inputs, *record.outputs):
-                    reuses += memory.touch(spec)
-            rows.append(tuple(reuses))
+                        alive.add(storage)
+                        live += sizes[storage]
+                        live_gradient += sizes[storage] if storage in gradients else 0
+            if live > peak:
+                peak, peak_index, peak_gradient = live, index, live_gradient
+            rows.append(() if record.state == "free" else memory.touch(record))
             for storage in record.freed:
                 if storage in alive:
                     alive.remove(storage)
                     live -= sizes[storage]
+                    live_gradient -= sizes[storage] if storage in gradients else 0
                     memory.release(storage)
         for storage in sorted(alive):
             memory.release(storage)
         passes.append(tuple(rows))
-    everything = sum(size for storage, size in sizes.items() if storage not in persists)
     return Residency(
         cold=passes[0],
         steady=passes[1],
-        peak_activation_byte=peak,
-        all_activation_byte=everything,
+        peak_index=peak_index,
+        peak_activation_byte=peak - peak_gradient,
+        peak_gradient_byte=peak_gradient,
+        all_activation_byte=sum(sizes[each] for each in sizes if each not in persists),
     )

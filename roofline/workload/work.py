@@ -18,7 +18,10 @@ class Work:
     ``multiply_add`` counts those in convolutions and matrix products by the usual convention,
     ``flop`` twice that plus everything else, ``least_flop`` what no kernel can avoid (only it
     enters bounds). All three are None together where they are unknown, and unknown plus anything
-    is unknown. Bytes are always known. ``Work()`` is no work.
+    is unknown. Bytes are always known, but for ``internal_byte``: what the parts of fused operators
+    hand to each other, written and read. Their traffic lies between ``traffic_byte``, where all of
+    that stays on chip, and that much more, where none of it does; None where it is unknown.
+    ``Work()`` is no work.
     """
 
     flop: int | None = 0
@@ -29,6 +32,7 @@ class Work:
     output_byte: int = 0
     gradient_byte: int = 0
     optimizer_byte: int = 0
+    internal_byte: int | None = 0
 
     @property
     def traffic_byte(self) -> int:
@@ -58,6 +62,7 @@ class Work:
             output_byte=self.output_byte + other.output_byte,
             gradient_byte=self.gradient_byte + other.gradient_byte,
             optimizer_byte=self.optimizer_byte + other.optimizer_byte,
+            internal_byte=_plus(self.internal_byte, other.internal_byte),
         )
 
     def __radd__(self, other: object) -> Work:

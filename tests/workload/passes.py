@@ -8,18 +8,35 @@ from typing import Any
 import torch
 
 from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.functions import Function
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.torch_dtypes import torch_dtype
+from roofline.workload.runs import Run
 from roofline.workload.work import Work
 
 
 def passed(model: Callable[..., Any], *inputs: Any, change: str = "", **named: Any) -> Capture:
     """One pass of a module or function; inputs are tensors or shapes."""
     module = model if isinstance(model, torch.nn.Module) else Function(model)
-    wanted = torch_dtype(change) if change else None
-    return capture(module, Inputs(*inputs, **named), name="model", change=wanted)
+    return capture(module, Inputs(*inputs, **named), name="model", run=Run(dtype=change))
+
+
+def trained(
+    model: torch.nn.Module,
+    *inputs: Any,
+    optimizer: str | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    **named: Any,
+) -> Capture:
+    """One step of training, without an update unless an optimizer is named."""
+    return capture(
+        model,
+        Inputs(*inputs, **named),
+        name="model",
+        run=Run(train=True, optimizer=optimizer or ""),
+        teaching=Teaching(optimizer=maker_of(optimizer) if optimizer else None, loss=loss),
+    )
 
 
 def working(captured: Capture) -> list[OperatorRecord]:

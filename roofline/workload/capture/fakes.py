@@ -11,9 +11,29 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from roofline.workload.capture import known_calls
+from roofline.errors import ModelError
+from roofline.workload.capture import known_calls, packed
+from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
+from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
+from roofline.workload.torch_dtypes import torch_dtype
+
+
+def refuse_if_trained(kept: torch.Tensor) -> None:
+    """Refuses a tensor that the model keeps where it could not be replaced, if it is trained.
+
+    What is computed of another in its place would still be differentiated by the tensor itself, and
+    leave a gradient in it.
+
+    Raises:
+        ModelError: it is.
+    """
+    if kept.requires_grad and torch.is_grad_enabled():
+        raise ModelError(
+            f"a trained tensor of shape {tuple(kept.shape)} is kept where torch does not look for"
+            " parameters; keep it as a torch.nn.Parameter of a module"
+        )
 
 
 class _Mode(FakeTensorMode):
@@ -21,6 +41,7 @@ class _Mode(FakeTensorMode):
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self.allow_meta = True
         self.was_elsewhere = False
         self._thread = threading.get_ident()
 
@@ -31,23 +52,30 @@ class _Mode(FakeTensorMode):
 
 
 class Fakes:
-    """Fake CPU tensors in the place of those that a model keeps, tied ones staying tied.
+    """Fake tensors in the place of those that a model keeps, tied ones staying tied.
 
     ``mode`` is the context in which they live; ``roles`` are the roles of their storages, by
     address.
+
+    Args:
+        run: on which device they are, and which type and layout they are to have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
         self.roles: dict[int, Role] = {}
         self.mode = _Mode()
+        self._device = torch.device("cuda", 0) if run.device == "cuda" else torch.device(run.device)
+        self._calls = known_calls.Calls(self.mode, self._device)
+        self._change = torch_dtype(run.dtype) if run.dtype else None
+        self._channels_last = run.channels_last
         # The originals are kept, so that no other tensor gets their identity.
         self._made: dict[int, tuple[torch.Tensor, Any]] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
 
-    def of(self, tensor: torch.Tensor, role: Role, change: torch.dtype | None = None) -> Any:
-        """The fake of `tensor`, of the same strides; a floating type becomes `change` if given."""
+    def of(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
+        """The fake of `tensor`, with its strides and type unless those of the run are to be had."""
         if id(tensor) not in self._made:
-            fake = self._fake(tensor, change)
+            fake = self._fake(tensor, is_changed)
             if role is Role.PARAMETER:
                 # What makes isinstance(fake, torch.nn.Parameter) true; its constructor takes ten
                 # times as long as the fake itself.
@@ -73,6 +101,7 @@ class Fakes:
         if type(value) is FakeTensor:
             return value
         if isinstance(value, torch.Tensor):
+            refuse_if_trained(value)
             kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
             return self.of(value, kept_as)
         if isinstance(value, (list, tuple)):
@@ -83,10 +112,12 @@ class Fakes:
         """An input as asked for, of type `kind`, laid out as the tensor that was given for it."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
-            return self.of(like, Role.INPUT, kind if like.is_floating_point() else None)
+            return self.of(like, Role.INPUT, is_changed=like.is_floating_point())
         tensor = torch.empty_permuted(
-            request.shape, physical_order(request), dtype=kind, device="cpu"
+            request.shape, physical_order(request), dtype=kind, device=self._device
         )
+        if self._channels_last and (layout := layout_for(tensor)):
+            tensor = torch.empty_like(tensor, memory_format=layout)
         self.roles[tensor.untyped_storage()._cdata] = Role.INPUT
         return tensor
 
@@ -97,24 +128,35 @@ class Fakes:
             named = {name: _as_bfloat16(each) for name, each in kwargs.items()}
             kind = named.pop("out_dtype", None) or args[0].dtype
             result = func(*map(_as_bfloat16, args), **named)
-            return torch.empty_strided(result.shape, result.stride(), dtype=kind, device="cpu")
-        return known_calls.call(self.mode, func, args, kwargs)
+            return torch.empty_strided(
+                result.shape, result.stride(), dtype=kind, device=self._device
+            )
+        if func.namespace == "quantized" and (made := packed.result_of(func, args)) is not None:
+            return made
+        return self._calls.call(func, args, kwargs)
 
-    def _fake(self, tensor: torch.Tensor, change: torch.dtype | None) -> Any:
-        to = change if change is not None and tensor.is_floating_point() else tensor.dtype
+    def _fake(self, tensor: torch.Tensor, is_changed: bool) -> Any:
+        to = tensor.dtype
+        if is_changed and self._change is not None and tensor.is_floating_point():
+            to = self._change
         if (
             type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
             or tensor.layout is not torch.strided
             or tensor.is_quantized
         ):
-            return self.mode.from_tensor(tensor).to(to)
+            fake: Any = self.mode.from_tensor(tensor).to(to)
+            return fake if self._device.type in ("cpu", "meta") else fake.to(self._device)
         # A hundred times cheaper than FakeTensorMode.from_tensor, which keeps what we do not need.
         storage = tensor.untyped_storage()
         key = (storage._cdata, to)
         size, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
         base = self._bases.get(key)
+        layout = layout_for(tensor) if is_changed and self._channels_last else None
         if base is not None:
             plain = base.as_strided(size, stride, offset)
+        elif layout is not None and storage.nbytes() == tensor.nbytes:
+            plain = torch.empty(size, dtype=to, device="meta", memory_format=layout)
+            self._bases[key] = plain
         elif tensor.is_meta and tensor.dtype == to:
             plain = self._bases[key] = tensor.detach()
         elif storage.nbytes() == tensor.nbytes and tensor.is_contiguous():
@@ -123,7 +165,7 @@ class Fakes:
             length = storage.nbytes() // tensor.element_size()
             base = self._bases[key] = torch.empty(length, dtype=to, device="meta")
             plain = base.as_strided(size, stride, offset)
-        return FakeTensor(self.mode, plain, torch.device("cpu"))
+        return FakeTensor(self.mode, plain, self._device)
 
 
 _GROUPED_PRODUCT = torch.ops.aten._grouped_mm.default
@@ -132,7 +174,8 @@ _GROUPED_PRODUCT = torch.ops.aten._grouped_mm.default
 def _as_bfloat16(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=torch.bfloat16, device="cpu")
+    device = value.device
+    return torch.empty_strided(value.shape, value.stride(), dtype=torch.bfloat16, device=device)
 
 
 @contextlib.contextmanager

@@ -20,8 +20,6 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
-_CPU = torch.device("cpu")
-
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
 """Arguments that are told apart by type and value."""
 
@@ -83,35 +81,42 @@ def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
 
 
-def _part(value: Any) -> Any:
-    kind = type(value)
-    if kind is FakeTensor:
-        # Of a constant the values are known too, and what follows from them would be lost.
-        if value.constant is not None or value.layout is not torch.strided:
-            raise _NotSimpleError
-        if value.dtype.is_complex or (value.fake_device is not _CPU and value.fake_device != _CPU):
-            raise _NotSimpleError
-        return _form(value)
-    if value is None:
-        return None
-    if kind is list or kind is tuple:
-        return (kind, *[_part(item) for item in value])
-    if kind in _VALUES:
-        return (kind, value)
-    raise _NotSimpleError
-
-
-def _key(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    named = [(name, _part(value)) for name, value in kwargs.items()] if kwargs else ()
-    # Division of integers, say, gives the default type.
-    return (func, torch.get_default_dtype(), *[_part(value) for value in args], *named)
-
-
-def _made(tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
-    """How to make `tensor` again."""
-    if type(tensor) is not FakeTensor or tensor.constant is not None:
+def _key(
+    device: torch.device, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    def part(value: Any) -> Any:
+        kind = type(value)
+        if kind is FakeTensor:
+            return _simple_form(value, device)
+        if value is None:
+            return None
+        if kind is list or kind is tuple:
+            return (kind, *[part(item) for item in value])
+        if kind in _VALUES:
+            return (kind, value)
         raise _NotSimpleError
-    _part(tensor)
+
+    named = [(name, part(value)) for name, value in kwargs.items()] if kwargs else ()
+    # Division of integers, say, gives the default type.
+    return (func, torch.get_default_dtype(), device, *[part(value) for value in args], *named)
+
+
+def _simple_form(tensor: FakeTensor, device: torch.device) -> tuple[Any, ...]:
+    # Of a constant the values are known too, and what follows from them would be lost.
+    if tensor.constant is not None or tensor.layout is not torch.strided:
+        raise _NotSimpleError
+    if tensor.dtype.is_complex or (
+        tensor.fake_device is not device and tensor.fake_device != device
+    ):
+        raise _NotSimpleError
+    return _form(tensor)
+
+
+def _made(tensor: Any, args: Sequence[Any], seen: set[int], device: torch.device) -> _Made:
+    """How to make `tensor` again."""
+    if type(tensor) is not FakeTensor:
+        raise _NotSimpleError
+    _simple_form(tensor, device)
     address = tensor.untyped_storage()._cdata
     base = None
     for position, value in enumerate(args):
@@ -133,48 +138,59 @@ def _made(tensor: Any, args: Sequence[Any], seen: set[int]) -> _Made:
     return made
 
 
-def _again(made: _Made, mode: FakeTensorMode, args: Sequence[Any]) -> FakeTensor:
-    if made.base is None:
-        plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
-    else:
-        plain = args[made.base].as_strided(made.shape, made.stride, made.offset)
-    return FakeTensor(mode, plain, _CPU)
+class Calls:
+    """Calls on the fake tensors of one mode and device.
+
+    Args:
+        mode: the mode that the tensors are of.
+        device: the device that they are on; calls with others are not remembered.
+    """
+
+    def __init__(self, mode: FakeTensorMode, device: torch.device) -> None:
+        self._mode = mode
+        self._device = device
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `func` gives for fake `args` and `kwargs`, as the mode itself would find it."""
+        if not _is_simple(func):
+            return func(*args, **kwargs)
+        try:
+            key = _key(self._device, func, args, kwargs)
+        except _NotSimpleError:
+            return func(*args, **kwargs)
+        known = _results.get(key)
+        if known is None:
+            result = func(*args, **kwargs)
+            _remember(key, result, args, self._device)
+            return result
+        if known.kind is None:
+            return args[0]
+        with in_kernel_invocation_manager(self._mode):
+            if known.kind is torch.Tensor:
+                return self._again(known.made[0], args)
+            return known.kind(self._again(each, args) for each in known.made)
+
+    def _again(self, made: _Made, args: Sequence[Any]) -> FakeTensor:
+        if made.base is None:
+            plain = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
+        else:
+            plain = args[made.base].as_strided(made.shape, made.stride, made.offset)
+        return FakeTensor(self._mode, plain, self._device)
 
 
-def call(mode: FakeTensorMode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `func` gives for fake `args` and `kwargs` of `mode`, as `mode` itself would find it."""
-    if not _is_simple(func):
-        return func(*args, **kwargs)
-    try:
-        key = _key(func, args, kwargs)
-    except _NotSimpleError:
-        return func(*args, **kwargs)
-    known = _results.get(key)
-    if known is None:
-        result = func(*args, **kwargs)
-        _remember(key, result, args)
-        return result
-    if known.kind is None:
-        return args[0]
-    with in_kernel_invocation_manager(mode):
-        if known.kind is torch.Tensor:
-            return _again(known.made[0], mode, args)
-        return known.kind(_again(each, mode, args) for each in known.made)
-
-
-def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any]) -> None:
+def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any], device: torch.device) -> None:
     if len(_results) >= _MOST:
         _results.clear()
     seen: set[int] = set()
     try:
         if isinstance(result, torch.Tensor) and args and result is args[0]:
             # Only what writes its first operand may return it.
-            if key[0]._schema.is_mutable and _form(result) == key[2]:
+            if key[0]._schema.is_mutable and _form(result) == key[3]:
                 _results[key] = _Result((), None)
         elif isinstance(result, torch.Tensor):
-            _results[key] = _Result((_made(result, args, seen),), torch.Tensor)
+            _results[key] = _Result((_made(result, args, seen, device),), torch.Tensor)
         elif type(result) in (tuple, list):
-            made = tuple(_made(each, args, seen) for each in result)
+            made = tuple(_made(each, args, seen, device) for each in result)
             _results[key] = _Result(made, type(result))
     except _NotSimpleError:
         return

@@ -30,8 +30,9 @@ class _Storages:
     """Numbers storages by first appearance, and tells which ones the model has dropped."""
 
     def __init__(self, roles: Mapping[int, Role]) -> None:
+        self.new_role = Role.ACTIVATION
         self._roles = roles
-        self._number: dict[int, int] = {}
+        self._known: dict[int, tuple[int, Role]] = {}
         # Weak references keep the addresses from being given to other storages, and thus unique.
         self._references: list[StorageWeakRef] = []
         self._watched: list[tuple[int, StorageWeakRef]] = []
@@ -39,21 +40,22 @@ class _Storages:
     def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
         storage = tensor.untyped_storage()
         address = storage._cdata
-        role = self._roles.get(address, Role.ACTIVATION)
-        if address not in self._number:
-            number = self._number[address] = len(self._number)
+        known = self._known.get(address)
+        if known is None:
+            role = self._roles.get(address, self.new_role)
+            known = self._known[address] = len(self._known), role
             reference = StorageWeakRef(storage)
             self._references.append(reference)
-            if role is Role.ACTIVATION:
-                self._watched.append((number, reference))
-        return self._number[address], role
+            if not role.persists:
+                self._watched.append((known[0], reference))
+        return known
 
     @property
     def are_alive(self) -> bool:
         return bool(self._watched)
 
     def dropped(self) -> tuple[int, ...]:
-        """Numbers of the activations whose storage has gone since the last call."""
+        """Numbers of what does not persist and has gone since the last call."""
         gone = tuple(number for number, reference in self._watched if reference.expired())
         if gone:
             self._watched = [each for each in self._watched if each[0] not in gone]
@@ -79,6 +81,10 @@ class Operands:
         self._storages = _Storages(roles)
         self._known: dict[tuple[Any, ...], _Operand] = {}
 
+    def take_new_as(self, role: Role) -> None:
+        """Storages that appear from now on, and have no role yet, get this one."""
+        self._storages.new_role = role
+
     def of(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorSpec, ...]:
         """The tensors that lie in different places, empty ones left out."""
         found: dict[tuple[Any, ...], TensorSpec] = {}
@@ -97,11 +103,11 @@ class Operands:
         return frozenset(self._storages.number(tensor)[0] for tensor in tensors)
 
     def dropped(self) -> tuple[int, ...]:
-        """Numbers of the activations whose storage has gone since the last call."""
+        """Numbers of the activations and gradients that have gone since the last call."""
         return self._storages.dropped()
 
     def are_alive(self) -> bool:
-        """Whether some activation has not gone."""
+        """Whether some activation or gradient has not gone."""
         self._storages.dropped()
         return self._storages.are_alive
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import psutil
 import torch
@@ -21,7 +21,9 @@ from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.single_pass import Capture as Capture
 from roofline.workload.capture.single_pass import single_pass
+from roofline.workload.capture.training import Teaching as Teaching
 from roofline.workload.inputs import Inputs
+from roofline.workload.runs import Run
 
 _one_at_a_time = threading.RLock()
 """Hooks are global, and a model's own tensors are away while it runs: one capture at a time."""
@@ -40,10 +42,11 @@ def capture(
     inputs: Inputs,
     *,
     name: str,
-    change: torch.dtype | None = None,
+    run: Run | None = None,
+    teaching: Teaching | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
 ) -> Capture:
-    """Runs `model` once, without gradients and in eval mode, on fake tensors.
+    """Runs `model` once on fake tensors: in eval mode without gradients, or a step of training.
 
     Where that fails for something that fake tensors cannot do (control flow that depends on values,
     code that leaves torch), it runs once more on real ones, and ``notes`` say so.
@@ -52,15 +55,18 @@ def capture(
         model: any module, built for real or on the meta device; it is left as it was.
         inputs: what it is called with.
         name: what messages call the model.
-        change: the type that floating parameters and buffers are taken to have.
+        run: in which types and layout it is run, and whether it is trained; by default inference
+            as it is.
+        teaching: how it is trained, if it is.
         rebuild: makes the model with its weights, where `model` has none.
 
     Raises:
         ModelError: the model raised; the message says in which module, and what torch said.
     """
+    asked = _Asked(model, inputs, name, run or Run(), teaching or Teaching())
     with _one_at_a_time:
         try:
-            return _on_fakes(model, inputs, name, change)
+            return _on_fakes(asked)
         except NoFakesError as reason:
             said, why, is_worth_it = ModelError(str(reason)), "it is TorchScript", True
             first = None
@@ -85,7 +91,7 @@ def capture(
                 real = _with_weights(model, rebuild)
                 if real is None:
                     raise said from said.__cause__
-                captured = _captured(real, inputs, name, change, Reals())
+                captured = replace(asked, model=real).captured(Reals(asked.run))
         except PassError as second:
             # Two reasons for two passes: where the first was no fault of the fakes, it is the one.
             is_another = first is not None and type(first.error) is not type(second.error)
@@ -102,16 +108,37 @@ def capture(
         )
 
 
-def _on_fakes(
-    model: torch.nn.Module, inputs: Inputs, name: str, change: torch.dtype | None
-) -> Capture:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A pass that is asked for."""
+
+    model: torch.nn.Module
+    inputs: Inputs
+    name: str
+    run: Run
+    teaching: Teaching
+
+    def captured(self, tensors: Fakes | Reals) -> Capture:
+        paths: dict[int, str] = {}
+        lesson = self.teaching.lesson() if self.run.train else None
+        try:
+            paths.update({id(module): path for path, module in self.model.named_modules()})
+            return single_pass(self.model, self.inputs, paths, self.run, tensors, lesson)
+        except (KeyboardInterrupt, RooflineError, NoFakesError):
+            raise
+        # A model may raise anything, SystemExit too; none of it may end in a traceback.
+        except BaseException as error:
+            raise PassError(model_error(error, self.name, paths), error) from error
+
+
+def _on_fakes(asked: _Asked) -> Capture:
     try:
-        return _captured(model, inputs, name, change, Fakes())
+        return asked.captured(Fakes(asked.run))
     except PassError as failure:
         if not failure.is_for_nested_tensors:
             raise
     with _fast_path_off():
-        captured = _captured(model, inputs, name, change, Fakes())
+        captured = asked.captured(Fakes(asked.run))
     return replace(
         captured,
         notes=(
@@ -130,24 +157,6 @@ def _fast_path_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _captured(
-    model: torch.nn.Module,
-    inputs: Inputs,
-    name: str,
-    change: torch.dtype | None,
-    tensors: Fakes | Reals,
-) -> Capture:
-    paths: dict[int, str] = {}
-    try:
-        paths.update({id(module): path for path, module in model.named_modules()})
-        return single_pass(model, inputs, paths, change, tensors)
-    except (KeyboardInterrupt, RooflineError, NoFakesError):
-        raise
-    # A model may raise anything, SystemExit too; none of it may end in a traceback.
-    except BaseException as error:
-        raise PassError(model_error(error, name, paths), error) from error
 
 
 def _with_weights(

@@ -7,27 +7,42 @@ from typing import Any
 
 import torch
 
+from roofline.workload.capture.fakes import refuse_if_trained
+from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
+from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
+from roofline.workload.torch_dtypes import torch_dtype
 
 
 class Reals:
     """Copies in the place of the tensors that a model keeps, tied ones staying tied.
 
     Has what `Fakes` has, so that a pass is recorded in the same way.
+
+    Args:
+        run: which type and layout they are to have.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
         self.roles: dict[int, Role] = {}
         self.mode = contextlib.nullcontext()
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._bases: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        # Addresses of what operators gave: no tensors that the model keeps.
+        self._results: set[int] = set()
+        self._change = torch_dtype(run.dtype) if run.dtype else None
+        self._channels_last = run.channels_last
 
-    def of(self, tensor: torch.Tensor, role: Role, change: torch.dtype | None = None) -> Any:
-        """The copy of `tensor`, of the same strides; a floating type becomes `change` if given."""
+    def of(self, tensor: torch.Tensor, role: Role, *, is_changed: bool = False) -> Any:
+        """The copy of `tensor`, with its strides and type unless those of the run are to be had."""
         if id(tensor) not in self._made:
-            to = change if change is not None and tensor.is_floating_point() else tensor.dtype
+            to = tensor.dtype
+            if is_changed and self._change is not None and tensor.is_floating_point():
+                to = self._change
             copy = self._copy(tensor.detach(), to)
+            if is_changed and self._channels_last and (layout := layout_for(copy)):
+                copy = copy.contiguous(memory_format=layout)
             if isinstance(tensor, torch.nn.Parameter):
                 copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
             self._made[id(tensor)] = tensor, copy
@@ -47,8 +62,10 @@ class Reals:
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
                 return value
-            if value.untyped_storage()._cdata in self.roles:
+            address = value.untyped_storage()._cdata
+            if address in self.roles or address in self._results:
                 return value
+            refuse_if_trained(value)
             kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
             return self.of(value, kept_as)
         if isinstance(value, (list, tuple)):
@@ -59,7 +76,7 @@ class Reals:
         """An input as asked for: a copy of the given tensor, else noise, or zeros as indices."""
         like = request.like
         if like is not None and tuple(like.shape) == request.shape:
-            tensor = self._copy(like.detach(), kind)
+            tensor = self._copy(like.detach(), kind).requires_grad_(like.requires_grad)
         else:
             order = physical_order(request)
             tensor = torch.empty_permuted(request.shape, order, dtype=kind)
@@ -69,6 +86,8 @@ class Reals:
                 tensor.copy_(torch.randn(request.shape))
             else:
                 tensor.zero_()
+        if self._channels_last and (layout := layout_for(tensor)):
+            tensor = tensor.contiguous(memory_format=layout)
         self._known(tensor, Role.INPUT)
         return tensor
 
@@ -77,7 +96,7 @@ class Reals:
         result = func(*args, **kwargs)
         for each in result if isinstance(result, (list, tuple)) else (result,):
             if isinstance(each, torch.Tensor) and each.layout is torch.strided:
-                self._known(each, Role.ACTIVATION)
+                self._results.add(each.untyped_storage()._cdata)
         return result
 
     def _known(self, tensor: torch.Tensor, role: Role) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,10 +16,11 @@ from roofline.workload import formulas
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.packed import unpacked
 from roofline.workload.capture.reals import Reals
 from roofline.workload.formulas.registry import Flop
-from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
 _BOOKKEEPING = frozenset(
@@ -60,6 +62,12 @@ _OVERWRITES = frozenset(
 )
 """In-place operators that write their first operand without reading it."""
 
+_UNSAID: Mapping[str, tuple[str, ...]] = dict.fromkeys(
+    ("aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"),
+    ("running_mean", "running_var"),
+)
+"""Operands that an operator updates in training, though its schema does not say so."""
+
 _ONE_DTYPE = frozenset(
     {
         *("aten.convolution", "aten._convolution", "aten.mm", "aten.bmm", "aten.addmm"),
@@ -75,6 +83,10 @@ _NORMALIZATIONS = frozenset(
     }
 )
 """The same, but that float32 parameters go with an input of half the width."""
+
+
+_COUNTS = ("flop", "multiply_add", "least_flop", "internal_byte")
+"""What of an operator's work its formula says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +135,28 @@ class Recorder(TorchDispatchMode):
         self._modules = modules
         self._operands = operands
         self._last: dict[str, Any] | None = None
+        self._phase: Phase = "forward"
+        self._is_paused = False
+        self._owners: dict[int, str] = {}
+        self._owner = ""
+
+    def enter(self, phase: Phase) -> None:
+        """From now on, operators belong to `phase`."""
+        self._phase = phase
+
+    def own(self, tensors: Any, path: str) -> None:
+        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
+        for number in self._operands.storages(tensors_in(tensors)):
+            self._owners[number] = path
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """While this is open, operators run as ever, and leave no records."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def __torch_dispatch__(
         self,
@@ -134,9 +168,11 @@ class Recorder(TorchDispatchMode):
         if func is _DEVICE:
             return args[0].device
         operator = _operator(func)
-        if operator.is_bookkeeping:
+        if operator.is_bookkeeping or self._is_paused:
             return self._tensors.call(func, args, kwargs or {})
         self.note_dropped()
+        is_gradient = self._phase == "backward" and not self._modules.are_running
+        self._operands.take_new_as(Role.GRADIENT if is_gradient else Role.ACTIVATION)
         operands = tuple(self._tensors.in_place_of(value) for value in args)
         named = {name: self._tensors.in_place_of(value) for name, value in (kwargs or {}).items()}
         given = dict(zip(operator.arguments, operands, strict=False)) | named
@@ -151,7 +187,23 @@ class Recorder(TorchDispatchMode):
             self.records.append(OperatorRecord(**self._last, freed=self._operands.dropped()))
             self._last = None
 
+    def _path(self, operands: Sequence[TensorSpec]) -> str:
+        """The path of the module that an operator belongs to."""
+        if self._phase == "forward" or self._modules.are_running:
+            return self._modules.path
+        if self._phase == "backward":
+            return self._modules.path_of_node()
+        owners = {self._owners[each.storage] for each in operands if each.storage in self._owners}
+        if owners:
+            # One that updates several parameters at a time belongs to none of their modules.
+            self._owner = owners.pop() if len(owners) == 1 else ""
+        return self._owner
+
     def _record(self, operator: _Operator, given: dict[str, Any], result: Any) -> None:
+        given = {
+            name: value if (parts := unpacked(value)) is None else parts
+            for name, value in given.items()
+        }
         read = [
             tensor
             for name, value in given.items()
@@ -160,9 +212,11 @@ class Recorder(TorchDispatchMode):
         ]
         inputs = self._operands.of(read)
         written = [given[name] for name in operator.written if name in given]
+        if given.get("training") or given.get("train"):
+            written += [given[name] for name in _UNSAID.get(operator.name, ()) if name in given]
         outputs = self._operands.of(tensors_in([result, written]))
         state, kind, key = State.UNKNOWN, "unknown", ""
-        flop: dict[str, int | None] = {"flop": None, "multiply_add": None, "least_flop": None}
+        counts: dict[str, int | None] = dict.fromkeys(_COUNTS)
         known, results = (self._operands.storages(each) for each in (read, tensors_in(result)))
         if _is_free(operator, (*inputs, *outputs), known, results):
             state, kind = State.FREE, "free"
@@ -175,21 +229,23 @@ class Recorder(TorchDispatchMode):
             kind, key = count.type or formula.type, formula.key
             inputs = tuple(_as_touched(spec, count, arguments) for spec in inputs)
             outputs = tuple(_as_touched(spec, count, arguments) for spec in outputs)
-            # Formulas count operations on real numbers: what they say of complex ones is unknown.
-            if not count.flop or all(spec.dtype.kind != "complex" for spec in (*inputs, *outputs)):
+            # Most formulas count operations on real numbers, whose complex like is more.
+            is_complex = any(spec.dtype.kind == "complex" for spec in (*inputs, *outputs))
+            if not count.flop or formula.is_for_complex or not is_complex:
                 state = State.COUNTED
-                flop = {name: getattr(count, name) for name in flop}
+                counts = {name: getattr(count, name) for name in _COUNTS}
+        work = Work(**counts, **traffic_of(inputs, outputs))
         self._last = {
             "index": len(self.records),
             "op": operator.name,
             "type": kind,
-            "module_path": self._modules.path,
-            "phase": "forward",
+            "module_path": self._path((*inputs, *outputs)),
+            "phase": self._phase,
             "inputs": inputs,
             "outputs": outputs,
             "attributes": _attributes(given),
             "state": state,
-            "work": Work() if state is State.FREE else Work(**flop, **traffic_of(inputs, outputs)),
+            "work": Work() if state is State.FREE else work,
             "formula": key,
         }
 

@@ -35,11 +35,11 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
         others: what else is to be left as it was: the arguments that the model is called with.
     """
     own: list[Any] = [module.__dict__ for module in model.modules()]
-    before = [(each, _content(each)) for each in _containers([*own, list(others)])]
+    before = [(each, _content(each)) for each in containers_in([*own, list(others)])]
     # Other threads may use what is shared: only what the pass left in it is taken out again.
     shared = [
         (each, _content(each))
-        for each in _containers([value for value in _shared(model) if _base(value)])
+        for each in containers_in([value for value in _shared(model) if _base(value)])
     ]
     caches = [(cache, cache.cache_info().misses) for cache in _function_caches(model)]
     try:
@@ -127,7 +127,7 @@ def _values(container: Any) -> Iterable[Any]:
     return dict.values(container) if isinstance(container, dict) else container
 
 
-def _containers(roots: Sequence[Any]) -> Iterator[Any]:
+def containers_in(roots: Sequence[Any]) -> Iterator[Any]:
     """Everything in which a pass can keep something: attributes, and containers in each other."""
     seen: set[int] = set()
     waiting = list(roots)

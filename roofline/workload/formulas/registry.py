@@ -19,7 +19,9 @@ class Flop:
     no kernel of the direct algorithm can avoid (None: all of it). ``elements`` says how many
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
     of a table, say. ``least_elements`` says how many must be, where the others are there to be
-    passed over. ``type`` refines the operator's kind (``"depthwise convolution"``).
+    passed over. ``internal_byte`` is what the parts of a fused operator hand to each other, each
+    byte once written and once read: a kernel that keeps none of it on chip moves as much more.
+    ``type`` refines the operator's kind (``"depthwise convolution"``).
 
     Raises:
         ValueError: a count that is negative or no whole number, or a least that exceeds all.
@@ -30,10 +32,11 @@ class Flop:
     least: int | None = None
     elements: Mapping[str, int] = field(default_factory=dict[str, int])
     least_elements: Mapping[str, int] = field(default_factory=dict[str, int])
+    internal_byte: int = 0
     type: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("multiply_add", "other", "least"):
+        for name in ("multiply_add", "other", "least", "internal_byte"):
             count = getattr(self, name)
             if count is not None and (not isinstance(count, int) or count < 0):
                 raise ValueError(f"{name} must be a whole number from 0, got {count!r}")
@@ -57,11 +60,17 @@ F = TypeVar("F", bound=Function)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """A registered formula: its key, its function, and the kind of operator it counts."""
+    """A registered formula: its key, its function, and the kind of operator it counts.
+
+    ``byte`` says in words which bytes it charges where that is not each operand once;
+    ``is_for_complex`` whether it is right for complex numbers too.
+    """
 
     key: str
     function: Function
     type: str
+    byte: str = ""
+    is_for_complex: bool = False
 
     def count(self, arguments: Mapping[str, Any]) -> Flop:
         """The FLOP of a call with these `arguments`, by schema name, and its ``output``.
@@ -87,7 +96,9 @@ class Formula:
 _formulas: dict[str, Formula] = {}
 
 
-def formula(*operators: str, type: str = "") -> Callable[[F], F]:
+def formula(
+    *operators: str, type: str = "", byte: str = "", is_for_complex: bool = False
+) -> Callable[[F], F]:
     """Registers the decorated function as the formula of `operators`.
 
     Args:
@@ -95,6 +106,9 @@ def formula(*operators: str, type: str = "") -> Callable[[F], F]:
             ``"aten.max.other"``, where it differs. In-place variants and overloads without a
             formula of their own resolve to the functional name.
         type: the kind of operator; by default the name of the module the function is in.
+        byte: which bytes are charged, in words, where that is not each operand once.
+        is_for_complex: whether the count is right for complex numbers too; where it is not, their
+            FLOP are unknown.
 
     Raises:
         RooflineError: one of them already has a formula.
@@ -109,7 +123,9 @@ def formula(*operators: str, type: str = "") -> Callable[[F], F]:
                     f"{key} already has a formula: {other.__module__}.{other.__name__}"
                 )
         for key in operators:
-            _formulas[key] = Formula(key=key, function=function, type=kind)
+            _formulas[key] = Formula(
+                key=key, function=function, type=kind, byte=byte, is_for_complex=is_for_complex
+            )
         return function
 
     return register

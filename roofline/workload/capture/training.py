@@ -1,0 +1,201 @@
+"""One step of training: the loss where the model gives none, and the optimizer with its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from roofline.errors import InputError, ModelError
+from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.operands import tensors_in
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.recorder import Recorder
+from roofline.workload.inputs import InputRequest
+from roofline.workload.tensors import Role
+
+MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
+Loss = Callable[[Any], torch.Tensor]
+Target = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
+"""Makes what an output is held against, of this shape and type."""
+
+_MAKERS: Mapping[str, MakeOptimizer] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+def maker_of(optimizer: str | MakeOptimizer) -> MakeOptimizer:
+    """What makes the optimizer of that name, with torch's defaults, or `optimizer` itself.
+
+    Raises:
+        InputError: there is no such name.
+    """
+    if callable(optimizer):
+        return optimizer
+    if optimizer not in _MAKERS:
+        raise InputError(
+            f"--optimizer {optimizer}: give one of {', '.join(_MAKERS)}, or none; in Python, what"
+            " makes one of the parameters"
+        )
+    return _MAKERS[optimizer]
+
+
+def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
+    """What is differentiated where nobody says what: a number, and what it is in words.
+
+    The model's own loss if it returns one; else of every output that has a gradient the cross
+    entropy if it is a table of classes, and the mean squared error if it is of another shape.
+
+    Raises:
+        ModelError: no output has a gradient.
+    """
+    own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor) and own.requires_grad:
+        return own.sum(), "the model's own"
+    outputs = [each for each in tensors_in(output) if each.requires_grad]
+    if not outputs:
+        raise ModelError(
+            "there is nothing to train: no output has a gradient, because no parameter and no"
+            " input requires one; set requires_grad, or leave training out"
+        )
+    losses: list[torch.Tensor] = []
+    kinds: list[str] = []
+    for each in outputs:
+        shape = tuple(each.shape)
+        if len(shape) == 2 and shape[1] > 1:
+            loss = torch.nn.functional.cross_entropy(each, target(shape[:1], torch.int64))
+            kinds.append("cross entropy")
+        else:
+            values = torch.view_as_real(each) if each.is_complex() else each
+            loss = torch.nn.functional.mse_loss(values, target(tuple(values.shape), values.dtype))
+            kinds.append("mean squared error")
+        losses.append(loss)
+    words = " and ".join(dict.fromkeys(kinds))
+    return sum(losses[1:], start=losses[0]), f"{words} of the output{'s' * (len(outputs) > 1)}"
+
+
+def check_loss(loss: Any) -> torch.Tensor:
+    """The loss that a function of the user's gave.
+
+    Raises:
+        ModelError: it is no number with a gradient.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        said = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else ""
+        raise ModelError(
+            f"loss: it must return one number that has a gradient, got {said or repr(loss)}"
+        )
+    return loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teaching:
+    """How a model is trained: the loss of its output, and what updates its parameters.
+
+    ``optimizer`` makes an optimizer of the trained parameters; None: nothing is updated.
+    ``loss`` gives the loss of an output; None: see `loss_of`.
+    """
+
+    optimizer: MakeOptimizer | None = None
+    loss: Loss | None = None
+
+    def lesson(self) -> Lesson:
+        """One step of it."""
+        return Lesson(self.optimizer, self.loss)
+
+
+class Lesson:
+    """One step of training.
+
+    ``said`` is what was differentiated, in words; ``state_byte`` what the optimizer keeps,
+    ``target_byte`` what the output is held against.
+
+    Args:
+        make: as the optimizer of `Teaching`.
+        loss: as that of `Teaching`.
+    """
+
+    def __init__(self, make: MakeOptimizer | None, loss: Loss | None) -> None:
+        self.said = ""
+        self.state_byte = 0
+        self.target_byte = 0
+        self._make = make
+        self._loss = loss
+
+    def prepare(
+        self, model: torch.nn.Module, tensors: Fakes | Reals, recorder: Recorder
+    ) -> torch.optim.Optimizer | None:
+        """The optimizer, with the state that it has after a first step."""
+        parameters = [each for each in model.parameters() if each.requires_grad]
+        if self._make is None or not parameters:
+            return None
+        with recorder.paused():
+            optimizer = _with_state(self._make, parameters)
+        kept = {
+            each.untyped_storage()._cdata: each
+            for each in tensors_in([dict(state) for state in optimizer.state.values()])
+        }
+        tensors.roles.update(dict.fromkeys(kept, Role.OPTIMIZER_STATE))
+        self.state_byte = sum(each.nbytes for each in kept.values())
+        return optimizer
+
+    def loss(self, output: Any, tensors: Fakes | Reals, recorder: Recorder) -> torch.Tensor:
+        """What is differentiated.
+
+        Raises:
+            ModelError: nothing can be.
+        """
+
+        def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
+            with recorder.paused():
+                made = tensors.given(InputRequest(shape=shape), kind)
+            self.target_byte += made.nbytes
+            return made
+
+        if self._loss is not None:
+            self.said = "the given one"
+            return check_loss(self._loss(output))
+        loss, self.said = loss_of(output, target)
+        return loss
+
+    def end(
+        self,
+        loss: torch.Tensor,
+        optimizer: torch.optim.Optimizer | None,
+        recorder: Recorder,
+        owners: Mapping[int, str],
+    ) -> None:
+        """The backward pass, and the update.
+
+        Args:
+            loss: what is differentiated.
+            optimizer: what updates, if anything.
+            recorder: is told where one phase ends and the next begins.
+            owners: the paths of the modules that parameters belong to, by their identity.
+        """
+        recorder.enter("backward")
+        loss.backward()
+        if optimizer is None:
+            return
+        recorder.enter("optimizer")
+        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+            kept = dict(optimizer.state.get(parameter, {}))
+            recorder.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def _with_state(
+    make: MakeOptimizer, parameters: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
+    """The optimizer after a first step, which makes its state: each later one is like the next."""
+    optimizer = make(parameters)
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return optimizer
