@@ -22,6 +22,7 @@ from roofline.machine.catalog import load_hardware
 from roofline.workload.capture.reals import Reals
 from roofline.workload.inputs import inputs_for
 from roofline.workload.models import sources
+from roofline.workload.runs import Run
 from roofline.workload.torch_dtypes import dtype_for
 
 MODELS = [
@@ -64,7 +65,7 @@ def least_times(name: str, repeats: int) -> tuple[list[str], list[float], float]
         source = sources.load(name)
         module = (source.rebuild or (lambda: source.module))().eval()
         inputs = inputs_for(module, None, source.default_inputs, name=name, batch=None)
-        args, kwargs = inputs.made(lambda each: Reals().given(each, dtype_for(each, None)))
+        args, kwargs = inputs.made(lambda each: Reals(Run()).given(each, dtype_for(each, None)))
         module(*args, **kwargs)
         whole: list[float] = []
         names: list[str] = []

@@ -72,13 +72,15 @@ def fused_traffic(records: Sequence[OperatorRecord]) -> tuple[Fused, ...]:
             continue
         crossing = 0
         already = seen.setdefault(kernel, set())
-        for spec, value in flow.read[index]:
+        for spec, value, writer in flow.read[index]:
             if value is not None and kernels[value.writer] is kernel:
                 continue
             if spec.storage in folded.get(index, ()):
                 continue
-            # Between two reads of one kernel, another may have written there.
-            key = (spec.storage, spec.offset_byte, spec.byte, id(value))
+            # Between two reads of one kernel, another may have written there; and an epilogue finds
+            # nothing of what the product read: its tiles were of another order.
+            is_product = kinds[index] is Kind.PRODUCT
+            key = (spec.storage, spec.offset_byte, spec.byte, writer, is_product)
             if key not in already:
                 already.add(key)
                 crossing += spec.byte
@@ -110,8 +112,8 @@ def _folded(
     for index, kind in enumerate(kinds):
         if kind is not Kind.AFFINE or not flow.read[index]:
             continue
-        (_, value), *others = flow.read[index]
-        parameters = [spec for spec, _ in others if _is_constant(spec)]
+        (_, value, _), *others = flow.read[index]
+        parameters = [spec for spec, _, _ in others if _is_constant(spec)]
         if value is None or value.must_be_stored or len(parameters) != len(others):
             continue
         if kinds[value.writer] is not Kind.PRODUCT or value.readers != [index]:
@@ -173,7 +175,7 @@ def _alone(index: int, record: OperatorRecord, kind: Kind) -> _Kernel:
 def _producers(flow: Dataflow, index: int, kernels: Sequence[_Kernel | None]) -> list[_Kernel]:
     """The kernels that make what an operator reads, the latest first: where a sum ends up."""
     found: list[_Kernel] = []
-    for _, value in flow.read[index]:
+    for _, value, _ in flow.read[index]:
         kernel = kernels[value.writer] if value is not None else None
         if kernel is not None and kernel not in found:
             found.append(kernel)
@@ -186,7 +188,7 @@ def _read_from(
     """Elements of the values that an operator reads from a kernel; 0 for a part of one."""
     return [
         value.elements if spec.distinct_elements == value.elements else 0
-        for spec, value in flow.read[index]
+        for spec, value, _ in flow.read[index]
         if value is not None and kernels[value.writer] is producer
     ]
 

@@ -12,6 +12,9 @@ from roofline.workload.work import Work
 
 Phase = Literal["forward", "backward", "optimizer"]
 
+PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
+"""In the order in which they run."""
+
 
 class State(StrEnum):
     """How far an operator's work is known."""

@@ -196,9 +196,14 @@ def test_attributes_are_the_arguments_that_are_no_tensors() -> None:
 
 def test_unknown_operators_have_bytes_but_no_flop() -> None:
     """Unknown is never zero."""
-    record = working(passed(lambda x: torch.fft.rfft(x), (4, 8)))[-1]
+    library = torch.library.Library("roofline_test_capture", "DEF")
+    library.define("mystery(Tensor x) -> Tensor")
+    library.impl("mystery", lambda x: x[..., :5].to(torch.complex64), "CompositeExplicitAutograd")
+    mystery = torch.ops.roofline_test_capture.mystery
+    record = working(passed(lambda x: mystery(x), (4, 8)))[-1]
     assert record.state is State.UNKNOWN
     assert record.work.flop is None
+    assert record.work.internal_byte is None
     assert record.work.traffic_byte == 128 + 4 * 5 * 8  # five complex numbers a row
 
 

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roofline.workload.capture.passes import Capture
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.work import Work
-from tests.workload.passes import only, passed, total, working
+from tests.workload.passes import only, passed, total, trained, working
 from tests.workload.scalars import Scalar, Tally, exp, largest_of, log, numbers, same, sum_of
 
 sizes = st.integers(1, 4)
@@ -353,8 +354,11 @@ def test_encoder_layer_by_hand(norm_first: bool, activation: str, fast: bool) ->
     parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 32 + 32 + 16 + 4 * 16
     assert work.parameter_byte == 4 * parameters
     if fast:
-        # One operator: nothing but its input and output moves besides the parameters.
+        # One operator: nothing but its input and output moves besides the parameters. Inside, q, k,
+        # v, context, and what two halves, two sums and a norm give; two wider; two rectangles.
         assert work.traffic_byte == 4 * (parameters + 2 * vectors * 16)
+        inside = 9 * vectors * 16 + 2 * vectors * 32 + 2 * (3 * 2 * 5 * 5)
+        assert work.internal_byte == 4 * 2 * inside
 
 
 def test_an_encoder_is_so_many_layers(fast: bool) -> None:
@@ -434,3 +438,127 @@ def test_the_keys_that_are_left_change_nothing() -> None:
             passed(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *shapes)
         )
         assert [each.least_elements for each in record.inputs] == [None] * 3
+
+
+# -- paths, bytes ----------------------------------------------------------------------------------
+
+
+def layers_of(captured: Capture) -> int:
+    """Multiply-adds, all of which are known."""
+    assert all(each.state is not State.UNKNOWN for each in captured.records)
+    return total(captured).multiply_add or 0
+
+
+class Attention(torch.nn.Module):
+    """Multi-head attention of an input to itself, however its sizes are ordered."""
+
+    def __init__(self, batch_first: bool, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(16, 2, batch_first=batch_first)
+        self.options = options
+
+    def forward(self, x: torch.Tensor, **masks: torch.Tensor) -> Any:
+        return self.attention(x, x, x, **self.options, **masks)[0]
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("masked", ["", "attn_mask", "key_padding_mask", "is_causal"])
+def test_all_paths_multiply_alike(
+    need_weights: bool, batch_first: bool, masked: str, fast: bool
+) -> None:
+    """Fast or taken apart, in inference and going forward in training, masked or not."""
+    options: dict[str, Any] = {"need_weights": need_weights}
+    given: dict[str, Any] = {}
+    if masked == "key_padding_mask":
+        given[masked] = torch.zeros(3, 5, dtype=torch.bool)
+    elif masked:
+        given["attn_mask"] = torch.ones(5, 5, dtype=torch.bool).triu(1)
+        options["is_causal"] = masked == "is_causal"
+    model = Attention(batch_first, options)
+    x = torch.zeros((3, 5, 16) if batch_first else (5, 3, 16))
+    by_hand = 15 * 4 * 16 * 16 + 2 * (3 * 2) * 25 * 8
+    assert layers_of(passed(model, x=x, **given)) == by_hand
+    # Masks are inputs: only what the model computes from its parameters is taught.
+    records = trained(model, x=x, **given).records
+    forward = sum(each.work.multiply_add or 0 for each in records if each.phase == "forward")
+    assert forward == by_hand
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("masked", ["", "src_mask", "src_key_padding_mask", "is_causal"])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_encoder_layers_multiply_alike(norm_first: bool, masked: str, fast: bool) -> None:
+    """The same, and three times as much in a step of training, but for what leads to the input.
+
+    Taken apart, torch takes the scores anew for their gradients where it runs its own kernel.
+    """
+    layer = torch.nn.TransformerEncoderLayer(
+        16, 2, 32, dropout=0.0, batch_first=True, norm_first=norm_first, activation="gelu"
+    )
+    given: dict[str, Any] = {}
+    if masked == "src_key_padding_mask":
+        given[masked] = torch.zeros(3, 5, dtype=torch.bool)
+    elif masked:
+        given["src_mask"] = torch.nn.Transformer.generate_square_subsequent_mask(5)
+        given |= {"is_causal": True} if masked == "is_causal" else {}
+    x, products, scores = torch.zeros(3, 5, 16), 15 * 4 * 16 * 16 + 15 * 2 * 16 * 32, 2 * 6 * 25 * 8
+    captured = passed(layer, src=x, **given)
+    assert layers_of(captured) == products + scores
+    step = trained(layer, src=x, **given)
+    # The source needs no gradient: the product that leads to it falls away with norms last.
+    to_source = 0 if norm_first else 15 * 3 * 16 * 16
+    back = 2 * products - to_source + 5 * scores // 2
+    assert layers_of(step) == products + scores + back
+
+
+def test_bytes_inside_attention_by_hand() -> None:
+    """2 heads, 3 queries, 5 keys: two rectangles, each written and read, in the queries' type."""
+    shapes = [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)]
+    work = only(passed(F.scaled_dot_product_attention, *shapes)).work
+    assert work.internal_byte == 4 * 2 * 2 * (2 * 3 * 5)
+    half = [torch.zeros(each, dtype=torch.bfloat16) for each in shapes]
+    assert only(passed(F.scaled_dot_product_attention, *half)).work.internal_byte == 2 * 2 * 2 * 30
+
+
+def by_name(captured: Capture, *names: str) -> int:
+    """Traffic of the operators of these names."""
+    return sum(each.work.traffic_byte for each in captured.records if each.op in names)
+
+
+def test_with_all_that_is_inside_attention_moves_what_its_parts_move() -> None:
+    """Two products and a softmax; but for the logarithms, which only the operator returns."""
+
+    def parts(q: Any, k: Any, v: Any) -> Any:
+        return torch.bmm(torch.softmax(torch.bmm(q, k), -1), v)
+
+    whole = only(passed(F.scaled_dot_product_attention, *[(1, 6, 5, 8)] * 3)).work
+    apart = total(passed(parts, (6, 5, 8), (6, 8, 5), (6, 5, 8)))
+    logarithms = 4 * 6 * 5
+    assert whole.traffic_byte < apart.traffic_byte
+    assert whole.traffic_byte + (whole.internal_byte or 0) == apart.traffic_byte + logarithms
+
+
+def test_with_all_that_is_inside_a_layer_moves_what_its_parts_move(fast: bool) -> None:
+    """Against the layer taken apart, which copies and adds where the operator's parts need not.
+
+    Projections, two products, a softmax, a mean and a projection are what is inside. Taken apart,
+    the input, the projections and the context are copied, the bias is added and the queries scaled
+    on their own, and a head of queries, keys or values is handed over from there.
+    """
+    captured = passed(SelfAttention(need_weights=True), (3, 5, 16))
+    work = total(captured)
+    moved = work.traffic_byte + (work.internal_byte or 0)
+    if fast:
+        x, scores, average = 15 * 16, 3 * 2 * 25, 3 * 25
+        weights = 4 * 16 * 16 + 4 * 16
+        parts = (x + 3 * x) + (2 * x + scores) + 2 * scores + (scores + 2 * x) + 2 * x
+        assert moved == 4 * (weights + parts + scores + average)
+        return
+    names = ("aten.mm", "aten.bmm", "aten._softmax", "aten.addmm", "aten.mean")
+    between = by_name(captured, "aten.clone", "aten.add", "aten.mul")
+    assert by_name(captured, *names) + between == moved
+    # As the operator, but for the bias of the three projections: 10 tensors like the input (4 by the
+    # projections, 2 by each product and by the last projection), 5 rectangles, and their mean.
+    whole = 4 * (4 * 16 * 16 + 4 * 16 + 10 * 15 * 16 + 5 * 150 + 75)
+    assert by_name(captured, *names) == whole - 4 * 3 * 16

@@ -1,11 +1,7 @@
-"""Reuse distances against a memory that is simulated byte by byte."""
+"""Reuse distances worked out by hand; `test_residency_reference` has the simulated memory."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,60 +9,6 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import record, tensor
-
-
-def simulated(records: Sequence[OperatorRecord]) -> list[list[list[dict[int | None, int]]]]:
-    """Per pass, operator and operand: bytes by distance, in a memory of single bytes.
-
-    The bytes of one operand are touched at the same moment; the distance of some of them is how
-    many bytes were touched at that moment as part of them, or at any later one.
-    """
-    moment: dict[int, int] = {}  # byte -> when it was touched last
-    where: dict[int, list[int]] = {}  # storage -> the bytes it has now
-    free: list[int] = []
-    made = 0
-    now = 0
-    sizes: dict[int, int] = {}
-    lasting: set[int] = set()
-    for each in records:
-        for spec in (*each.inputs, *each.outputs):
-            sizes[spec.storage] = max(sizes.get(spec.storage, 0), spec.offset_byte + spec.byte)
-            if spec.role in (Role.PARAMETER, Role.INPUT):
-                lasting.add(spec.storage)
-    passes: list[list[list[dict[int | None, int]]]] = []
-    for _ in range(2):
-        rows: list[list[dict[int | None, int]]] = []
-        for each in records:
-            for spec in (*each.inputs, *each.outputs):
-                if spec.storage not in where:
-                    where[spec.storage] = []
-                    while len(where[spec.storage]) < sizes[spec.storage]:
-                        if free and spec.storage not in lasting:
-                            where[spec.storage].append(free.pop())
-                        else:
-                            made += 1
-                            where[spec.storage].append(made)
-            row: list[dict[int | None, int]] = []
-            for spec in (*each.inputs, *each.outputs):
-                touched = where[spec.storage][spec.offset_byte : spec.offset_byte + spec.byte]
-                distances: dict[int | None, int] = {}
-                for byte in touched:
-                    distance = None
-                    if byte in moment:
-                        together = [b for b in touched if moment.get(b) == moment[byte]]
-                        later = [b for b, when in moment.items() if when > moment[byte]]
-                        distance = len(together) + len(later)
-                    distances[distance] = distances.get(distance, 0) + 1
-                row.append(distances)
-                now += 1
-                moment |= dict.fromkeys(touched, now)
-            rows.append(row)
-            for storage in each.freed:
-                free.extend(reversed(where.pop(storage)))
-        for storage in sorted(set(where) - lasting):
-            free.extend(reversed(where.pop(storage)))
-        passes.append(rows)
-    return passes
 
 
 def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -> TensorSpec:
@@ -97,19 +39,6 @@ def programs(draw: st.DrawFn) -> list[OperatorRecord]:
     return records
 
 
-@given(programs())
-def test_distances_are_those_of_a_memory_simulated_byte_by_byte(
-    records: list[OperatorRecord],
-) -> None:
-    found = residency(records)
-    for rows, expected in zip((found.cold, found.steady), simulated(records), strict=True):
-        for reuses, operands in zip(rows, expected, strict=True):
-            counted = Counter[int | None]()
-            for reuse in reuses:
-                counted[reuse.distance_byte] += reuse.byte
-            assert counted == sum((Counter(each) for each in operands), Counter())
-
-
 @given(programs(), st.integers(0, 40), st.integers(0, 40))
 def test_more_capacity_never_fetches_more(records: list[OperatorRecord], a: int, b: int) -> None:
     small, large = sorted((a, b))
@@ -133,8 +62,8 @@ def test_first_pass_is_cold_and_second_finds_what_the_first_left() -> None:
     weights, image = i8(0, 10, Role.PARAMETER), i8(1, 20, Role.INPUT)
     out = i8(2, 5)
     found = residency([record([weights, image], [out], freed=[2])])
-    assert found.cold == ((Reuse(10, None), Reuse(20, None), Reuse(5, None)),)
-    assert found.steady == ((Reuse(10, 35), Reuse(20, 35), Reuse(5, 35)),)
+    assert found.cold == ((Reuse(35, None),),)
+    assert found.steady == ((Reuse(35, 35),),)
 
 
 def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
@@ -182,15 +111,3 @@ def test_halves_of_a_storage_are_touched_apart() -> None:
     assert reuses[1][0] == Reuse(4, 4)
     # Its own 4, the first half again, and the byte written in between.
     assert reuses[2][0] == Reuse(4, 9)
-
-
-@pytest.mark.parametrize("length", [1, 2, 300])
-def test_long_programs_stay_quick_and_consistent(length: int) -> None:
-    weights = [i8(n, 3, Role.PARAMETER) for n in range(length)]
-    records = [
-        record([weight], [i8(length + n, 2)], freed=[length + n])
-        for n, weight in enumerate(weights)
-    ]
-    found = residency(records)
-    # Between two reads of a weight lie all weights and the one recycled buffer.
-    assert {reuses[0].distance_byte for reuses in found.steady} == {3 * length + 2}

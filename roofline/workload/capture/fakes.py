@@ -36,6 +36,14 @@ def refuse_if_trained(kept: torch.Tensor) -> None:
         )
 
 
+def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    """Gives `other` the hooks that `tensor` has for its gradient, which are part of a step."""
+    for hook in list((tensor._backward_hooks or {}).values()):
+        other.register_hook(hook)
+    for hook in list((tensor._post_accumulate_grad_hooks or {}).values()):
+        other.register_post_accumulate_grad_hook(hook)
+
+
 class _Mode(FakeTensorMode):
     """Notices operators of other threads, which no mode that records sees."""
 
@@ -83,6 +91,7 @@ class Fakes:
             if tensor.requires_grad and fake.is_floating_point():
                 # Composite operators ask for it, without gradients too.
                 fake.requires_grad = True
+                with_hooks_of(tensor, fake)
             self._made[id(tensor)] = tensor, fake
             self.roles.setdefault(fake.untyped_storage()._cdata, role)
         return self._made[id(tensor)][1]
@@ -157,7 +166,7 @@ class Fakes:
         elif layout is not None and storage.nbytes() == tensor.nbytes:
             plain = torch.empty(size, dtype=to, device="meta", memory_format=layout)
             self._bases[key] = plain
-        elif tensor.is_meta and tensor.dtype == to:
+        elif tensor.is_meta and tensor.dtype == to and not tensor.is_inference():
             plain = self._bases[key] = tensor.detach()
         elif storage.nbytes() == tensor.nbytes and tensor.is_contiguous():
             plain = self._bases[key] = torch.empty_strided(size, stride, dtype=to, device="meta")

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
+
+from roofline.workload.capture.compiled import path_of_own
 
 _CHANGED_BY_TRAINING = (
     torch.nn.modules.batchnorm._BatchNorm,
@@ -83,7 +81,7 @@ class ModuleStack:
         """Writes down whose the parameters of `model` are now; tied ones are the first module's."""
         for path, module in model.named_modules():
             for each in module.parameters(recurse=False):
-                self.owners.setdefault(id(each), path)
+                self.owners.setdefault(id(each), path_of_own(path))
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -97,12 +95,11 @@ class ModuleStack:
     @contextlib.contextmanager
     def watching(self, model: torch.nn.Module) -> Iterator[None]:
         """While this is open, the modules that run are seen."""
-        hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
+        called: Callable[..., Any] = torch.nn.Module.__call__
         patched: list[tuple[type, Callable[..., Any]]] = []
         try:
+            # Hooks for all modules would see less: they run before a module's own.
+            setattr(torch.nn.Module, "__call__", self._called(called))  # noqa: B010  it is patched
             for kind in {kind for module in model.modules() for kind in type(module).__mro__}:
                 forward = kind.__dict__.get("forward")
                 if forward is not None and _is_patchable(kind, forward):
@@ -112,8 +109,7 @@ class ModuleStack:
         finally:
             for kind, forward in patched:
                 kind.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
-            for hook in hooks:
-                hook.remove()
+            setattr(torch.nn.Module, "__call__", called)  # noqa: B010
 
     def _seen(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """`forward`, which may be called without its module being called, and is then seen too."""
@@ -138,20 +134,25 @@ class ModuleStack:
 
         return run
 
-    def _enter(self, module: torch.nn.Module, _inputs: object) -> None:
-        """Called before a module's own hooks and forward."""
-        if threading.get_ident() == self._thread:
+    def _called(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, which runs a module with all of its hooks, seen."""
+
+        @functools.wraps(call)
+        def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != self._thread:
+                if id(module) in self._paths:
+                    # The mode that records is of one thread: what this one calls is not seen.
+                    self.elsewhere = self._paths[id(module)]
+                return call(module, *args, **kwargs)
             path = self._path_of(module)
             self._count(path)
             self._push(_Running(id(module), path, is_in_forward=False))
-        elif id(module) in self._paths:
-            # Hooks see every thread, the mode only its own: what this one calls is not recorded.
-            self.elsewhere = self._paths[id(module)]
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._pop()
 
-    def _leave(self, *_: object) -> None:
-        """Called after a module's forward, also when it raised."""
-        if threading.get_ident() == self._thread:
-            self._pop()
+        return run
 
     def _count(self, path: str) -> None:
         self.calls[path] = self.calls.get(path, 0) + 1

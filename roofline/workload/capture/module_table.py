@@ -42,7 +42,10 @@ def modules_of(
     kinds.update({path: path.rpartition(".")[2].strip("<>") for path in calls if path not in kinds})
     return tuple(
         Module(
-            path=path, kind=kinds[path], calls=calls.get(path, 0), parameters=parameters.get(path, 0)
+            path=path,
+            kind=kinds[path],
+            calls=calls.get(path, 0),
+            parameters=parameters.get(path, 0),
         )
         for path in dict.fromkeys((*calls, *kinds))
     )

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-_unpacked: dict[int, tuple[torch.ScriptObject, tuple[torch.Tensor | None, ...]]] = {}
+Parts = tuple[torch.Tensor | None, ...]
+
+_unpacked: dict[int, tuple[torch.ScriptObject, Parts | None]] = {}
 
 
 @contextlib.contextmanager
@@ -21,16 +23,38 @@ def remembering() -> Iterator[None]:
         _unpacked.clear()
 
 
-def unpacked(value: Any) -> tuple[torch.Tensor | None, ...] | None:
-    """The weight and the bias, or None, in an object that packs them; None for any other."""
-    if not isinstance(value, torch.ScriptObject) or not hasattr(value, "unpack"):
+def unpacked(value: Any) -> Parts | None:
+    """The weights and biases in an object that packs them; None for any other.
+
+    Of a linear layer its weight and its bias, or None; of a recurrent layer the weights of input
+    and hidden state, then their biases.
+    """
+    if not isinstance(value, torch.ScriptObject):
         return None
     if id(value) not in _unpacked:
         with _disable_current_modes():
-            parts = value.unpack()  # pyright: ignore[reportAttributeAccessIssue]  of its class
-        found = tuple(each if isinstance(each, torch.Tensor) else None for each in parts)
+            parts = _parts(value)
+            found = tuple(_as_kept(each, value) for each in parts) if parts is not None else None
         _unpacked[id(value)] = value, found
     return _unpacked[id(value)][1]
+
+
+def _parts(packed: Any) -> tuple[Any, ...] | None:
+    if hasattr(packed, "unpack"):
+        return tuple(packed.unpack())
+    if "CellParams" not in str(packed._type()):
+        return None
+    # Its state: a kind, tensors, numbers, and for each weight an object that packs it.
+    _kind, biases, *_, weights = packed.__getstate__()[0]
+    return (*(_as_kept(each.unpack()[0], each) for each in weights), *biases)
+
+
+def _as_kept(part: Any, packed: torch.ScriptObject) -> torch.Tensor | None:
+    """The part in the type that it is kept in: float16 weights are unpacked as float32."""
+    if not isinstance(part, torch.Tensor):
+        return None
+    is_half = part.dim() == 2 and part.dtype == torch.float32
+    return part.half() if is_half and "LinearPackedParams" in str(packed._type()) else part
 
 
 def packed_in(model: torch.nn.Module) -> Iterator[torch.Tensor]:

@@ -16,6 +16,7 @@ import torch
 
 from roofline.errors import ModelError, RooflineError
 from roofline.foundation.units import format_byte
+from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import NoFakesError, PassError, model_error
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.reals import Reals
@@ -122,7 +123,9 @@ class _Asked:
         paths: dict[int, str] = {}
         lesson = self.teaching.lesson() if self.run.train else None
         try:
-            paths.update({id(module): path for path, module in self.model.named_modules()})
+            paths.update(
+                {id(module): path_of_own(path) for path, module in self.model.named_modules()}
+            )
             return single_pass(self.model, self.inputs, paths, self.run, tensors, lesson)
         except (KeyboardInterrupt, RooflineError, NoFakesError):
             raise

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from roofline.workload.capture.fakes import refuse_if_trained
+from roofline.workload.capture.fakes import refuse_if_trained, with_hooks_of
 from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.runs import Run
@@ -45,6 +45,7 @@ class Reals:
                 copy = copy.contiguous(memory_format=layout)
             if isinstance(tensor, torch.nn.Parameter):
                 copy = torch.nn.Parameter(copy, requires_grad=tensor.requires_grad)
+                with_hooks_of(tensor, copy)
             self._made[id(tensor)] = tensor, copy
             self._known(copy, role)
         return self._made[id(tensor)][1]

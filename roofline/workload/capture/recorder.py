@@ -57,7 +57,7 @@ _OVERWRITES = frozenset(
     {
         *("aten.copy_", "aten.fill_", "aten.zero_", "aten.uniform_", "aten.normal_"),
         *("aten.bernoulli_", "aten.exponential_", "aten.random_", "aten.cauchy_"),
-        *("aten.log_normal_", "aten.geometric_"),
+        *("aten.log_normal_", "aten.geometric_", "aten._foreach_copy_", "aten._foreach_zero_"),
     }
 )
 """In-place operators that write their first operand without reading it."""
@@ -100,6 +100,7 @@ class _Operator:
     written: frozenset[str]
     written_only: frozenset[str]
     is_bookkeeping: bool
+    is_composite: bool
 
 
 @functools.cache
@@ -122,6 +123,9 @@ def _operator(func: torch._ops.OpOverload) -> _Operator:
         written=written,
         written_only=written_only,
         is_bookkeeping=name in _BOOKKEEPING or func.namespace in _BOOKKEEPING_NAMESPACES,
+        is_composite=torch._C._dispatch_has_kernel_for_dispatch_key(
+            func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+        ),
     )
 
 
@@ -168,6 +172,12 @@ class Recorder(TorchDispatchMode):
         if func is _DEVICE:
             return args[0].device
         operator = _operator(func)
+        if operator.is_composite and torch.is_inference_mode_enabled():
+            # Elsewhere it comes apart before it gets here.
+            with self:
+                result = func.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
         if operator.is_bookkeeping or self._is_paused:
             return self._tensors.call(func, args, kwargs or {})
         self.note_dropped()
@@ -200,10 +210,7 @@ class Recorder(TorchDispatchMode):
         return self._owner
 
     def _record(self, operator: _Operator, given: dict[str, Any], result: Any) -> None:
-        given = {
-            name: value if (parts := unpacked(value)) is None else parts
-            for name, value in given.items()
-        }
+        given = {name: self._with_packed(value) for name, value in given.items()}
         read = [
             tensor
             for name, value in given.items()
@@ -211,7 +218,11 @@ class Recorder(TorchDispatchMode):
             for tensor in tensors_in(value)
         ]
         inputs = self._operands.of(read)
-        written = [given[name] for name in operator.written if name in given]
+        written = [
+            given[name]
+            for name in operator.written
+            if name in given and not _is_spared(operator, name, given)
+        ]
         if given.get("training") or given.get("train"):
             written += [given[name] for name in _UNSAID.get(operator.name, ()) if name in given]
         outputs = self._operands.of(tensors_in([result, written]))
@@ -249,12 +260,33 @@ class Recorder(TorchDispatchMode):
             "formula": key,
         }
 
+    def _with_packed(self, value: Any) -> Any:
+        """`value`, or the weights in it, if it is an object that packs some or a list of such."""
+        if isinstance(value, (list, tuple)):
+            return [self._with_packed(each) for each in value]
+        parts = unpacked(value)
+        if parts is None:
+            return value
+        for each in parts:
+            if each is not None:
+                self._tensors.roles.setdefault(each.untyped_storage()._cdata, Role.PARAMETER)
+        return list(parts)
+
     def _as_specs(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self._operands.spec(value)
         if isinstance(value, (list, tuple)):
             return [self._as_specs(item) for item in value]
         return value
+
+
+def _is_spared(operator: _Operator, name: str, given: Mapping[str, Any]) -> bool:
+    """Whether an operand is not written, though the schema says that it may be.
+
+    Fused optimizers write gradients back only where they take a scale out of them.
+    """
+    is_optimizer = operator.name.startswith("aten._fused_ad") or operator.name == "aten._fused_sgd_"
+    return is_optimizer and name == "grads" and given.get("grad_scale") is None
 
 
 def _is_free(

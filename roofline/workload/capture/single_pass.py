@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
+from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.module_stack import ModuleStack
@@ -42,8 +43,8 @@ class Capture:
     ``run`` is how it was run. ``parameters`` counts elements, ``parameter_bytes`` and
     ``buffer_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of what a
     loss holds outputs against. Parameters that no operator touched are in them.
-    ``optimizer_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in the
-    order of their first calls. ``notes`` say how it was captured where that was not on fake tensors.
+    ``optimizer_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
+    the order of their first calls. ``notes`` say how it was captured where that was not on fakes.
     """
 
     run: Run
@@ -104,10 +105,11 @@ def single_pass(
         silent_torch(),
         remembering(),
         warnings.catch_warnings(),
+        # There composite operators are not taken apart.
+        torch.inference_mode(False),
         torch.set_grad_enabled(run.train),
+        _no_autocast(run),
     ):
-        # Compiled modules warn about hooks that hold for all modules; ours go when the pass ends.
-        warnings.filterwarnings("ignore", message=".*global.*hook")
         # Where torch's fast path makes them, it is counted without, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _put_in_place(model, tensors, is_trained=run.train)
@@ -157,19 +159,33 @@ def single_pass(
         + (lesson.target_byte if lesson is not None else 0),
         optimizer_bytes=lesson.state_byte if lesson is not None else 0,
         modules=met,
-        notes=tuple(_notes(modules, operands, tensors, run)),
+        notes=tuple(_notes(model, modules, operands, tensors, run)),
     )
 
 
 def _autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
-    if not run.autocast:
-        return contextlib.nullcontext()
-    return torch.autocast(run.device, torch_dtype(run.autocast))
+    return (
+        torch.autocast(run.device, torch_dtype(run.autocast)) if run.autocast else _no_autocast(run)
+    )
+
+
+def _no_autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
+    """Keeps what the caller may have switched on out of the pass."""
+    return torch.autocast("cuda" if run.device == "cuda" else "cpu", enabled=False)
 
 
 def _notes(
-    modules: ModuleStack, operands: Operands, tensors: Fakes | Reals, run: Run
+    model: torch.nn.Module,
+    modules: ModuleStack,
+    operands: Operands,
+    tensors: Fakes | Reals,
+    run: Run,
 ) -> Iterable[str]:
+    if any(map(is_compiled, model.modules())):
+        yield (
+            "compiled modules are counted as they run without torch.compile: its kernels, which"
+            " join operators, cannot be seen (--fused shows what joining them saves)"
+        )
     if modules.in_training and not run.train:
         names = ", ".join(sorted(modules.in_training))
         yield (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from roofline.workload.formulas import complex_numbers
+from roofline.workload.formulas.complex_numbers import Cost, series
 from roofline.workload.formulas.pointwise import elementwise
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
@@ -16,10 +18,13 @@ def softshrink(output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 3)
 
 
-@formula("aten.rrelu_with_noise", type="pointwise")
-def random_leaky_relu(output: TensorSpec, training: bool = False, **arguments: Any) -> Flop:
+@formula("aten.rrelu_with_noise", "aten.rrelu_with_noise_functional", type="pointwise")
+def random_leaky_relu(
+    self: TensorSpec, output: TensorSpec | Sequence[TensorSpec], training: bool = False, **_: Any
+) -> Flop:
     """A comparison and a multiplication; in training the slope is drawn: two more."""
-    return elementwise(arguments, output, 4 if training else 2)
+    result = output if isinstance(output, TensorSpec) else output[0]
+    return elementwise({"self": self}, result, 4 if training else 2)
 
 
 @formula("aten.hardsigmoid", type="pointwise")
@@ -34,18 +39,22 @@ def hardswish(output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 5)
 
 
-@formula("aten.sigmoid", type="pointwise")
+@formula("aten.sigmoid", type="pointwise", is_for_complex=True)
 def sigmoid(output: TensorSpec, **arguments: Any) -> Flop:
     """1 / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
-    return elementwise(arguments, output, 3, 1)
+    return elementwise(arguments, output, 3, 1, complex_numbers.SIGMOID)
 
 
-@formula("aten.silu", "aten.glu", type="pointwise")
+@formula("aten.silu", type="pointwise", is_for_complex=True)
 def silu(output: TensorSpec, **arguments: Any) -> Flop:
-    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
+    """x / (1 + exp(-x)): a sign change, an exponential, an addition, a division."""
+    cost = series(Cost(2), complex_numbers.EXPONENTIAL, Cost(1), complex_numbers.QUOTIENT)
+    return elementwise(arguments, output, 3, 1, cost)
 
-    glu: x / (1 + exp(-y)), y being the other half of the channels.
-    """
+
+@formula("aten.glu", type="pointwise")
+def glu(output: TensorSpec, **arguments: Any) -> Flop:
+    """x / (1 + exp(-y)), y being the other half of the channels: as silu."""
     return elementwise(arguments, output, 3, 1)
 
 

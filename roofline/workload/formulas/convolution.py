@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
+
+_BYTE = "what no tap of the kernel meets, and taps that meet only padding, need not be read"
 
 
 @functools.cache
@@ -41,12 +44,35 @@ def touched(size: int, kernel: int, stride: int, padding: int, dilation: int, wi
     return sum(0 <= each < size for each in under)
 
 
+@functools.cache
+def needed(
+    size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
+) -> tuple[int, int]:
+    """Taps along one dimension that lie inside `size` for some window; windows with such a tap."""
+    taps = reaching = end = 0
+    # From the last tap to the first, the windows whose tap lies inside move on.
+    for tap in reversed(range(kernel)):
+        shift = padding - tap * dilation
+        first, last = max(0, -(-shift // stride)), min(windows - 1, (size - 1 + shift) // stride)
+        if first <= last:
+            taps += 1
+            reaching += max(0, last + 1 - max(first, end))
+            end = max(end, last + 1)
+    return taps, reaching
+
+
 def each_dimension(values: Sequence[int], dimensions: int) -> Sequence[int]:
     """`values`, one for each dimension; a single one holds for all."""
     return list(values) * dimensions if len(values) == 1 else values
 
 
-@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable")
+def batched(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
+    """An image without a batch dimension is a batch of one."""
+    missing = len(weight.shape) - len(image.shape)
+    return replace(image, shape=(*(1,) * missing, *image.shape))
+
+
+@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable", byte=_BYTE)
 def convolution(
     input: TensorSpec,
     weight: TensorSpec,
@@ -83,7 +109,10 @@ def convolution(
     )
     taps = math.prod(inner_taps(*each) for each in dimensions)
     depthwise = groups > 1 and groups == input.shape[1]
-    least_elements: dict[str, int] = {}
+    least_elements = {
+        # Taps that meet only padding multiply nothing.
+        "weight": math.prod(weight.shape[:2]) * math.prod(needed(*each)[0] for each in dimensions)
+    }
     if not transposed:
         least_elements["input"] = math.prod(input.shape[:2]) * math.prod(
             touched(*each) for each in dimensions
@@ -97,7 +126,7 @@ def convolution(
     )
 
 
-@formula("aten.conv1d", "aten.conv2d", "aten.conv3d")
+@formula("aten.conv1d", "aten.conv2d", "aten.conv3d", byte=_BYTE)
 def plain_convolution(
     input: TensorSpec,
     weight: TensorSpec,
@@ -110,6 +139,7 @@ def plain_convolution(
     **_: Any,
 ) -> Flop:
     """As `convolution`, never transposed."""
+    input, output = batched(input, weight), batched(output, weight)
     return convolution(input, weight, bias, stride, padding, dilation, False, groups, output)
 
 

@@ -58,3 +58,17 @@ def euclidean(x1: TensorSpec, x2: TensorSpec, output: TensorSpec, **_: Any) -> F
         other=vectors * (2 * size - 1) + x1.elements + 2 * pairs,
         least=pairs * (FLOP_PER_FMA * size + 1),
     )
+
+
+@formula("aten.dist", type="distance")
+def distance(
+    self: TensorSpec, other: TensorSpec, output: TensorSpec, p: float = 2, **_: Any
+) -> Flop:
+    """Of two tensors, as one vector each."""
+    sizes = zip(_aligned(self, other), _aligned(other, self), strict=True)
+    return _distances(output.elements, math.prod(a if b == 1 else b for a, b in sizes), p)
+
+
+def _aligned(self: TensorSpec, other: TensorSpec) -> tuple[int, ...]:
+    """Its sizes, with as many 1 before them as make it as long as the other."""
+    return (1,) * (len(other.shape) - len(self.shape)) + self.shape

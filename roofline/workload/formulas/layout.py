@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from roofline.workload.formulas.pointwise import elementwise
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
@@ -25,7 +27,16 @@ from roofline.workload.tensors import TensorSpec
     *("aten.permute_copy", "aten.transpose_copy", "aten.view_copy", "aten._reshape_copy"),
     *("aten.squeeze_copy", "aten.unsqueeze_copy", "aten.detach_copy", "aten.view_as_real_copy"),
     *("aten.view_as_complex_copy", "aten.unbind_copy", "aten.split_copy"),
-    *("aten.split_with_sizes_copy", "aten.expand_copy", "aten.one_hot"),
+    *(
+        "aten.split_with_sizes_copy",
+        "aten.expand_copy",
+        "aten.one_hot",
+        "aten._efficientzerotensor",
+    ),
+    *("aten._reshape_alias_copy", "aten._fw_primal_copy", "aten._make_dual_copy"),
+    *("aten._copy_from", "aten._copy_from_and_resize", "aten._pin_memory"),
+    *("aten._jagged_to_padded_dense_forward", "aten._padded_dense_to_jagged_forward"),
+    *("aten.to_padded_tensor",),
     type="data movement",
 )
 def movement(**_: Any) -> Flop:
@@ -37,6 +48,7 @@ def movement(**_: Any) -> Flop:
     *("aten.select_copy", "aten.slice_copy", "aten.narrow_copy", "aten.diagonal_copy"),
     *("aten.as_strided_copy",),
     type="data movement",
+    byte="the part, read and written, not the whole",
 )
 def part(output: TensorSpec, **_: Any) -> Flop:
     """A part is copied: no more is read than is written."""
@@ -47,7 +59,37 @@ def part(output: TensorSpec, **_: Any) -> Flop:
     *("aten.select_scatter", "aten.slice_scatter", "aten.diagonal_scatter"),
     *("aten.as_strided_scatter",),
     type="data movement",
+    byte="each operand once; at the least not what is replaced",
 )
 def part_replaced(self: TensorSpec, src: TensorSpec, **_: Any) -> Flop:
     """A copy with another part; what is replaced need not be read."""
     return Flop(least_elements={"self": max(0, self.elements - src.elements)})
+
+
+@formula(
+    "aten._pack_padded_sequence",
+    type="data movement",
+    byte="the steps of each sequence, read and written, not the padding",
+)
+def packed(output: Sequence[TensorSpec], **_: Any) -> Flop:
+    """The sequences of a batch, one step of all after the other."""
+    return Flop(elements={"input": output[0].elements})
+
+
+@formula("aten.logspace", type="pointwise")
+def powers_in_steps(output: TensorSpec, **_: Any) -> Flop:
+    """base ** (start + i * step): two operations and a power an element."""
+    return elementwise({}, output, 2, 1)
+
+
+@formula("aten.fft_fftfreq", "aten.fft_rfftfreq", "aten.bartlett_window", type="pointwise")
+def steps(output: TensorSpec, **_: Any) -> Flop:
+    """i / (n * d), or 1 - |i - n / 2| / (n / 2): no more than two operations an element."""
+    return elementwise({}, output, 2)
+
+
+@formula("aten.hann_window", "aten.hamming_window", "aten.blackman_window", type="pointwise")
+@formula("aten.kaiser_window", type="pointwise")
+def window(output: TensorSpec, **_: Any) -> Flop:
+    """alpha - beta * cos(i * step), and its like: three operations and a function an element."""
+    return elementwise({}, output, 3, 1)

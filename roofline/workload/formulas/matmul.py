@@ -1,4 +1,7 @@
-"""Matrix products: an m x k by k x n product takes m * k * n FMAs; on integers, no FLOP."""
+"""Matrix products: an m x k by k x n product takes m * k * n FMAs; on integers, no FLOP.
+
+Of complex numbers a multiply-add is four real ones, which is what is counted.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from roofline.workload.formulas.activation import gelu
+from roofline.workload.formulas.complex_numbers import PRODUCT, REAL_FMA, SCALED, is_complex
 from roofline.workload.formulas.pointwise import floats, one_operation
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
 
-@formula("aten.mm", "aten.bmm", type="matrix product")
+def _of(multiply_add: int, numbers: TensorSpec) -> int:
+    """Real multiply-adds of so many on the type of `numbers`."""
+    if not floats(numbers):
+        return 0
+    return multiply_add * (REAL_FMA if is_complex(numbers) else 1)
+
+
+@formula("aten.mm", "aten.bmm", type="matrix product", is_for_complex=True)
 def product(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output element is a dot product along the last dimension of the first matrix."""
-    return Flop(multiply_add=output.elements * self.shape[-1] if floats(output) else 0)
+    return Flop(multiply_add=_of(output.elements * self.shape[-1], output))
 
 
-@formula("aten._grouped_mm", type="matrix product")
+@formula(
+    "aten._grouped_mm",
+    type="matrix product",
+    byte="the matrices of as many groups as can have rows; at the least, of one",
+)
 def grouped_product(self: TensorSpec, mat2: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Rows of the first matrix, each with the matrix of its group (its expert) of the second.
 
@@ -42,10 +57,10 @@ def grouped_product(self: TensorSpec, mat2: TensorSpec, output: TensorSpec, **_:
     )
 
 
-@formula("aten.mv", "aten.dot", "aten.vdot", type="matrix product")
+@formula("aten.mv", "aten.dot", "aten.vdot", type="matrix product", is_for_complex=True)
 def vector_product(self: TensorSpec, **_: Any) -> Flop:
     """Every element of the matrix, or of the first vector, is multiplied and added once."""
-    return Flop(multiply_add=self.elements if floats(self) else 0)
+    return Flop(multiply_add=_of(self.elements, self))
 
 
 def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
@@ -55,15 +70,21 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
     """
     if not floats(output):
         return Flop()
-    operations = (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
+    scales = [beta] * (beta not in (0, 1)) + [alpha] * (alpha != 1)
+    if is_complex(output):
+        products = sum((PRODUCT if is_complex(each) else SCALED).simple for each in scales)
+        operations = 2 * (beta != 0) + products
+    else:
+        operations = (beta != 0) + len(scales)
+    products = _of(multiply_add, output)
     return Flop(
-        multiply_add=multiply_add,
+        multiply_add=products,
         other=operations * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
+        least=FLOP_PER_FMA * products,
     )
 
 
-@formula("aten.addmm", type="matrix product")
+@formula("aten.addmm", type="matrix product", is_for_complex=True)
 def added_product(
     mat1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
@@ -71,7 +92,7 @@ def added_product(
     return _added(output.elements * mat1.shape[-1], output, beta, alpha)
 
 
-@formula("aten.baddbmm", type="matrix product")
+@formula("aten.baddbmm", type="matrix product", is_for_complex=True)
 def added_batch_product(
     batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
@@ -79,7 +100,7 @@ def added_batch_product(
     return _added(output.elements * batch1.shape[-1], output, beta, alpha)
 
 
-@formula("aten.addbmm", type="matrix product")
+@formula("aten.addbmm", type="matrix product", is_for_complex=True)
 def summed_batch_product(
     batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
@@ -88,7 +109,7 @@ def summed_batch_product(
     return _added(output.elements * batch * inner, output, beta, alpha)
 
 
-@formula("aten.addmv", type="matrix product")
+@formula("aten.addmv", type="matrix product", is_for_complex=True)
 def added_vector_product(
     mat: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
@@ -96,13 +117,13 @@ def added_vector_product(
     return _added(mat.elements, output, beta, alpha)
 
 
-@formula("aten.addr", type="matrix product")
+@formula("aten.addr", type="matrix product", is_for_complex=True)
 def outer_product(output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any) -> Flop:
     """beta * self + alpha * vec1 (outer) vec2: one FMA an element."""
     return _added(output.elements, output, beta, alpha)
 
 
-@formula("aten.linear", type="matrix product")
+@formula("aten.linear", type="matrix product", is_for_complex=True)
 def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any) -> Flop:
     """Each output element is a dot product along the features, plus the bias."""
     multiply_add = output.elements * input.shape[-1]
@@ -161,13 +182,14 @@ def _expanded(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
     return [1 if dim in dims else next(sizes) for dim in range(len(shape) + len(dims))]
 
 
-@formula("aten.affine_grid_generator", type="matrix product")
+@formula("aten.affine_grid_generator", "aten.cudnn_affine_grid_generator", type="matrix product")
 def affine_grid(theta: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each place, as a vector with a 1 at its end, times the matrix of its sample."""
     return Flop(multiply_add=output.elements * theta.shape[-1])
 
 
-@formula("aten.linalg_cross", type="pointwise")
+@formula("aten.linalg_cross", type="pointwise", is_for_complex=True)
 def cross(output: TensorSpec, **_: Any) -> Flop:
-    """Two products and their difference for each number."""
-    return Flop(other=3 * output.elements if floats(output) else 0)
+    """Two products and their difference for each number; complex: 6, 6 and 2."""
+    each = 2 * PRODUCT.simple + 2 if is_complex(output) else 3
+    return Flop(other=each * output.elements if floats(output) else 0)

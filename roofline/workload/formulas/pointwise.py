@@ -2,13 +2,16 @@
 
 Additions, multiplications, divisions, square roots, comparisons and sign changes count 1 each;
 exponentials, logarithms and the other transcendental functions count `TRANSCENDENTAL_FLOP`, of
-which a kernel cannot avoid 1. Arithmetic on integers is no floating-point operation.
+which a kernel cannot avoid 1. Arithmetic on integers is no floating-point operation. What complex
+numbers take is in `complex_numbers`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from roofline.workload.formulas import complex_numbers
+from roofline.workload.formulas.complex_numbers import Cost, is_complex, series
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
@@ -26,56 +29,187 @@ def floats(*operands: Any) -> bool:
 
 
 def elementwise(
-    arguments: dict[str, Any], output: TensorSpec, simple: int, transcendental: int = 0
+    arguments: dict[str, Any],
+    output: TensorSpec,
+    simple: int,
+    transcendental: int = 0,
+    of_complex: Cost | None = None,
 ) -> Flop:
-    """`simple` operations and `transcendental` functions for each element of the output."""
+    """`simple` operations and `transcendental` functions for each element of the output.
+
+    ``of_complex`` is what an element takes where one of the tensors is complex.
+    """
     if not floats(output, *arguments.values()):
         return Flop()
-    elements = output.elements
+    cost = Cost(simple, transcendental)
+    if of_complex is not None and any(is_complex(each) for each in (output, *arguments.values())):
+        cost = of_complex
     return Flop(
-        other=elements * (simple + transcendental * TRANSCENDENTAL_FLOP),
-        least=elements * (simple + transcendental),
+        other=output.elements * (cost.simple + cost.functions * TRANSCENDENTAL_FLOP),
+        least=output.elements * cost.least_operations,
     )
 
 
 @formula(
-    *("aten.mul", "aten.div", "aten.neg", "aten.abs", "aten.sqrt", "aten.relu", "aten.maximum"),
-    *("aten.minimum", "aten.eq", "aten.ne", "aten.lt", "aten.le", "aten.gt", "aten.ge"),
-    *("aten.reciprocal", "aten.sign", "aten.floor", "aten.ceil", "aten.round", "aten.trunc"),
-    *("aten.square", "aten.threshold", "aten.max.other", "aten.min.other", "aten.clamp_min"),
-    *("aten.clamp_max", "aten.remainder", "aten.fmod", "aten.isnan", "aten.isinf", "aten.frac"),
-    *("aten.fmax", "aten.fmin", "aten.sgn", "aten.signbit", "aten.isposinf", "aten.isneginf"),
-    *("aten.deg2rad", "aten.rad2deg", "aten.ldexp"),
+    *("aten.relu", "aten.maximum", "aten.minimum", "aten.lt", "aten.le", "aten.gt", "aten.ge"),
+    *("aten.sign", "aten.floor", "aten.ceil", "aten.round", "aten.trunc", "aten.threshold"),
+    *("aten.max.other", "aten.min.other", "aten.clamp_min", "aten.clamp_max", "aten.remainder"),
+    *("aten.fmod", "aten.frac", "aten.fmax", "aten.fmin", "aten.signbit", "aten.isposinf"),
+    *("aten.isneginf", "aten.deg2rad", "aten.rad2deg", "aten.ldexp"),
 )
 def one_operation(output: TensorSpec, **arguments: Any) -> Flop:
     """One operation an element."""
     return elementwise(arguments, output, 1)
 
 
-@formula("aten.rsqrt", "aten.hardtanh", "aten.leaky_relu", "aten.prelu", "aten._prelu_kernel")
+@formula(
+    *("aten.neg", "aten._neg_view_copy", "aten.eq", "aten.ne", "aten.isnan", "aten.isinf"),
+    *("aten.equal",),
+    is_for_complex=True,
+)
+def one_operation_a_part(self: TensorSpec, output: Any, **arguments: Any) -> Flop:
+    """One operation an element; of complex numbers, one for either part."""
+    of = output if isinstance(output, TensorSpec) else self
+    return elementwise({**arguments, "self": self}, of, 1, of_complex=Cost(2))
+
+
+@formula("aten.mul", is_for_complex=True)
+def multiplication(self: Any, other: Any, output: TensorSpec, **_: Any) -> Flop:
+    """One an element; complex: four products and two sums, or two products with a real number."""
+    cost = complex_numbers.times(self, other)
+    return elementwise({"self": self, "other": other}, output, 1, of_complex=cost)
+
+
+@formula("aten.div", is_for_complex=True)
+def division(self: Any, other: Any, output: TensorSpec, **_: Any) -> Flop:
+    """One an element; complex: 11 (8 for a real dividend, 2 for a real divisor)."""
+    cost = complex_numbers.divided(self, other)
+    return elementwise({"self": self, "other": other}, output, 1, of_complex=cost)
+
+
+@formula("aten.reciprocal", is_for_complex=True)
+def reciprocal(output: TensorSpec, **arguments: Any) -> Flop:
+    """One division an element; complex: 6, conj(z) / (a * a + b * b)."""
+    return elementwise(arguments, output, 1, of_complex=complex_numbers.RECIPROCAL)
+
+
+@formula("aten.square", is_for_complex=True)
+def square(output: TensorSpec, **arguments: Any) -> Flop:
+    """One product an element; complex: 6."""
+    return elementwise(arguments, output, 1, of_complex=complex_numbers.SQUARE)
+
+
+@formula("aten.abs", is_for_complex=True)
+def magnitude(output: TensorSpec, **arguments: Any) -> Flop:
+    """One an element; complex: sqrt(a * a + b * b), four."""
+    return elementwise(arguments, output, 1, of_complex=complex_numbers.MAGNITUDE)
+
+
+@formula("aten.sgn", is_for_complex=True)
+def unit(output: TensorSpec, **arguments: Any) -> Flop:
+    """One an element; complex: the magnitude, and a division of both parts."""
+    cost = series(complex_numbers.MAGNITUDE, complex_numbers.SCALED)
+    return elementwise(arguments, output, 1, of_complex=cost)
+
+
+@formula("aten.angle", is_for_complex=True)
+def angle(output: TensorSpec, **arguments: Any) -> Flop:
+    """Complex: one transcendental function, atan2(b, a); real: is it NaN, is it below 0?"""
+    return elementwise(arguments, output, 2, of_complex=Cost(0, 1))
+
+
+@formula("aten.polar", is_for_complex=True)
+def polar(output: TensorSpec, **_: Any) -> Flop:
+    """abs * (cos(angle) + i sin(angle)): two functions, two products."""
+    return elementwise({}, output, 0, of_complex=Cost(2, 2))
+
+
+@formula("aten.conj_physical", "aten._conj_physical", "aten._conj_copy", is_for_complex=True)
+def conjugate(output: TensorSpec, **_: Any) -> Flop:
+    """A sign change of the imaginary part; real numbers are copied."""
+    return elementwise({}, output, 0, of_complex=Cost(1))
+
+
+@formula("aten.sqrt", is_for_complex=True)
+def root(output: TensorSpec, **arguments: Any) -> Flop:
+    """One an element; complex: 9, from the magnitude."""
+    return elementwise(arguments, output, 1, of_complex=complex_numbers.ROOT)
+
+
+@formula("aten.rsqrt", is_for_complex=True)
+def reciprocal_root(output: TensorSpec, **arguments: Any) -> Flop:
+    """Root and reciprocal: two an element; complex: 9 and 6."""
+    cost = series(complex_numbers.ROOT, complex_numbers.RECIPROCAL)
+    return elementwise(arguments, output, 2, of_complex=cost)
+
+
+@formula("aten.hardtanh", "aten.leaky_relu", "aten.prelu", "aten._prelu_kernel")
 @formula("aten.hardshrink", "aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide")
-@formula("aten.heaviside", "aten._add_relu")
+@formula("aten.heaviside", "aten._add_relu", "aten._masked_scale")
 def two_operations(output: TensorSpec, **arguments: Any) -> Flop:
-    """Two an element: root and reciprocal; two comparisons; comparison and multiplication;
-    division and rounding; addition and comparison."""
+    """Two an element: two comparisons; comparison and multiplication; division and rounding;
+    addition and comparison; mask and scale."""
     return elementwise(arguments, output, 2)
 
 
-@formula("aten.add", "aten.sub", "aten.rsub")
-def scaled_sum(output: TensorSpec, alpha: float = 1, **arguments: Any) -> Flop:
-    """self + alpha * other: one an element, two where alpha is not 1."""
-    return elementwise(arguments, output, 1 if alpha == 1 else 2)
+@formula("aten.add", is_for_complex=True)
+def scaled_sum(self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: Any) -> Flop:
+    """self + alpha * other: one an element, two where alpha is not 1; complex: each part."""
+    cost = complex_numbers.plus(self, other, alpha)
+    operands = {"self": self, "other": other}
+    return elementwise(operands, output, 1 if alpha == 1 else 2, of_complex=cost)
 
 
-@formula("aten.addcmul", "aten.addcdiv")
+@formula("aten.sub", is_for_complex=True)
+def scaled_difference(self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: Any) -> Flop:
+    """self - alpha * other: one an element, two where alpha is not 1; complex: each part."""
+    cost = complex_numbers.minus(self, other, alpha)
+    operands = {"self": self, "other": other}
+    return elementwise(operands, output, 1 if alpha == 1 else 2, of_complex=cost)
+
+
+@formula("aten.rsub", is_for_complex=True)
+def reversed_difference(
+    self: Any, other: Any, output: TensorSpec, alpha: Any = 1, **_: Any
+) -> Flop:
+    """other - alpha * self: as the difference."""
+    return scaled_difference(other, self, output, alpha)
+
+
+@formula("aten.addcmul", is_for_complex=True)
 def sum_of_products(output: TensorSpec, value: float = 1, **arguments: Any) -> Flop:
-    """self + value * tensor1 * tensor2 (or divided): two an element, three where value is not 1."""
-    return elementwise(arguments, output, 2 if value == 1 else 3)
+    """self + value * tensor1 * tensor2: two an element, or three; complex: 8, or 10."""
+    cost = series(complex_numbers.PRODUCT, complex_numbers.SUM)
+    return _with_value(cost, output, value, arguments)
 
 
-@formula("aten.lerp", "aten.nan_to_num")
+@formula("aten.addcdiv", is_for_complex=True)
+def sum_of_quotients(output: TensorSpec, value: float = 1, **arguments: Any) -> Flop:
+    """self + value * tensor1 / tensor2: two, or three; complex: 13, or 15."""
+    cost = series(complex_numbers.QUOTIENT, complex_numbers.SUM)
+    return _with_value(cost, output, value, arguments)
+
+
+def _with_value(cost: Cost, output: TensorSpec, value: Any, arguments: dict[str, Any]) -> Flop:
+    if value == 1:
+        return elementwise(arguments, output, 2, of_complex=cost)
+    return elementwise(arguments, output, 3, of_complex=series(cost, _by(value)))
+
+
+def _by(value: Any) -> Cost:
+    return complex_numbers.PRODUCT if is_complex(value) else complex_numbers.SCALED
+
+
+@formula("aten.lerp", is_for_complex=True)
+def interpolation(output: TensorSpec, weight: Any, **arguments: Any) -> Flop:
+    """self + weight * (end - self): three an element; complex: 6, or 10 if the weight is too."""
+    cost = series(complex_numbers.SUM, complex_numbers.SUM, _by(weight))
+    return elementwise({**arguments, "weight": weight}, output, 3, of_complex=cost)
+
+
+@formula("aten.nan_to_num")
 def three_operations(output: TensorSpec, **arguments: Any) -> Flop:
-    """self + weight * (end - self); is it NaN, the largest, the smallest?"""
+    """Is it NaN, the largest, the smallest?"""
     return elementwise(arguments, output, 3)
 
 
@@ -92,62 +226,11 @@ def clamp(output: TensorSpec, min: object = None, max: object = None, **argument
     return elementwise({**arguments, "min": min, "max": max}, output, limits)
 
 
-@formula(
-    *("aten.exp", "aten.exp2", "aten.expm1", "aten.log", "aten.log2", "aten.log10", "aten.log1p"),
-    *("aten.sin", "aten.cos", "aten.tan", "aten.asin", "aten.acos", "aten.atan", "aten.atan2"),
-    *("aten.sinh", "aten.cosh", "aten.tanh", "aten.erf", "aten.erfc", "aten.erfinv"),
-    *("aten.asinh", "aten.acosh", "aten.atanh", "aten.lgamma", "aten.digamma", "aten.i0"),
-    *("aten.special_i0e", "aten.special_i1", "aten.special_i1e", "aten.special_erfcx"),
-)
-def transcendental(output: TensorSpec, **arguments: Any) -> Flop:
-    """One transcendental function an element."""
-    return elementwise(arguments, output, 0, 1)
-
-
-_POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
-"""Operations of the powers that torch computes without a logarithm: products, root, reciprocal."""
-
-
-@formula("aten.pow")
-def power(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop:
-    """A square, a cube, a root or a reciprocal are one or two operations.
-
-    Any other power is a transcendental function.
-    """
-    arguments = {**arguments, "exponent": exponent}
-    if isinstance(exponent, (int, float)) and exponent in _POWERS:
-        return elementwise(arguments, output, _POWERS[exponent])
-    return elementwise(arguments, output, 0, 1)
-
-
-@formula("aten.xlogy", "aten.special_xlog1py", "aten.special_entr")
-def product_with_logarithm(output: TensorSpec, **arguments: Any) -> Flop:
-    """x * log(y): is x zero, a multiplication, a logarithm."""
-    return elementwise(arguments, output, 2, 1)
-
-
-@formula("aten.logit")
-def logit(output: TensorSpec, eps: float | None = None, **arguments: Any) -> Flop:
-    """log(x / (1 - x)): a subtraction, a division, a logarithm; two comparisons with limits."""
-    return elementwise(arguments, output, 2 if eps is None else 4, 1)
-
-
-@formula("aten.sinc")
-def sinc(output: TensorSpec, **arguments: Any) -> Flop:
-    """sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division."""
-    return elementwise(arguments, output, 3, 1)
-
-
-@formula("aten.logaddexp", "aten.logaddexp2")
-def logaddexp(output: TensorSpec, **arguments: Any) -> Flop:
-    """max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions."""
-    return elementwise(arguments, output, 5, 2)
-
-
 @formula("aten.logical_and", "aten.logical_or", "aten.logical_not", "aten.logical_xor")
 @formula("aten.bitwise_and", "aten.bitwise_or", "aten.bitwise_not", "aten.bitwise_xor")
 @formula("aten.bitwise_left_shift", "aten.bitwise_right_shift", "aten.gcd", "aten.lcm")
-@formula("aten.copysign", "aten.nextafter", "aten.frexp")
+@formula("aten.copysign", "aten.nextafter", "aten.frexp", "aten.hash_tensor")
+@formula("aten.__lshift__", "aten.__rshift__", "aten.__ilshift__", "aten.__irshift__")
 def logic(**_: Any) -> Flop:
     """Logic, on the bits of numbers too, is no floating-point arithmetic."""
     return Flop()

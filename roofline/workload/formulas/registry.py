@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
-from roofline.errors import RooflineError
+from roofline.errors import InputError, RooflineError, said_by
 from roofline.workload.work import FLOP_PER_FMA
 
 
@@ -38,8 +41,11 @@ class Flop:
     def __post_init__(self) -> None:
         for name in ("multiply_add", "other", "least", "internal_byte"):
             count = getattr(self, name)
-            if count is not None and (not isinstance(count, int) or count < 0):
-                raise ValueError(f"{name} must be a whole number from 0, got {count!r}")
+            if count is not None or name != "least":
+                _check_count(name, count)
+        for name in ("elements", "least_elements"):
+            for operand, count in getattr(self, name).items():
+                _check_count(f"{name}[{operand!r}]", count)
         if self.least_flop > self.flop:
             raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
 
@@ -52,6 +58,12 @@ class Flop:
     def least_flop(self) -> int:
         """The floating-point operations that no kernel can avoid."""
         return self.flop if self.least is None else self.least
+
+
+def _check_count(name: str, count: Any) -> None:
+    if not isinstance(count, int) or count < 0:
+        fix = "" if isinstance(count, int) or not hasattr(count, "__int__") else "; write int(…)"
+        raise ValueError(f"{name} must be a whole number from 0, got {count!r}{fix}")
 
 
 Function = Callable[..., Flop]
@@ -72,27 +84,73 @@ class Formula:
     byte: str = ""
     is_for_complex: bool = False
 
+    def __str__(self) -> str:
+        return f"the formula for {self.key} ({_name_of(self.function)})"
+
     def count(self, arguments: Mapping[str, Any]) -> Flop:
         """The FLOP of a call with these `arguments`, by schema name, and its ``output``.
 
         Raises:
-            RooflineError: the formula failed, or did not return a `Flop`.
+            RooflineError: the formula failed, did not return a `Flop`, or speaks of an operand
+                that its operator does not have.
         """
         try:
             count = self.function(**arguments)
         except Exception as error:
+            why = _mismatch(self.function, arguments) if isinstance(error, TypeError) else ""
             raise RooflineError(
-                f"the formula for {self.key} ({self.function.__module__}.{self.function.__name__})"
-                f" failed: {type(error).__name__}: {error}"
+                f"{self} failed: {why or _said_in(self.function, error)}"
             ) from error
         if not isinstance(count, Flop):  # pyright: ignore[reportUnnecessaryIsInstance]  user code
-            raise RooflineError(
-                f"the formula for {self.key} returned {type(count).__name__};"
-                " return roofline.Flop(…)"
-            )
+            raise RooflineError(f"{self} returned {type(count).__name__}; return roofline.Flop(…)")
+        for name in (*count.elements, *count.least_elements):
+            if name not in arguments:
+                raise RooflineError(
+                    f"{self} speaks of elements of '{name}', but its operator has"
+                    f" {', '.join(arguments)}"
+                )
         return count
 
 
+def _name_of(function: Any) -> str:
+    """The module and the name of a function, or of what else can be called."""
+    named: Any = function if hasattr(function, "__qualname__") else function.__class__
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def file_of(function: Any) -> tuple[str, int]:
+    """The file and the line that a function begins at; ``("", 0)`` where it has none."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
+def _mismatch(function: Function, arguments: Mapping[str, Any]) -> str:
+    """Why `function` cannot be called with `arguments`; ``""`` if it can."""
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        return (
+            f"{error}; its operator gives {', '.join(arguments)} (a last parameter **_ takes those"
+            " that it does not need)"
+        )
+    except ValueError:
+        pass
+    return ""
+
+
+def _said_in(function: Function, error: Exception) -> str:
+    """What went wrong in one line, and where in the file of `function`."""
+    file, _ = file_of(function)
+    line, trace = 0, error.__traceback__
+    while trace is not None:
+        if file and trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    said = f"{type(error).__name__}: {said_by(error)}".removesuffix(": ")
+    return f"{said} ({Path(file).name}, line {line})" if line else said
+
+
+_PACKAGE = __name__.rpartition(".")[0]
 _formulas: dict[str, Formula] = {}
 
 
@@ -105,23 +163,35 @@ def formula(
         operators: names such as ``"aten.mm"`` or ``"mylib.my_op"``; with an overload,
             ``"aten.max.other"``, where it differs. In-place variants and overloads without a
             formula of their own resolve to the functional name.
-        type: the kind of operator; by default the name of the module the function is in.
+        type: the kind of operator; by default the name of the module the function is in, and
+            ``"custom"`` outside of roofline.
         byte: which bytes are charged, in words, where that is not each operand once.
         is_for_complex: whether the count is right for complex numbers too; where it is not, their
             FLOP are unknown.
 
+    A function that is defined once more (its cell or file ran again) takes the place of itself.
+
     Raises:
-        RooflineError: one of them already has a formula.
+        InputError: what is no name of an operator, or an operator that another function counts.
     """
+    _check_keys(operators)
 
     def register(function: F) -> F:
-        kind = type or function.__module__.rpartition(".")[2]
-        for key in operators:
-            if key in _formulas:
-                other = _formulas[key].function
-                raise RooflineError(
-                    f"{key} already has a formula: {other.__module__}.{other.__name__}"
+        if not callable(function):
+            raise InputError(f"formula for {operators[0]}: expected a function, got {function!r}")
+        before = [_formulas[key] for key in operators if key in _formulas]
+        for each in before:
+            if not _is_defined_again(function, each.function):
+                raise InputError(
+                    f"{each.key} already has a formula: {_name_of(each.function)}; only the same"
+                    " function, defined once more, takes its place"
                 )
+        replaced = [each.function for each in before if each.function is not function]
+        for key, each in list(_formulas.items()):
+            # The other operators that it counted, too: they may no longer be named.
+            if any(each.function is old for old in replaced):
+                del _formulas[key]
+        kind = type or _default_type(function)
         for key in operators:
             _formulas[key] = Formula(
                 key=key, function=function, type=kind, byte=byte, is_for_complex=is_for_complex
@@ -129,6 +199,54 @@ def formula(
         return function
 
     return register
+
+
+_KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
+
+
+def _check_keys(operators: tuple[Any, ...]) -> None:
+    """Refuses what can be the name of no operator.
+
+    Raises:
+        InputError: with the name that was meant, where that can be told.
+    """
+    if not operators or not all(isinstance(each, str) for each in operators):
+        raise InputError(
+            'formula: name the operators that it counts, as in @roofline.formula("mylib.my_op")'
+        )
+    for key in operators:
+        if _KEY.fullmatch(key) and not key.startswith("torch."):
+            continue
+        meant = key.removeprefix("torch.ops.").replace("::", ".")
+        if "." not in meant:
+            meant = f"mylib.{meant}"
+        raise InputError(
+            f"formula for '{key}': an operator is named with its name space, as torch.ops has it"
+            + (f": '{meant}'" if _KEY.fullmatch(meant) else ", such as 'mylib.my_op'")
+        )
+
+
+def _is_defined_again(function: Function, before: Function) -> bool:
+    """Whether `function` is `before` after its cell or file ran once more."""
+    if function is before:
+        return True
+    (file, line), (file_before, line_before) = file_of(function), file_of(before)
+    same_module = function.__module__ == before.__module__
+    if same_module and function.__module__ == "__main__" and file != file_before:
+        # Cells of a notebook are files of their own.
+        return True
+    if not file or not (same_module or file == file_before):
+        return False
+    if getattr(function, "__qualname__", "") == getattr(before, "__qualname__", None):
+        return "<lambda>" not in function.__qualname__ or line == line_before
+    # Renamed, in a file that ran again, as another module.
+    own, own_before = (getattr(each, "__globals__", None) for each in (function, before))
+    return file == file_before and own is not own_before
+
+
+def _default_type(function: Function) -> str:
+    package, _, module = (function.__module__ or "").rpartition(".")
+    return module if package.startswith(_PACKAGE) else "custom"
 
 
 def find(operator: str, overload: str = "") -> Formula | None:

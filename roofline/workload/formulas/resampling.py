@@ -13,46 +13,55 @@ from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
+_BYTE = "sampling down passes over elements, but each output has at least one of its own"
 
-@formula("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d")
-@formula("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d")
-@formula("aten._upsample_nearest_exact3d")
+
+@formula(
+    *("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d"),
+    *("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d"),
+    *("aten._upsample_nearest_exact3d",),
+    byte=_BYTE,
+)
 def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
     """Elements are copied, not computed; sampling down passes over some."""
     return Flop(least_elements={"self": output.elements})
 
 
-def _weighted(neighbours: int, output: TensorSpec) -> Flop:
+def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
     """Each output is a weighted sum of `neighbours`; making the weights is left out.
 
-    Sampling down passes over elements, but each output has at least one of its own.
+    An image that keeps its size is only copied.
     """
-    operations = (2 * neighbours - 1) * output.elements
-    return Flop(other=operations if floats(output) else 0, least_elements={"self": output.elements})
+    operations = (2 * neighbours - 1) * output.elements if floats(output) else 0
+    return Flop(
+        other=operations,
+        least=0 if self.shape == output.shape else operations,
+        least_elements={"self": output.elements},
+    )
 
 
-@formula("aten.upsample_linear1d")
-def upsample_linear1d(output: TensorSpec, **_: Any) -> Flop:
+@formula("aten.upsample_linear1d", byte=_BYTE)
+def upsample_linear1d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Two neighbours, each weighted: two multiplications and an addition an element."""
-    return _weighted(2, output)
+    return _weighted(2, self, output)
 
 
-@formula("aten.upsample_bilinear2d")
-def upsample_bilinear2d(output: TensorSpec, **_: Any) -> Flop:
+@formula("aten.upsample_bilinear2d", byte=_BYTE)
+def upsample_bilinear2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return _weighted(4, output)
+    return _weighted(4, self, output)
 
 
-@formula("aten.upsample_trilinear3d")
-def upsample_trilinear3d(output: TensorSpec, **_: Any) -> Flop:
+@formula("aten.upsample_trilinear3d", byte=_BYTE)
+def upsample_trilinear3d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
-    return _weighted(8, output)
+    return _weighted(8, self, output)
 
 
-@formula("aten.upsample_bicubic2d")
-def upsample_bicubic2d(output: TensorSpec, **_: Any) -> Flop:
+@formula("aten.upsample_bicubic2d", byte=_BYTE)
+def upsample_bicubic2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
-    return _weighted(16, output)
+    return _weighted(16, self, output)
 
 
 @functools.cache
@@ -133,6 +142,19 @@ def upsample_bicubic2d_aa(
     return _antialiased(self, output, align_corners, (scales_h, scales_w), 2)
 
 
+@formula("aten._upsample_lanczos2d_aa")
+def upsample_lanczos2d_aa(
+    self: TensorSpec,
+    align_corners: bool,
+    output: TensorSpec,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
+) -> Flop:
+    """A windowed sinc over 6 inputs, wider where sampling down."""
+    return _antialiased(self, output, align_corners, (scales_h, scales_w), 3)
+
+
 _BILINEAR, _NEAREST = 0, 1
 """torch's numbers for how a grid is sampled; 2 is bicubic."""
 
@@ -140,7 +162,10 @@ _CUBIC_FLOP = 25
 """Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
 
 
-@formula("aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten._grid_sampler_2d_cpu_fallback")
+@formula(
+    *("aten.grid_sampler_2d", "aten.grid_sampler_3d", "aten._grid_sampler_2d_cpu_fallback"),
+    byte="the neighbours of each place of the grid; where those are is not known: maybe nowhere",
+)
 def grid_sampler(
     input: TensorSpec,
     grid: TensorSpec,

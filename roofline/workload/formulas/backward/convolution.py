@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.convolution import each_dimension, inner_taps, touched
+from roofline.workload.formulas.convolution import each_dimension, inner_taps, needed, touched
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -16,23 +15,6 @@ from roofline.workload.work import FLOP_PER_FMA
 _BYTE = (
     "the weight is read for the gradient of the input only, the input for that of the weight only"
 )
-
-
-@functools.cache
-def needed(
-    size: int, kernel: int, stride: int, padding: int, dilation: int, windows: int
-) -> tuple[int, int]:
-    """Taps along one dimension that lie inside `size` for some window; windows with such a tap."""
-    taps = reaching = end = 0
-    # From the last tap to the first, the windows whose tap lies inside move on.
-    for tap in reversed(range(kernel)):
-        shift = padding - tap * dilation
-        first, last = max(0, -(-shift // stride)), min(windows - 1, (size - 1 + shift) // stride)
-        if first <= last:
-            taps += 1
-            reaching += max(0, last + 1 - max(first, end))
-            end = max(end, last + 1)
-    return taps, reaching
 
 
 @formula("aten.convolution_backward", type="convolution", byte=_BYTE)

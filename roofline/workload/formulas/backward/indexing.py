@@ -74,18 +74,21 @@ def embedding_bag(
     scale_grad_by_freq: bool,
     mode: int,
     per_sample_weights: TensorSpec | None,
+    offsets: TensorSpec | None = None,
     **_: Any,
 ) -> Flop:
     """The gradient of a bag is added to each of its rows, of the largest to one row a column.
 
-    Means and frequencies take a division an index; these and weights a product an element.
+    Means and frequencies take a division an index; these and weights a product an element. Where
+    bags begin is not read if it is known for each index which bag it is in.
     """
+    unread = {"offsets": 0} if offsets is not None and offset2bag.elements else {}
     if mode == LARGEST:
-        unread = dict.fromkeys(("indices", "offsets", "offset2bag", "bag_size"), 0)
+        unread |= {"indices": 0, "offset2bag": 0, "bag_size": 0}
         return Flop(other=grad.elements, least=0, elements=unread)
-    unread = {"maximum_indices": 0, **_offsets_unread(offset2bag)}
+    unread |= {"maximum_indices": 0}
     if mode != MEAN:
-        unread["bag_size"] = 0
+        unread |= {"bag_size": 0}
     divisions = (mode == MEAN) + scale_grad_by_freq
     is_scaled = divisions or per_sample_weights is not None
     rows = indices.elements * grad.shape[-1]
@@ -94,11 +97,6 @@ def embedding_bag(
         least=0,
         elements=unread,
     )
-
-
-def _offsets_unread(offset2bag: TensorSpec) -> dict[str, int]:
-    """Where bags begin is not read if it is known for each index which bag it is in."""
-    return {"offsets": 0} if offset2bag.elements else {}
 
 
 @formula(
@@ -117,7 +115,10 @@ def embedding_bag_weights(
     return Flop(
         other=indices.elements * max(0, 2 * size - 1),
         least=0,
-        elements={"weight": indices.elements * size, **_offsets_unread(offset2bag)},
+        elements={
+            "weight": indices.elements * size,
+            **({"offsets": 0} if offset2bag.elements else {}),
+        },
     )
 
 

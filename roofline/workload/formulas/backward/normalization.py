@@ -37,9 +37,17 @@ def _unread(**is_read: bool) -> dict[str, int]:
 
 
 def _batch_norm(
-    input: TensorSpec, weight: TensorSpec | None, mask: Sequence[bool], *, training: bool
+    input: TensorSpec,
+    weight: TensorSpec | None,
+    mask: Sequence[bool],
+    *,
+    training: bool,
+    scale: str = "save_var",
 ) -> Flop:
-    """Over each channel of the batch; outside training the statistics are constants."""
+    """Over each channel of the batch; outside training the statistics are constants.
+
+    `scale` is what the operator calls 1 / sqrt(variance + epsilon), kept from the forward pass.
+    """
     for_input, for_weight, for_bias = mask
     elements, channels = input.elements, input.shape[1]
     products = for_weight or (for_input and training)
@@ -67,8 +75,7 @@ def _batch_norm(
             running_mean=for_weight and not training,
             running_var=(for_input or for_weight) and not training,
             save_mean=products and training,
-            save_invstd=products and training,
-            save_var=products and training,
+            **{scale: products and training},
         ),
     )
 
@@ -82,7 +89,7 @@ def batch_norm(
     **_: Any,
 ) -> Flop:
     """Over each channel: 7 operations an element; outside training input_grad = a * g, 1 or 4."""
-    return _batch_norm(input, weight, output_mask, training=train)
+    return _batch_norm(input, weight, output_mask, training=train, scale="save_invstd")
 
 
 @formula("aten.batch_norm_backward", type="normalization", byte=_BYTE)

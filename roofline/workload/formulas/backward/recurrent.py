@@ -141,12 +141,12 @@ def mkldnn_layer_backward(
     **_: Any,
 ) -> Flop:
     """One direction of one layer: twice the products of the forward pass."""
-    layers = of_mkldnn(input, weight1, weight2, hx_, mode, hidden_size, has_biases, batch_first)
-    return _backward(
-        layers,
+    count = _backward(
+        of_mkldnn(input, weight1, weight2, hx_, mode, hidden_size, has_biases, batch_first),
         has_last=grad_output is not None and grad_hy is not None,
         has_memory=grad_cy is not None,
     )
+    return replace(count, elements={} if has_biases else {"weight3": 0, "weight4": 0})
 
 
 @formula("aten._cudnn_rnn_backward", "aten.miopen_rnn_backward", byte=LAYER)

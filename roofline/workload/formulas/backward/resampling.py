@@ -12,7 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from roofline.workload.formulas.registry import Flop, formula
-from roofline.workload.formulas.resampling import upsample_bicubic2d_aa, upsample_bilinear2d_aa
+from roofline.workload.formulas.resampling import (
+    upsample_bicubic2d_aa,
+    upsample_bilinear2d_aa,
+    upsample_lanczos2d_aa,
+)
 from roofline.workload.tensors import TensorSpec
 
 NEAREST, EXACT, LINEAR, CUBIC = "nearest", "nearest, exact", "linear", "cubic"
@@ -22,14 +26,17 @@ _NEIGHBOURS = {NEAREST: 1, EXACT: 1, LINEAR: 2, CUBIC: 4}
 
 
 @functools.cache
-def receivers(size: int, outputs: int, scale: float, mode: str, is_centred: bool) -> int:
+def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: bool) -> int:
     """Inputs along one dimension that some output is made of."""
+    # Whatever scale is asked for, these are copied, and doubled.
+    if (mode in (NEAREST, LINEAR) and outputs == size) or (mode == NEAREST and outputs == 2 * size):
+        return size
     found: set[int] = set()
     for i in range(outputs):
         if mode in (NEAREST, EXACT):
             found.add(min(int((i + 0.5 * (mode == EXACT)) * scale), size - 1))
             continue
-        place = i * scale if is_centred else (i + 0.5) * scale - 0.5
+        place = i * scale if align_corners else (i + 0.5) * scale - 0.5
         first = math.floor(place if mode == CUBIC else max(place, 0.0))
         reach = (-1, 0, 1, 2) if mode == CUBIC else (0, 1)
         found.update(min(max(first + step, 0), size - 1) for step in reach)
@@ -44,9 +51,13 @@ def _scattered(
     *,
     align_corners: bool = False,
 ) -> Flop:
-    """A product for each neighbour, unless there is but one; additions where gradients meet."""
+    """A product for each neighbour, unless there is but one; additions where gradients meet.
+
+    The least leaves out neighbours along a dimension that keeps its size: torch copies there.
+    """
     dimensions = len(scales)
     elements = math.prod(output.shape[:-dimensions])
+    parts = least_parts = grad_output.elements
     sizes = zip(output.shape[-dimensions:], grad_output.shape[-dimensions:], scales, strict=True)
     for size, outputs, asked in sizes:
         if align_corners:
@@ -54,9 +65,16 @@ def _scattered(
         else:
             scale = 1 / asked if asked else size / max(outputs, 1)
         elements *= receivers(size, outputs, scale, mode, align_corners)
-    parts = grad_output.elements * _NEIGHBOURS[mode] ** dimensions
-    products = parts if mode in (LINEAR, CUBIC) else 0
-    return Flop(other=products + parts - elements)
+        parts *= _NEIGHBOURS[mode]
+        is_kept = size == outputs and (mode == LINEAR or scale == 1)
+        least_parts *= 1 if is_kept else _NEIGHBOURS[mode]
+    # With its weight each part takes a product.
+    each = 2 if mode in (LINEAR, CUBIC) else 1
+    copied = output.shape == grad_output.shape
+    return Flop(
+        other=each * parts - elements,
+        least=0 if copied else max(0, each * least_parts - elements),
+    )
 
 
 @formula("aten.upsample_nearest1d_backward", type="resampling")
@@ -149,3 +167,9 @@ def antialiased_bilinear(grad_output: TensorSpec, output: TensorSpec, **argument
 def antialiased_bicubic(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
     """A cubic spline over 4 inputs, wider where sampling down."""
     return _antialiased(upsample_bicubic2d_aa, grad_output, output, arguments)
+
+
+@formula("aten._upsample_lanczos2d_aa_backward", type="resampling")
+def antialiased_lanczos(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
+    """A windowed sinc over 6 inputs, wider where sampling down."""
+    return _antialiased(upsample_lanczos2d_aa, grad_output, output, arguments)

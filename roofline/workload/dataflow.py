@@ -1,0 +1,142 @@
+"""Which operator reads what which operator wrote, found by the storages that records name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.tensors import TensorSpec
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Value:
+    """Bytes of a storage between one write and the next.
+
+    ``readers`` are the operators that read some of it. ``must_be_stored``: it outlives the pass, or
+    someone reads it together with what others wrote, or changes a part of it.
+    """
+
+    writer: int
+    storage: int
+    first: int
+    last: int
+    elements: int
+    readers: list[int] = field(default_factory=list[int])
+    must_be_stored: bool = False
+
+
+class Reading(NamedTuple):
+    """An operand that is read.
+
+    ``value`` is what it lies in (None: in nothing that this pass wrote, or in several values),
+    ``latest_writer`` who wrote some of it last (None: nobody).
+    """
+
+    spec: TensorSpec
+    value: Value | None
+    latest_writer: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataflow:
+    """The values of a pass, by the position of records.
+
+    ``read[i]`` are the operands that operator i reads, ``written[i]`` those that it writes, with the
+    values they become.
+    ``after[i]`` are the operators that must come later than i, as they read or change what it
+    wrote or, in part, read. ``changes_a_part[i]``: i overwrites a part of a value.
+    """
+
+    read: tuple[tuple[Reading, ...], ...]
+    written: tuple[tuple[tuple[TensorSpec, Value], ...], ...]
+    after: tuple[list[int], ...]
+    changes_a_part: tuple[bool, ...]
+
+
+def dataflow(records: Sequence[OperatorRecord]) -> Dataflow:
+    """Follows every byte that a pass writes to those who read it; views are transparent."""
+    current: dict[int, list[Value]] = {}
+    read: list[tuple[Reading, ...]] = []
+    written: list[tuple[tuple[TensorSpec, Value], ...]] = []
+    after: tuple[list[int], ...] = tuple([] for _ in records)
+    changes_a_part: list[bool] = []
+    for index, record in enumerate(records):
+        if record.state is State.FREE:
+            read.append(())
+            written.append(())
+            changes_a_part.append(False)
+            continue
+        read.append(tuple(_read(each, index, current, after) for each in record.inputs))
+        before = {spec.storage: list(current.get(spec.storage, ())) for spec in record.outputs}
+        parts = [_overwrite(each, index, before[each.storage], after) for each in record.outputs]
+        changes_a_part.append(any(parts))
+        row: list[tuple[TensorSpec, Value]] = []
+        for spec in record.outputs:
+            value = _written(spec, index)
+            kept = current.setdefault(spec.storage, [])
+            kept[:] = [each for each in kept if not _covers(value, each)]
+            kept.append(value)
+            row.append((spec, value))
+        written.append(tuple(row))
+    dropped = {storage for record in records for storage in record.freed}
+    for storage, values in current.items():
+        if storage not in dropped:
+            for value in values:
+                value.must_be_stored = True
+    return Dataflow(
+        read=tuple(read),
+        written=tuple(written),
+        after=after,
+        changes_a_part=tuple(changes_a_part),
+    )
+
+
+def _written(spec: TensorSpec, index: int) -> Value:
+    return Value(
+        writer=index,
+        storage=spec.storage,
+        first=spec.offset_byte,
+        last=spec.offset_byte + spec.byte,
+        elements=spec.elements,
+    )
+
+
+def _covers(new: Value, old: Value) -> bool:
+    return new.writer != old.writer and new.first <= old.first and old.last <= new.last
+
+
+def _overlapping(spec: TensorSpec, values: Sequence[Value]) -> list[Value]:
+    first, last = spec.offset_byte, spec.offset_byte + spec.byte
+    return [each for each in values if each.first < last and first < each.last]
+
+
+def _read(
+    spec: TensorSpec, index: int, current: dict[int, list[Value]], after: Sequence[list[int]]
+) -> Reading:
+    values = _overlapping(spec, current.get(spec.storage, ()))
+    for value in values:
+        after[value.writer].append(index)
+        value.readers.append(index)
+    if len(values) == 1:
+        (value,) = values
+        if value.first <= spec.offset_byte and spec.offset_byte + spec.byte <= value.last:
+            return Reading(spec, value, value.writer)
+    for value in values:
+        value.must_be_stored = True
+    return Reading(spec, None, max((value.writer for value in values), default=None))
+
+
+def _overwrite(
+    spec: TensorSpec, index: int, values: Sequence[Value], after: Sequence[list[int]]
+) -> bool:
+    """Whether an operand overwrites only a part of a value, whose readers must come first then."""
+    first, last = spec.offset_byte, spec.offset_byte + spec.byte
+    parts = [each for each in _overlapping(spec, values) if each.first < first or last < each.last]
+    for value in parts:
+        value.must_be_stored = True
+        for earlier in (value.writer, *value.readers):
+            if earlier != index:
+                after[earlier].append(index)
+    return bool(parts)

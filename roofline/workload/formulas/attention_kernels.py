@@ -1,0 +1,230 @@
+"""The kernels of attention under the operators: their own layouts, windows, packed sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from roofline.workload.formulas.attention import (
+    BYTE,
+    Heads,
+    heads_in,
+    heads_of,
+    needed,
+    of_heads,
+    scaled,
+    unscaled_values,
+    with_logarithms,
+)
+from roofline.workload.formulas.attention_band import causal, whole, window
+from roofline.workload.formulas.attention_packed import Packed, heads_of_packed, packed
+from roofline.workload.formulas.pointwise import floats
+from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.tensors import TensorSpec
+
+PACKED = BYTE + "; of packed sequences as they lie, of a table of blocks as many as can be used"
+
+CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST = 1, 2
+"""Values of ``custom_mask_type``."""
+
+
+def flash_heads(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    starts: tuple[TensorSpec | None, TensorSpec | None],
+    longest: tuple[int, int],
+    is_causal: bool,
+    left: int | None,
+    right: int | None,
+) -> Heads:
+    """Of (samples, sequence, heads, features), or packed without samples.
+
+    Queries and keys end together where there is a causal mask or a window.
+    """
+    right = 0 if is_causal else right
+    is_open_left, is_open_right = (side is None or side < 0 for side in (left, right))
+    if starts[0] is None:
+        queries, heads, features = query.shape[-3:]
+        band = window(queries, key.shape[-3], left, right)
+        rows = math.prod(query.shape[:-3]) * heads
+        return heads_in(rows, band, features, value.shape[-1], query.dtype)
+    lengths = packed(query.shape[0], key.shape[0], (starts[0], starts[1]), longest)
+    is_known = is_open_left and (is_open_right or right == 0)
+    least = lengths.least_pairs(is_causal=right == 0) if is_known else 0
+    return heads_of_packed(query, value, lengths, least)
+
+
+@formula("aten._flash_attention_forward", type="attention", byte=PACKED)
+@formula("aten._flash_attention_forward_no_dropout_inplace", type="attention", byte=PACKED)
+def flash_attention(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    cum_seq_q: TensorSpec | None,
+    cum_seq_k: TensorSpec | None,
+    max_q: int,
+    max_k: int,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None = None,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+    seqused_k: TensorSpec | None = None,
+    alibi_slopes: TensorSpec | None = None,
+    block_table: TensorSpec | None = None,
+    v_descale: TensorSpec | None = None,
+    **_: Any,
+) -> Flop:
+    """Attention of (samples, sequence, heads, features), or of packed sequences without samples.
+
+    Queries and keys end together where a causal mask or a window is asked for. Slopes take two
+    operations a score (a distance times a slope, added). How many keys ``seqused_k`` and
+    ``block_table`` leave are values: their products are not in the least.
+    """
+    elements: dict[str, int] = {}
+    if block_table is not None:
+        heads = _paged_heads(query, value, block_table, max_q, max_k)
+        used = block_table.shape[0] * max_k * math.prod(key.shape[-2:])
+        elements = {"key": used, "value": used}
+    else:
+        heads = flash_heads(
+            *(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal),
+            *(window_size_left, window_size_right),
+        )
+    least_elements = needed(heads, query=query, key=key, value=value)
+    if seqused_k is not None or block_table is not None:
+        heads = replace(heads, least_pairs=0, band=None)
+        least_elements = {"key": 0, "value": 0}
+    operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
+    count = scaled(of_heads(heads, operations=operations), heads, scale)
+    count = unscaled_values(count, query, v_descale)
+    count = with_logarithms(count, heads.rows * heads.queries)
+    return replace(count, elements=elements, least_elements=least_elements)
+
+
+def _paged_heads(
+    query: TensorSpec, value: TensorSpec, blocks: TensorSpec, longest: int, longest_keys: int
+) -> Heads:
+    """Queries whose keys lie in the blocks that a table names, a row of it for each sequence."""
+    lengths = Packed(
+        sequences=blocks.shape[0],
+        queries=math.prod(query.shape[:-2]),
+        keys=blocks.shape[0] * longest_keys,
+        longest_queries=longest,
+        longest_keys=longest_keys,
+        is_self=False,
+    )
+    return heads_of_packed(query, value, lengths, 0)
+
+
+def efficient_heads(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    starts: tuple[TensorSpec | None, TensorSpec | None],
+    longest: tuple[int | None, int | None],
+    custom_mask_type: int,
+    window_size: int | None,
+) -> Heads:
+    """Of (samples, sequence, heads, features), or packed as one sample.
+
+    A causal mask begins with the first query and key, or ends with the last ones; with a window a
+    query sees so many keys up to its own.
+    """
+    is_causal = custom_mask_type in (CAUSAL_FROM_FIRST, CAUSAL_FROM_LAST)
+    has_window = is_causal and bool(window_size) and (window_size or 0) > 0
+    if starts[0] is not None:
+        lengths = packed(query.shape[-3], key.shape[-3], (starts[0], starts[1]), longest)
+        least = 0 if has_window else lengths.least_pairs(is_causal=is_causal)
+        return heads_of_packed(query, value, lengths, least)
+    queries, heads, features = query.shape[-3:]
+    band = whole(queries, key.shape[-3])
+    if is_causal:
+        ends_together = custom_mask_type == CAUSAL_FROM_LAST
+        band = causal(queries, key.shape[-3], ends_together=ends_together)
+    if has_window:
+        band = replace(band, lowest=band.highest - (window_size or 0) + 1)
+    rows = math.prod(query.shape[:-3]) * heads
+    return heads_in(rows, band, features, value.shape[-1], query.dtype)
+
+
+@formula("aten._efficient_attention_forward", type="attention", byte=PACKED)
+def efficient_attention(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    bias: TensorSpec | None,
+    cu_seqlens_q: TensorSpec | None,
+    cu_seqlens_k: TensorSpec | None,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    dropout_p: float,
+    custom_mask_type: int,
+    output: Sequence[Any],
+    scale: float | None = None,
+    seqlen_k: TensorSpec | None = None,
+    window_size: int | None = None,
+    **_: Any,
+) -> Flop:
+    """As `flash_attention`, with a bias that is added to the scores; see `efficient_heads`."""
+    heads = efficient_heads(
+        *(query, key, value, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)),
+        *(custom_mask_type, window_size),
+    )
+    least_elements = needed(heads, query=query, key=key, value=value)
+    if seqlen_k is not None:
+        heads = replace(heads, least_pairs=0, band=None)
+        least_elements = {"key": 0, "value": 0}
+    operations = floats(bias) + (dropout_p > 0)
+    core = of_heads(heads, is_masked=bias is not None, operations=operations)
+    count = with_logarithms(
+        scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
+    )
+    return replace(count, least_elements=least_elements)
+
+
+def cudnn_heads(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    starts: tuple[TensorSpec | None, TensorSpec | None],
+    longest: tuple[int, int],
+    is_causal: bool,
+) -> Heads:
+    """Of (samples, heads, sequence, features), or of packed (sequence, heads, features).
+
+    A causal mask begins with the first query and key.
+    """
+    if starts[0] is None:
+        return heads_of(query, key, value, query, is_causal)
+    lengths = packed(query.shape[0], key.shape[0], (starts[0], starts[1]), longest)
+    return heads_of_packed(query, value, lengths, lengths.least_pairs(is_causal=is_causal))
+
+
+@formula("aten._cudnn_attention_forward", type="attention", byte=PACKED)
+def cudnn_attention(
+    query: TensorSpec,
+    key: TensorSpec,
+    value: TensorSpec,
+    attn_bias: TensorSpec | None,
+    cum_seq_q: TensorSpec | None,
+    cum_seq_k: TensorSpec | None,
+    max_q: int,
+    max_k: int,
+    output: Sequence[Any],
+    dropout_p: float = 0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: Any,
+) -> Flop:
+    """As `efficient_attention`, with its heads before the sequence; see `cudnn_heads`."""
+    heads = cudnn_heads(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal)
+    operations = floats(attn_bias) + (dropout_p > 0)
+    core = of_heads(heads, is_masked=attn_bias is not None, operations=operations)
+    count = with_logarithms(
+        scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
+    )
+    return replace(count, least_elements=needed(heads, query=query, key=key, value=value))

@@ -1,0 +1,144 @@
+"""Every operator that has a formula, with what is counted of it in words."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from roofline.errors import InputError, nearest
+from roofline.workload.formulas.registry import Formula, file_of, find, known
+
+EACH_OPERAND_ONCE = "each operand once; views free; in place: read and written"
+"""The bytes of an operator whose formula says nothing else."""
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A formula for one operator, in words.
+
+    ``key`` is the operator (``"aten.mm"``), ``flop_rule`` the first paragraph of what its function
+    says of itself, ``flop_detail`` the others (``""``: it says no more), ``byte_rule`` which bytes
+    are charged. ``file`` is relative to the folder that roofline is in, and absolute where the
+    formula is the user's own; ``""`` and line 0 where the function has none.
+    """
+
+    key: str
+    type: str
+    flop_rule: str
+    flop_detail: str = ""
+    byte_rule: str
+    file: str
+    line: int
+    is_for_complex: bool
+    is_user: bool
+
+    @property
+    def where(self) -> str:
+        """``file:line``; ``""`` where there is none."""
+        return f"{self.file}:{self.line}" if self.file else ""
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """All operators that have a formula, by name."""
+    return tuple(entry_of(each) for _, each in sorted(known().items()))
+
+
+def entry_of(formula: Formula) -> Entry:
+    """What a formula says of itself."""
+    first, _, others = (inspect.getdoc(formula.function) or "").partition("\n\n")
+    file, line = file_of(formula.function)
+    is_user = not Path(file).is_relative_to(_PACKAGE)
+    if file and not is_user:
+        file = Path(file).relative_to(_PACKAGE.parent).as_posix()
+    elif file and not file.startswith("<"):
+        file = str(Path(file).absolute())
+    return Entry(
+        key=formula.key,
+        type=formula.type,
+        flop_rule=" ".join(first.split()),
+        flop_detail=" ".join(others.split()),
+        byte_rule=formula.byte or EACH_OPERAND_ONCE,
+        file=file,
+        line=line,
+        is_for_complex=formula.is_for_complex,
+        is_user=is_user,
+    )
+
+
+def shared_rules(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
+    """The operators that one formula counts in one way, together; in the order of the first."""
+    found: dict[tuple[object, ...], list[Entry]] = {}
+    for each in entries:
+        same = (each.file, each.line, each.type, each.flop_rule, each.byte_rule)
+        found.setdefault(same, []).append(each)
+    return [tuple(each) for each in found.values()]
+
+
+def of_type(entries: Sequence[Entry], type: str) -> tuple[Entry, ...]:
+    """Those of a kind, such as ``"convolution"``.
+
+    Raises:
+        InputError: no formula is of that kind.
+    """
+    types = sorted({each.type for each in entries})
+    if type not in types:
+        raise InputError(f"--type '{type}': there are {', '.join(types)}{nearest(type, types)}")
+    return tuple(each for each in entries if each.type == type)
+
+
+def matching(entries: Sequence[Entry], pattern: str) -> tuple[Entry, ...]:
+    """Those whose name is `pattern`, else those that it fits.
+
+    Args:
+        entries: what is looked through.
+        pattern: a whole name (``aten.mm``); with ``*``, ``?`` or ``[…]`` a pattern of the name,
+            with or without its name space; else a part of it. The name of an in-place variant or
+            an overload finds the formula that counts it.
+
+    Raises:
+        InputError: it fits none; the message names the nearest.
+    """
+    wanted = pattern.removeprefix("torch.ops.").replace("::", ".")
+    exact = tuple(each for each in entries if each.key == wanted)
+    if exact:
+        return exact
+    if re.search(r"[*?[]", wanted):
+        fitting = tuple(
+            each
+            for each in entries
+            if fnmatchcase(each.key, wanted) or fnmatchcase(each.key.partition(".")[2], wanted)
+        )
+    else:
+        fitting = tuple(each for each in entries if wanted.lower() in each.key.lower())
+    if not fitting and (key := _counted_as(wanted)):
+        fitting = tuple(each for each in entries if each.key == key)
+    if not fitting:
+        raise InputError(f"no formula for '{pattern}'{_nearest_keys(wanted, entries)}")
+    return fitting
+
+
+def _counted_as(operator: str) -> str:
+    """The key of the formula that counts an operator as torch prints it; ``""`` if none does."""
+    space, _, rest = operator.partition(".")
+    name, _, overload = rest.partition(".")
+    if not rest:
+        space, name = "aten", operator
+    found = find(f"{space}.{name}", overload)
+    return found.key if found else ""
+
+
+def _nearest_keys(wanted: str, entries: Sequence[Entry]) -> str:
+    keys = {each.key.rpartition(".")[2]: each.key for each in reversed(entries)}
+    keys |= {each.key: each.key for each in entries}
+    close = get_close_matches(wanted, keys, n=6, cutoff=0.6)
+    names = list(dict.fromkeys(keys[each] for each in close))[:3]
+    if not names:
+        return "; roofline operators without a pattern lists all that have one"
+    return f"; the nearest {'are' if len(names) > 1 else 'is'} {', '.join(names)}"

@@ -1,0 +1,100 @@
+"""What a model asks for that no formula counts, and how one for it would begin."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from roofline.foundation.units import format_shape
+from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.runs import Run
+from roofline.workload.tensors import InputSpec, TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingOperator:
+    """An operator of unknown FLOP: its calls, their traffic in bytes, and where they are.
+
+    ``formula`` is the one that it has, but not for complex numbers; ``""``: there is none.
+    ``examples`` are operands of its calls, each once (``"4x8, 8 -> 4x8"``), ``modules`` the paths
+    that they are in, ``stub`` the beginning of a formula for it (``""`` where it has one).
+    """
+
+    op: str
+    formula: str = ""
+    calls: int
+    traffic_byte: int
+    examples: tuple[str, ...]
+    modules: tuple[str, ...]
+    phases: tuple[Phase, ...]
+    stub: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What of a model's operators has no formula; `calls` and `operators` are all but free ones."""
+
+    model: str
+    inputs: tuple[InputSpec, ...]
+    run: Run
+    calls: int
+    operators: int
+    missing: tuple[MissingOperator, ...]
+    warnings: tuple[str, ...] = ()
+
+
+Parameters = Callable[[OperatorRecord], Sequence[str]]
+"""Gives the names of an operator's arguments."""
+
+
+def missing_in(
+    records: Iterable[OperatorRecord], parameters: Parameters
+) -> tuple[MissingOperator, ...]:
+    """The operators of unknown FLOP, those that move most first."""
+    calls: dict[str, list[OperatorRecord]] = {}
+    for each in records:
+        if each.state is State.UNKNOWN:
+            calls.setdefault(each.op, []).append(each)
+    found = [_missing(op, of_it, parameters) for op, of_it in calls.items()]
+    return tuple(sorted(found, key=lambda each: (-each.traffic_byte, each.op)))
+
+
+def _missing(op: str, calls: list[OperatorRecord], parameters: Parameters) -> MissingOperator:
+    first = calls[0]
+    return MissingOperator(
+        op=op,
+        formula=first.formula,
+        calls=len(calls),
+        traffic_byte=sum(each.work.traffic_byte for each in calls),
+        examples=tuple(dict.fromkeys(map(_operands, calls))),
+        modules=tuple(dict.fromkeys(each.module_path for each in calls)),
+        phases=tuple(dict.fromkeys(each.phase for each in calls)),
+        stub="" if first.formula else stub(op, parameters(first)),
+    )
+
+
+def _operands(call: OperatorRecord) -> str:
+    def shapes(specs: Sequence[TensorSpec]) -> str:
+        return ", ".join(
+            format_shape(each.shape)
+            + ("" if each.dtype.name == "float32" else f":{each.dtype.name}")
+            for each in specs
+        )
+
+    return f"{shapes(call.inputs)} -> {shapes(call.outputs)}".strip()
+
+
+def stub(op: str, parameters: Sequence[str]) -> str:
+    """The beginning of a formula for `op`, to be pasted: without its numbers it counts nothing."""
+    name = op.rpartition(".")[2]
+    # What Python takes for a word of its own arrives in **_.
+    names = [each for each in parameters if each.isidentifier() and not keyword.iskeyword(each)]
+    if keyword.iskeyword(name) or not name.isidentifier():
+        name = f"{op.partition('.')[0]}_{name}"
+    return (
+        f'@roofline.formula("{op}")\n'
+        f"def {name}({', '.join([*names, 'output', '**_'])}):\n"
+        '    """What one call takes, in words."""\n'
+        "    return roofline.Flop(multiply_add=..., other=...)\n"
+    )

@@ -1,0 +1,326 @@
+"""The backward pass of attention, against loops that give autograd's gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count
+
+from tests.workload.passes import only, passed
+from tests.workload.scalars import Scalar, Tally, exp, numbers, same, sum_of
+from tests.workload.schema_calls import counted, spec
+
+sizes = st.integers(1, 4)
+aten: Any = torch.ops.aten
+CPU = aten._scaled_dot_product_flash_attention_for_cpu
+CPU_BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def random(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def dot(a: Any, b: Any) -> Scalar:
+    """A multiplication and an addition for each pair: an accumulator begins with zero."""
+    return sum_of([Scalar(0.0, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
+
+
+def columns(rows: Any) -> Any:
+    return [list(each) for each in zip(*rows, strict=True)]
+
+
+def written_out(head: Any, sums: Any, mask: Any, scale: float) -> Any:
+    """Gradients of one head from its logarithms ``sums``; ``mask[i][j]``: what is added, or None.
+
+    Five products: scores, gradients of probabilities, and those of queries, keys and values.
+    """
+    q, k, v, o, do = head
+    q = q if scale == 1 else [[x * scale for x in row] for row in q]
+    scores = [[dot(x, y) for y in k] for x in q]
+    if mask is not None:
+        scores = [
+            [s + m for s, m in zip(*row, strict=True)] for row in zip(scores, mask, strict=True)
+        ]
+    p = [[exp(s - total) for s in row] for row, total in zip(scores, sums, strict=True)]
+    # The sum of n products has n - 1 additions.
+    deltas = [sum_of([x * y for x, y in zip(*row, strict=True)]) for row in zip(do, o, strict=True)]
+    dp = [[dot(x, y) for y in v] for x in do]
+    ds = [
+        [x * (dx - delta) for x, dx in zip(*row, strict=True)]
+        for *row, delta in zip(p, dp, deltas, strict=True)
+    ]
+    dq = [[dot(row, column) for column in columns(k)] for row in ds]
+    dq = dq if scale == 1 else [[x * scale for x in row] for row in dq]
+    dk = [[dot(row, column) for column in columns(q)] for row in columns(ds)]
+    dv = [[dot(row, column) for column in columns(do)] for row in columns(p)]
+    return dq, dk, dv
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    shape=st.tuples(sizes, sizes, sizes, sizes),
+    scale=st.sampled_from([None, 1.0, 0.3]),
+    is_masked=st.booleans(),
+)
+def test_backward(shape: tuple[int, ...], scale: float | None, is_masked: bool) -> None:
+    """Every operation is counted as it is done, and the gradients are autograd's."""
+    heads, queries, keys, features = shape
+    q, k = random(1, 1, heads, queries, features), random(2, 1, heads, keys, features)
+    v, do = random(3, 1, heads, keys, features), random(4, 1, heads, queries, features)
+    mask = random(5, queries, keys) if is_masked else None
+    leaves: list[Any] = [each.clone().requires_grad_() for each in (q, k, v)]
+    F.scaled_dot_product_attention(*leaves, attn_mask=mask, scale=scale).backward(do)
+    o, sums = CPU(q, k, v, attn_mask=mask, scale=scale)
+    tally = Tally()
+    found = [
+        written_out(
+            [numbers(each[0, head], tally) for each in (q, k, v, o, do)],
+            sums[0, head].tolist(),
+            mask.tolist() if mask is not None else None,
+            scale or features**-0.5,
+        )
+        for head in range(heads)
+    ]
+    for number, leaf in enumerate(leaves):
+        assert leaf.grad is not None
+        assert same([each[number] for each in found], leaf.grad, 1e-3)
+
+    def backward(*tensors: Any) -> Any:
+        return CPU_BACKWARD(*tensors[:6], 0.0, False, attn_mask=(*tensors, None)[6], scale=scale)
+
+    given = (do, q, k, v, o, sums, *([mask] if mask is not None else []))
+    work = only(passed(backward, *given)).work
+    # With no power of the features that is 1 the loop scales too.
+    if scale is None and features == 1:
+        tally.simple += 2 * heads * queries
+    assert work.flop == tally.flop
+    assert work.multiply_add == heads * queries * keys * 5 * features
+    assert (work.least_flop or 0) <= (work.flop or 0)
+
+
+def least_written_out(head: Any, sums: Any, is_causal: bool) -> Any:
+    """The same with as little as we can: pairs that are seen; sums begin in the accumulators.
+
+    The scale is 1; another one would go into the exponent, and into values and results before.
+    """
+
+    q, k, v, o, do = head
+
+    def begun(start: float, a: Any, b: Any) -> Scalar:
+        """Begins with `start`, so that n pairs take n multiplications and n additions."""
+        return sum_of([Scalar(start, a[0].tally), *(x * y for x, y in zip(a, b, strict=True))])
+
+    dq = [[Scalar(0.0, q[0][0].tally) for _ in q[0]] for _ in q]
+    dk = [[Scalar(0.0, q[0][0].tally) for _ in q[0]] for _ in k]
+    dv = [[Scalar(0.0, q[0][0].tally) for _ in v[0]] for _ in v]
+    for i, query in enumerate(q):
+        delta = sum_of([x * y for x, y in zip(do[i], o[i], strict=True)])
+        for j in range(min(i + 1, len(k)) if is_causal else len(k)):
+            p = exp(begun(-sums[i], query, k[j]))
+            ds = p * begun(-delta.value, do[i], v[j])
+            dq[i] = [x + ds * y for x, y in zip(dq[i], k[j], strict=True)]
+            dk[j] = [x + ds * y for x, y in zip(dk[j], query, strict=True)]
+            dv[j] = [x + p * y for x, y in zip(dv[j], do[i], strict=True)]
+    return dq, dk, dv
+
+
+@settings(max_examples=40, deadline=None)
+@given(shape=st.tuples(sizes, sizes, sizes), is_causal=st.booleans())
+def test_least_of_backward(shape: tuple[int, ...], is_causal: bool) -> None:
+    """A loop over what is seen gives autograd's gradients with as little as we say."""
+    queries, keys, features = shape
+    q, k = random(1, 1, 1, queries, features), random(2, 1, 1, keys, features)
+    v, do = random(3, 1, 1, keys, features), random(4, 1, 1, queries, features)
+    leaves: list[Any] = [each.clone().requires_grad_() for each in (q, k, v)]
+    F.scaled_dot_product_attention(*leaves, is_causal=is_causal, scale=1.0).backward(do)
+    o, sums = CPU(q, k, v, is_causal=is_causal, scale=1.0)
+    tally = Tally()
+    operands = [numbers(each[0, 0], tally) for each in (q, k, v, o, do)]
+    found = least_written_out(operands, sums[0, 0].tolist(), is_causal)
+    for each, leaf in zip(found, leaves, strict=True):
+        assert leaf.grad is not None
+        assert same(each, leaf.grad, 1e-3)
+    work = only(
+        passed(lambda *given: CPU_BACKWARD(*given, 0.0, is_causal, scale=1.0), do, q, k, v, o, sums)
+    ).work
+    assert work.least_flop == tally.least_flop
+
+
+def test_bytes_by_hand() -> None:
+    """2 heads of 3 queries and 5 keys of 4 numbers: operands once, four rectangles inside."""
+    query, key = (1, 2, 3, 4), (1, 2, 5, 4)
+    work = only(
+        passed(
+            lambda *given: CPU_BACKWARD(*given, 0.0, False),
+            *(query, query, key, key, query, (1, 2, 3)),
+        )
+    ).work
+    numbers_of_queries, numbers_of_keys = 2 * 3 * 4, 2 * 5 * 4
+    # dO, Q, O and dQ; K, V, dK and dV; a logarithm for each query.
+    assert work.traffic_byte == 4 * (4 * numbers_of_queries + 4 * numbers_of_keys + 6)
+    # Scores, probabilities, their gradients; and for each query a sum, each written and read.
+    assert work.internal_byte == 4 * 2 * (4 * 2 * 3 * 5 + 6)
+
+
+def arguments(is_causal: bool = False) -> dict[str, Any]:
+    query, key = spec(2, 4, 6, 8), spec(2, 2, 5, 8)
+    given = {"query": query, "key": key, "value": key, "out": query, "logsumexp": spec(2, 4, 6)}
+    return {**given, "dropout_p": 0.0, "is_causal": is_causal}
+
+
+SEED: dict[str, Any] = {"philox_seed": spec(1), "philox_offset": spec(1)}
+LENGTHS: dict[str, Any] = {"cum_seq_q": None, "cum_seq_k": None, "max_q": 6, "max_k": 5}
+EMPTY = spec(0)
+
+
+def dense(name: str, is_causal: bool) -> Any:
+    """2 samples, 4 heads of 6 queries, 2 heads of 5 keys, 8 numbers each."""
+    given = arguments(is_causal)
+    first = "grad_out_" if "efficient" in name else "grad_out"
+    if name.startswith("_scaled_dot_product_flash_attention_for_cpu"):
+        return counted(name, None, grad_out=given["out"], **given)
+    if name.startswith("_scaled_dot_product_efficient"):
+        rest = {"attn_bias": EMPTY, "grad_input_mask": (True, True, True, False)}
+        return counted(name, None, **{first: given["out"]}, **given, **rest, **SEED)
+    if name.startswith("_scaled_dot_product"):
+        rest = {} if "flash" in name else {"attn_bias": EMPTY}
+        if "overrideable" in name:
+            rest = {"attn_bias": EMPTY, "grad_input_mask": (True, True, True, False)}
+        return counted(name, None, grad_out=given["out"], **given, **rest, **SEED, **LENGTHS)
+    if name == "_cudnn_attention_backward":
+        rest = {"attn_bias": EMPTY, **LENGTHS}
+        return counted(name, None, grad_out=given["out"], **given, **rest, **SEED)
+    query, key = spec(2, 6, 4, 8), spec(2, 5, 2, 8)
+    given |= {"query": query, "key": key, "value": key, "out": query, first: query}
+    if name == "_flash_attention_backward":
+        return counted(name, None, **given, **LENGTHS, rng_state=spec(2), unused=spec(0))
+    rest = {"max_seqlen_q": 6, "max_seqlen_k": 5, "custom_mask_type": int(given.pop("is_causal"))}
+    return counted(name, None, **given, **rest, **SEED, bias_requires_grad=False)
+
+
+KERNELS = (
+    *("_scaled_dot_product_flash_attention_backward", "_flash_attention_backward"),
+    *("_scaled_dot_product_efficient_attention_backward", "_efficient_attention_backward"),
+    *("_scaled_dot_product_cudnn_attention_backward", "_cudnn_attention_backward"),
+    "_scaled_dot_product_fused_attention_overrideable_backward",
+)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_kernels_do_the_same_as_the_one_on_a_cpu(name: str) -> None:
+    """That one is tested against loops; FlopCounterMode gives the same products."""
+    expected = dense("_scaled_dot_product_flash_attention_for_cpu_backward", False)
+    found = dense(name, False)
+    assert found.multiply_add == 2 * 4 * 6 * 5 * 5 * 8
+    query, key = (2, 4, 6, 8), (2, 2, 5, 8)
+    assert 2 * found.multiply_add == sdpa_backward_flop_count(query, query, key, key)
+    for each in ("flop", "multiply_add", "least_flop", "internal_byte"):
+        assert getattr(found, each) == getattr(expected, each)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_causal_masks_begin_or_end_together(name: str) -> None:
+    """6 queries and 5 keys: 1, 2, 3, 4, 5, 5 where they begin together, else 0, 1, 2, 3, 4, 5."""
+    seen = 15 if name == "_flash_attention_backward" else 20
+    found = dense(name, True)
+    assert found.multiply_add == dense(name, False).multiply_add
+    pairs = 2 * 4 * seen
+    assert found.least_flop == pairs * (2 * 5 * 8 + 2) + 2 * 4 * 6 * (2 * 8 - 1)
+
+
+def test_lengths_of_values_differ() -> None:
+    """12 numbers in queries and keys, 5 in values: three products with 12, two with 5."""
+    query, out = spec(1, 2, 3, 12), spec(1, 2, 3, 5)
+    key, value = spec(1, 2, 7, 12), spec(1, 2, 7, 5)
+    found = counted(
+        "_scaled_dot_product_cudnn_attention_backward",
+        None,
+        **{**arguments(), "query": query, "key": key, "value": value, "out": out},
+        **{**SEED, **LENGTHS, "grad_out": out, "attn_bias": EMPTY},
+    )
+    assert found.multiply_add == 2 * 3 * 7 * (3 * 12 + 2 * 5)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "products"),
+    [
+        ((True, True, True, True), 5),
+        ((True, True, True, False), 5),
+        # Scores, dP, dS K.
+        ((True, False, False, False), 3),
+        ((False, True, False, False), 3),
+        # Scores and P^T dO.
+        ((False, False, True, False), 2),
+        # Scores and dP.
+        ((False, False, False, True), 2),
+        ((False, False, False, False), 0),
+    ],
+)
+def test_products_of_gradients_that_are_not_wanted(wanted: tuple[bool, ...], products: int) -> None:
+    """Three products where all are; the gradient of a mask adds up what shares it."""
+    given = arguments() | {"attn_bias": spec(6, 5), "grad_input_mask": wanted}
+    name = "_scaled_dot_product_efficient_attention_backward"
+    found = counted(name, None, **given, **SEED, grad_out_=given["out"])
+    scores, queries = 2 * 4 * 6 * 5, 2 * 4 * 6
+    assert found.multiply_add == scores * products * 8
+    for_scores = wanted[0] or wanted[1] or wanted[3]
+    each = (1 + 1 + 8 + 2 * for_scores) if any(wanted) else 0
+    rest = queries * 15 * for_scores + (1 + wanted[0]) * queries * 8 * any(wanted)
+    added_up = scores - 30 if wanted[3] else 0
+    assert found.flop == 2 * found.multiply_add + scores * each + rest + added_up
+
+
+def test_dropout_multiplies_twice() -> None:
+    """The probabilities for the values, and their gradients."""
+    given, scores = arguments(), 2 * 4 * 6 * 5
+    name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+    plain = counted(name, None, **given, grad_out=given["out"])
+    dropped = counted(name, None, **{**given, "dropout_p": 0.5}, grad_out=given["out"])
+    assert dropped.flop - plain.flop == 2 * scores
+    assert dropped.multiply_add == plain.multiply_add
+
+
+def test_windows_and_packed_sequences() -> None:
+    """5 queries with the key before their own: 9 pairs; 10 tokens in 2 sequences of 5: 50 pairs."""
+    query = spec(1, 5, 1, 4)
+    given: dict[str, Any] = {"query": query, "key": query, "value": query, "out": query}
+    given |= {"grad_out": query, "logsumexp": spec(1, 1, 5), "dropout_p": 0.0, "is_causal": False}
+    given |= {"max_q": 5, "max_k": 5, "rng_state": spec(2), "unused": spec(0)}
+    name = "_flash_attention_backward"
+    none: dict[str, Any] = {"cum_seq_q": None, "cum_seq_k": None}
+    found = counted(name, None, **given, **none, window_size_left=1, window_size_right=0)
+    assert found.multiply_add == 25 * 5 * 4
+    assert found.least_flop == 9 * (2 * 5 * 4 + 2) + 5 * 7
+    starts, packed = spec(3, kind="int32", storage=5), spec(10, 1, 4)
+    given |= dict.fromkeys(("query", "key", "value", "out", "grad_out"), packed)
+    found = counted(name, None, **given, cum_seq_q=starts, cum_seq_k=starts)
+    assert found.multiply_add == 50 * 5 * 4
+    assert found.least_flop == 2 * found.multiply_add + 10 * 7
+
+
+def test_empty_calls_take_nothing() -> None:
+    """No queries, no keys, no samples."""
+    for query, key in (((1, 2, 0, 4), (1, 2, 3, 4)), ((1, 2, 3, 4), (1, 2, 0, 4))):
+        of: dict[str, Any] = {
+            "query": spec(*query),
+            "out": spec(*query),
+            "key": spec(*key),
+            "value": spec(*key),
+        }
+        name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+        found = counted(name, None, **{**arguments(), **of}, grad_out=spec(*query))
+        assert (found.flop, found.internal_byte) == (0, 0)
+
+
+def test_torch_takes_masks_apart_that_need_gradients() -> None:
+    """Its kernel for CPUs gives none: then it runs the parts, with four products going back."""
+    with FlopCounterMode(display=False) as counter:
+        mask = torch.zeros(3, 3, requires_grad=True)
+        q = torch.zeros(1, 2, 3, 4, requires_grad=True)
+        F.scaled_dot_product_attention(q, q, q, mask).sum().backward()
+    assert counter.get_total_flops() == 2 * (2 + 4) * 2 * 9 * 4

@@ -1,0 +1,196 @@
+"""A pass is the same whatever it is called in, and whoever else is at work."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import roofline
+from roofline.workload.models.sources import load
+from roofline.workload.operators import State
+from tests.workload.passes import passed, trained, working
+
+
+def net() -> torch.nn.Sequential:
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten()
+    )
+
+
+CONTEXTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "inference mode": torch.inference_mode,
+    "no gradients": torch.no_grad,
+    "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
+    "meta": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
+@pytest.mark.parametrize("run", [passed, trained], ids=["inference", "training"])
+def test_what_the_caller_switched_on_does_not_matter(
+    context: Callable[[], contextlib.AbstractContextManager[Any]], run: Callable[..., Any]
+) -> None:
+    outside = run(net(), (2, 3, 8, 8))
+    model = net()
+    with context():
+        inside = run(model, (2, 3, 8, 8))
+    assert inside.records == outside.records
+
+
+@pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
+def test_models_may_be_made_in_there_too(
+    context: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> None:
+    """Composite operators come apart, and weights of inference mode are as good as others."""
+    with context():
+        captured = passed(load("hf:bert").module, input_ids="1x16:int64")
+    assert not any(each.state is State.UNKNOWN for each in captured.records)
+    assert "aten.addmm" in {each.op for each in captured.records}
+
+
+def test_models_that_switch_on_inference_mode_themselves() -> None:
+    """Composite operators come whole in there, and are taken apart as elsewhere."""
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = torch.nn.Conv2d(3, 8, 3)
+            self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+            self.norm = torch.nn.LayerNorm(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = self.norm(self.convolution(x).flatten(2).mT)
+            attended: torch.Tensor = self.attention(tokens, tokens, tokens)[0]
+            return torch.nn.functional.grid_sample(
+                x, attended[..., :2].unsqueeze(1), align_corners=False
+            )
+
+    class Switching(Plain):
+        @torch.inference_mode()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    plain, switching = (passed(each(), (2, 3, 8, 8)) for each in (Plain, Switching))
+    assert [each.op for each in working(switching)] == [each.op for each in working(plain)]
+    assert not any(each.state is State.UNKNOWN for each in switching.records)
+
+
+# torch warns of its own use of torch.jit when its compiler is imported.
+its_own_warning = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+
+
+# -- compiled --------------------------------------------------------------------------------------
+
+
+def in_place(model: torch.nn.Module) -> torch.nn.Module:
+    model.compile()
+    return model
+
+
+@its_own_warning
+@pytest.mark.parametrize("compiled", [torch.compile, in_place], ids=["wrapped", "in place"])
+def test_compiled_modules_are_counted_as_eager_and_that_is_said(
+    compiled: Callable[[torch.nn.Module], Any],
+) -> None:
+    """Under the names that they have without torch.compile."""
+    eager = passed(net(), (2, 3, 8, 8))
+    captured = passed(compiled(net()), (2, 3, 8, 8))
+    assert captured.records == eager.records
+    assert any("without torch.compile" in note for note in captured.notes)
+    assert not any("without torch.compile" in note for note in eager.notes)
+
+
+@its_own_warning
+def test_a_part_that_is_compiled() -> None:
+    class Partly(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Linear(8, 8)
+            self.second: Any = torch.compile(torch.nn.Linear(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x))
+
+    captured = trained(Partly(), (4, 8), optimizer="sgd")
+    assert {each.module_path for each in working(captured)} >= {"first", "second"}
+    assert not any("_orig_mod" in each.module_path for each in captured.records)
+
+
+# -- hooks -----------------------------------------------------------------------------------------
+
+
+def test_what_hooks_compute_is_counted_where_they_hang() -> None:
+    model = net()
+
+    def doubled(_module: torch.nn.Module, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return output * 2
+
+    hook = model[2].register_forward_hook(doubled)
+    (product,) = [each for each in passed(model, (2, 3, 8, 8)).records if each.op == "aten.mul"]
+    assert product.module_path == "2"
+    assert list(model[2]._forward_hooks.values()) == [doubled]
+    hook.remove()
+
+
+def test_hooks_of_gradients_run_in_training() -> None:
+    model = net()
+    weight = next(model.parameters())
+    weight.register_hook(lambda gradient: gradient * 2)
+    found = trained(model, (2, 3, 8, 8)).records
+    (product,) = [each for each in found if each.op == "aten.mul"]
+    assert product.phase == "backward"
+    assert weight.grad is None
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_two_threads_at_once() -> None:
+    """Each gets what it gets alone, trained or not."""
+    alone = {
+        train: roofline.analyze("resnet18", hardware="10980xe", train=train).totals
+        for train in (False, True)
+    }
+    found: list[tuple[bool, Any]] = []
+
+    def work(train: bool) -> None:
+        for _ in range(2):
+            analysis = roofline.analyze("resnet18", hardware="10980xe", train=train)
+            found.append((train, analysis.totals))
+
+    threads = [threading.Thread(target=work, args=(train,)) for train in (False, True)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 4
+    assert all(totals == alone[train] for train, totals in found)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_kept_from_model_to_model() -> None:
+    """No tensor and no hook is more after ten analyses than after two."""
+    from torch.nn.modules import module as modules
+
+    def alive() -> tuple[int, int]:
+        import gc
+
+        gc.collect()
+        tensors = sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+        hooks = len(modules._global_forward_hooks) + len(modules._global_forward_pre_hooks)
+        return tensors, hooks
+
+    for _ in range(2):
+        trained(net(), (2, 3, 8, 8), optimizer="adamw")
+    before = alive()
+    for _ in range(8):
+        passed(net(), (2, 3, 8, 8))
+        trained(net(), (2, 3, 8, 8), optimizer="adamw")
+    assert alive() == before

@@ -1,0 +1,76 @@
+"""Formulas take their parameters by the names that torch's schemas have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from roofline.workload.formulas import find, known
+
+FORMULAS = {key: found for key, found in known().items() if key.startswith("aten.")}
+
+NOT_IN_THIS_TORCH = frozenset[str]()
+"""Keys that no schema of the torch that we test with has."""
+
+
+def schemas(key: str) -> Iterator[Any]:
+    """Those of overloads on tensors that resolve to the formula of `key`, in-place ones too.
+
+    Comparisons of whole lists, which give one answer, are for TorchScript only, and torch replaces
+    what is named ``vec`` before it calls anything.
+    """
+    name = key.removeprefix("aten.").partition(".")[0]
+    for functional in (name, f"{name}_"):
+        packet = getattr(torch.ops.aten, functional, None)
+        for overload in packet.overloads() if packet is not None else ():
+            schema = getattr(packet, overload)._schema
+            is_elsewhere = overload.endswith("_list") or overload == "vec"
+            has_tensors = any("Tensor" in str(each.type) for each in schema.arguments)
+            is_it = find(f"aten.{functional}", overload) is FORMULAS[key]
+            if is_it and has_tensors and not is_elsewhere:
+                yield schema
+
+
+def parameters(key: str) -> dict[str, bool]:
+    """Those that the function of a formula names, and whether it cannot do without."""
+    return {
+        name: each.default is inspect.Parameter.empty
+        for name, each in inspect.signature(FORMULAS[key].function).parameters.items()
+        if each.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        and name != "output"
+    }
+
+
+def names_of(key: str) -> list[set[str]]:
+    return [{each.name for each in schema.arguments} for schema in schemas(key)]
+
+
+def test_every_key_is_an_operator() -> None:
+    """One that is misspelt would never be asked for."""
+    assert {key for key in FORMULAS if not any(schemas(key))} == NOT_IN_THIS_TORCH
+
+
+@pytest.mark.parametrize("key", sorted(FORMULAS))
+def test_what_a_formula_needs_is_in_each_schema(key: str) -> None:
+    needed = {name for name, is_needed in parameters(key).items() if is_needed}
+    for names in names_of(key):
+        assert needed <= names, f"{key} is not given {needed - names}, only {names}"
+
+
+@pytest.mark.parametrize("key", sorted(FORMULAS))
+def test_what_a_formula_can_take_is_in_some_schema(key: str) -> None:
+    """Of one of the operators that share it: a misspelt name would always have its default."""
+    like = [each for each in FORMULAS if FORMULAS[each].function is FORMULAS[key].function]
+    given = {name for each in like for names in names_of(each) for name in names}
+    assert parameters(key).keys() <= given
+
+
+@pytest.mark.parametrize("key", sorted(FORMULAS))
+def test_a_formula_can_be_called(key: str) -> None:
+    """With everything that a schema has, named or not."""
+    kinds = {each.kind for each in inspect.signature(FORMULAS[key].function).parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD in kinds

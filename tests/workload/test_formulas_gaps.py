@@ -1,0 +1,265 @@
+"""Operators that few models need: none is without a formula, and each is counted by hand."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from roofline.workload.formulas import find, known
+from roofline.workload.operators import State
+from tests.workload.passes import passed, total
+
+aten: Any = torch.ops.aten
+
+FREE = frozenset(
+    {
+        *("empty", "empty_like", "empty_strided", "empty_permuted", "_local_scalar_dense"),
+        *("sym_is_contiguous", "sym_numel", "sym_size", "sym_storage_offset", "sym_stride"),
+        *("alias", "lift_fresh", "_fused_sdp_choice", "_assert_async", "_assert_tensor_metadata"),
+        *("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "new_empty"),
+        *("new_empty_strided", "is_same_size", "set", "resize_"),
+    }
+)
+"""They allocate, or tell what is known without touching a number."""
+
+
+def overloads() -> list[Any]:
+    """All of aten's operators, one for each of their signatures."""
+    packets = {name.split("::")[1].split(".")[0] for name in _names() if name.startswith("aten::")}
+    return [
+        getattr(packet, overload)
+        for packet in (getattr(aten, name) for name in sorted(packets) if hasattr(aten, name))
+        for overload in packet.overloads()
+    ]
+
+
+def _names() -> list[str]:
+    return torch._C._dispatch_get_all_op_names()
+
+
+def test_core_operators_have_formulas() -> None:
+    """What torch calls core is what every other operator can be taken apart into."""
+    missing = {
+        func._opname
+        for func in overloads()
+        if torch.Tag.core in func.tags and not func.is_view and func._opname not in FREE
+        if find(f"aten.{func._opname}", func._overloadname) is None
+    }
+    assert not missing
+
+
+def _is_taken_apart(func: Any) -> bool:
+    """Whether torch runs it as other operators, which are what is seen."""
+    name = func.name()
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+    except RuntimeError:
+        # Some are in no dispatcher, but only in scripts.
+        return True
+
+
+FAMILIES = (
+    "special_",
+    "fft_",
+    "_fft_",
+    "linalg_",
+    "_linalg_",
+    "cum",
+    "unique",
+    "_unique",
+    "index_",
+)
+
+
+def test_families_of_operators_are_complete() -> None:
+    """Those that have a kernel of their own, and so are not seen as others."""
+    missing = {
+        func._opname
+        for func in overloads()
+        if func._opname.startswith(FAMILIES)
+        and not func._opname.endswith(("_backward", "_check_errors"))
+        and not func.is_view
+        and not _is_taken_apart(func)
+        and find(f"aten.{func._opname}", func._overloadname) is None
+    }
+    assert not missing
+
+
+MODULES = frozenset(
+    {
+        *("activation", "detection", "distance", "draws", "fft", "indexing", "layout", "matmul"),
+        *("library_products", "linear_algebra", "ordering", "pointwise", "quantization"),
+        *("quantized", "quantized_convolution", "quantized_recurrent", "reduction", "spectral"),
+        "transcendental",
+    }
+)
+TOUCHES = re.compile(
+    r"\b(elements|least_elements|internal_byte)=|_updated\(|_layers\(|_convolved\("
+)
+
+
+def test_rules_in_words_where_bytes_differ() -> None:
+    """A formula that touches operands in its own way says how."""
+    silent = {
+        key
+        for key, each in known().items()
+        if each.function.__module__.rpartition(".")[2] in MODULES
+        and TOUCHES.search(inspect.getsource(each.function))
+        and not each.byte
+    }
+    assert not silent
+
+
+ELEMENTS: list[tuple[str, Callable[[Any], Any], int]] = [
+    ("zeta", lambda x: torch.special.zeta(x + 2, x + 1) + 0, 8 + 3),
+    ("polygamma", lambda x: torch.polygamma(2, x), 8),
+    ("igamma", lambda x: torch.igamma(x, x), 8),
+    ("igammac", lambda x: torch.igammac(x, x), 8),
+    ("bessel", torch.special.bessel_j0, 8),
+    ("modified bessel", torch.special.modified_bessel_k1, 8),
+    ("airy", torch.special.airy_ai, 8),
+    ("normal", torch.special.ndtri, 8),
+    ("log normal", torch.special.log_ndtr, 8),
+    ("polynomial", lambda x: torch.special.chebyshev_polynomial_t(x, 3), 8),
+    ("multivariate gamma", lambda x: torch.mvlgamma(x + 3, 2), 1 + 2 * 2 + 2 * 8),
+    ("angle", torch.angle, 2),
+    ("conjugate", torch.conj_physical, 0),
+    ("not a number", torch.isinf, 1),
+    ("shift", lambda x: x.long() << 2, 0),
+    ("cauchy", lambda x: x.clone().cauchy_(), 5 + 8),
+    ("geometric", lambda x: x.clone().geometric_(0.5), 3 + 8),
+    ("log normal draws", lambda x: x.clone().log_normal_(0, 1), (7 + 24) // 2 + 8),
+    ("poisson", torch.poisson, 9 + 3 * 8),
+    ("gamma", lambda x: aten._standard_gamma(x), 10 + 4 * 8),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "each"), [pytest.param(call, each, id=name) for name, call, each in ELEMENTS]
+)
+def test_elements_by_hand(function: Callable[[Any], Any], each: int) -> None:
+    """30 of them; 15 pairs of normal draws take 31 a pair."""
+    captured = passed(function, torch.rand(2, 5, 3) + 0.1)
+    assert all(record.state is not State.UNKNOWN for record in captured.records)
+    work = total(captured)
+    assert work.flop == 30 * each + (15 if function is ELEMENTS[-3][1] else 0)
+    assert (work.least_flop or 0) <= (work.flop or 0)
+
+
+ORDER: list[tuple[str, Callable[[Any], Any], int]] = [
+    # 4 rows of 5: sorting 3 rounds of a comparison an element, then 4 a row.
+    ("mode", lambda x: x.mode(-1), 60 + 16),
+    # 20: 5 rounds, 19 comparisons with the one before.
+    ("unique", lambda x: x.unique(), 100 + 19),
+    ("unique rows", lambda x: x.unique(dim=0), 20 * 2 + 15),
+    ("unique in order", lambda x: x.unique_consecutive(), 19),
+    # 7 sorted: 3 rounds; 3 comparisons find one of eight places.
+    ("is in", lambda x: torch.isin(x, torch.arange(7.0)), 21 + 60),
+    ("count", lambda x: torch.bincount(x.flatten().long(), x.flatten()), 20),
+    # 4 comparisons and products for a bin, and a weight; 5 edges are 3 comparisons.
+    ("bins", lambda x: torch.histogram(x, 4, range=(0.0, 1.0)), 80),
+    ("bins to be found", lambda x: torch.histogram(x, 4), 120),
+    ("bins with weights", lambda x: torch.histogram(x, 4, range=(0.0, 1.0), weight=x), 100),
+    ("bins with edges", lambda x: torch.histogram(x, torch.arange(5.0)), 60),
+    ("places", lambda x: x.nonzero(), 0),
+    ("selected", lambda x: x.masked_select(torch.ones(4, 5, dtype=torch.bool)), 0),
+    ("selected by a mask", lambda x: x[torch.ones(4, 5, dtype=torch.bool)], 0),
+    ("running", lambda x: x.logcumsumexp(-1), 16 * (5 + 2 * 8)),
+    # A square an element, 4 sums and a root a row; a comparison and two for the factor; products.
+    ("renorm", lambda x: x.renorm(2, 0, 1.0), 20 + 16 + 4 + 12 + 20),
+    # 20 differences, squares, 19 sums, a root.
+    ("distance", lambda x: torch.dist(x, x), 60),
+    ("distance, broadcast", lambda x: torch.dist(x, x[0]), 60),
+    ("segments", lambda x: torch.segment_reduce(x, "sum", lengths=torch.tensor([1, 3])), 10),
+    ("reduced", lambda x: x.index_reduce(0, torch.tensor([0, 0]), x[:2], "prod"), 10),
+    ("equal", lambda x: torch.equal(x, x), 20),
+    ("close", lambda x: torch.allclose(x, x), 120),
+    # A draw of 11 and a division an element, and the largest of each row.
+    ("drawn", lambda x: x.multinomial(1), 20 * (11 + 1 + 1)),
+    # Running sums and divisions, 36; 6 samples of a draw and 3 comparisons for each of 4 rows.
+    ("drawn again", lambda x: x.multinomial(6, replacement=True), 36 + 24 * 4),
+    ("steps", lambda x: torch.logspace(0, 1, 10), 10 * (2 + 8)),
+    ("window", lambda x: torch.hann_window(10), 10 * (3 + 8)),
+    ("frequencies", lambda x: torch.fft.fftfreq(10), 20),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "flop"), [pytest.param(call, flop, id=name) for name, call, flop in ORDER]
+)
+def test_order_and_sets_by_hand(function: Callable[[Any], Any], flop: int) -> None:
+    """A matrix of 4 x 5, in a real run where the result's size is in the values."""
+    captured = passed(function, torch.rand(4, 5) + 0.1)
+    assert all(record.state is not State.UNKNOWN for record in captured.records)
+    work = total(captured)
+    assert work.flop == flop
+    assert 0 <= (work.least_flop or 0) <= flop
+
+
+def test_masks_read_what_they_select() -> None:
+    """3 of 20 elements, and the mask."""
+    mask = torch.zeros(4, 5, dtype=torch.bool)
+    mask[0, :3] = True
+    captured = passed(lambda x: x.masked_select(mask), torch.rand(4, 5))
+    record = next(each for each in captured.records if each.op == "aten.masked_select")
+    assert record.inputs[0].byte == 3 * 4
+
+
+def test_packed_sequences_leave_padding() -> None:
+    """Sequences of 4 and 2 steps of 3: 6 vectors of 8 that were padded."""
+    lengths = torch.tensor([4, 2])
+    captured = passed(
+        lambda x: torch.nn.utils.rnn.pack_padded_sequence(x, lengths).data, torch.rand(4, 2, 3)
+    )
+    record = next(each for each in captured.records if each.op == "aten._pack_padded_sequence")
+    assert record.inputs[0].distinct_elements == 6 * 3
+    assert record.work.flop == 0
+
+
+def test_padding_by_value_is_skipped_in_recurrent_models() -> None:
+    """A model that packs its input: nothing of it is unknown."""
+    layer = torch.nn.LSTM(3, 5)
+    lengths = torch.tensor([4, 2])
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, lengths)
+        return torch.nn.utils.rnn.pad_packed_sequence(layer(packed)[0])[0]
+
+    captured = passed(model, torch.rand(4, 2, 3))
+    unknown = {each.op for each in captured.records if each.state is State.UNKNOWN}
+    assert not unknown
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (0, 3), (2, 0)])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(torch.polygamma, torch.special.zeta, torch.isin, torch.dist),
+        *(torch.unique, torch.unique_consecutive, torch.nonzero, torch.histogram, torch.bincount),
+    ],
+)
+def test_legal_calls(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    """Where torch gives a result there is a count, and the least is no more than the whole."""
+    x = torch.ones(shape)
+    calls: dict[Any, tuple[Any, ...]] = {
+        torch.polygamma: (2, x),
+        torch.histogram: (x, 3),
+        torch.bincount: (x.long(),),
+    }
+    both = function in (torch.special.zeta, torch.isin, torch.dist)
+    arguments = calls.get(function, (x, x) if both else (x,))
+    try:
+        function(*arguments)
+    except (RuntimeError, IndexError):
+        return
+    captured = passed(lambda _: function(*arguments), x)
+    for record in captured.records:
+        assert record.state is not State.UNKNOWN, record.op
+        assert 0 <= (record.work.least_flop or 0) <= (record.work.flop or 0)
+    assert math.isfinite(total(captured).flop or 0)

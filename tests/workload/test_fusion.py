@@ -1,0 +1,588 @@
+"""Fused traffic: chains worked out by hand, whole models by their modules, and random operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from roofline.workload.capture.passes import capture
+from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.inputs import inputs_for
+from roofline.workload.models.sources import load
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.tensors import Role, TensorSpec
+from tests.builders import record, tensor
+from tests.workload.passes import passed, trained
+
+F = 4
+"""Bytes of a float32."""
+
+
+def chains(*run: Any) -> list[tuple[str, int, int]]:
+    """Operators that are not free: their names, the kernel each is in, the bytes that cross."""
+    records = passed(*run).records
+    shown = [
+        (_name(each), fused.chain, fused.traffic_byte)
+        for each, fused in zip(records, fused_traffic(records), strict=True)
+        if each.state is not State.FREE
+    ]
+    kernels = list(dict.fromkeys(chain for _, chain, _ in shown))
+    return [(op, kernels.index(chain), byte) for op, chain, byte in shown]
+
+
+def _name(record: OperatorRecord) -> str:
+    """The operator's name; batch normalisation has several."""
+    return "batch_norm" if "batch_norm" in record.op else record.op.removeprefix("aten.")
+
+
+X, Y, W = 3 * 10 * 10 * F, 8 * 8 * 8 * F, 8 * 3 * 3 * 3 * F
+"""Image, output and weights of the convolution in these tests."""
+C = 8 * F
+"""One number a channel."""
+
+
+def conv(*, bias: bool = False) -> nn.Module:
+    return nn.Conv2d(3, 8, 3, bias=bias)
+
+
+# -- chains ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_conv_bn_relu_is_one_kernel_whose_batch_norm_is_gone(inplace: bool) -> None:
+    """Its shift becomes the bias that the convolution did not have; the result is written once."""
+    model = nn.Sequential(conv(), nn.BatchNorm2d(8), nn.ReLU(inplace))
+    relu = "relu_" if inplace else "relu"
+    assert chains(model, (1, 3, 10, 10)) == [
+        ("convolution", 0, X + W),
+        ("batch_norm", 0, C),
+        (relu, 0, Y),
+    ]
+    records = passed(model, (1, 3, 10, 10)).records
+    folded = [n for n, each in enumerate(fused_traffic(records)) if each.is_folded]
+    assert ["batch_norm" in records[n].op for n in folded] == [True]
+
+
+def test_a_bias_takes_the_shift_of_the_batch_norm() -> None:
+    model = nn.Sequential(conv(bias=True), nn.BatchNorm2d(8))
+    assert [byte for *_, byte in chains(model, (1, 3, 10, 10))] == [X + W + C, Y]
+
+
+def test_conv_relu_bn_is_one_kernel_that_still_reads_its_batch_norm() -> None:
+    model = nn.Sequential(conv(), nn.ReLU(), nn.BatchNorm2d(8))
+    assert chains(model, (1, 3, 10, 10)) == [
+        ("convolution", 0, X + W),
+        ("relu", 0, 0),
+        ("batch_norm", 0, 4 * C + Y),
+    ]
+    assert not any(each.is_folded for each in fused_traffic(passed(model, (1, 3, 10, 10)).records))
+
+
+def test_a_batch_norm_cannot_be_folded_where_the_convolution_has_another_reader() -> None:
+    class Branched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = conv(), nn.BatchNorm2d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.conv(x)
+            return torch.cat([self.norm(y), y])
+
+    assert chains(Branched(), (1, 3, 10, 10)) == [
+        ("convolution", 0, X + W + Y),
+        ("batch_norm", 0, 4 * C + Y),
+        ("cat", 1, 4 * Y),
+    ]
+
+
+def test_a_batch_norm_in_training_is_not_folded() -> None:
+    """Statistics over the batch: a kernel of its own, whose result is made positive on the fly."""
+    model = nn.Sequential(conv(), nn.BatchNorm2d(8), nn.ReLU())
+    records = trained(model, (2, 3, 10, 10), loss=lambda y: y.sum()).records
+    fused = fused_traffic(records)
+    assert not any(each.is_folded for each in fused)
+    at = {each.op.removeprefix("aten."): n for n, each in enumerate(records)}
+    norm = next(n for name, n in at.items() if name.endswith("batch_norm"))
+    assert fused[norm].chain == norm
+    assert fused[at["relu"]].chain == norm
+    # What the backward pass reads of the forward pass is written: nothing joins across.
+    for each, kernel in zip(records, fused, strict=True):
+        assert each.phase == records[kernel.chain].phase
+    saved = 2 * Y
+    assert fused[at["convolution"]].traffic_byte == 2 * X + W + saved
+
+
+def test_a_residual_is_added_in_the_epilogue_of_the_later_convolution() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(x)
+            return torch.relu(self.norm(self.conv(x)) + x)
+
+    assert chains(Block(), (1, 8, 8, 8)) == [
+        ("relu", 0, 2 * Y),
+        ("convolution", 1, Y + 8 * 8 * 9 * F),
+        ("batch_norm", 1, C),
+        ("add", 1, Y),
+        ("relu", 1, Y),
+    ]
+
+
+def test_linear_gelu_linear() -> None:
+    """The activation is done on the first product's tiles; the second reads them from memory."""
+    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
+    assert chains(model, (10, 16)) == [
+        ("addmm", 0, F * (10 * 16 + 16 * 64 + 64)),
+        ("gelu", 0, F * 10 * 64),
+        ("addmm", 1, F * (10 * 64 + 64 * 16 + 16 + 10 * 16)),
+    ]
+
+
+def test_attention_by_hand() -> None:
+    """softmax(Q K^T / sqrt d + mask) V: scores cross after the mask, and again as shares."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> Any:
+        scores = q @ k.transpose(-2, -1) / math.sqrt(8)
+        return torch.softmax(scores + mask, dim=-1) @ v
+
+    heads, scores = F * 2 * 5 * 8, F * 2 * 5 * 5
+    assert chains(attention, (2, 5, 8), (2, 5, 8), (2, 5, 8), (5, 5)) == [
+        ("bmm", 0, 2 * heads),
+        ("div", 0, 0),
+        ("add", 0, F * 5 * 5 + scores),
+        ("_softmax", 1, 2 * scores),
+        ("bmm", 2, scores + 2 * heads),
+    ]
+
+
+def test_layer_norm_takes_in_the_sum_before_it_and_what_comes_after() -> None:
+    """The sum is read again later, so it is written, but the normalisation need not read it."""
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.LayerNorm(32)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            both = x + y
+            return torch.sigmoid(self.norm(both)), both
+
+    size = F * 6 * 32
+    assert chains(Normed(), (6, 32), (6, 32)) == [
+        ("add", 0, 3 * size),
+        ("native_layer_norm", 0, 2 * 32 * F),
+        ("sigmoid", 0, size),
+    ]
+
+
+def test_rows_too_long_to_stay_on_chip_are_read_from_memory() -> None:
+    """A row of 32768 numbers: what makes it is done before, what follows on the fly."""
+    model = nn.Sequential(nn.ReLU(), nn.Softmax(-1), nn.Sigmoid())
+    size = F * 2 * 32768
+    assert chains(model, (2, 32768)) == [
+        ("relu", 0, 2 * size),
+        ("_softmax", 1, size),
+        ("sigmoid", 1, size),
+    ]
+
+
+def test_a_normalisation_in_parts_reads_its_operand_once() -> None:
+    """x * rsqrt(mean(x * x) + 1): one kernel, as the row is on chip when its mean is known."""
+
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1)
+
+    size = F * 6 * 32
+    assert chains(norm, (6, 32)) == [
+        ("pow", 0, size),
+        ("mean", 0, 0),
+        ("add", 0, 0),
+        ("rsqrt", 0, 0),
+        ("mul", 0, size),
+    ]
+
+
+def test_channel_statistics_do_not_bring_the_image_back() -> None:
+    """A mean over rows and columns is taken in; over the batch, what it is used for is not."""
+
+    def centred(x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x)
+        return y - y.mean(0, keepdim=True)
+
+    size = F * 6 * 32
+    assert chains(centred, (6, 32)) == [
+        ("relu", 0, 2 * size),
+        ("mean", 0, F * 32),
+        ("sub", 1, size + F * 32 + size),
+    ]
+
+
+def test_a_gate_waits_for_its_input() -> None:
+    """Squeeze and excite: the product needs the pooled image, so the image is written and read."""
+
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Conv2d(8, 8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(x)
+            return y * torch.sigmoid(self.scale(y.mean((2, 3), keepdim=True)))
+
+    pooled = 8 * F
+    assert chains(Gated(), (1, 8, 8, 8)) == [
+        ("relu", 0, 2 * Y),
+        ("mean", 0, pooled),
+        ("convolution", 1, pooled + 64 * F + pooled),
+        ("sigmoid", 1, pooled),
+        ("mul", 2, 2 * Y + pooled),
+    ]
+
+
+def test_a_value_that_others_read_in_another_order_stays_in_memory() -> None:
+    """pool(relu(x)) + relu(x): the sum joins the pooling, which has to read relu(x) from memory."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = nn.MaxPool2d(3, 1, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.relu(x)
+            return self.pool(y) + y
+
+    # Who reads the same bytes a second time in a kernel finds them there.
+    assert chains(Both(), (1, 8, 8, 8)) == [
+        ("relu", 0, 2 * Y),
+        ("max_pool2d_with_indices", 1, Y),
+        ("add", 1, Y),
+    ]
+
+
+def test_embeddings_are_looked_up_where_they_are_added() -> None:
+    class Embedded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places = nn.Embedding(100, 16), nn.Embedding(50, 16)
+            self.norm = nn.LayerNorm(16)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.words(x) + self.places(y))
+
+    number = torch.zeros(1, 7, dtype=torch.int64)
+    rows = F * 7 * 16
+    assert chains(Embedded(), number, number.clone()) == [
+        ("embedding", 0, rows + 7 * 8),
+        ("embedding", 0, rows + 7 * 8),
+        ("add", 0, 0),
+        ("native_layer_norm", 0, 2 * 16 * F + rows),
+    ]
+
+
+def test_a_draw_joins_what_uses_it_and_is_kept_for_the_way_back() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.5))
+    records = trained(model, (10, 16), loss=lambda y: y.sum()).records
+    fused = fused_traffic(records)
+    first = next(n for n, each in enumerate(records) if each.op == "aten.addmm")
+    chain = [n for n, each in enumerate(fused) if each.chain == first]
+    assert [records[n].op for n in chain][:3] == ["aten.addmm", "aten.gelu", "aten.bernoulli_"]
+    # The way back needs the mask, and what gelu was given; the loss needs the result.
+    size = F * 10 * 16
+    assert sum(fused[n].traffic_byte for n in chain) == size + F * (16 * 16 + 16) + 3 * size
+
+
+def test_views_between_are_transparent_and_what_is_kept_is_written() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.exp(x)
+        z = torch.sin(y.view(4, 10).t())
+        return z * 2, y
+
+    assert chains(function, (40,)) == [("exp", 0, 320), ("sin", 0, 0), ("mul", 0, 160)]
+
+
+def test_an_operand_of_two_members_is_read_once() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x + y) * x
+
+    assert chains(function, (10,), (10,)) == [("add", 0, 80), ("mul", 0, 40)]
+
+
+def test_a_part_overwritten_in_place_is_done_in_memory() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = torch.exp(x)
+        y[:2].mul_(2)
+        return torch.sin(y)
+
+    eager = [each for each in passed(function, (10,)).records if each.state is not State.FREE]
+    assert chains(function, (10,)) == [
+        (each.op.removeprefix("aten."), n, each.work.traffic_byte) for n, each in enumerate(eager)
+    ]
+
+
+def test_a_batch_norm_after_a_linear_layer_is_folded_too() -> None:
+    model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
+    assert chains(model, (10, 16)) == [
+        ("addmm", 0, F * (10 * 16 + 16 * 8 + 8)),
+        ("batch_norm", 0, F * 10 * 8),
+    ]
+
+
+def test_an_update_in_parts_is_one_kernel() -> None:
+    """Each parameter and its momentum are read and written once, however many steps it takes."""
+    model = nn.Linear(16, 16, bias=False)
+    records = trained(model, (4, 16), optimizer="adam", loss=lambda y: y.sum()).records
+    fused = fused_traffic(records)
+    update = [n for n, each in enumerate(records) if each.phase == "optimizer"]
+    size = 16 * 16 * F
+    big = [n for n in update if records[n].work.traffic_byte >= size]
+    # Weight, both moments: read and written; the gradient: read.
+    assert sum(fused[n].traffic_byte for n in big) == 7 * size
+    assert sum(records[n].work.traffic_byte for n in big) > 2 * 7 * size
+
+
+# -- whole models ----------------------------------------------------------------------------------
+
+
+def run(name: str) -> tuple[OperatorRecord, ...]:
+    source = load(name)
+    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    return capture(source.module, inputs, name=name).records
+
+
+def by_modules(name: str) -> int:
+    """Bytes of a network of convolutions, from its modules alone: each runs once, with a bias.
+
+    Normalisation and activation cost nothing; a residual is read where it is added.
+    """
+    source = load(name)
+    model = source.module.eval()
+    byte = 0
+
+    def count(module: nn.Module, given: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        nonlocal byte
+        if isinstance(module, nn.Conv2d):
+            byte += given[0].nbytes + module.weight.nbytes + output.nbytes + F * len(module.weight)
+        elif isinstance(module, nn.Linear):
+            weights = module.weight.nbytes + module.bias.nbytes
+            byte += given[0].nbytes + weights + output.nbytes
+        elif isinstance(module, (nn.MaxPool2d, nn.AdaptiveAvgPool2d)):
+            byte += given[0].nbytes + output.nbytes
+        elif type(module).__name__ == "Bottleneck" or getattr(module, "use_res_connect", False):
+            byte += output.nbytes
+
+    for module in model.modules():
+        module.register_forward_hook(count)
+    model.to("meta")(torch.empty(1, 3, 224, 224, device="meta"))
+    return byte
+
+
+def test_resnet50_is_what_its_modules_move() -> None:
+    assert sum(each.traffic_byte for each in fused_traffic(run("resnet50"))) == by_modules(
+        "resnet50"
+    )
+
+
+def test_mobilenet_is_what_its_modules_move() -> None:
+    """But that it has no module that pools: it takes the mean on the tiles of nothing."""
+    found = sum(each.traffic_byte for each in fused_traffic(run("mobilenet_v2")))
+    pooled = F * (1280 * 7 * 7 + 1280)
+    assert found == by_modules("mobilenet_v2") + pooled
+
+
+def test_bert_keeps_its_products_and_writes_less_between_them() -> None:
+    records = run("hf:bert")
+    fused = fused_traffic(records)
+    eager = sum(each.work.traffic_byte for each in records)
+    parameters = sum(each.work.parameter_byte for each in records)
+    total = sum(each.traffic_byte for each in fused)
+    assert parameters < total < eager
+    for each, kernel in zip(records, fused, strict=True):
+        if each.op == "aten.gelu":
+            assert records[kernel.chain].op == "aten.addmm"
+    # Only products, attention and the normalisations between them are kernels: nothing else is.
+    kernels = {records[each.chain].type for each in fused} - {"free"}
+    assert "normalization" in kernels
+    chained = [n for n, each in enumerate(fused) if each.chain != n]
+    assert sum(records[n].type == "pointwise" for n in chained) >= 24
+
+
+# -- random operators ------------------------------------------------------------------------------
+
+OPERATORS = {
+    "aten.relu": "pointwise",
+    "aten.mm": "matrix product",
+    "aten._softmax": "softmax",
+    "aten.sum": "reduction",
+    "aten.cat": "data movement",
+    "aten.max_pool2d": "pooling",
+}
+
+
+@st.composite
+def programs(draw: st.DrawFn, *, parts: bool = True) -> list[OperatorRecord]:
+    """Operators over parameters and activations: in place, parts of tensors, several readers."""
+    sizes: dict[int, int] = {0: 8, 1: 8, 2: 2}
+    alive = set(sizes)
+    records: list[OperatorRecord] = []
+
+    def operand(number: int, *, whole: bool = False) -> TensorSpec:
+        size = sizes[number]
+        part = parts and not whole and draw(st.integers(0, 9)) == 0
+        role = Role.PARAMETER if number == 0 else Role.INPUT if number < 3 else Role.ACTIVATION
+        start = draw(st.integers(0, size - 1)) if part else 0
+        return tensor(number, size - start, role=role, of="int8", offset_byte=start)
+
+    for index in range(draw(st.integers(1, 12))):
+        op = draw(st.sampled_from([*["aten.relu"] * 4, *OPERATORS]))
+        known = st.sampled_from(sorted(alive))
+        inputs = [operand(n) for n in draw(st.lists(known, min_size=1, max_size=3, unique=True))]
+        if op == "aten.relu" and draw(st.integers(0, 4)) == 0:
+            outputs = [inputs[0]]
+        else:
+            number = len(sizes)
+            sizes[number] = 2 if op == "aten.sum" else 8 if op != "aten.cat" else 12
+            alive.add(number)
+            outputs = [operand(number, whole=True)]
+        droppable = sorted(n for n in alive if n > 2)
+        freed = (
+            draw(st.lists(st.sampled_from(droppable), max_size=2, unique=True)) if droppable else []
+        )
+        alive -= set(freed)
+        made = record(inputs, outputs, freed=freed, index=index, op=op)
+        phase = "backward" if index >= 9 else "forward"
+        dim = {"dim": -1} if op in ("aten._softmax", "aten.sum") else {}
+        records.append(replace(made, type=OPERATORS[op], phase=phase, attributes=dim))
+    return records
+
+
+def needed(records: Sequence[OperatorRecord], fused: Sequence[Fused]) -> int:
+    """What kernels must move, byte by byte, if each reads and writes what others need just once."""
+    version: dict[tuple[int, int], int] = {}  # byte of a storage -> who wrote it last
+    crossing: set[tuple[str, int, tuple[int, int], int]] = set()
+    kernel = [each.chain for each in fused]
+    for now, each in enumerate(records):
+        for spec in each.inputs:
+            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+                writer = version.get((spec.storage, at), -1)
+                if writer == -1 or kernel[writer] != kernel[now]:
+                    crossing.add(("read", kernel[now], (spec.storage, at), writer))
+                    if writer >= 0:
+                        crossing.add(("write", kernel[writer], (spec.storage, at), writer))
+        for spec in each.outputs:
+            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+                version[spec.storage, at] = now
+    dropped = {number for each in records for number in each.freed}
+    for (storage, at), writer in version.items():
+        if storage not in dropped:
+            crossing.add(("write", kernel[writer], (storage, at), writer))
+    return len(crossing)
+
+
+@given(programs())
+@settings(max_examples=300)
+def test_no_operator_moves_more_than_alone_and_all_move_what_they_must(
+    records: list[OperatorRecord],
+) -> None:
+    fused = fused_traffic(records)
+    for each, one in zip(records, fused, strict=True):
+        assert 0 <= one.traffic_byte <= each.work.traffic_byte
+    assert needed(records, fused) <= sum(each.traffic_byte for each in fused)
+    lasting = {
+        (spec.storage, spec.offset_byte + at)
+        for each in records
+        for spec in each.inputs
+        if spec.role.persists
+        and not any(spec.storage == s.storage for r in records for s in r.outputs)
+        for at in range(spec.byte)
+    }
+    assert len(lasting) <= sum(each.traffic_byte for each in fused)
+
+
+@given(programs(parts=False))
+@settings(max_examples=300)
+def test_whole_tensors_cross_exactly_as_often_as_kernels_need_them(
+    records: list[OperatorRecord],
+) -> None:
+    """And twice where an epilogue reads what its product read; and what libraries write unread."""
+    fused = fused_traffic(records)
+    dropped = {number for each in records for number in each.freed}
+    version: dict[int, int] = {}
+    read = {(spec.storage, now) for now, each in enumerate(records) for spec in each.inputs}
+    unread = 0
+    products: set[tuple[int, int, int]] = set()
+    epilogues: set[tuple[int, int, int]] = set()
+    for now, each in enumerate(records):
+        for spec in each.inputs:
+            writer = version.get(spec.storage, -1)
+            if writer == -1 or fused[writer].chain != fused[now].chain:
+                key = (fused[now].chain, spec.storage, writer)
+                (products if each.op == "aten.mm" else epilogues).add(key)
+        for spec in each.outputs:
+            version[spec.storage] = now
+            if each.op in ("aten.mm", "aten.cat") and spec.storage in dropped:
+                # These write new storages: any read is of theirs, unless it was overwritten first.
+                rewritten = [n for n, r in enumerate(records) if n > now and spec in r.outputs]
+                first = min((n for number, n in read if number == spec.storage), default=None)
+                if first is None or (rewritten and rewritten[0] < first):
+                    unread += spec.byte
+    sizes = {spec.storage: spec.byte for r in records for spec in (*r.inputs, *r.outputs)}
+    again = sum(sizes[storage] for _, storage, _ in products & epilogues)
+    total = sum(each.traffic_byte for each in fused)
+    assert total == needed(records, fused) + again + unread
+
+
+@given(programs())
+@settings(max_examples=300)
+def test_kernels_can_run_one_after_the_other(records: list[OperatorRecord]) -> None:
+    """No kernel needs, by way of another, what it makes itself; none has two products."""
+    fused = fused_traffic(records)
+    order: dict[int, set[int]] = {each.chain: set() for each in fused}
+    version: dict[tuple[int, int], int] = {}
+    for now, each in enumerate(records):
+        for spec in each.inputs:
+            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+                writer = version.get((spec.storage, at))
+                if writer is not None and fused[writer].chain != fused[now].chain:
+                    order[fused[now].chain].add(fused[writer].chain)
+        for spec in each.outputs:
+            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+                version[spec.storage, at] = now
+    TopologicalSorter(order).prepare()
+    for chain in order:
+        members = [each for each, one in zip(records, fused, strict=True) if one.chain == chain]
+        assert sum(each.op == "aten.mm" for each in members) <= 1
+        assert len({each.phase for each in members}) == 1
+        assert records[chain] is members[0]
+        if any(each.op == "aten.cat" for each in members):
+            assert len(members) == 1
+        if any(each.op == "aten.mm" for each in members):
+            assert {each.op for each in members} <= {"aten.mm", "aten.relu"}
+
+
+@pytest.mark.parametrize("length", [1, 2000])
+def test_long_chains_stay_quick(length: int) -> None:
+    x = tensor(0, 8, role=Role.INPUT)
+    records = [
+        replace(
+            record(
+                [x if not n else tensor(n, 8)], [tensor(n + 1, 8)], freed=[n] if n else [], index=n
+            ),
+            op="aten.relu",
+        )
+        for n in range(length)
+    ]
+    fused = fused_traffic(records)
+    assert {each.chain for each in fused} == {0}
+    assert sum(each.traffic_byte for each in fused) == 64
