@@ -19,6 +19,7 @@ import contextlib
 import io
 import multiprocessing
 import os
+import resource
 import sys
 import time
 import traceback
@@ -275,14 +276,17 @@ def sample(library: Library, names: Sequence[str]) -> list[str]:
     return list(first.values())[:: {"torchvision": 2, "timm": 8, "transformers": 24}[library]]
 
 
-def _start() -> None:
+def _start(most_byte: int) -> None:
     torch.set_num_threads(1)
+    # A model that asks for more is told no, and does not take the machine down.
+    resource.setrlimit(resource.RLIMIT_DATA, (most_byte, most_byte))
 
 
 def outcomes(wanted: Sequence[Job], processes: int) -> Iterator[Outcome]:
     """What becomes of each, by processes that live until all is done."""
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, initializer=_start) as pool:
+    most_byte = psutil.virtual_memory().available // (processes + 1)
+    with context.Pool(processes, initializer=_start, initargs=(most_byte,)) as pool:
         for done, outcome in enumerate(pool.imap_unordered(count, wanted, chunksize=1)):
             if sys.stderr.isatty() or done % 50 == 0:
                 print(f"{done + 1} of {len(wanted)}: {outcome.job.name}", file=sys.stderr)

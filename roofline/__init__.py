@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from roofline.analysis import OperatorRow as OperatorRow
     from roofline.analysis import Totals as Totals
     from roofline.analysis import read_analysis as read_analysis
+    from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.comparison import Comparison as Comparison
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from roofline.pipeline import analyze as analyze
     from roofline.pipeline import compare as compare
     from roofline.pipeline import compare_machines as compare_machines
+    from roofline.pipeline import crosscheck as crosscheck
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.presentation.figure import plot as plot
     from roofline.workload.formulas.registry import Flop as Flop
@@ -38,6 +40,7 @@ _HOME = {
     "Analysis": "roofline.analysis",
     "Comparison": "roofline.design.comparison",
     "Coverage": "roofline.analysis",
+    "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",
     "HardwareProfile": "roofline.machine.hardware",
     "Inputs": "roofline.workload.inputs",
@@ -49,6 +52,7 @@ _HOME = {
     "analyze": "roofline.pipeline",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
+    "crosscheck": "roofline.pipeline",
     "formula": "roofline.workload.formulas.registry",
     "hardware_change": "roofline.design.hardware_change",
     "load_hardware": "roofline.machine.catalog",

@@ -18,6 +18,7 @@ from roofline.foundation.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
+from roofline.workload.runs import Device
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
@@ -222,6 +223,9 @@ class Roof:
         """
         work = record.work
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
+        if record.work.multiply_add and any(map(_is_small_integer, record.inputs)):
+            # Units for such products are faster than those for what is scaled around them.
+            types |= {dtype("int8")}
         if not types or work.least_flop is None:
             return (0.0 if work.least_flop == 0 else None), None
         # Which of its types an operator computes in is not known (a mask may be wider than what it
@@ -321,6 +325,10 @@ def _floating_types(operands: Iterable[TensorSpec]) -> set[DType]:
     return {spec.dtype for spec in operands if spec.dtype.kind in ("float", "complex")}
 
 
+def _is_small_integer(spec: TensorSpec) -> bool:
+    return spec.dtype.kind in ("int", "uint") and spec.dtype.bits <= 8
+
+
 def _fastest(roofs: Sequence[ComputeRoof | None]) -> ComputeRoof | None:
     """The highest of ceilings; None where one of them is unknown: it may be the highest."""
     known = [roof for roof in roofs if roof is not None]
@@ -343,8 +351,11 @@ def place(
     )
 
 
-def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
-    """What a reader of these bounds must know about the ceilings they stand on, one line each."""
+def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cpu") -> list[str]:
+    """What a reader of these bounds must know about the ceilings they stand on, one line each.
+
+    ``run_on`` is the device whose operators were called.
+    """
     profile = roof.profile
     notes: list[str] = []
     if not profile.memory:
@@ -354,8 +365,8 @@ def roof_notes(placements: Sequence[Placement], roof: Roof) -> list[str]:
         ]
     if profile.knows_only_dram:
         notes.append(classic_model_note(profile))
-    if profile.device != "cpu":
-        notes.append(other_device_note(profile))
+    if profile.device != run_on:
+        notes.append(other_device_note(profile, run_on))
     notes += _doubts(placements, roof)
     used = {
         arithmetic_dtype((*record.inputs, *record.outputs))
@@ -406,12 +417,20 @@ def classic_model_note(profile: HardwareProfile) -> str:
     )
 
 
-def other_device_note(profile: HardwareProfile) -> str:
-    """What a reader must know of bounds on a device that is no CPU."""
+def other_device_note(profile: HardwareProfile, run_on: Device = "cpu") -> str:
+    """What a reader must know of bounds on a device other than that whose operators were called."""
+    is_cpu = profile.device == "cpu"
+    kind = "CPU" if is_cpu else f"{profile.device} device"
     return (
-        f"hardware '{profile.name}' is a {profile.device} device, but the operators are those"
-        f" that torch calls on a CPU: on {profile.device} it may call others"
+        f"hardware '{profile.name}' is a {kind}, but the operators are those that torch calls on"
+        f" {where_operators_are(run_on)}: on {'a CPU' if is_cpu else profile.device} it may call"
+        " others"
     )
+
+
+def where_operators_are(run_on: Device) -> str:
+    """The device whose operators were called, in words."""
+    return {"cpu": "a CPU", "meta": "the meta device"}.get(run_on, run_on)
 
 
 def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:

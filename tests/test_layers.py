@@ -22,7 +22,8 @@ ALLOWED = {
     "analysis": {"errors", "foundation", "machine", "workload", "placement"},
 }
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
-ALLOWED["presentation"] = {*ALLOWED["design"], "design"}
+ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
+ALLOWED["presentation"] = {*ALLOWED["design"], "design", "counters"}
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
@@ -31,6 +32,7 @@ ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 # Methods of results may import presentation inside the function.
 INSIDE_FUNCTIONS = {
     "analysis": {"presentation"},
+    "counters": {"presentation"},
     "design": {"presentation"},
     "machine": {"presentation"},
 }
@@ -41,7 +43,7 @@ HOME = {
         *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
         *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
-        "machine/gpu/precision.py",
+        *("machine/gpu/precision.py", "counters/peers/"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
@@ -134,6 +136,7 @@ def loaded_after(code: str) -> set[str]:
         "import roofline",
         "from roofline.cli.main import run; run(['--help'])",
         "from roofline.cli.main import run; run(['analyze', '--help'])",
+        "from roofline.cli.main import run; run(['crosscheck', '--help'])",
         "from roofline.cli.main import run; run(['--version'])",
         "from roofline.cli.main import run; run(['hardware', 'list'])",
         "from roofline.cli.main import run; run(['hardware', 'show', '10980xe'])",

@@ -314,3 +314,16 @@ def test_a_point_lies_on_its_roof(flop: int, byte: int, distance: int) -> None:
     slope = {"L1": 100.0, "DRAM": 10.0}[placed.level]
     roof = min(1000.0, placed.intensity_flop_per_byte * slope)
     assert placed.attainable_flop_per_s == pytest.approx(roof)
+
+
+def test_products_of_small_integers_take_the_units_for_them() -> None:
+    """A float input times int8 weights: no faster than int8 units, and unbounded without them."""
+    x, weight, y = tensor(0, 64), tensor(1, 4096, of="int8", role=Role.PARAMETER), tensor(2, 64)
+    product = record([x, weight], [y], flop=8_192_000, multiply_add=4_096_000)
+    memory = [level("DRAM", None, {"read": {1: 1e9}})]
+    with_units = profile([ceiling(1e9), ceiling(4e9, of="int8", unit="avx512-vnni")], memory)
+    (placed,) = place([product], residency([product]), Roof(with_units, 1))
+    assert placed.bound_s == 8_192_000 / 4e9
+    (placed,) = place([product], residency([product]), Roof(profile([ceiling(1e9)], memory), 1))
+    # 256 bytes of input, 4096 of weights, 256 of output, and no ceiling for the products.
+    assert (placed.bound, placed.bound_s) == (Bound.MEMORY, pytest.approx(4608e-9))

@@ -25,8 +25,10 @@ _COMMANDS = {
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
     "compare": "Hold models against each other on the same machine.",
     "completion": "Print what makes your shell complete roofline's words.",
+    "crosscheck": "Count a model with other counters too, and say why they differ.",
     "hardware": "List, show and compare the machines that are known.",
     "measure": "Measure the ceilings of this machine.",
+    "operators": "List the operators that have a formula, or what a model lacks.",
     "show": "Show a saved analysis; needs no torch.",
 }
 

@@ -1,4 +1,4 @@
-"""analyze, compare, compare_machines, measure: where models (torch) and the pure side meet.
+"""analyze, compare, crosscheck, measure …: where models (torch) and the pure side meet.
 
 torch is imported inside the functions that need it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from roofline.pipeline.analyses import analyze as analyze
 from roofline.pipeline.analyses import compare_machines as compare_machines
 from roofline.pipeline.comparisons import compare as compare
+from roofline.pipeline.crosschecks import crosscheck as crosscheck
 from roofline.pipeline.machines import Hardware as Hardware
 from roofline.pipeline.machines import Progress as Progress
 from roofline.pipeline.machines import hardware_for as hardware_for

@@ -80,6 +80,16 @@ class RunOptions:
                 f"--autocast {name}: computes in {' or '.join(HALF_TYPES)}"
                 f"{nearest(name, HALF_TYPES)}"
             )
+        if self.device == "meta":
+            raise InputError(
+                f"--autocast {name} --device meta: torch has no autocast for meta; leave --device"
+                " out, or take --dtype"
+            )
+        if self.device == "cuda" and not _has_cuda():
+            raise InputError(
+                f"--autocast {name} --device cuda: this torch has no CUDA, and its autocast asks"
+                " for one; leave --device out, or take --dtype"
+            )
         return name
 
     def _optimizer(self) -> str:
@@ -104,13 +114,16 @@ class RunOptions:
                 f"--device {self.device}: there are {', '.join(DEVICES)}"
                 f"{nearest(self.device, DEVICES)}"
             )
-        if self.train and self.device == "cuda":
-            import torch
-
-            if not torch.cuda.is_available():
-                # Autograd on fake CUDA tensors ends the process there.
-                raise InputError(
-                    "--train --device cuda: this torch has no CUDA, and cannot differentiate for"
-                    " it; leave --device out, the operators of a CPU do the same arithmetic"
-                )
+        if self.train and self.device == "cuda" and not _has_cuda():
+            # Autograd on fake CUDA tensors ends the process there.
+            raise InputError(
+                "--train --device cuda: this torch has no CUDA, and cannot differentiate for it;"
+                " leave --device out, the operators of a CPU do the same arithmetic"
+            )
         return self.device
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -43,10 +43,10 @@ class Reading(NamedTuple):
 class Dataflow:
     """The values of a pass, by the position of records.
 
-    ``read[i]`` are the operands that operator i reads, ``written[i]`` those that it writes, with the
-    values they become.
-    ``after[i]`` are the operators that must come later than i, as they read or change what it
-    wrote or, in part, read. ``changes_a_part[i]``: i overwrites a part of a value.
+    ``read[i]`` are the operands that operator i reads, ``written[i]`` those that it writes, with
+    the values they become. ``after[i]`` are the operators that must come later than i, as they read
+    what it wrote, or overwrite a part of what it read or wrote. ``changes_a_part[i]``: i overwrites
+    a part of a value.
     """
 
     read: tuple[tuple[Reading, ...], ...]

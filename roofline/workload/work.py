@@ -19,8 +19,9 @@ class Work:
     ``flop`` twice that plus everything else, ``least_flop`` what no kernel can avoid (only it
     enters bounds). All three are None together where they are unknown, and unknown plus anything
     is unknown. Bytes are always known, but for ``internal_byte``: what the parts of fused operators
-    hand to each other, written and read. Their traffic lies between ``traffic_byte``, where all of
-    that stays on chip, and that much more, where none of it does; None where it is unknown.
+    hand to each other, written and read, or read again at every step. Their traffic lies between
+    ``traffic_byte``, where all of that stays on chip, and that much more, where none of it does;
+    None where it is unknown.
     ``Work()`` is no work.
     """
 

@@ -153,14 +153,15 @@ def test_a_mask_of_numbers_is_added_and_dropout_multiplied() -> None:
 def test_quantized_values_take_their_scale() -> None:
     """A multiplication for each number of the result; an eighth of a number is a byte."""
     query = spec(BATCH, HEADS, QUERIES, WIDTH, kind="float8_e4m3fn")
-    name, scales = "_scaled_dot_product_flash_attention", dict.fromkeys(("q", "k", "v"), spec(2, 4))
+    name = "_scaled_dot_product_flash_attention"
+    scales: dict[str, Any] = {f"{each}_descale": spec(2, 4) for each in "qkv"}
     plain = counted(name, RESULT, query=query, key=query, value=query)
     quantized = counted(
         *(name, RESULT, "quantized"),
         query=query,
         key=query,
         value=query,
-        **{f"{each}_descale": scale for each, scale in scales.items()},
+        **scales,
     )
     assert quantized.flop - plain.flop == BATCH * HEADS * QUERIES * WIDTH
     assert quantized.multiply_add == plain.multiply_add

@@ -21,14 +21,14 @@ def schemas(key: str) -> Iterator[Any]:
     """Those of overloads on tensors that resolve to the formula of `key`, in-place ones too.
 
     Comparisons of whole lists, which give one answer, are for TorchScript only, and torch replaces
-    what is named ``vec`` before it calls anything.
+    what is named ``vec`` before it calls anything; nothing in Python asks for ``vec_out``.
     """
     name = key.removeprefix("aten.").partition(".")[0]
     for functional in (name, f"{name}_"):
         packet = getattr(torch.ops.aten, functional, None)
         for overload in packet.overloads() if packet is not None else ():
             schema = getattr(packet, overload)._schema
-            is_elsewhere = overload.endswith("_list") or overload == "vec"
+            is_elsewhere = overload.endswith("_list") or overload in ("vec", "vec_out")
             has_tensors = any("Tensor" in str(each.type) for each in schema.arguments)
             is_it = find(f"aten.{functional}", overload) is FORMULAS[key]
             if is_it and has_tensors and not is_elsewhere:

@@ -461,55 +461,86 @@ class Attention(torch.nn.Module):
         return self.attention(x, x, x, **self.options, **masks)[0]
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("masked", ["", "attn_mask", "key_padding_mask", "is_causal"])
-def test_all_paths_multiply_alike(
-    need_weights: bool, batch_first: bool, masked: str, fast: bool
-) -> None:
-    """Fast or taken apart, in inference and going forward in training, masked or not."""
-    options: dict[str, Any] = {"need_weights": need_weights}
-    given: dict[str, Any] = {}
+MASKS = ["", "attn_mask", "key_padding_mask", "is_causal"]
+
+
+def attention_of(need_weights: bool, masked: str, batch_first: bool = True) -> Any:
+    """A layer with a mask, and what it is called with."""
+    options: dict[str, Any] = {"need_weights": need_weights, "is_causal": masked == "is_causal"}
+    given: dict[str, Any] = {"x": torch.zeros((3, 5, 16) if batch_first else (5, 3, 16))}
     if masked == "key_padding_mask":
         given[masked] = torch.zeros(3, 5, dtype=torch.bool)
     elif masked:
         given["attn_mask"] = torch.ones(5, 5, dtype=torch.bool).triu(1)
-        options["is_causal"] = masked == "is_causal"
-    model = Attention(batch_first, options)
-    x = torch.zeros((3, 5, 16) if batch_first else (5, 3, 16))
-    by_hand = 15 * 4 * 16 * 16 + 2 * (3 * 2) * 25 * 8
-    assert layers_of(passed(model, x=x, **given)) == by_hand
-    # Masks are inputs: only what the model computes from its parameters is taught.
-    records = trained(model, x=x, **given).records
+    return Attention(batch_first, options), given
+
+
+@pytest.mark.parametrize(
+    ("need_weights", "masked", "batch_first"),
+    [
+        *((need, masked, True) for need in (True, False) for masked in MASKS),
+        *((need, "", False) for need in (True, False)),
+    ],
+)
+def test_all_paths_multiply_alike(
+    need_weights: bool, masked: str, batch_first: bool, fast: bool
+) -> None:
+    """Fast or taken apart, masked or not, whatever comes first."""
+    model, given = attention_of(need_weights, masked, batch_first)
+    captured = passed(model, **given)
+    assert layers_of(captured) == 15 * 4 * 16 * 16 + 2 * (3 * 2) * 25 * 8
+
+
+@pytest.mark.parametrize(
+    ("need_weights", "masked"), [(True, ""), (True, "attn_mask"), (False, ""), (False, "is_causal")]
+)
+def test_training_goes_forward_alike(need_weights: bool, masked: str) -> None:
+    """With gradients torch takes the layer apart."""
+    model, given = attention_of(need_weights, masked)
+    records = trained(model, **given).records
     forward = sum(each.work.multiply_add or 0 for each in records if each.phase == "forward")
-    assert forward == by_hand
+    assert forward == 15 * 4 * 16 * 16 + 2 * (3 * 2) * 25 * 8
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("masked", ["", "src_mask", "src_key_padding_mask", "is_causal"])
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
-def test_encoder_layers_multiply_alike(norm_first: bool, masked: str, fast: bool) -> None:
-    """The same, and three times as much in a step of training, but for what leads to the input.
+ENCODER = 15 * 4 * 16 * 16 + 15 * 2 * 16 * 32
+"""Multiply-adds of the linear layers below; those of the scores and values are:"""
+SCORES = 2 * 6 * 25 * 8
 
-    Taken apart, torch takes the scores anew for their gradients where it runs its own kernel.
-    """
+
+def encoder_of(norm_first: bool, masked: str) -> Any:
+    """A layer with a mask, and what it is called with."""
     layer = torch.nn.TransformerEncoderLayer(
         16, 2, 32, dropout=0.0, batch_first=True, norm_first=norm_first, activation="gelu"
     )
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"src": torch.zeros(3, 5, 16)}
     if masked == "src_key_padding_mask":
         given[masked] = torch.zeros(3, 5, dtype=torch.bool)
     elif masked:
         given["src_mask"] = torch.nn.Transformer.generate_square_subsequent_mask(5)
         given |= {"is_causal": True} if masked == "is_causal" else {}
-    x, products, scores = torch.zeros(3, 5, 16), 15 * 4 * 16 * 16 + 15 * 2 * 16 * 32, 2 * 6 * 25 * 8
-    captured = passed(layer, src=x, **given)
-    assert layers_of(captured) == products + scores
-    step = trained(layer, src=x, **given)
-    # The source needs no gradient: the product that leads to it falls away with norms last.
+    return layer, given
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("masked", ["", "src_mask", "src_key_padding_mask", "is_causal"])
+def test_encoder_layers_multiply_alike(norm_first: bool, masked: str, fast: bool) -> None:
+    """Norms first or last, masked or not, on either path."""
+    layer, given = encoder_of(norm_first, masked)
+    assert layers_of(passed(layer, **given)) == ENCODER + SCORES
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("masked", ["", "src_mask"])
+def test_training_an_encoder_layer(norm_first: bool, masked: str) -> None:
+    """Three times the linear layers, but for what leads to the source with norms last.
+
+    That needs no gradient. Going back, the kernel of attention takes the scores anew: five products
+    where there were two.
+    """
+    layer, given = encoder_of(norm_first, masked)
     to_source = 0 if norm_first else 15 * 3 * 16 * 16
-    back = 2 * products - to_source + 5 * scores // 2
-    assert layers_of(step) == products + scores + back
+    by_hand = 3 * ENCODER - to_source + SCORES + 5 * SCORES // 2
+    assert layers_of(trained(layer, **given)) == by_hand
 
 
 def test_bytes_inside_attention_by_hand() -> None:
@@ -558,7 +589,7 @@ def test_with_all_that_is_inside_a_layer_moves_what_its_parts_move(fast: bool) -
     names = ("aten.mm", "aten.bmm", "aten._softmax", "aten.addmm", "aten.mean")
     between = by_name(captured, "aten.clone", "aten.add", "aten.mul")
     assert by_name(captured, *names) + between == moved
-    # As the operator, but for the bias of the three projections: 10 tensors like the input (4 by the
-    # projections, 2 by each product and by the last projection), 5 rectangles, and their mean.
+    # As the operator, but for the bias of the three projections: 10 tensors like the input (4 by
+    # the projections, 2 by each product and the last projection), 5 rectangles, and their mean.
     whole = 4 * (4 * 16 * 16 + 4 * 16 + 10 * 15 * 16 + 5 * 150 + 75)
     assert by_name(captured, *names) == whole - 4 * 3 * 16

@@ -143,6 +143,7 @@ def test_integers_and_scaled_floats() -> None:
     assert record.inputs[0].byte == 32 * 32
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per:UserWarning")
 @pytest.mark.parametrize(
     ("function", "each"),
     [

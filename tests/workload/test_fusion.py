@@ -491,7 +491,7 @@ def needed(records: Sequence[OperatorRecord], fused: Sequence[Fused]) -> int:
 
 
 @given(programs())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_no_operator_moves_more_than_alone_and_all_move_what_they_must(
     records: list[OperatorRecord],
 ) -> None:
@@ -511,7 +511,7 @@ def test_no_operator_moves_more_than_alone_and_all_move_what_they_must(
 
 
 @given(programs(parts=False))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_whole_tensors_cross_exactly_as_often_as_kernels_need_them(
     records: list[OperatorRecord],
 ) -> None:
@@ -544,7 +544,7 @@ def test_whole_tensors_cross_exactly_as_often_as_kernels_need_them(
 
 
 @given(programs())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_kernels_can_run_one_after_the_other(records: list[OperatorRecord]) -> None:
     """No kernel needs, by way of another, what it makes itself; none has two products."""
     fused = fused_traffic(records)

@@ -4,58 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from typing import Unpack
 
 from roofline.analysis import Analysis, groups
-from roofline.foundation.units import (
-    MISSING,
-    format_byte,
-    format_flop,
-    format_percent,
-    format_s,
-    format_shape,
-    format_si,
-)
+from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.machine.hardware import describe_threads
 from roofline.placement import Bound, Roof, arithmetic_dtype
 from roofline.presentation.reports.analysis_tables import (
-    group_grid,
     groups_of_unknown,
     operator_grid,
     unknown_grid,
 )
+from roofline.presentation.reports.group_tables import group_grid, phase_grid
 from roofline.presentation.reports.report import (
     Block,
-    By,
     Facts,
     Notes,
     Report,
+    View,
+    ViewOptions,
     origin,
     printable,
     sum_of_flop,
-    sum_of_intensity,
 )
-from roofline.presentation.reports.times import above_roof
+from roofline.presentation.reports.times import above_roof, rounded_share
+from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs, work_facts
 from roofline.workload.operators import State
-
-_NEARLY_ALL = 0.995
-"""From which share on the FLOP that must be done need no mention beside all of them."""
 
 
 def report_of(
-    analysis: Analysis, *, by: By = "operator", top: int = 10, today: date | None = None
+    analysis: Analysis, *, today: date | None = None, **options: Unpack[ViewOptions]
 ) -> Report:
     """The report on an analysis.
 
     Args:
         analysis: what to report.
-        by: whether rows are operators, or operators summed by module or by type.
-        top: how many rows; the others appear as one, so that the rows add up to the total.
         today: for the hardware's age; None gives dates alone, as a file that lasts needs them.
+        options: how to look at it, the fields of `View`. Rows that are left out appear as one, so
+            that the rows add up to the total.
+
+    Raises:
+        InputError: as `View`.
     """
-    blocks: list[Block] = [Facts(lines=tuple(_facts(analysis, today)))]
+    view = View(**options)
+    blocks: list[Block] = [Facts(lines=tuple(_facts(analysis, view, today)))]
+    if analysis.run.train and view.by != "phase" and analysis.operators:
+        blocks.append(phase_grid(analysis, view))
     if analysis.operators:
         blocks.append(
-            operator_grid(analysis, top) if by == "operator" else group_grid(analysis, by, top)
+            operator_grid(analysis, view)
+            if view.by == "operator"
+            else group_grid(analysis, view.by, view)
         )
     unknown = groups_of_unknown(analysis)
     if unknown:
@@ -72,7 +71,7 @@ def _at_least(analysis: Analysis, text: str) -> str:
 
 
 def _headline(analysis: Analysis) -> str:
-    model, totals = printable(analysis.model), analysis.totals
+    model, totals = what_runs(analysis), analysis.totals
     if not analysis.operators:
         return f"{model}: no operators"
     if totals.bound_s is None:
@@ -110,47 +109,19 @@ def _without_ceiling(analysis: Analysis) -> str:
     return ", ".join(sorted(str(each) for each in used if each and roof.compute(each) is None))
 
 
-def _model(analysis: Analysis) -> tuple[str, str]:
-    totals = analysis.totals
-    inputs = [
-        f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
-        for each in analysis.inputs
-    ]
-    parameters = (
-        f"{format_si(totals.parameters, '')} parameters ({format_byte(totals.parameter_bytes)})"
-    )
-    return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
-
-
-def _work(analysis: Analysis) -> Iterable[tuple[str, str]]:
-    totals = analysis.totals
-    flop = sum_of_flop(totals.flop, totals.unknown_operators)
-    fma = sum_of_flop(
-        totals.multiply_add, totals.unknown_operators, lambda each: format_si(each, "")
-    )
-    # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
-    must = ""
-    if totals.least_flop < _NEARLY_ALL * totals.flop:
-        must = f" · {format_flop(totals.least_flop)} must be done, which bounds take"
-    yield "Work", f"{flop} · {fma} multiply-adds{must}"
-    yield "Traffic", f"{format_byte(totals.traffic_byte)} = {_traffic(analysis)}"
-    intensity = sum_of_intensity(totals.flop, totals.traffic_byte, totals.unknown_operators)
-    yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
-    yield (
-        "Memory",
-        f"{format_byte(totals.peak_memory_byte)} at the peak"
-        f" · {format_byte(totals.all_tensors_byte)} if nothing were freed",
+def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:
+    """What holds of the model on any machine: its input, run, work, traffic and memory."""
+    return (
+        model_fact(analysis),
+        *run_fact(analysis),
+        *work_facts(analysis, fused=view.fused),
     )
 
 
-def model_facts(analysis: Analysis) -> tuple[tuple[str, str], ...]:
-    """What holds of the model on any machine: its input, work, traffic and memory."""
-    return (_model(analysis), *_work(analysis))
-
-
-def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
+def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple[str, str]]:
     totals, profile = analysis.totals, analysis.hardware
-    yield _model(analysis)
+    yield model_fact(analysis)
+    yield from run_fact(analysis)
     pass_of = "steady state" if analysis.cache == "steady" else "cold caches"
     machine = [
         printable(profile.name),
@@ -159,7 +130,7 @@ def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
         origin(profile, today),
     ]
     yield "Hardware", " · ".join(machine)
-    yield from _work(analysis)
+    yield from work_facts(analysis, fused=view.fused)
     if totals.bound_s is None:
         yield "Bound", "none: the hardware's ceilings are unknown"
     else:
@@ -177,22 +148,10 @@ def _facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
         yield "Measured", f"{format_s(totals.measured_s)}{rest}"
 
 
-def _traffic(analysis: Analysis) -> str:
-    totals = analysis.totals
-    parts = [
-        ("parameters", totals.parameter_byte),
-        ("inputs", totals.input_byte),
-        ("outputs", totals.output_byte),
-    ]
-    training = [("gradients", totals.gradient_byte), ("optimizer", totals.optimizer_byte)]
-    parts += [part for part in training if part[1]]
-    return " + ".join(f"{name} {format_byte(byte)}" for name, byte in parts)
-
-
 def _ceilings(analysis: Analysis) -> list[str]:
     by_ceiling = groups(analysis, lambda row: printable(row.ceiling))
     return [
-        f"{each.name} {format_percent(min(1.0, round(each.share, 12)))}"
+        f"{each.name} {format_percent(rounded_share(each.share))}"
         for each in by_ceiling
         if each.share
     ]

@@ -1,11 +1,19 @@
-"""The tables of an analysis: its longest operators, modules or types, and what is unknown."""
+"""The tables of an analysis: the operators that take longest, and those of unknown FLOP."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal
 
-from roofline.analysis import Analysis, Group, OperatorRow, groups, known_work, sum_bound_s
+from roofline.analysis import (
+    Analysis,
+    Group,
+    OperatorRow,
+    groups,
+    known_work,
+    sum_bound_s,
+    sum_fused_byte,
+    working,
+)
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -17,25 +25,25 @@ from roofline.foundation.units import (
 from roofline.presentation.reports.report import (
     Column,
     Grid,
+    View,
     module_of,
     printable,
     shape_of,
     short_op,
     sum_of_flop,
-    sum_of_intensity,
 )
-from roofline.presentation.reports.times import time_s, total_s
+from roofline.presentation.reports.times import rounded_share, time_s, total_s
 from roofline.workload.operators import State
 
 
-def operator_grid(analysis: Analysis, top: int) -> Grid:
-    """The `top` operators that take longest, then the others as one row, then all."""
+def operator_grid(analysis: Analysis, view: View) -> Grid:
+    """The operators that take longest, then the others as one row, then all."""
     measured = any(row.measured_s is not None for row in analysis.operators)
     predicted = any(row.predicted_s is not None for row in analysis.operators)
-    working = [row for row in analysis.operators if row.state is not State.FREE]
+    at_work = working(analysis.operators)
     # Without any ceiling there is no time to sort by; bytes are always known.
     ordered = sorted(
-        alike(working),
+        alike(at_work),
         key=lambda rows: (
             -sum(time_s(row) or 0.0 for row in rows),
             -sum(row.traffic_byte for row in rows),
@@ -50,9 +58,12 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
     columns = (
         Column(heading="operator", least=16),
         Column(heading="module", sacrifice=1, least=18, cut="start"),
+        *([Column(heading="phase", sacrifice=2)] if analysis.run.train else []),
         Column(heading="output", sacrifice=4),
-        Column(heading="FLOP", align="right"),
+        # Beside the bytes of fused kernels there is less room.
+        Column(heading="FLOP", align="right", sacrifice=2 if view.fused else 0),
         Column(heading="bytes", align="right"),
+        *([Column(heading="fused bytes", align="right")] if view.fused else []),
         Column(heading="slowest level", align="right", sacrifice=6),
         Column(heading="FLOP/byte of it", align="right", sacrifice=3),
         Column(heading="bound by", sacrifice=5),
@@ -68,7 +79,9 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         if measured:
             cells.append(format_s(_sum_known([row.measured_s for row in rows])))
         known = [time for row in rows if (time := time_s(row)) is not None]
-        cells.append(format_percent(_share(sum(known) / whole)) if whole and known else MISSING)
+        cells.append(
+            format_percent(rounded_share(sum(known) / whole)) if whole and known else MISSING
+        )
         return cells
 
     def cells(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
@@ -77,9 +90,11 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         return (
             short_op(row),
             f"{module_of(row)} ×{count}" if count > 1 else module_of(row),
+            *([row.phase] if analysis.run.train else []),
             shape_of(row),
             MISSING if row.flop is None else format_flop(count * row.flop),
             format_byte(count * row.traffic_byte),
+            *([format_byte(sum_fused_byte(rows))] if view.fused else []),
             f"{printable(row.level)} {crossing}" if row.level else MISSING,
             format_intensity(row.intensity_flop_per_byte),
             printable(row.ceiling) or MISSING,
@@ -90,12 +105,20 @@ def operator_grid(analysis: Analysis, top: int) -> Grid:
         work = known_work(rows)
         unknown = sum(row.state is State.UNKNOWN for row in rows)
         flop = sum_of_flop(work.flop or 0, unknown)
-        return (name, "", "", flop, format_byte(work.traffic_byte), "", "", "", *times(rows))
+        return (
+            name,
+            *[""] * (2 + analysis.run.train),
+            flop,
+            format_byte(work.traffic_byte),
+            *([format_byte(sum_fused_byte(rows))] if view.fused else []),
+            *("", "", ""),
+            *times(rows),
+        )
 
-    shown = ordered[:top]
-    others = [row for rows in ordered[top:] for row in rows]
+    shown = ordered[: view.rows]
+    others = [row for rows in ordered[view.rows :] for row in rows]
     sums = [summed(f"{len(others)} more", others)] if others else []
-    sums.append(summed("total", working))
+    sums.append(summed("total", at_work))
     time = "measured time" if measured else "bound"
     return Grid(
         title=f"Operators by {time}" if whole else "Operators by bytes",
@@ -122,72 +145,12 @@ def likeness(row: OperatorRow) -> Hashable:
         return row.index
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
     work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
-    return (row.op, row.type, sizes, work)
+    return (row.op, row.type, row.phase, sizes, work)
 
 
 def _sum_known(times: Sequence[float | None]) -> float | None:
     known = [time for time in times if time is not None]
     return sum(known) if known and len(known) == len(times) else None
-
-
-def _share(share: float) -> float:
-    # Rounding in a sum must not show as "> 99.9 %".
-    return min(1.0, round(share, 12))
-
-
-_GROUP_COLUMNS = (
-    Column(heading="calls", align="right"),
-    Column(heading="FLOP", align="right"),
-    Column(heading="bytes", align="right"),
-    Column(heading="FLOP/byte", align="right", sacrifice=1),
-    Column(heading="bound", align="right"),
-    Column(heading="share", align="right"),
-)
-
-
-def group_grid(analysis: Analysis, by: Literal["module", "type"], top: int) -> Grid:
-    """The `top` modules or types that take longest, then the others as one row, then all."""
-    found = groups(analysis, module_of if by == "module" else _type_of)
-    shown, others = found[:top], found[top:]
-    sums = [_group_cells(_together(f"{len(others)} more", others))] if others else []
-    sums.append(_group_cells(_together("total", found)))
-    return Grid(
-        title="Modules" if by == "module" else "Types of operators",
-        columns=(Column(heading=by), *_GROUP_COLUMNS),
-        rows=tuple(map(_group_cells, shown)),
-        sums=tuple(sums),
-    )
-
-
-def _type_of(row: OperatorRow) -> str:
-    return printable(row.type)
-
-
-def _together(name: str, parts: Sequence[Group]) -> Group:
-    shares = _sum_known([part.share for part in parts])
-    return Group(
-        name=name,
-        calls=sum(part.calls for part in parts),
-        work=sum((part.work for part in parts[1:]), start=parts[0].work)
-        if parts
-        else known_work([]),
-        unknown_operators=sum(part.unknown_operators for part in parts),
-        bound_s=_sum_known([part.bound_s for part in parts]),
-        share=_share(shares) if shares is not None else None,
-    )
-
-
-def _group_cells(group: Group) -> tuple[str, ...]:
-    flop, byte = group.work.flop or 0, group.work.traffic_byte
-    return (
-        group.name,
-        str(group.calls),
-        sum_of_flop(flop, group.unknown_operators),
-        format_byte(byte),
-        sum_of_intensity(flop, byte, group.unknown_operators),
-        format_s(group.bound_s),
-        format_percent(group.share),
-    )
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:

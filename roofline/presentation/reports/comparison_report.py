@@ -6,6 +6,7 @@ import csv
 import io
 from pathlib import Path
 
+from roofline.analysis import Run
 from roofline.design.comparison import Comparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_percent, format_shape
@@ -13,6 +14,7 @@ from roofline.machine.hardware import describe_threads
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.report import Block, Column, Grid, Notes, Report, printable
+from roofline.presentation.reports.work_facts import run_words
 
 _WHAT_A_BOUND_IS = (
     "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"
@@ -46,6 +48,9 @@ def comparison_report(comparison: Comparison) -> Report:
         for analysis in comparison.analyses
     ]
     rows.insert(0, ("input", *given, *("" for _ in others)))
+    if any(each.run != Run() for each in comparison.analyses):
+        runs = map(run_words, (each.run for each in comparison.analyses))
+        rows.insert(1, ("run", *runs, *("" for _ in others)))
     most = max(len(each.shares) for each in comparison.ceilings)
     for rank in range(min(most, 3)):
         cells = [
@@ -63,9 +68,8 @@ def comparison_report(comparison: Comparison) -> Report:
             urgent=False,
         )
     )
-    warnings = dict.fromkeys(
-        printable(line) for each in comparison.analyses for line in each.warnings
-    )
+    said = (line for each in comparison.analyses for line in each.warnings)
+    warnings = dict.fromkeys(map(printable, (*comparison.notes, *said)))
     if warnings:
         blocks.append(Notes(title="Warnings", lines=tuple(warnings)))
     first = comparison.analyses[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
 from roofline.foundation.units import (
@@ -12,36 +14,44 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.placement import classic_model_note, other_device_note
+from roofline.placement import classic_model_note, other_device_note, where_operators_are
 from roofline.presentation.reports.analysis_report import coverage_text, model_facts
 from roofline.presentation.reports.analysis_tables import groups_of_unknown, unknown_grid
 from roofline.presentation.reports.machines_tables import key_of, operator_choices
 from roofline.presentation.reports.report import (
     Block,
-    By,
     Column,
     Facts,
     Grid,
     Notes,
     Report,
+    View,
+    ViewOptions,
     printable,
 )
+from roofline.presentation.reports.work_facts import what_runs
 
 
-def machines_report(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> Report:
+def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions]) -> Report:
     """The report on one model on several machines.
 
     Args:
         comparison: what to report.
-        by: whether rows are operators, or operators summed by module or by type.
-        top: how many rows each table has; the others appear as one.
+        options: how to look at it, the fields of `View`. Modules are cut off at its depth, and
+            stand in one list; the rows that a table leaves out appear as one.
+
+    Raises:
+        InputError: as `View`.
     """
+    view = View(**options)
     first = comparison.analyses[0]
     verdict, *rest = map(printable, comparison.sentences)
     pass_of = "in steady state" if first.cache == "steady" else "with cold caches"
-    facts = [*model_facts(first), ("In short", " · ".join(rest))] if rest else model_facts(first)
+    facts = list(model_facts(first, view))
+    if rest:
+        facts.append(("In short", " · ".join(rest)))
     blocks: list[Block] = [Facts(lines=tuple(facts)), machines_grid(comparison)]
-    blocks += operator_choices(comparison, by, top)
+    blocks += operator_choices(comparison, view)
     unknown = groups_of_unknown(first)
     if unknown:
         blocks.append(unknown_grid(unknown, bounds=False))
@@ -50,7 +60,7 @@ def machines_report(comparison: MachineComparison, *, by: By = "operator", top: 
     if warnings:
         blocks.append(Notes(title="Warnings", lines=warnings))
     return Report(
-        headline=f"{printable(first.model)} {pass_of}: {verdict}",
+        headline=f"{what_runs(first)} {pass_of}: {verdict}",
         blocks=tuple(blocks),
     )
 
@@ -100,12 +110,13 @@ def warnings_of(comparison: MachineComparison) -> tuple[str, ...]:
     """The warnings of all analyses, each said once; what holds of many machines comes first."""
     machines = list(zip(comparison.names, comparison.analyses, strict=True))
     classic = [name for name, each in machines if each.hardware.knows_only_dram]
-    others = [name for name, each in machines if each.hardware.device != "cpu"]
+    run_on = comparison.analyses[0].run.device
+    others = [name for name, each in machines if each.hardware.device != run_on]
     together = {
-        note(each.hardware)
+        note
         for _, each in machines
         if each.hardware.memory
-        for note in (classic_model_note, other_device_note)
+        for note in (classic_model_note(each.hardware), other_device_note(each.hardware, run_on))
     }
     rest = dict.fromkeys(
         line for _, each in machines for line in each.warnings if line not in together
@@ -113,8 +124,8 @@ def warnings_of(comparison: MachineComparison) -> tuple[str, ...]:
     lines = [_levels(comparison, classic)] if classic else []
     if others:
         lines.append(
-            f"{', '.join(others)}: no CPU{'s' * (len(others) != 1)}, but the operators are those"
-            " that torch calls on a CPU; on other devices it may call others"
+            f"{', '.join(others)}: the operators are those that torch calls on"
+            f" {where_operators_are(run_on)}; there it may call others"
         )
     return tuple(map(printable, [*lines, *rest]))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
+from roofline.analysis import OperatorRow
 from roofline.design.machine_comparison import Across, GroupAcross, MachineComparison, Side
 from roofline.foundation.units import (
     MISSING,
@@ -19,10 +20,12 @@ from roofline.placement import Bound
 from roofline.presentation.charts.points import name_of
 from roofline.presentation.reports.analysis_tables import likeness
 from roofline.presentation.reports.report import (
+    MODEL_ITSELF,
     By,
     Choice,
     Column,
     Grid,
+    View,
     module_of,
     printable,
     shape_of,
@@ -48,39 +51,60 @@ class _Rows:
     short_cells: Callable[[GroupAcross], tuple[str, ...]]
 
 
-def operator_choices(comparison: MachineComparison, by: By, top: int) -> list[Choice]:
+def operator_choices(comparison: MachineComparison, view: View) -> list[Choice]:
     """The groups that change sides, if any, then the others; each by its largest share of a bound.
 
-    Each table shows `top` rows and the rest as one; the last ends with the total of all.
+    Each table shows the first rows and the rest as one; the last ends with the total of all.
     """
-    found = comparison.groups(_keys[by])
+    found = comparison.groups(_key_of(view))
     if not found:
         return []
     changing = [each for each in found if each.changes_sides]
     same = [each for each in found if not each.changes_sides]
-    rows = _operator_rows(comparison) if by == "operator" else _group_rows(by)
-    what = {"operator": "Operators", "module": "Modules", "type": "Types of operators"}[by]
+    rows = _operator_rows(comparison) if view.by == "operator" else _group_rows(view)
+    what = _WHAT[view.by]
     total = comparison.group(comparison.operators)
     choices: list[Choice] = []
     if changing:
         title = f"{what} that change sides"
-        choices.append(_choice(comparison, title, rows, changing, top, None if same else total))
+        choices.append(
+            _choice(comparison, title, rows, changing, view.rows, None if same else total)
+        )
     if same:
         title = f"{what} on the same side everywhere"
-        choices.append(_choice(comparison, title, rows, same, top, total))
+        choices.append(_choice(comparison, title, rows, same, view.rows, total))
     return choices
 
 
-_keys: dict[By, Callable[[Across], Hashable]] = {
-    "operator": lambda across: tuple(map(likeness, across)),
-    "module": lambda across: module_of(across[0]),
-    "type": lambda across: across[0].type,
+_WHAT: dict[By, str] = {
+    "operator": "Operators",
+    "module": "Modules",
+    "type": "Types of operators",
+    "phase": "Phases",
 }
+
+
+def _key_of(view: View) -> Callable[[Across], Hashable]:
+    if view.by == "operator":
+        return _likeness
+    return lambda across: _name_by(view, across[0])
+
+
+def _likeness(across: Across) -> Hashable:
+    return tuple(map(likeness, across))
+
+
+def _name_by(view: View, row: OperatorRow) -> str:
+    """What an operator's group is called."""
+    if view.by == "module":
+        path = row.module_path.split(".")
+        return printable(".".join(path[: view.depth])) or MODEL_ITSELF
+    return printable(row.phase if view.by == "phase" else row.type)
 
 
 def groups_by_likeness(comparison: MachineComparison) -> tuple[GroupAcross, ...]:
     """The calls that no machine tells apart, together; the largest share of a bound first."""
-    return comparison.groups(_keys["operator"])
+    return comparison.groups(_likeness)
 
 
 def names_across(comparison: MachineComparison, groups: Sequence[GroupAcross]) -> list[str]:
@@ -136,13 +160,11 @@ def _operator_rows(comparison: MachineComparison) -> _Rows:
     )
 
 
-def _group_rows(by: By) -> _Rows:
+def _group_rows(view: View) -> _Rows:
     def cells(group: GroupAcross) -> tuple[str, ...]:
-        row = group.operators[0][0]
-        name = module_of(row) if by == "module" else printable(row.type)
-        return (name, str(len(group.operators)))
+        return (_name_by(view, group.operators[0][0]), str(len(group.operators)))
 
-    columns = (Column(heading=by), Column(heading="calls", align="right", sacrifice=1))
+    columns = (Column(heading=view.by), Column(heading="calls", align="right", sacrifice=1))
     return _Rows(full=columns, full_cells=cells, short=columns, short_cells=cells)
 
 

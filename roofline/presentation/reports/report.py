@@ -6,14 +6,62 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from typing import Literal
+from typing import Literal, TypedDict
 
 from roofline.analysis import OperatorRow
+from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_flop, format_intensity, format_shape
 from roofline.machine.hardware import HardwareProfile
 
-By = Literal["operator", "module", "type"]
+By = Literal["operator", "module", "type", "phase"]
+
+_ROWS = 10
+_DEPTH = 2
+
+
+class ViewOptions(TypedDict, total=False):
+    """The fields of `View`, to be handed on by name."""
+
+    by: By
+    top: int | None
+    depth: int | None
+    fused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How a result is looked at.
+
+    ``by`` is what rows are: operators, modules, or sums by type or phase. ``top`` is how many of
+    them are shown; None: 10, of a tree of modules all. ``depth`` is how far down that tree goes;
+    None: 2. ``fused`` adds what would be left of the traffic in fused kernels.
+
+    Raises:
+        InputError: a depth of what has none.
+    """
+
+    by: By = "operator"
+    top: int | None = None
+    depth: int | None = None
+    fused: bool = False
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.by != "module":
+            raise InputError(
+                f"--depth {self.depth} has no effect on rows by {self.by}; add --by module"
+            )
+
+    @property
+    def rows(self) -> int:
+        """How many rows a list has."""
+        return _ROWS if self.top is None else self.top
+
+    @property
+    def levels(self) -> int:
+        """How far down a tree goes."""
+        return _DEPTH if self.depth is None else self.depth
+
 
 _ADDRESS = re.compile(r",? *https?://[^\s,;]+")
 

@@ -19,6 +19,11 @@ def total_s(analysis: Analysis) -> float:
     return sum(time_s(row) or 0.0 for row in analysis.operators)
 
 
+def rounded_share(share: float) -> float:
+    """A share of sums that were added in another order: it must not show as more than all."""
+    return min(1.0, round(share, 12))
+
+
 def rate_flop_per_s(row: OperatorRow) -> float | None:
     """The height of a row's point: FLOP over its measured time, else what its bound lets it attain.
 

@@ -41,7 +41,9 @@ def unpacked(value: Any) -> Parts | None:
 
 def _parts(packed: Any) -> tuple[Any, ...] | None:
     if hasattr(packed, "unpack"):
-        return tuple(packed.unpack())
+        parts = packed.unpack()
+        # Of an embedding it is the table itself.
+        return (parts,) if isinstance(parts, torch.Tensor) else tuple(parts)
     if "CellParams" not in str(packed._type()):
         return None
     # Its state: a kind, tensors, numbers, and for each weight an object that packs it.

@@ -27,6 +27,11 @@ _BOOKKEEPING = frozenset(
     {
         *("aten.detach_", "aten._local_scalar_dense", "aten.is_same_size", "aten._version"),
         *("aten.promote_types", "aten._linalg_check_errors", "aten._fused_sdp_choice"),
+        *("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"),
+        *("aten._functional_assert_async", "aten._functional_assert_scalar", "aten._print"),
+        *("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten.record_stream"),
+        *("aten._functional_sym_constrain_range", "aten.is_pinned", "aten.q_scale"),
+        *("aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_axis"),
         # Hands a constant such as torch.tensor(3.0) to the modes that are on; eager makes no call.
         "aten.lift_fresh",
     }
@@ -58,6 +63,7 @@ _OVERWRITES = frozenset(
         *("aten.copy_", "aten.fill_", "aten.zero_", "aten.uniform_", "aten.normal_"),
         *("aten.bernoulli_", "aten.exponential_", "aten.random_", "aten.cauchy_"),
         *("aten.log_normal_", "aten.geometric_", "aten._foreach_copy_", "aten._foreach_zero_"),
+        "aten._flash_attention_forward_no_dropout_inplace",
     }
 )
 """In-place operators that write their first operand without reading it."""

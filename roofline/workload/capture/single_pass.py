@@ -13,6 +13,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
+from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
@@ -126,7 +127,7 @@ def single_pass(
             given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
             operands = Operands(tensors.roles)
             recorder = Recorder(tensors, modules, operands)
-            with modules.watching(model), recorder:
+            with modules.watching(model), recorder, without_cuda.made_up_for(run):
                 optimizer = lesson.prepare(model, tensors, recorder) if lesson else None
                 loss = None
                 with _autocast(run):

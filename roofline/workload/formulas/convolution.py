@@ -13,7 +13,7 @@ from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
-_BYTE = "what no tap of the kernel meets, and taps that meet only padding, need not be read"
+UNTOUCHED = "what no tap of the kernel meets, and taps that meet only padding, need not be read"
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def batched(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
     return replace(image, shape=(*(1,) * missing, *image.shape))
 
 
-@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable", byte=_BYTE)
+@formula("aten.convolution", "aten._convolution", "aten.convolution_overrideable", byte=UNTOUCHED)
 def convolution(
     input: TensorSpec,
     weight: TensorSpec,
@@ -126,7 +126,7 @@ def convolution(
     )
 
 
-@formula("aten.conv1d", "aten.conv2d", "aten.conv3d", byte=_BYTE)
+@formula("aten.conv1d", "aten.conv2d", "aten.conv3d", byte=UNTOUCHED)
 def plain_convolution(
     input: TensorSpec,
     weight: TensorSpec,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.convolution import batched, convolution, each_dimension
+from roofline.workload.formulas.convolution import UNTOUCHED, batched, convolution, each_dimension
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
@@ -20,12 +20,23 @@ def _of_self(count: Flop) -> Flop:
     return replace(count, least_elements=least)
 
 
-@formula("aten.cudnn_convolution", "aten.miopen_convolution", type="convolution")
-@formula("aten.miopen_depthwise_convolution", "aten.mkldnn_convolution", type="convolution")
-@formula("aten._mps_convolution", type="convolution")
-@formula("aten._slow_conv2d_forward", "aten.slow_conv3d_forward", type="convolution")
-@formula("aten.thnn_conv2d", "aten.slow_conv3d", type="convolution")
-@formula("aten.slow_conv_dilated2d", "aten.slow_conv_dilated3d", type="convolution")
+@formula("aten.cudnn_convolution", "aten.miopen_convolution", type="convolution", byte=UNTOUCHED)
+@formula(
+    "aten.miopen_depthwise_convolution",
+    "aten.mkldnn_convolution",
+    type="convolution",
+    byte=UNTOUCHED,
+)
+@formula("aten._mps_convolution", type="convolution", byte=UNTOUCHED)
+@formula(
+    "aten._slow_conv2d_forward", "aten.slow_conv3d_forward", type="convolution", byte=UNTOUCHED
+)
+@formula(
+    *("aten.thnn_conv2d", "aten.slow_conv3d", "aten.slow_conv_dilated2d"),
+    *("aten.slow_conv_dilated3d",),
+    type="convolution",
+    byte=UNTOUCHED,
+)
 def library_convolution(
     self: TensorSpec,
     weight: TensorSpec,
@@ -43,7 +54,7 @@ def library_convolution(
     )
 
 
-@formula("aten._nnpack_spatial_convolution", type="convolution")
+@formula("aten._nnpack_spatial_convolution", type="convolution", byte=UNTOUCHED)
 def convolution_of_nnpack(
     input: TensorSpec,
     weight: TensorSpec,
@@ -57,16 +68,21 @@ def convolution_of_nnpack(
     return convolution(input, weight, bias, stride, padding, (1,), False, 1, output)
 
 
-@formula("aten._conv_depthwise2d", "aten.conv_depthwise3d", type="convolution")
+@formula("aten._conv_depthwise2d", "aten.conv_depthwise3d", type="convolution", byte=UNTOUCHED)
 def depthwise_convolution(self: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
     """As `aten.convolution`, with a group for each channel."""
     return library_convolution(self=self, output=output, groups=self.shape[1], **arguments)
 
 
-@formula("aten.cudnn_convolution_transpose", type="convolution")
-@formula("aten.miopen_convolution_transpose", type="convolution")
-@formula("aten._mps_convolution_transpose", type="convolution")
-@formula("aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d", type="convolution")
+@formula(
+    *("aten.cudnn_convolution_transpose", "aten.miopen_convolution_transpose"),
+    *("aten._mps_convolution_transpose",),
+    type="convolution",
+    byte=UNTOUCHED,
+)
+@formula(
+    "aten.slow_conv_transpose2d", "aten.slow_conv_transpose3d", type="convolution", byte=UNTOUCHED
+)
 def library_transposed_convolution(
     self: TensorSpec,
     weight: TensorSpec,
@@ -82,8 +98,11 @@ def library_transposed_convolution(
     return convolution(self, weight, bias, stride, padding, dilation, True, groups, output)
 
 
-@formula("aten.conv_transpose1d", type="convolution")
-@formula("aten.conv_transpose2d", "aten.conv_transpose3d", type="convolution")
+@formula(
+    *("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"),
+    type="convolution",
+    byte=UNTOUCHED,
+)
 def transposed_convolution(
     input: TensorSpec,
     weight: TensorSpec,
@@ -100,8 +119,14 @@ def transposed_convolution(
     return convolution(input, weight, bias, stride, padding, dilation, True, groups, output)
 
 
-@formula("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding", type="convolution")
-@formula("aten._convolution_mode", type="convolution")
+@formula(
+    "aten.conv1d.padding",
+    "aten.conv2d.padding",
+    "aten.conv3d.padding",
+    type="convolution",
+    byte=UNTOUCHED,
+)
+@formula("aten._convolution_mode", type="convolution", byte=UNTOUCHED)
 def named_padding(
     input: TensorSpec,
     weight: TensorSpec,
@@ -123,14 +148,22 @@ def named_padding(
     return convolution(input, weight, bias, stride, before, dilation, False, groups, output)
 
 
-@formula("aten.cudnn_convolution_relu", "aten.miopen_convolution_relu", type="convolution")
+@formula(
+    "aten.cudnn_convolution_relu",
+    "aten.miopen_convolution_relu",
+    type="convolution",
+    byte=UNTOUCHED,
+)
 def convolution_relu(output: TensorSpec, **arguments: Any) -> Flop:
     """A convolution, then a comparison an element."""
     return _with(library_convolution(output=output, **arguments), output.elements)
 
 
-@formula("aten.cudnn_convolution_add_relu", type="convolution")
-@formula("aten.miopen_convolution_add_relu", type="convolution")
+@formula(
+    *("aten.cudnn_convolution_add_relu", "aten.miopen_convolution_add_relu"),
+    type="convolution",
+    byte=UNTOUCHED,
+)
 def convolution_add_relu(
     output: TensorSpec, alpha: float | None, bias: TensorSpec | None, **arguments: Any
 ) -> Flop:

@@ -13,7 +13,7 @@ from typing import Any
 from roofline.workload.formulas.convolution import convolution
 from roofline.workload.formulas.matmul import grouped_product, linear
 from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
-from roofline.workload.formulas.pooling import adaptive_avg_pool2d, max_pool
+from roofline.workload.formulas.pooling import UNTOUCHED, adaptive_avg_pool2d, max_pool
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -87,6 +87,10 @@ def mkl_linear(X: TensorSpec, B: TensorSpec | None, output: TensorSpec, **_: Any
     return replace(linear(X, output, bias=B), elements={"ORI_W": 0})
 
 
+_NAMES = {"input": "X", "weight": "W", "bias": "B"}
+"""Of the operands of `aten.convolution`, here."""
+
+
 def _convolved(X: TensorSpec, W: TensorSpec, is_transposed: bool, **arguments: Any) -> Flop:
     """A convolution whose operands have other names."""
     count = convolution(
@@ -100,8 +104,11 @@ def _convolved(X: TensorSpec, W: TensorSpec, is_transposed: bool, **arguments: A
         arguments["groups"],
         arguments["output"],
     )
-    least = {("X" if name == "input" else name): n for name, n in count.least_elements.items()}
-    return replace(count, least_elements=least)
+    return replace(
+        count,
+        elements={_NAMES[name]: n for name, n in count.elements.items()},
+        least_elements={_NAMES[name]: n for name, n in count.least_elements.items()},
+    )
 
 
 @formula(
@@ -143,9 +150,12 @@ def reordered(**_: Any) -> Flop:
     return Flop()
 
 
-@formula("aten.mkldnn_max_pool2d", "aten.mkldnn_max_pool3d", type="pooling")
-@formula("aten.quantized_max_pool1d", "aten.quantized_max_pool2d", type="pooling")
-@formula("aten.quantized_max_pool3d", type="pooling")
+@formula(
+    *("aten.mkldnn_max_pool2d", "aten.mkldnn_max_pool3d", "aten.quantized_max_pool1d"),
+    *("aten.quantized_max_pool2d", "aten.quantized_max_pool3d"),
+    type="pooling",
+    byte=UNTOUCHED,
+)
 def library_max_pool(**arguments: Any) -> Flop:
     """As `aten.max_pool2d`; comparing integers is no floating-point arithmetic."""
     return max_pool(**arguments)

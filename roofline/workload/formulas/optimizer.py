@@ -14,6 +14,8 @@ from typing import Any
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
+_BYTE = "parameters, gradients and states once; gradients are written only where they are unscaled"
+
 
 def _updated(
     self: Sequence[TensorSpec], grads: Sequence[TensorSpec], operations: int, values: int
@@ -24,7 +26,7 @@ def _updated(
     return Flop(other=elements * operations, internal_byte=2 * values * byte)
 
 
-@formula("aten._fused_sgd", type="optimizer")
+@formula("aten._fused_sgd", type="optimizer", byte=_BYTE)
 def sgd(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -72,7 +74,7 @@ def _adam(
     return _updated(self, grads, operations, 4 + maximize + bool(decay))
 
 
-@formula("aten._fused_adam", type="optimizer")
+@formula("aten._fused_adam", type="optimizer", byte=_BYTE)
 def adam(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -89,7 +91,7 @@ def adam(
     return _adam(self, grads, amsgrad, maximize, grad_scale, 2 if weight_decay else 0)
 
 
-@formula("aten._fused_adamw", type="optimizer")
+@formula("aten._fused_adamw", type="optimizer", byte=_BYTE)
 def adamw(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],
@@ -103,7 +105,7 @@ def adamw(
     return _adam(self, grads, amsgrad, maximize, grad_scale, 1 if weight_decay else 0)
 
 
-@formula("aten._fused_adagrad", type="optimizer")
+@formula("aten._fused_adagrad", type="optimizer", byte=_BYTE)
 def adagrad(
     self: Sequence[TensorSpec],
     grads: Sequence[TensorSpec],

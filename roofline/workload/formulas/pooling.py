@@ -11,6 +11,8 @@ from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
+UNTOUCHED = "what no window covers need not be read"
+
 
 def _windows_along(
     self: TensorSpec,
@@ -36,8 +38,11 @@ def _windows_along(
     )
 
 
-@formula("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d")
-@formula("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices")
+@formula(
+    *("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d"),
+    *("aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices"),
+    byte=UNTOUCHED,
+)
 def max_pool(
     self: TensorSpec,
     kernel_size: Sequence[int],
@@ -59,7 +64,7 @@ def max_pool(
     )
 
 
-@formula("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
+@formula("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", byte=UNTOUCHED)
 def avg_pool(
     self: TensorSpec,
     kernel_size: Sequence[int],
@@ -79,7 +84,7 @@ def avg_pool(
     )
 
 
-@formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d")
+@formula("aten.fractional_max_pool2d", "aten.fractional_max_pool3d", byte=UNTOUCHED)
 def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec], **_: Any) -> Flop:
     """A window of k elements takes k - 1 comparisons; windows lie where random samples say."""
     return Flop(

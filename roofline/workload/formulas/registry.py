@@ -23,7 +23,8 @@ class Flop:
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
     of a table, say. ``least_elements`` says how many must be, where the others are there to be
     passed over. ``internal_byte`` is what the parts of a fused operator hand to each other, each
-    byte once written and once read: a kernel that keeps none of it on chip moves as much more.
+    byte once written and once read, and the weights that they read again at every step: a kernel
+    that keeps none of it on chip moves as much more.
     ``type`` refines the operator's kind (``"depthwise convolution"``).
 
     Raises:

@@ -80,7 +80,11 @@ def fractional_max_pool(grad_output: TensorSpec, self: TensorSpec, **_: Any) -> 
     return _scattered(grad_output, self.elements)
 
 
-@formula("aten.max_pool2d_backward", type="pooling")
+@formula(
+    "aten.max_pool2d_backward",
+    type="pooling",
+    byte="what no window covers need not be read to find the largest again",
+)
 def max_pool_without_indices(
     grad_output: TensorSpec,
     self: TensorSpec,

@@ -1,0 +1,117 @@
+"""crosscheck: one model through other counters than ours, each difference with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from roofline.counters import Crosscheck
+from roofline.errors import InputError
+from roofline.foundation.units import format_byte
+from roofline.pipeline.runs import RunOptions
+from roofline.workload.operators import State
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.counters.peers.known import Peer
+    from roofline.counters.peers.subject import Subject
+    from roofline.pipeline.analyses import Model
+
+_FREE_MEMORY_SHARE = 0.25
+"""Of the free memory, the most that the weights may take of a model that is run for real."""
+
+
+def crosscheck(
+    model: Model,
+    inputs: Any = None,
+    *,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    train: bool = False,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+) -> Crosscheck:
+    """One pass of a model through other counters, and why their numbers are not ours.
+
+    torch's FlopCounterMode, fvcore, DeepSpeed's profiler and torchlens are asked where they are
+    installed, each on a copy of the model with weights, where these fit into a quarter of the free
+    memory. What one of them prints, raises or leaves patched stays with it.
+
+    Args:
+        model, inputs, dtype, batch, seq, loss: as for `analyze`.
+        train: a forward and a backward pass; most counters see the forward pass only.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs, data type or batch are wrong.
+    """
+    options = RunOptions(dtype=dtype, train=train, loss=loss, optimizer="none" if train else None)
+    run = options.run()
+    for option, value in (("--batch", batch), ("--seq", seq)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise InputError(f"{option} {value}: must be a whole number from 1")
+    if seq is not None and inputs is not None:
+        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
+
+    import psutil
+
+    from roofline.counters.peers.known import PEERS, NotRunError, ask
+    from roofline.counters.peers.subject import (
+        default_loss,
+        fake_subject,
+        real_subject,
+        weights_byte,
+    )
+    from roofline.workload.capture.passes import capture
+    from roofline.workload.inputs import inputs_for, inputs_of
+    from roofline.workload.models import sources
+    from roofline.workload.torch_dtypes import input_specs, torch_dtype
+
+    source = (
+        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
+    )
+    given = inputs_for(
+        source.module, inputs_of(inputs), source.default_inputs, name=source.name, batch=batch
+    )
+    wanted = torch_dtype(run.dtype) if run.dtype else None
+    captured = capture(
+        source.module,
+        given,
+        name=source.name,
+        run=run,
+        teaching=options.teaching(),
+        rebuild=source.rebuild,
+    )
+
+    trained_with = (loss or default_loss) if train else None
+
+    def subject(peer: Peer) -> Subject:
+        byte = weights_byte(source.module)
+        if byte <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+            return real_subject(source.module, given, wanted, source.rebuild, trained_with)
+        if peer.needs_weights:
+            raise NotRunError(f"it needs the weights, and {format_byte(byte)} are too many")
+        return fake_subject(source.module, given, wanted, trained_with)
+
+    work = [record.work for record in captured.records if record.state is not State.UNKNOWN]
+    unknown = [record for record in captured.records if record.state is State.UNKNOWN]
+    warnings = [*source.notes, *(source.input_notes if inputs is None else ()), *captured.notes]
+    if unknown:
+        names = ", ".join(sorted({record.op for record in unknown}))
+        warnings.append(
+            f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
+            " and missing from our own number"
+        )
+    return Crosscheck(
+        model=source.name,
+        inputs=input_specs(given, wanted),
+        train=train,
+        multiply_add=sum(each.multiply_add or 0 for each in work),
+        flop=sum(each.flop or 0 for each in work),
+        unknown_operators=len(unknown),
+        counters=tuple(
+            counted for peer in PEERS for counted in ask(peer, subject, captured.records)
+        ),
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,150 @@
+"""The tables of operators taken together: by module as a tree, by type, by phase."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from roofline.analysis import Analysis, Branch, Group, group_of, groups, module_tree, working
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_percent,
+    format_s,
+    format_si,
+)
+from roofline.presentation.reports.report import (
+    MODEL_ITSELF,
+    Column,
+    Grid,
+    View,
+    printable,
+    sum_of_flop,
+    sum_of_intensity,
+)
+from roofline.presentation.reports.times import rounded_share
+from roofline.workload.operators import PHASES
+
+_INDENT = "  "
+
+
+def group_columns(view: View) -> tuple[Column, ...]:
+    """The columns of sums, after that of their names."""
+    return (
+        Column(heading="calls", align="right", sacrifice=3),
+        *_sums(view),
+    )
+
+
+def _sums(view: View) -> tuple[Column, ...]:
+    return (
+        Column(heading="FLOP", align="right"),
+        Column(heading="bytes", align="right"),
+        *([Column(heading="fused bytes", align="right")] if view.fused else []),
+        Column(heading="FLOP/byte", align="right", sacrifice=4),
+        Column(heading="bound", align="right"),
+        Column(heading="share", align="right"),
+    )
+
+
+def type_grid(analysis: Analysis, view: View) -> Grid:
+    """The types that take longest, then the others as one row, all, and what is free."""
+    found = groups(analysis, lambda row: printable(row.type))
+    shown, others = found[: view.rows], found[view.rows :]
+    names = {each.name for each in others}
+    rows = working(analysis.operators)
+    whole_s = analysis.totals.bound_s
+    sums: list[tuple[str, ...]] = []
+    if others:
+        rest = [row for row in rows if printable(row.type) in names]
+        sums.append(_cells(group_of(f"{len(others)} more", rest, whole_s), view))
+    sums.append(_cells(group_of("total", rows, whole_s), view))
+    if free := len(analysis.operators) - len(rows):
+        sums.append(("free, beside these", str(free), *[""] * len(_sums(view))))
+    return Grid(
+        title="Types of operators",
+        columns=(Column(heading="type"), *group_columns(view)),
+        rows=tuple(_cells(each, view) for each in shown),
+        sums=tuple(sums),
+    )
+
+
+def phase_grid(analysis: Analysis, view: View) -> Grid:
+    """The phases of the run, in their order; all together where they are what was asked for."""
+    by_phase = {each.name: each for each in groups(analysis, lambda row: row.phase)}
+    sums: tuple[tuple[str, ...], ...] = ()
+    if view.by == "phase":
+        total = group_of("total", working(analysis.operators), analysis.totals.bound_s)
+        sums = (_cells(total, view),)
+    return Grid(
+        title="Phases",
+        columns=(Column(heading="phase"), *group_columns(view)),
+        rows=tuple(_cells(by_phase[each], view) for each in PHASES if each in by_phase),
+        sums=sums,
+    )
+
+
+def module_grid(analysis: Analysis, view: View) -> Grid:
+    """The tree of modules, each with all that is in it; the model itself is the total."""
+    branches = module_tree(analysis, depth=view.levels, top=view.top)
+    knows_modules = bool(analysis.modules)
+    known = [
+        Column(heading="class", sacrifice=5),
+        Column(heading="calls", align="right", sacrifice=3),
+        Column(heading="parameters", align="right", sacrifice=2),
+    ]
+    return Grid(
+        title="Modules, each with all that is in it",
+        columns=(
+            Column(heading="module", least=16),
+            *(known if knows_modules else []),
+            Column(heading="operators", align="right", sacrifice=4),
+            *_sums(view),
+        ),
+        rows=tuple(
+            (
+                branch_name(each),
+                *(_of_module(each) if knows_modules else ()),
+                *_cells(each.group, view)[1:],
+            )
+            for each in branches
+        ),
+    )
+
+
+def branch_name(branch: Branch) -> str:
+    """The last name of a module's path, as deep as it stands in the tree."""
+    name = printable(branch.path.rpartition(".")[2]) or MODEL_ITSELF
+    if branch.part == "own":
+        name = "(own)"
+    elif branch.part == "rest":
+        name = f"({branch.group.name})"
+    return _INDENT * branch.depth + name
+
+
+def _of_module(branch: Branch) -> tuple[str, ...]:
+    calls = f"{branch.calls:,}" if branch.calls else MISSING
+    return (
+        printable(branch.kind),
+        calls if branch.part == "whole" else "",
+        MISSING if branch.parameters is None else format_si(branch.parameters, ""),
+    )
+
+
+def _cells(group: Group, view: View) -> tuple[str, ...]:
+    flop, byte = group.work.flop or 0, group.work.traffic_byte
+    return (
+        group.name,
+        str(group.calls),
+        sum_of_flop(flop, group.unknown_operators),
+        format_byte(byte),
+        *([format_byte(group.fused_byte)] if view.fused else []),
+        sum_of_intensity(flop, byte, group.unknown_operators),
+        format_s(group.bound_s),
+        format_percent(None if group.share is None else rounded_share(group.share)),
+    )
+
+
+def group_grid(analysis: Analysis, by: Literal["module", "type", "phase"], view: View) -> Grid:
+    """The table of sums that was asked for."""
+    make = {"module": module_grid, "type": type_grid, "phase": phase_grid}[by]
+    return make(analysis, view)

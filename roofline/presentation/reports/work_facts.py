@@ -1,0 +1,157 @@
+"""What holds of a model on any machine, in words: how it was run, its work, traffic and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from roofline.analysis import Analysis, MemoryPeak, Run, working
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_flop,
+    format_shape,
+    format_si,
+)
+from roofline.presentation.reports.report import (
+    module_of,
+    printable,
+    sum_of_flop,
+    sum_of_intensity,
+)
+from roofline.workload.operators import State
+
+_NEARLY_ALL = 0.995
+"""From which share on the FLOP that must be done need no mention beside all of them."""
+
+
+def what_runs(analysis: Analysis) -> str:
+    """The model, or that it is a training step of it: the subject of a headline."""
+    model = printable(analysis.model)
+    return f"A training step of {model}" if analysis.run.train else model
+
+
+def run_words(run: Run) -> str:
+    """How a model was run, in words: ``"training step (adamw) · autocast bfloat16"``."""
+    kind = "inference"
+    if run.train:
+        kind = f"training step ({printable(run.optimizer) or 'without an update'})"
+    parts = [
+        kind,
+        f"loss: {printable(run.loss)}" if run.loss else "",
+        f"parameters and inputs in {run.dtype}" if run.dtype else "",
+        f"autocast {run.autocast}" if run.autocast else "",
+        "channels last" if run.channels_last else "",
+        f"operators of {run.device}" if run.device != "cpu" else "",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def model_fact(analysis: Analysis) -> tuple[str, str]:
+    """The model, its inputs and its parameters."""
+    totals = analysis.totals
+    inputs = [
+        f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
+        for each in analysis.inputs
+    ]
+    parameters = (
+        f"{format_si(totals.parameters, '')} parameters ({format_byte(totals.parameter_bytes)})"
+    )
+    return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
+
+
+def run_fact(analysis: Analysis) -> Iterable[tuple[str, str]]:
+    """How the model was run, where that is not an inference pass of the model as it is."""
+    if analysis.run != Run():
+        yield "Run", run_words(analysis.run)
+
+
+def work_facts(analysis: Analysis, *, fused: bool = False) -> Iterable[tuple[str, str]]:
+    """FLOP, traffic (that of fused kernels too where `fused`), intensity and memory."""
+    totals = analysis.totals
+    flop = sum_of_flop(totals.flop, totals.unknown_operators)
+    fma = sum_of_flop(
+        totals.multiply_add, totals.unknown_operators, lambda each: format_si(each, "")
+    )
+    # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
+    must = ""
+    if totals.least_flop < _NEARLY_ALL * totals.flop:
+        must = f" · {format_flop(totals.least_flop)} must be done, which bounds take"
+    yield "Work", f"{flop} · {fma} multiply-adds{must}"
+    yield "Traffic", _traffic(analysis)
+    if fused:
+        yield "Fused", _fused(analysis)
+    intensity = sum_of_intensity(totals.flop, totals.traffic_byte, totals.unknown_operators)
+    yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
+    yield "Memory", _memory(analysis)
+
+
+def _traffic(analysis: Analysis) -> str:
+    totals = analysis.totals
+    parts = [
+        ("parameters", totals.parameter_byte),
+        ("inputs", totals.input_byte),
+        ("outputs", totals.output_byte),
+    ]
+    training = [("gradients", totals.gradient_byte), ("optimizer", totals.optimizer_byte)]
+    parts += [part for part in training if part[1]]
+    words = " + ".join(f"{name} {format_byte(byte)}" for name, byte in parts)
+    return f"{format_byte(totals.traffic_byte)}{_inside(analysis)} = {words}"
+
+
+def _inside(analysis: Analysis) -> str:
+    """How much more the traffic may be, where operators are made of parts."""
+    totals = analysis.totals
+    of_unknown = [
+        row
+        for row in analysis.operators
+        if row.internal_byte is None and row.state is State.COUNTED
+    ]
+    if of_unknown:
+        calls = f"{len(of_unknown)} fused operator{'s' * (len(of_unknown) != 1)}"
+        return f" (more if {calls} pass data between their parts: how much is not known)"
+    if not totals.internal_byte:
+        return ""
+    most, between = totals.traffic_byte + totals.internal_byte, format_byte(totals.internal_byte)
+    return f" (up to {format_byte(most)}: fused operators may pass {between} between their parts)"
+
+
+def _fused(analysis: Analysis) -> str:
+    totals, rows = analysis.totals, working(analysis.operators)
+    if totals.fused_byte is None:
+        return "not known: analyse the model anew"
+    kernels = len({row.chain for row in rows})
+    return (
+        f"{format_byte(totals.fused_byte)} in {kernels:,} kernel{'s' * (kernels != 1)} (eager:"
+        f" {format_byte(totals.traffic_byte)} in {len(rows):,}), if chains stay on chip as Inductor"
+        " or TensorRT would keep them; bounds are those of the eager run"
+    )
+
+
+def _memory(analysis: Analysis) -> str:
+    totals, peak = analysis.totals, analysis.peak
+    freed = f"{format_byte(totals.all_tensors_byte)} if nothing were freed"
+    if peak is None:
+        return f"{format_byte(totals.peak_memory_byte)} at the peak · {freed}"
+    when = _moment(analysis, peak)
+    return f"{format_byte(peak.byte)} at the peak{when}: {_held(peak)} · {freed}"
+
+
+def _moment(analysis: Analysis, peak: MemoryPeak) -> str:
+    if peak.operator is None:
+        return ""
+    row = analysis.operators[peak.operator]
+    phase = f", {row.phase}" if analysis.run.train else ""
+    return f", in {module_of(row)} ({printable(row.type)}{phase})"
+
+
+def _held(peak: MemoryPeak) -> str:
+    parts = [
+        ("parameters", peak.parameter_byte),
+        ("buffers", peak.buffer_byte),
+        ("inputs", peak.input_byte),
+        ("activations", peak.activation_byte),
+        ("gradients", peak.gradient_byte),
+        ("optimizer", peak.optimizer_byte),
+    ]
+    held = [f"{name} {format_byte(byte)}" for name, byte in parts if byte]
+    return " + ".join(held) or "nothing"

@@ -1,0 +1,224 @@
+"""What a crosscheck prints and writes: from values made by hand, and by the command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.counters.conventions import fvcore
+from roofline.counters.peers import known
+from roofline.counters.result import CountedBy, Crosscheck, Difference
+from roofline.errors import InputError
+from roofline.foundation.dtypes import dtype
+from roofline.presentation.markdown import report_markdown
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.crosscheck_report import crosscheck_report, render_crosscheck
+from roofline.workload.tensors import InputSpec
+
+
+def counted(number: int, *differences: Difference, per_unit: int = 1) -> CountedBy:
+    return CountedBy(
+        counter="fvcore",
+        version="0.1",
+        outcome="counted",
+        number_name="flop",
+        meaning="1 a multiply-add",
+        measure="multiply_add",
+        per_unit=per_unit,
+        number=number,
+        in_our_unit=number // per_unit,
+        differences=differences,
+        no_rule_for={"lstm": 2},
+    )
+
+
+def difference(amount: int, *, explained: bool = True) -> Difference:
+    return Difference(
+        kind="batch norm",
+        reason="counts batch norm",
+        calls=1,
+        amount=amount,
+        source="rule" if explained else "none",
+    )
+
+
+def crosscheck(*counters: CountedBy, unknown: int = 0) -> Crosscheck:
+    return Crosscheck(
+        model="net",
+        inputs=(InputSpec(shape=(1, 3), dtype=dtype("float32")),),
+        multiply_add=1_000_000,
+        flop=2_000_000,
+        unknown_operators=unknown,
+        counters=counters,
+    )
+
+
+@pytest.mark.parametrize(
+    ("counters", "verdict"),
+    [
+        ((), "no other counter has a number for it"),
+        ((counted(1_000_000),), "the number of the only other counter agrees"),
+        (
+            (counted(1_000_000), counted(1_000_005, difference(5))),
+            "of 2 numbers of other counters 1 differs, and every difference has its reason",
+        ),
+        (
+            (counted(1_000_005, difference(5, explained=False)),),
+            "the number of the only other counter differs, and not all of the difference of fvcore"
+            " (flop) is explained",
+        ),
+    ],
+)
+def test_the_verdict_comes_first(counters: tuple[CountedBy, ...], verdict: str) -> None:
+    headline = crosscheck_report(crosscheck(*counters)).headline
+    assert headline == f"net takes 1,000,000 multiply-adds (1.000 M); {verdict}"
+
+
+def test_every_reason_has_its_amount() -> None:
+    text = plain_text(crosscheck_report(crosscheck(counted(1_000_005, difference(5)))))
+    assert "1,000,005      × 1.0000" in text
+    assert "+5  counts batch norm" in text
+    assert "its 'flop' is one multiply-add, not two operations" in text
+
+
+def test_what_is_not_explained_names_what_the_counter_left_out() -> None:
+    open_one = crosscheck(counted(999_990, difference(-10, explained=False)))
+    assert open_one.counters[0].not_explained == 10
+    assert "fvcore says that it has no rule for: lstm (2)" in plain_text(
+        crosscheck_report(open_one)
+    )
+    closed = crosscheck(counted(999_990, difference(-10)))
+    assert "has no rule for" not in plain_text(crosscheck_report(closed))
+
+
+def test_our_own_number_says_when_it_is_not_complete() -> None:
+    text = plain_text(crosscheck_report(crosscheck(counted(1_000_000), unknown=1)))
+    assert text.startswith("net takes at least 1,000,000 multiply-adds")
+    assert "≥ 1,000,000" in text
+
+
+def test_what_others_wrote_is_made_safe() -> None:
+    evil = replace(counted(1_000_000), counter="\x1b[31mred|`x`")
+    text = plain_text(crosscheck_report(crosscheck(evil)))
+    assert "\x1b" not in text
+    assert "\\|" in report_markdown(crosscheck_report(crosscheck(evil)))
+
+
+def test_a_number_and_its_outcome_belong_together() -> None:
+    with pytest.raises(ValueError, match="contradict"):
+        replace(counted(5), outcome="failed")
+    with pytest.raises(ValueError, match="contradict"):
+        replace(counted(5), number=None)
+
+
+def test_json_has_all_of_it_and_html_the_report() -> None:
+    value = crosscheck(counted(1_000_005, difference(5)))
+    data = json.loads(value.to_json())
+    (counter,) = data["counters"]
+    assert (
+        data["multiply_add"] + sum(each["amount"] for each in counter["differences"])
+        == (counter["in_our_unit"])
+    )
+    assert render_crosscheck(value, ".json") == value.to_json()
+    assert "counts batch norm" in value._repr_html_()
+
+
+def test_save_takes_json_and_md(tmp_path: Path) -> None:
+    value = crosscheck(counted(1_000_000))
+    value.save(tmp_path / "a.json")
+    value.save(tmp_path / "a.md")
+    with pytest.raises(InputError, match=r"a\.csv: a crosscheck is written as \.json, \.md"):
+        value.save(tmp_path / "a.csv")
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def only_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = known.Peer(
+        name="other",
+        package="no_such_counter",
+        install="pip install other",
+        conventions=(fvcore.FLOPS,),
+        adapter="fvcore_counter",
+    )
+    monkeypatch.setattr(known, "PEERS", (known.PEERS[0], missing))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "own.py"
+    path.write_text(
+        "import torch\n"
+        "class Own(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(4, 3)\n"
+        "    def forward(self, x):\n"
+        "        print('from the model')\n"
+        "        return self.layer(x)\n"
+    )
+    return f"{path}:Own"
+
+
+@pytest.mark.usefixtures("only_torch")
+def test_the_command_prints_and_writes(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, page = tmp_path / "a.json", tmp_path / "a.md"
+    asked = ["crosscheck", file, "--input", "2x4", "-o", str(saved), "-o", str(page)]
+    assert run(asked) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith(
+        f"{file} takes 24 multiply-adds (24); the number of the only other counter agrees"
+    )
+    assert "not installed (pip install other)" in captured.out
+    assert "from the model" not in captured.out
+    assert captured.err.splitlines()[-2:] == [f"Wrote {saved}", f"Wrote {page}"]
+    assert json.loads(saved.read_text())["multiply_add"] == 24
+    assert page.read_text().startswith("# ")
+    assert run(asked) == 2
+    assert "exists" in capsys.readouterr().err
+    assert run([*asked, "--force"]) == 0
+
+
+@pytest.mark.usefixtures("only_torch")
+def test_a_format_on_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["crosscheck", file, "--input", "2x4", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counters"][0]["number"] == 48
+    assert run(["crosscheck", file, "--input", "2x4", "--format", "md", "--dtype", "bfloat16"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("# ") and "bfloat16" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("no_such_model",), "unknown model 'no_such_model'"),
+        (("resnet18", "-o", "a.csv"), "a crosscheck is written as .json, .md"),
+        (("resnet18", "-o", "-"), "-o - takes --format as well"),
+        (("resnet18", "--dtype", "int8"), "parameters take a floating type"),
+        (("resnet18", "--batch", "0"), "--batch 0: must be a whole number from 1"),
+    ],
+)
+def test_errors_are_one_line(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["crosscheck", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    (line,) = captured.err.strip().splitlines()
+    assert line.startswith("roofline: error: ") and said in line
+
+
+def test_a_counter_without_a_number_says_why() -> None:
+    failed = replace(
+        counted(5), outcome="failed", note="failed: ValueError: no", number=None, in_our_unit=None
+    )
+    text = plain_text(crosscheck_report(crosscheck(counted(1_000_000), failed)))
+    assert "Without a number\n  fvcore: failed: ValueError: no\n" in text
