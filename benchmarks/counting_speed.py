@@ -96,6 +96,95 @@ def contestants() -> dict[str, Callable[[], object]]:
     }
 
 
+FAKE_PASSES = ("resnet50", "mobilenet_v2", "vit_b_16", "hf:bert")
+
+
+def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
+    """Thread CPU seconds of passes without memory: bare, counted by torch, and counted here.
+
+    All of the same module with the same fake weights; the first is kept apart by the caller.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from roofline.machine.catalog import load_hardware
+    from roofline.pipeline.assembly import assemble
+    from roofline.placement import Roof
+    from roofline.workload.capture.passes import capture
+    from roofline.workload.inputs import inputs_for
+    from roofline.workload.models.sources import load
+    from roofline.workload.residency import residency
+    from roofline.workload.torch_dtypes import dtype_for
+
+    source = load(name)
+    inputs = inputs_for(source.module, None, source.default_inputs, name=name, batch=None)
+    roof = Roof(load_hardware("10980xe"), 1)
+    mode = FakeTensorMode()
+    fake = load(name).module.eval()
+    for module in fake.modules():
+        for own in (module._parameters, module._buffers):
+            for key, tensor in own.items():
+                if tensor is not None:
+                    own[key] = mode.from_tensor(torch.empty_like(tensor, device="cpu"))
+    with mode:
+        args, kwargs = inputs.made(
+            lambda request: torch.empty(request.shape, dtype=dtype_for(request, None))
+        )
+
+    def bare() -> None:
+        with mode:
+            fake(*args, **kwargs)
+
+    def counted_by_torch() -> None:
+        with mode, FlopCounterMode(display=False):
+            fake(*args, **kwargs)
+
+    def captured() -> None:
+        capture(source.module, inputs, name=name)
+
+    def placed() -> None:
+        records = capture(source.module, inputs, name=name)
+        assemble(name, (), records, residency(records.records), roof, cold=False, notes=())
+
+    timed = {
+        "a bare fake pass": bare,
+        "under `FlopCounterMode`": counted_by_torch,
+        "roofline: capture and counts": captured,
+        "roofline: residency, fusion and placement too": placed,
+    }
+    taken: dict[str, list[float]] = {what: [] for what in timed}
+    for _ in range(ROUNDS + 1):
+        for what, function in timed.items():
+            gc.collect()
+            start = time.thread_time()
+            function()
+            taken[what].append(time.thread_time() - start)
+    return taken
+
+
+def print_fake_passes() -> None:
+    """The table of what counting takes beyond the pass that is counted."""
+    print(
+        "\n## Beyond a bare fake pass\n\nThread CPU time in ms, one process, in turn, medians of"
+        f" {ROUNDS} rounds after a first, cold one, which stands behind. Beyond: less the bare pass"
+        " of the same round, under torch's own `FakeTensorMode`; less than nothing, where what a"
+        " call on fake tensors gives is remembered better than there.\n"
+    )
+    print("| model | | CPU | beyond the bare pass | of `FlopCounterMode`'s beyond | the first |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name in FAKE_PASSES:
+        taken = beyond_a_fake_pass(name)
+        bare, torchs, *_ = taken.values()
+        beyond_torch = statistics.median(a - b for a, b in zip(torchs[1:], bare[1:], strict=True))
+        for what, times in taken.items():
+            beyond = statistics.median(a - b for a, b in zip(times[1:], bare[1:], strict=True))
+            print(
+                f"| {name} | {what} | {1e3 * statistics.median(times[1:]):.1f} |"
+                f" {1e3 * beyond:+.1f} | {beyond / beyond_torch:+.2f} | {1e3 * times[0]:.0f} |"
+            )
+
+
 def main() -> None:
     timed = contestants()
     taken: dict[str, list[float]] = {name: [] for name in timed}
@@ -128,6 +217,7 @@ def main() -> None:
             f" ({1e3 * min(times):.0f} – {1e3 * max(times):.0f})"
             f" | {ratios[0]:.2f} | {ratios[1]:.2f} |"
         )
+    print_fake_passes()
     print(
         "\n## Large models\n\nOne process each: from the call of `roofline.analyze` to its result,"
         " the imports of torch and transformers included; the most memory that the process had.\n"

@@ -137,7 +137,9 @@ def row(pattern: str, byte: int, profile: HardwareProfile, threads: int) -> Row:
     rates = [
         each
         for each in found.bandwidth
-        if each.kind == "hardware" and each.threads == threads and "nt" not in each.kernel.split("-")
+        if each.kind == "hardware"
+        and each.threads == threads
+        and "nt" not in each.kernel.split("-")
     ]
     (roof,) = [each for each in Roof(profile, threads).levels if each.level.name == level]
     return Row(

@@ -58,6 +58,11 @@ def date(data: Any) -> str:
     return data
 
 
+def yes_or_no(data: Any) -> bool:
+    need(type(data) is bool, "yes or no")
+    return data
+
+
 def word(*words: str) -> Rule:
     def rule(data: Any) -> str:
         need(type(data) is str and data in words, f"one of {words}")
@@ -143,10 +148,14 @@ def table(keys: Mapping[str, tuple[Rule, Any]], *checks: Callable[[dict[str, Any
     return every
 
 
-def version(data: Any) -> int:
+def version(newest: int) -> Rule:
     """The newest is written, whichever it was."""
-    need(type(data) is int and data in (1, 2, 3), "version")
-    return 3
+
+    def rule(data: Any) -> int:
+        need(type(data) is int and 1 <= data <= newest, "version")
+        return newest
+
+    return rule
 
 
 def one_of_each(what: Iterable[Any]) -> None:
@@ -328,7 +337,7 @@ def same_threads(*keys: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
 
 NEWEST_HARDWARE = table(
     {
-        "schema_version": (version, REQUIRED),
+        "schema_version": (version(3), REQUIRED),
         "name": (name, REQUIRED),
         "device": (word("cpu", "cuda", "mps", "vulkan"), REQUIRED),
         "threads": (whole(1), REQUIRED),
@@ -387,6 +396,10 @@ TENSOR = table(
 )
 INPUT = table({"name": (text, ""), "shape": (SHAPE, REQUIRED), "dtype": (kind_of_number, REQUIRED)})
 COUNTS = ("flop", "multiply_add", "least_flop")
+PARTS_OF_PEAK = (
+    *("parameter_byte", "buffer_byte", "input_byte"),
+    *("optimizer_byte", "activation_byte", "gradient_byte"),
+)
 BYTES = ("parameter_byte", "input_byte", "output_byte", "gradient_byte", "optimizer_byte")
 
 
@@ -421,6 +434,12 @@ def counts_agree(it: dict[str, Any]) -> None:
     if it["flop"] is not None:
         need(it["flop"] >= max(2 * it["multiply_add"], it["least_flop"]), "flop")
     need(it["measured_iqr_s"] is None or it["measured_s"] is not None, "measured")
+
+
+def fusion_agrees(it: dict[str, Any]) -> None:
+    need((it["chain"] is None) == (it["fused_byte"] is None), "fused together")
+    need(it["fused_byte"] is None or it["fused_byte"] <= it["traffic_byte"], "fused bytes")
+    need(it["chain"] is None or it["chain"] <= it["index"], "start of the chain")
 
 
 def close(a: float | None, b: float | None) -> bool:
@@ -463,6 +482,9 @@ ROW = table(
         "formula": (text, ""),
         **{key: (maybe(whole(0)), REQUIRED) for key in COUNTS},
         **{key: (whole(0), REQUIRED) for key in (*BYTES, "traffic_byte")},
+        "internal_byte": (maybe(whole(0)), 0),
+        "chain": (maybe(whole(0)), None),
+        "fused_byte": (maybe(whole(0)), None),
         "level_byte": (mapping(whole(0)), {}),
         "intensity_flop_per_byte": (maybe(number), REQUIRED),
         "level": (text, REQUIRED),
@@ -480,6 +502,7 @@ ROW = table(
     parts_add_up,
     interval,
     counts_agree,
+    fusion_agrees,
     place_agrees,
 )
 
@@ -499,10 +522,13 @@ COVERAGE = table(
 TOTALS = table(
     {
         **{key: (whole(0), REQUIRED) for key in (*COUNTS, *BYTES, "traffic_byte")},
+        "internal_byte": (whole(0), 0),
+        "fused_byte": (maybe(whole(0)), None),
         "unknown_operators": (whole(0), REQUIRED),
         "parameters": (whole(0), REQUIRED),
         "parameter_bytes": (whole(0), REQUIRED),
         "buffer_bytes": (whole(0), REQUIRED),
+        "optimizer_bytes": (whole(0), 0),
         "peak_memory_byte": (whole(0), REQUIRED),
         "all_tensors_byte": (whole(0), REQUIRED),
         "bound_s": (maybe(number), REQUIRED),
@@ -517,8 +543,11 @@ TOTALS = table(
 
 def totals_are_sums(it: dict[str, Any]) -> None:
     totals, rows = it["totals"], it["operators"]
-    for key in (*COUNTS, *BYTES, "traffic_byte"):
+    for key in (*COUNTS, *BYTES, "internal_byte", "traffic_byte"):
         need(totals[key] == sum(row[key] or 0 for row in rows), f"total {key}")
+    fused = [row["fused_byte"] for row in rows]
+    expected = sum(fused) if fused and None not in fused else None
+    need(totals["fused_byte"] == expected, "total fused bytes")
     need(totals["unknown_operators"] == len(names(rows, "unknown")), "unknown operators")
     need(close(totals["bound_s"], whole_sum(row["bound_s"] for row in rows)), "total bound")
     working = [row for row in rows if row["state"] != "free"]
@@ -527,6 +556,17 @@ def totals_are_sums(it: dict[str, Any]) -> None:
         need(close(totals[key], expected), f"total {key}")
     kept = totals["parameter_bytes"] + totals["buffer_bytes"]
     need(kept <= totals["peak_memory_byte"] <= totals["all_tensors_byte"], "memory")
+
+
+def peak_agrees(it: dict[str, Any]) -> None:
+    peak, totals = it["peak"], it["totals"]
+    if peak is None:
+        return
+    need(sum(peak[part] for part in PARTS_OF_PEAK) == totals["peak_memory_byte"], "peak")
+    need(peak["parameter_byte"] == totals["parameter_bytes"], "parameters at the peak")
+    need(peak["buffer_byte"] == totals["buffer_bytes"], "buffers at the peak")
+    need(peak["optimizer_byte"] == totals["optimizer_bytes"], "optimizer at the peak")
+    need(peak["operator"] is None or peak["operator"] < len(it["operators"]), "when")
 
 
 def whole_sum(values: Iterable[float | None]) -> float | None:
@@ -592,22 +632,74 @@ def shown(label: str) -> str:
     return label.removesuffix(" unspecified")
 
 
-analysis = table(
+def trained(it: dict[str, Any]) -> None:
+    need(it["train"] or not (it["optimizer"] or it["loss"]), "of training")
+
+
+RUN = table(
     {
-        "schema_version": (version, REQUIRED),
+        "device": (word("cpu", "cuda", "meta"), "cpu"),
+        "train": (yes_or_no, False),
+        "optimizer": (text, ""),
+        "loss": (text, ""),
+        "dtype": (text, ""),
+        "autocast": (word("", "bfloat16", "float16"), ""),
+        "channels_last": (yes_or_no, False),
+    },
+    trained,
+)
+PEAK = table(
+    {
+        "operator": (maybe(whole(0)), REQUIRED),
+        **{part: (whole(0), REQUIRED) for part in PARTS_OF_PEAK},
+    }
+)
+MODULE = table(
+    {
+        "path": (text, REQUIRED),
+        "kind": (text, REQUIRED),
+        "calls": (whole(0), REQUIRED),
+        "parameters": (whole(0), REQUIRED),
+    }
+)
+
+
+def analysis(data: Any) -> dict[str, Any]:
+    """Before version 4, what the parts of fused operators pass on was not kept."""
+    if type(data) is dict and type(data.get("schema_version")) is int:
+        rows = data.get("operators")
+        if data["schema_version"] < 4 and type(rows) is list:
+            data = {**data, "operators": [with_parts(row) for row in rows]}
+    return NEWEST_ANALYSIS(data)
+
+
+def with_parts(row: Any) -> Any:
+    if type(row) is not dict:
+        return row
+    return {**row, "internal_byte": None if row.get("type") in ("attention", "recurrent") else 0}
+
+
+NEWEST_ANALYSIS = table(
+    {
+        "schema_version": (version(4), REQUIRED),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
+        "run": (RUN, RUN({})),
         "threads": (whole(1), REQUIRED),
         "cache": (word("steady", "cold"), "steady"),
         "hardware": (hardware, REQUIRED),
         "coverage": (COVERAGE, REQUIRED),
         "totals": (TOTALS, REQUIRED),
+        "peak": (maybe(PEAK), None),
+        "modules": (several(MODULE), []),
         "operators": (several(ROW), REQUIRED),
         "warnings": (several(text), []),
     },
     totals_are_sums,
     coverage_follows,
     rows_fit_the_hardware,
+    peak_agrees,
+    lambda it: one_of_each(module["path"] for module in it["modules"]),
 )
 
 

@@ -74,7 +74,7 @@ KINDS = {
     ),
     "analysis": Kind(
         suffix=".json",
-        files=("analysis-v2-10980xe.json", "analysis-v2-imagined.json"),
+        files=("analysis-v2-10980xe.json", "analysis-v3-imagined.json", "analysis-v4-lesson.json"),
         parse=file_rules.parse_json,
         rule=file_rules.analysis,
         read=read_analysis,

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from roofline.analysis.grouping import Group as Group
+from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
+from roofline.analysis.grouping import working as working
+from roofline.analysis.module_tree import Branch as Branch
+from roofline.analysis.module_tree import module_tree as module_tree
 from roofline.analysis.result import FRAME_COLUMNS as FRAME_COLUMNS
 from roofline.analysis.result import Analysis as Analysis
 from roofline.analysis.rows import OperatorRow as OperatorRow

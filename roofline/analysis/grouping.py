@@ -1,13 +1,13 @@
-"""Operators of an analysis taken together, by type, by module or by what binds them."""
+"""Operators of an analysis taken together, by type, by phase or by what binds them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import known_work, sum_bound_s
+from roofline.analysis.totals import known_work, sum_bound_s, sum_fused_byte
 from roofline.workload.operators import State
 from roofline.workload.work import Work
 
@@ -17,36 +17,55 @@ class Group:
     """Operators taken together: their calls, work and bound.
 
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
-    no known FLOP. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part of
-    the whole.
+    no known FLOP. ``fused_byte`` is what would be left of the traffic in fused kernels, None where
+    that is unknown. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part
+    of the whole.
     """
 
     name: str
     calls: int
     work: Work
     unknown_operators: int
+    fused_byte: int | None
     bound_s: float | None
     share: float | None
+
+
+def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> Group:
+    """The operators `rows` taken together; none of them is free.
+
+    Args:
+        name: what they are called.
+        rows: the operators.
+        whole_s: the bound of all operators in seconds, of which theirs is a share.
+    """
+    bound_s = sum_bound_s(rows)
+    return Group(
+        name=name,
+        calls=len(rows),
+        work=known_work(rows),
+        unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
+        fused_byte=sum_fused_byte(rows) if rows else 0,
+        bound_s=bound_s,
+        share=bound_s / whole_s if bound_s is not None and whole_s else None,
+    )
+
+
+def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
+    """The operators among `rows` that are not free."""
+    return [row for row in rows if row.state is not State.FREE]
 
 
 def groups(analysis: Analysis, key: Callable[[OperatorRow], str]) -> tuple[Group, ...]:
     """The operators that are not free, grouped by `key`, longest bound first."""
     by_name: dict[str, list[OperatorRow]] = {}
-    for row in analysis.operators:
-        if row.state is not State.FREE:
-            by_name.setdefault(key(row), []).append(row)
-    whole = analysis.totals.bound_s
-    found: list[Group] = []
-    for name, rows in by_name.items():
-        bound_s = sum_bound_s(rows)
-        found.append(
-            Group(
-                name=name,
-                calls=len(rows),
-                work=known_work(rows),
-                unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
-                bound_s=bound_s,
-                share=bound_s / whole if bound_s is not None and whole else None,
-            )
-        )
-    return tuple(sorted(found, key=lambda each: (-(each.bound_s or 0.0), -each.work.traffic_byte)))
+    for row in working(analysis.operators):
+        by_name.setdefault(key(row), []).append(row)
+    whole_s = analysis.totals.bound_s
+    found = [group_of(name, rows, whole_s) for name, rows in by_name.items()]
+    return tuple(sorted(found, key=length))
+
+
+def length(group: Group) -> tuple[float, int]:
+    """What groups are sorted by: the longest bound first, then the most traffic."""
+    return (-(group.bound_s or 0.0), -group.work.traffic_byte)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 class Analysis:
     """A model's operators under a machine's ceilings.
 
-    ``run`` is how the model was run, ``peak`` what memory holds when it is fullest, ``modules`` those
-    of the model in the order of their first calls, then those that were not called (null and empty
-    in files of version 3 and older). ``threads`` is how many threads the bounds are for; ``cache`` says
-    which of two consecutive passes they describe: ``steady`` (caches hold what the pass before
-    left) or ``cold``.
+    ``run`` is how the model was run, ``peak`` what memory holds when it is fullest, ``modules``
+    those of the model in the order of their first calls, then those that were not called (null and
+    empty in files of version 3 and older). ``threads`` is how many threads the bounds are for;
+    ``cache`` says which of two consecutive passes they describe: ``steady`` (caches hold what the
+    pass before left) or ``cold``.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`.

@@ -6,7 +6,7 @@ import functools
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -23,6 +23,9 @@ from roofline.cli.options import (
     workload_options,
 )
 from roofline.errors import IncompleteError, InputError
+
+if TYPE_CHECKING:
+    from roofline.presentation.reports.report import By
 
 
 def _fraction(
@@ -51,7 +54,7 @@ def _fraction(
     metavar="PERCENT",
     help="Exit with 3 if fewer of the operator calls have a formula.",
 )
-@output_options(".json .csv .md .png .svg")
+@output_options(".json .csv .md .html .png .svg")
 @format_option
 def command(
     model: str,
@@ -67,8 +70,10 @@ def command(
     hardware: tuple[str, ...],
     threads: int | None,
     cold: bool,
-    by: Literal["operator", "module", "type"],
-    top: int,
+    by: By,
+    top: int | None,
+    depth: int | None,
+    fused: bool,
     min_coverage: float | None,
     outputs: tuple[Path, ...],
     force: bool,
@@ -88,7 +93,9 @@ def command(
     """
     from roofline.design.machine_comparison import MachineComparison
     from roofline.presentation.output import check_targets
+    from roofline.presentation.reports.report import View
 
+    view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
     from roofline.pipeline import analyze, compare_machines
@@ -114,7 +121,7 @@ def command(
             cold=cold,
             progress=progress,
         )
-    present(result, files, stdout_format=stdout_format, by=by, top=top, force=force)
+    present(result, files, stdout_format=stdout_format, view=view, force=force)
     # Coverage is the model's, whatever the machine.
     analysis = result.analyses[0] if isinstance(result, MachineComparison) else result
     if min_coverage is not None and analysis.coverage.calls < min_coverage:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from roofline.analysis import Analysis
     from roofline.design.machine_comparison import MachineComparison
+    from roofline.presentation.reports.report import View
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -175,7 +176,7 @@ format_option = click.option(
 view_options = _together(
     click.option(
         "--by",
-        type=click.Choice(["operator", "module", "type"]),
+        type=click.Choice(["operator", "module", "type", "phase"]),
         default="operator",
         show_default=True,
         help="What the rows of the table are.",
@@ -183,10 +184,19 @@ view_options = _together(
     click.option(
         "--top",
         type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
         metavar="N",
-        help="How many rows.",
+        help="How many rows, of a tree in each module; default: 10, of a tree all.",
+    ),
+    click.option(
+        "--depth",
+        type=click.IntRange(min=0, max=100),
+        metavar="N",
+        help="With --by module: how far down the tree of modules goes; default: 2.",
+    ),
+    click.option(
+        "--fused",
+        is_flag=True,
+        help="Also the traffic that is left where chains of operators stay on chip.",
     ),
 )
 
@@ -282,20 +292,21 @@ def present(
     files: tuple[Path, ...],
     *,
     stdout_format: Literal["json", "csv", "md", "svg"] | None,
-    by: Literal["operator", "module", "type"],
-    top: int,
+    view: View,
     force: bool,
 ) -> None:
     """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
     from roofline.analysis import Analysis
     from roofline.presentation.output import render, write
+    from roofline.presentation.reports.report import ViewOptions
     from roofline.presentation.table import print_analysis, print_machines
 
+    options = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
     if stdout_format is not None:
-        put(render(result, stdout_format, by=by, top=top))
+        put(render(result, stdout_format, **options))
     elif isinstance(result, Analysis):
-        print_analysis(result, result_console(), by=by, top=top)
+        print_analysis(result, result_console(), **options)
     else:
-        print_machines(result, result_console(), by=by, top=top)
-    write(result, files, overwrite=force, by=by, top=top)
+        print_machines(result, result_console(), **options)
+    write(result, files, overwrite=force, **options)
     say_written(files)

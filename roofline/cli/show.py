@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
@@ -16,6 +16,9 @@ from roofline.cli.options import (
     view_options,
 )
 from roofline.errors import InputError
+
+if TYPE_CHECKING:
+    from roofline.presentation.reports.report import By
 
 
 def _kind_of(data: Any) -> str:
@@ -31,12 +34,14 @@ def _kind_of(data: Any) -> str:
 @click.command("show")
 @click.argument("file", type=FileName())
 @view_options
-@output_options(".json .csv .md .png .svg")
+@output_options(".json .csv .md .html .png .svg")
 @format_option
 def command(
     file: Path,
-    by: Literal["operator", "module", "type"],
-    top: int,
+    by: By,
+    top: int | None,
+    depth: int | None,
+    fused: bool,
     outputs: tuple[Path, ...],
     force: bool,
     stdout_format: Literal["json", "csv", "md", "svg"] | None,
@@ -49,7 +54,9 @@ def command(
     )
     from roofline.foundation.reading import read_json, refused
     from roofline.presentation.output import check_targets
+    from roofline.presentation.reports.report import View
 
+    view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
     if file.suffix == ".toml" and file.is_file():
@@ -61,6 +68,4 @@ def command(
             str(file), f"is a {kind}; show opens analyses and comparisons of machines only", ""
         )
     read = machine_comparison_from_data if several else analysis_from_data
-    present(
-        read(data, file=str(file)), files, stdout_format=stdout_format, by=by, top=top, force=force
-    )
+    present(read(data, file=str(file)), files, stdout_format=stdout_format, view=view, force=force)

@@ -48,7 +48,11 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """Analyses of models on the same machine and thread count; ``reference`` is an index."""
+    """Analyses of models on the same machine and thread count; ``reference`` is an index.
+
+    They may be run differently, in another data type or in training; `notes` say when that makes
+    them another thing.
+    """
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
@@ -144,6 +148,23 @@ class Comparison:
             )
         return tuple(said)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the ratios must know: that runs of different kinds are compared."""
+        named = list(zip(self.names, self.analyses, strict=True))
+        notes: list[str] = []
+        trained = [name for name, each in named if each.run.train]
+        inferred = [name for name, each in named if not each.run.train]
+        if trained and inferred:
+            notes.append(
+                f"ratios are between training ({', '.join(trained)}) and inference"
+                f" ({', '.join(inferred)})"
+            )
+        if len({each.run.device for each in self.analyses}) > 1:
+            each_on = ", ".join(f"{name} on {each.run.device}" for name, each in named)
+            notes.append(f"operators are those of different devices: {each_on}")
+        return tuple(notes)
+
     def to_frame(self) -> pandas.DataFrame:
         """One row a model: every quantity with its unit, and its ratio to the reference."""
         import pandas
@@ -160,6 +181,7 @@ class Comparison:
         rows = [
             {
                 "model": name,
+                "run": schema.to_data(self.analyses[index].run),
                 **{each.name: each.values[index] for each in self.quantities},
                 **{f"{each.name}_ratio": self.ratios(each)[index] for each in self.quantities},
                 "ceilings": dict(self.ceilings[index].shares),

@@ -5,37 +5,59 @@ from __future__ import annotations
 import csv
 import io
 import operator
+from typing import Unpack
 
-from roofline.analysis import FRAME_COLUMNS, Analysis, OperatorRow, groups
+from roofline.analysis import FRAME_COLUMNS, Analysis, Group, OperatorRow, groups, module_tree
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.report import By
+from roofline.presentation.reports.report import View, ViewOptions
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
+_MORE_BYTES = ("gradient_byte", "optimizer_byte", "internal_byte")
+_TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 
 
-def to_csv(analysis: Analysis, *, by: By = "operator") -> str:
+def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0.
 
-    By module or type: one line each, with its calls, its work and its bound.
+    By type or phase: one line each, with its calls, its work and its bound. By module: the tree of
+    modules down to a depth, where ``part`` says what a line sums: a module with all in it
+    (``whole``), what it does itself where others in it have lines (``own``), or the modules left
+    out (``rest``). Lines of operators, types and phases add up to the total; those of modules do
+    without the ``whole`` ones that others in it follow, which ``is_open`` marks.
+
+    Raises:
+        InputError: as `View`.
     """
+    view = View(**options)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    if by != "operator":
-        writer.writerow([by, "calls", *_WORK, "bound_s"])
-        key = operator.attrgetter("module_path" if by == "module" else "type")
-        for group in groups(analysis, key):
-            work = [
-                "" if group.unknown_operators and name in _WORK[:2] else getattr(group.work, name)
-                for name in _WORK
-            ]
-            writer.writerow([group.name, group.calls, *work, group.bound_s])
+    sums = ("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte")
+    if view.by == "module":
+        writer.writerow([*_TREE, "is_open", *sums])
+        for each in module_tree(analysis, depth=view.levels, top=view.top):
+            place = (each.path, each.depth, each.part, each.kind, each.calls, each.parameters)
+            writer.writerow([*place, str(each.is_open).lower(), *_sums(each.group)])
+        return text.getvalue()
+    if view.by != "operator":
+        writer.writerow([view.by, *sums])
+        for group in groups(analysis, operator.attrgetter(view.by)):
+            writer.writerow([group.name, *_sums(group)])
         return text.getvalue()
     writer.writerow(FRAME_COLUMNS)
     for row in analysis.operators:
         writer.writerow(_cells(row))
     return text.getvalue()
+
+
+def _sums(group: Group) -> list[object]:
+    work = [
+        "" if group.unknown_operators and name in _WORK[:2] else getattr(group.work, name)
+        for name in _WORK
+    ]
+    more = [getattr(group.work, name) for name in _MORE_BYTES]
+    return [group.calls, *work, group.bound_s, *more, group.fused_byte]
 
 
 def machines_csv(comparison: MachineComparison) -> str:

@@ -36,6 +36,7 @@ from roofline.presentation.drawing import (
     write,
 )
 from roofline.presentation.hardware_figure import plot_hardware
+from roofline.workload.operators import Phase
 
 _LIBRARY = "#6a3d9a"
 _LINES: dict[str, dict[str, Any]] = {
@@ -135,7 +136,10 @@ def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spot:
-    """A mark to be drawn: where, in which style, how large, hollow, or with a red rim."""
+    """A mark to be drawn: where, in which style, how large, hollow, or with a red rim.
+
+    Those of the backward pass are rings, those of the optimizer have a dark rim.
+    """
 
     x: float
     y: float
@@ -143,6 +147,7 @@ class _Spot:
     diameter_pt: float
     hollow: bool = False
     alarm: bool = False
+    phase: Phase = "forward"
 
 
 def _scatter(axes: Axes, spots: Sequence[_Spot]) -> None:
@@ -169,7 +174,15 @@ def _look(spot: _Spot) -> tuple[str, str, float]:
     colour = spot.style.colour
     if spot.style.marker == "x" or spot.hollow:
         return "none", colour, 1.6
-    return (colour, ALARM, 1.6) if spot.alarm else (colour, "white", 0.6)
+    face = "white" if spot.phase == "backward" else colour
+    if spot.alarm:
+        return face, ALARM, 1.6
+    edge, width = {
+        "forward": ("white", 0.6),
+        "backward": (colour, 1.5),
+        "optimizer": (INK, 1.0),
+    }[spot.phase]
+    return face, edge, width
 
 
 @functools.cache
@@ -187,6 +200,7 @@ def _draw_marks(axes: Axes, paper: Axes, chart: Chart) -> None:
             style=mark.style,
             diameter_pt=mark.point.diameter_pt,
             alarm=mark.point.above,
+            phase=mark.point.phase,
         )
         for mark in chart.marks
     ]
@@ -228,7 +242,8 @@ def _draw_legend(paper: Axes, chart: Chart) -> None:
             line(paper, Segment(x - 10, y, x + 10, y), **_LINES[entry.line])
         else:
             style = entry.style or Style("#b0b0b0", "o")
-            _scatter(paper, [_Spot(x=x, y=y, style=style, diameter_pt=entry.diameter_pt)])
+            size = entry.diameter_pt
+            _scatter(paper, [_Spot(x=x, y=y, style=style, diameter_pt=size, phase=entry.phase)])
         write(paper, entry.label)
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 from roofline.analysis import Analysis
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.report import By, Facts, Grid, Notes, Report, fullest
+from roofline.presentation.reports.report import (
+    Facts,
+    Grid,
+    Notes,
+    Report,
+    ViewOptions,
+    fullest,
+)
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
 
 
-def to_markdown(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
+def to_markdown(analysis: Analysis, **view: Unpack[ViewOptions]) -> str:
     """The report on an analysis as Markdown; dates instead of ages, as the file lasts."""
-    return report_markdown(report_of(analysis, by=by, top=top))
+    return report_markdown(report_of(analysis, **view))
 
 
 def report_markdown(report: Report) -> str:
@@ -40,6 +48,12 @@ def escaped(text: str) -> str:
     return _SPECIAL.sub(lambda found: _ENTITY.get(found[1], "\\" + found[1]), plain)
 
 
+def _indented(cell: str) -> str:
+    """A cell whose leading spaces, which say how deep it stands, are kept."""
+    words = cell.lstrip(" ")
+    return "&nbsp;" * (len(cell) - len(words)) + escaped(words)
+
+
 _ENTITY = {"<": "&lt;", ">": "&gt;"}
 
 
@@ -50,6 +64,6 @@ def _table(grid: Grid) -> Iterable[str]:
     yield line([escaped(column.heading) for column in grid.columns])
     yield line(["---:" if column.align == "right" else "---" for column in grid.columns])
     for row in grid.rows:
-        yield line(list(map(escaped, row)))
+        yield line(list(map(_indented, row)))
     for row in grid.sums:
         yield line([f"**{escaped(cell)}**" if cell else "" for cell in row])

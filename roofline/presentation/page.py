@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Unpack
 
 import jinja2
 
@@ -12,7 +13,14 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.hardware_report import hardware_report
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import By, Facts, Grid, Notes, Report, fullest
+from roofline.presentation.reports.report import (
+    Facts,
+    Grid,
+    Notes,
+    Report,
+    ViewOptions,
+    fullest,
+)
 
 _TEMPLATE = """\
 <div class="roofline">
@@ -27,6 +35,7 @@ _TEMPLATE = """\
 .roofline caption { text-align: left; font-weight: 600; padding: 0.2em 0; }
 .roofline th, .roofline td { padding: 0.15em 0.7em; text-align: left; white-space: nowrap;
   background: none; color: inherit; border: none; }
+.roofline td:first-child { white-space: pre; }
 .roofline th.right, .roofline td.right { text-align: right; }
 .roofline thead th { border-bottom: 1px solid currentColor; }
 .roofline tr.sum td { font-weight: 600; }
@@ -101,14 +110,14 @@ body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
 """
 
 
-def analysis_html(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
+def analysis_html(analysis: Analysis, **view: Unpack[ViewOptions]) -> str:
     """The report on an analysis as one HTML element with its own style; everything is escaped."""
-    return report_html(report_of(analysis, by=by, top=top))
+    return report_html(report_of(analysis, **view))
 
 
-def machines_html(comparison: MachineComparison, *, by: By = "operator", top: int = 10) -> str:
+def machines_html(comparison: MachineComparison, **view: Unpack[ViewOptions]) -> str:
     """The report on a model on several machines as one HTML element; everything is escaped."""
-    return report_html(machines_report(comparison, by=by, top=top))
+    return report_html(machines_report(comparison, **view))
 
 
 def report_html(report: Report) -> str:

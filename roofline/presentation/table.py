@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import Unpack
 
 from rich import box
 from rich.console import Console
@@ -21,34 +22,40 @@ from roofline.presentation.reports.hardware_report import (
     hardware_report,
 )
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import By, Choice, Column, Facts, Grid, Notes, Report
+from roofline.presentation.reports.report import (
+    Choice,
+    Column,
+    Facts,
+    Grid,
+    Notes,
+    Report,
+    ViewOptions,
+)
 
 
 def print_analysis(
     analysis: Analysis,
     console: Console,
     *,
-    by: By = "operator",
-    top: int = 10,
     today: date | None = None,
+    **view: Unpack[ViewOptions],
 ) -> None:
     """Prints the report on an analysis, the verdict first.
 
     Args:
         analysis: what to print.
         console: where to; on a terminal a table, else plain text as wide as it needs.
-        by: rows are operators, or operators summed by module or by type.
-        top: how many rows.
         today: the day that the hardware's age is counted to; None is the day it is.
+        view: how to look at it: the fields of `View`.
     """
-    print_report(report_of(analysis, by=by, top=top, today=today or date.today()), console)
+    print_report(report_of(analysis, today=today or date.today(), **view), console)
 
 
 def print_machines(
-    comparison: MachineComparison, console: Console, *, by: By = "operator", top: int = 10
+    comparison: MachineComparison, console: Console, **view: Unpack[ViewOptions]
 ) -> None:
     """Prints the report on one model on several machines, the verdict first."""
-    print_report(machines_report(comparison, by=by, top=top), console)
+    print_report(machines_report(comparison, **view), console)
 
 
 def print_hardware(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import roofline
+from roofline.design.comparison import Comparison
 from roofline.errors import InputError
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.comparison_report import (
@@ -17,6 +18,7 @@ from roofline.presentation.reports.comparison_report import (
     comparison_html,
     comparison_report,
 )
+from tests.unknown_operator import mystery
 
 DRAM = "10980xe"
 
@@ -69,10 +71,10 @@ def test_ceilings_and_sentence() -> None:
 
 
 class Odd(torch.nn.Module):
-    """64 additions that are known, and a decomposition that is not."""
+    """64 additions that are known, and an operator that is not."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.linalg.qr(x + x)[0]
+        return mystery(x + x)
 
 
 def test_unknown_flop_is_never_compared_as_if_it_were_known() -> None:
@@ -121,3 +123,17 @@ def test_what_cannot_be_compared() -> None:
 def test_models_of_the_same_name_are_told_apart() -> None:
     first = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
     assert roofline.compare(first, first).names == ("Conv2d (1)", "Conv2d (2)")
+
+
+def test_runs_of_different_kinds_are_told() -> None:
+    inference = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM)
+    step = roofline.analyze(standard(), (1, 8, 10, 10), hardware=DRAM, train=True, optimizer="sgd")
+    comparison = Comparison.of([inference, step], names=["a", "b"])
+    assert comparison.notes == ("ratios are between training (b) and inference (a)",)
+    report = plain_text(comparison_report(comparison))
+    assert "training step (sgd)" in report
+    assert "ratios are between training" in report
+    alike = Comparison.of([step, step])
+    assert not alike.notes
+    assert json.loads(comparison.to_json())["models"][1]["run"]["optimizer"] == "sgd"
+    assert "\nrun" not in plain_text(comparison_report(pair()))

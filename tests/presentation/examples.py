@@ -9,12 +9,16 @@ from typing import Literal
 from roofline.analysis import (
     Analysis,
     InputSpec,
+    MemoryPeak,
+    Module,
     OperatorRow,
+    Run,
     Totals,
     coverage_of,
     known_work,
     row_of,
     sum_bound_s,
+    sum_fused_byte,
 )
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import (
@@ -29,7 +33,8 @@ from roofline.machine.hardware import (
     Provenance,
 )
 from roofline.placement import Pass, Roof, place, roof_notes
-from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.fusion import fused_traffic
+from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.residency import residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
@@ -163,6 +168,7 @@ class Network:
     """Records operators one after another; every method returns the tensor it makes."""
 
     records: list[OperatorRecord] = field(default_factory=list[OperatorRecord])
+    phase: Phase = "forward"
     storages: int = 0
     persistent: dict[int, TensorSpec] = field(default_factory=dict[int, TensorSpec])
 
@@ -204,7 +210,7 @@ class Network:
                 op=op,
                 type=kind,
                 module_path=module,
-                phase="forward",
+                phase=self.phase,
                 inputs=tuple(inputs),
                 outputs=(output,),
                 state=known,
@@ -312,16 +318,30 @@ def analysis_of(
     threads: int | None = None,
     model: str = "example",
     cache: Pass = "steady",
+    run: Run | None = None,
+    modules: Sequence[Module] = (),
     warnings: Sequence[str] = (),
 ) -> Analysis:
     """The analysis of what `net` recorded on `profile`, as the pipeline makes it."""
     reuse = residency(net.records)
     roof = Roof(profile, threads or profile.threads)
     placements = place(net.records, reuse, roof, cache=cache)
-    rows = tuple(row_of(each) for each in placements)
+    rows = tuple(map(row_of, placements, fused_traffic(net.records)))
     inputs = [spec for spec in net.persistent.values() if spec.role is Role.INPUT]
     parameters = [spec for spec in net.persistent.values() if spec.role is Role.PARAMETER]
-    lasting = sum(spec.byte for spec in net.persistent.values())
+    lasting = {
+        role: sum(spec.byte for spec in net.persistent.values() if spec.role is role)
+        for role in Role
+    }
+    peak = MemoryPeak(
+        operator=reuse.peak_index,
+        parameter_byte=lasting[Role.PARAMETER],
+        buffer_byte=0,
+        input_byte=lasting[Role.INPUT],
+        optimizer_byte=lasting[Role.OPTIMIZER_STATE],
+        activation_byte=reuse.peak_activation_byte,
+        gradient_byte=reuse.peak_gradient_byte,
+    )
     return Analysis(
         model=model,
         inputs=tuple(InputSpec(shape=spec.shape, dtype=spec.dtype) for spec in inputs),
@@ -333,11 +353,15 @@ def analysis_of(
             rows,
             parameters=sum(spec.elements for spec in parameters),
             parameter_bytes=sum(spec.byte for spec in parameters),
-            peak_memory_byte=lasting + reuse.peak_activation_byte,
-            all_tensors_byte=lasting + reuse.all_activation_byte,
+            optimizer_bytes=peak.optimizer_byte,
+            peak_memory_byte=peak.byte,
+            all_tensors_byte=sum(lasting.values()) + reuse.all_activation_byte,
         ),
+        run=run or Run(),
+        peak=peak,
+        modules=tuple(modules),
         operators=rows,
-        warnings=(*warnings, *roof_notes(placements, roof)),
+        warnings=(*warnings, *roof_notes(placements, roof, run.device if run else "cpu")),
     )
 
 
@@ -346,6 +370,7 @@ def totals_of(
     *,
     parameters: int = 0,
     parameter_bytes: int = 0,
+    optimizer_bytes: int = 0,
     peak_memory_byte: int = 0,
     all_tensors_byte: int = 0,
 ) -> Totals:
@@ -363,10 +388,13 @@ def totals_of(
         output_byte=work.output_byte,
         gradient_byte=work.gradient_byte,
         optimizer_byte=work.optimizer_byte,
+        internal_byte=work.internal_byte or 0,
         traffic_byte=work.traffic_byte,
+        fused_byte=sum_fused_byte(rows),
         parameters=parameters,
         parameter_bytes=parameter_bytes,
         buffer_bytes=0,
+        optimizer_bytes=optimizer_bytes,
         peak_memory_byte=peak_memory_byte,
         all_tensors_byte=all_tensors_byte,
         bound_s=sum_bound_s(rows),
@@ -396,6 +424,7 @@ def with_rows(analysis: Analysis, rows: Sequence[OperatorRow]) -> Analysis:
             rows,
             parameters=old.parameters,
             parameter_bytes=old.parameter_bytes,
+            optimizer_bytes=old.optimizer_bytes,
             peak_memory_byte=old.peak_memory_byte,
             all_tensors_byte=old.all_tensors_byte,
         ),
@@ -413,6 +442,35 @@ def small() -> Analysis:
     x = net.linear(net.tensor(1, 32, role=Role.INPUT), 10, "fc")
     net.relu(x, "act")
     return analysis_of(net, dram_profile(), model="small")
+
+
+def trained() -> Analysis:
+    """A step of a linear layer of 32 x 10 that is called once, with a gradient and an update.
+
+    The layer is `small`'s; its backward product is 640 FLOP, the update 2 for each of 320 weights.
+    """
+    net = Network()
+    x = net.tensor(1, 32, role=Role.INPUT)
+    y = net.linear(x, 10, "body.fc")
+    weight = net.records[0].inputs[2]
+    net.phase = "backward"
+    gradient = net.tensor(10, 32, role=Role.GRADIENT)
+    net.call("aten.mm", "matrix product", "body.fc", (y, x), gradient, flop=640, multiply_add=320)
+    net.phase = "optimizer"
+    state = net.tensor(10, 32, role=Role.OPTIMIZER_STATE)
+    operands = (weight, gradient, state)
+    net.call("aten.add_", "pointwise", "body.fc", operands, weight, flop=640)
+    return analysis_of(
+        net,
+        dram_profile(),
+        model="lesson",
+        run=Run(train=True, optimizer="sgd", loss="the output", autocast="bfloat16"),
+        modules=(
+            Module(path="", kind="Net", calls=1, parameters=0),
+            Module(path="body", kind="Sequential", calls=1, parameters=0),
+            Module(path="body.fc", kind="Linear", calls=1, parameters=330),
+        ),
+    )
 
 
 def one_operator() -> Analysis:
@@ -455,4 +513,5 @@ def examples() -> dict[str, Analysis]:
         "hostile names": hostile(),
         "measured": measured(resnet()),
         "resnet": resnet(),
+        "training step": trained(),
     }

@@ -273,4 +273,4 @@ def test_a_long_name_is_cut_and_the_time_is_not() -> None:
     analysis = replace(EXAMPLES["resnet"], model="timm:" + "a_very_long_name_" * 8)
     title = chart_of(analysis).title
     assert "…" in title
-    assert title.endswith(" · bound 17.7 ms")
+    assert title.endswith(" · bound 17.6 ms")

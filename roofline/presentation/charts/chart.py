@@ -42,7 +42,7 @@ from roofline.presentation.charts.palette import Style, styles
 from roofline.presentation.charts.points import Point, drawn, points_of, strip_of
 from roofline.presentation.reports.report import origin, printable
 from roofline.presentation.reports.times import above_roof, time_s
-from roofline.workload.operators import State
+from roofline.workload.operators import Phase, State
 
 TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0
@@ -132,9 +132,10 @@ def chart_of(
     foot = _EDGE_PT + _FOOT_PT * (1 + bool(warnings))
     shown = {each.type for each in (*points, *aside)}
     below = Box(_EDGE_PT, 0.0, width_pt - _EDGE_PT, 0.0)
-    legend = legend_of(look, shown, lines.ceilings, below)
+    phases: set[Phase] = {each.phase for each in points}
+    legend = legend_of(look, shown, phases, lines.ceilings, below)
     lowest = min((entry.y_pt for entry in legend), default=0.0) - LINE_PT / 2
-    legend = legend_of(look, shown, lines.ceilings, _raised(below, foot - lowest))
+    legend = legend_of(look, shown, phases, lines.ceilings, _raised(below, foot - lowest))
 
     room = text_width_pt("M", SMALL_PT)
     for each in lines.ceilings:
@@ -308,7 +309,8 @@ def _title(analysis: Analysis, width_pt: float) -> str:
         time = f"{format_s(totals.measured_s)} measured"
     elif totals.bound_s is not None:
         time = f"bound {format_s(totals.bound_s)}"
-    names = [f"Roofline of {printable(analysis.model)}", ", ".join(inputs)]
+    step = "a training step of " if analysis.run.train else ""
+    names = [f"Roofline of {step}{printable(analysis.model)}", ", ".join(inputs)]
     tail = f" · {time}" if time else ""
     room = width_pt - text_width_pt(tail, TITLE_SIZE_PT)
     return cut_to(" · ".join(filter(None, names)), room, TITLE_SIZE_PT) + tail

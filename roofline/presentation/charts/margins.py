@@ -13,6 +13,7 @@ from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.points import StripPoint, diameter_pt
 from roofline.presentation.reports.report import printable
+from roofline.workload.operators import PHASES, Phase
 
 LINE_PT = 15.0
 _SWATCH_PT = 20.0
@@ -23,7 +24,10 @@ LineStyle = Literal["main", "other", "library"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegendEntry:
-    """A mark or a line centred at (x, y), and its words; ``style`` None: a plain disc."""
+    """A mark or a line centred at (x, y), and its words; ``style`` None: a plain disc.
+
+    ``phase`` says that it stands for the look of that phase.
+    """
 
     x_pt: float
     y_pt: float
@@ -31,6 +35,7 @@ class LegendEntry:
     style: Style | None = None
     diameter_pt: float = 7.0
     line: LineStyle | None = None
+    phase: Phase = "forward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +55,20 @@ class _Wanted:
     style: Style | None = None
     diameter_pt: float = 7.0
     line: LineStyle | None = None
+    phase: Phase = "forward"
 
 
 def legend_of(
-    look: Mapping[str, Style], shown: Collection[str], ceilings: Sequence[Ceiling], area: Box
+    look: Mapping[str, Style],
+    shown: Collection[str],
+    phases: Collection[Phase],
+    ceilings: Sequence[Ceiling],
+    area: Box,
 ) -> tuple[LegendEntry, ...]:
-    """The legend in rows from the top of `area`: types, kinds of lines, and sizes.
+    """The legend in rows from the top of `area`: types, phases, kinds of lines, and sizes.
 
-    `area` says where rows begin and end; as many rows are made as are needed.
+    Of a single phase nothing is said. `area` says where rows begin and end; as many rows are made
+    as are needed.
     """
     types = [_Wanted(text=printable(each), style=look[each]) for each in look if each in shown]
     kinds = [_Wanted(text=text, line=line) for line, text in _line_kinds(ceilings)]
@@ -67,7 +78,10 @@ def legend_of(
     ]
     entries: list[LegendEntry] = []
     left, middle = area.left, area.top - LINE_PT / 2
-    for group in (types, [*kinds, *(sizes if types else [])]):
+    told_apart = [_Wanted(text=each, phase=each) for each in PHASES if each in phases]
+    if len(phases) == 1:
+        told_apart = []
+    for group in (types, [*told_apart, *kinds, *(sizes if types else [])]):
         if entries and group:
             left, middle = area.left, middle - LINE_PT
         for each in group:
@@ -88,6 +102,7 @@ def legend_of(
                     style=each.style,
                     diameter_pt=each.diameter_pt,
                     line=each.line,
+                    phase=each.phase,
                 )
             )
             left = words + width + _BETWEEN_PT

@@ -12,7 +12,7 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.presentation.reports.analysis_tables import likeness
 from roofline.presentation.reports.report import MODEL_ITSELF, module_of, shape_of, short_op
 from roofline.presentation.reports.times import beats_bound, rate_flop_per_s, time_s, total_s
-from roofline.workload.operators import State
+from roofline.workload.operators import Phase, State
 
 Why = Literal["no FLOP", "FLOP unknown"]
 
@@ -34,6 +34,7 @@ class Point:
     name: str
     op: str
     type: str
+    phase: Phase
     count: int
     flop_per_byte: float
     flop_per_s: float
@@ -79,7 +80,7 @@ def points_of(analysis: Analysis) -> tuple[Point, ...]:
         x, y = row.intensity_flop_per_byte, rate_flop_per_s(row)
         if row.flop and x and y:
             spot = (_cell(x), _cell(y))
-            by_spot.setdefault((row.op, row.type, shape_of(row), *spot), []).append(row)
+            by_spot.setdefault((row.op, row.type, row.phase, shape_of(row), *spot), []).append(row)
     whole = total_s(analysis)
     in_module = Counter(row.module_path for row in analysis.operators if drawn(row))
     found = [_point(rows, whole, in_module) for rows in by_spot.values()]
@@ -100,6 +101,7 @@ def _point(rows: Sequence[OperatorRow], whole: float, in_module: Counter[str]) -
         name=_name_of(first, rows, alone=in_module[first.module_path] == 1),
         op=short_op(first),
         type=first.type,
+        phase=first.phase,
         count=len(rows),
         flop_per_byte=flop / byte,
         flop_per_s=flop / at_rate_s,

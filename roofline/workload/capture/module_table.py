@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 
@@ -10,42 +10,42 @@ from roofline.workload.capture.packed import unpacked
 from roofline.workload.modules import Module
 
 
-def own_parameters(model: torch.nn.Module) -> dict[str, int]:
-    """The elements of the parameters that each module has itself, packed ones too, by its path.
+def modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
+    """Every module of `model`, before it is called, each with the parameters that are its own.
 
-    What several modules share is the first one's.
+    Packed parameters are counted too. What several modules share is the first one's.
     """
     seen: set[int] = set()
-    found: dict[str, int] = {}
+    found: list[Module] = []
     for path, module in model.named_modules():
-        found[path] = 0
-        packed = [each for value in module.__dict__.values() for each in unpacked(value) or ()]
-        for each in (*module._parameters.values(), *packed):
+        elements = 0
+        for each in (*module._parameters.values(), *_packed(module)):
             if each is not None and id(each) not in seen:
                 seen.add(id(each))
-                found[path] += each.numel()
-    return found
+                elements += each.numel()
+        kind = type(module).__name__
+        found.append(Module(path=path, kind=kind, calls=0, parameters=elements))
+    return tuple(found)
 
 
-def modules_of(
-    model: torch.nn.Module, calls: Mapping[str, int], parameters: Mapping[str, int]
-) -> tuple[Module, ...]:
-    """Every module that ran, in the order of `calls`, then those that did not.
+def _packed(module: torch.nn.Module) -> Iterable[torch.Tensor | None]:
+    for value in module.__dict__.values():
+        if isinstance(value, torch.ScriptObject):
+            yield from unpacked(value) or ()
+
+
+def in_order(modules: Iterable[Module], calls: Mapping[str, int]) -> tuple[Module, ...]:
+    """Every module that ran, in the order of `calls`, then those of `modules` that did not.
 
     Args:
-        model: what ran.
-        calls: how often each module did, by its path.
-        parameters: as `own_parameters` found them before.
+        modules: those of the model; what was made during the pass is named by its class.
+        calls: how often each module ran, by its path.
     """
-    kinds = {path: type(module).__name__ for path, module in model.named_modules()}
-    # What was made during the pass is named by its class.
-    kinds.update({path: path.rpartition(".")[2].strip("<>") for path in calls if path not in kinds})
-    return tuple(
-        Module(
-            path=path,
-            kind=kinds[path],
-            calls=calls.get(path, 0),
-            parameters=parameters.get(path, 0),
-        )
-        for path in dict.fromkeys((*calls, *kinds))
-    )
+    known = {each.path: each for each in modules}
+    ran: list[Module] = []
+    for path, count in calls.items():
+        module = known.pop(path, None)
+        kind = module.kind if module else path.rpartition(".")[2].strip("<>")
+        parameters = module.parameters if module else 0
+        ran.append(Module(path=path, kind=kind, calls=count, parameters=parameters))
+    return (*ran, *known.values())

@@ -63,7 +63,7 @@ class _Storages:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class Operand:
     """A tensor as records have it, and what tells whether another one is the same bytes."""
 
     spec: TensorSpec
@@ -79,24 +79,11 @@ class Operands:
 
     def __init__(self, roles: Mapping[int, Role]) -> None:
         self._storages = _Storages(roles)
-        self._known: dict[tuple[Any, ...], _Operand] = {}
+        self._known: dict[tuple[Any, ...], Operand] = {}
 
     def take_new_as(self, role: Role) -> None:
         """Storages that appear from now on, and have no role yet, get this one."""
         self._storages.new_role = role
-
-    def of(self, tensors: Iterable[torch.Tensor]) -> tuple[TensorSpec, ...]:
-        """The tensors that lie in different places, empty ones left out."""
-        found: dict[tuple[Any, ...], TensorSpec] = {}
-        for tensor in tensors:
-            operand = self._operand(tensor)
-            if 0 not in operand.spec.shape:
-                found.setdefault(operand.place, operand.spec)
-        return tuple(found.values())
-
-    def spec(self, tensor: torch.Tensor) -> TensorSpec:
-        """One tensor, be it empty."""
-        return self._operand(tensor).spec
 
     def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
         """Numbers of the storages that tensors lie in, empty ones too."""
@@ -111,7 +98,12 @@ class Operands:
         self._storages.dropped()
         return self._storages.are_alive
 
-    def _operand(self, tensor: torch.Tensor) -> _Operand:
+    def operand(self, tensor: torch.Tensor) -> Operand:
+        """One tensor, be it empty.
+
+        Raises:
+            ModelError: it is sparse.
+        """
         if tensor.layout is not torch.strided:
             raise ModelError(
                 "the model makes a sparse tensor, and those cannot be counted; use dense ones"
@@ -131,8 +123,17 @@ class Operands:
                 role=role,
             )
             place = (number, spec.offset_byte, _layout(shape, stride))
-            operand = self._known[key] = _Operand(spec, place)
+            operand = self._known[key] = Operand(spec, place)
         return operand
+
+
+def distinct(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
+    """Those that lie in different places, empty ones left out."""
+    found: dict[tuple[Any, ...], TensorSpec] = {}
+    for each in operands:
+        if 0 not in each.spec.shape:
+            found.setdefault(each.place, each.spec)
+    return tuple(found.values())
 
 
 def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:

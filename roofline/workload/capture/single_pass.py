@@ -18,7 +18,7 @@ from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.module_stack import ModuleStack
-from roofline.workload.capture.module_table import modules_of, own_parameters
+from roofline.workload.capture.module_table import in_order, modules_in
 from roofline.workload.capture.operands import Operands, tensors_in
 from roofline.workload.capture.packed import packed_in, remembering
 from roofline.workload.capture.reals import Reals
@@ -120,7 +120,7 @@ def single_pass(
             _set_mode(model, run.train)
             parameters, buffers = _by_storage(model.parameters()), _by_storage(model.buffers())
             packed = _by_storage(packed_in(model))
-            owned = own_parameters(model)
+            found = modules_in(model)
             args, kwargs = inputs.made(
                 lambda request: tensors.given(request, dtype_for(request, change))
             )
@@ -138,10 +138,10 @@ def single_pass(
                         with modules.part("<loss>"):
                             loss = lesson.loss(result, tensors, recorder)
                 if lesson is not None and loss is not None:
-                    lesson.end(loss, optimizer, recorder, modules.owners)
+                    leaves = (*model.parameters(), *given.values())
+                    lesson.end(leaves, loss, optimizer, recorder, modules.owners)
             recorder.note_dropped()
             del result, loss, optimizer
-            met = modules_of(model, modules.calls, owned)
     if modules.elsewhere is not None or tensors.were_used_elsewhere:
         where = f"module '{modules.elsewhere}'" if modules.elsewhere is not None else "a part of it"
         raise ModelError(
@@ -159,7 +159,7 @@ def single_pass(
         input_bytes=sum(each.nbytes for each in given.values())
         + (lesson.target_byte if lesson is not None else 0),
         optimizer_bytes=lesson.state_byte if lesson is not None else 0,
-        modules=met,
+        modules=in_order(found, modules.calls),
         notes=tuple(_notes(model, modules, operands, tensors, run)),
     )
 

@@ -164,14 +164,16 @@ class Lesson:
 
     def end(
         self,
+        leaves: Iterable[torch.Tensor],
         loss: torch.Tensor,
         optimizer: torch.optim.Optimizer | None,
         recorder: Recorder,
         owners: Mapping[int, str],
     ) -> None:
-        """The backward pass, and the update.
+        """The backward pass, and the update; then gradients are dropped, as a next step does first.
 
         Args:
+            leaves: what may have got a gradient: parameters and inputs.
             loss: what is differentiated.
             optimizer: what updates, if anything.
             recorder: is told where one phase ends and the next begins.
@@ -179,14 +181,19 @@ class Lesson:
         """
         recorder.enter("backward")
         loss.backward()
-        if optimizer is None:
-            return
+        if optimizer is not None:
+            self._update(optimizer, recorder, owners)
+        for each in leaves:
+            each.grad = None
+
+    def _update(
+        self, optimizer: torch.optim.Optimizer, recorder: Recorder, owners: Mapping[int, str]
+    ) -> None:
         recorder.enter("optimizer")
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
             kept = dict(optimizer.state.get(parameter, {}))
             recorder.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
 
 
 def _with_state(

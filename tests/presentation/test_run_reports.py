@@ -1,0 +1,221 @@
+"""What reports say of how a model was run: training, phases, memory, parts, fused kernels."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from roofline.analysis import Analysis, Run
+from roofline.errors import InputError
+from roofline.placement import Roof, roof_notes
+from roofline.presentation.charts.chart import chart_of
+from roofline.presentation.data import to_csv
+from roofline.presentation.markdown import to_markdown
+from roofline.presentation.output import render
+from roofline.presentation.page import analysis_html
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.report import Facts, Grid, View
+from roofline.presentation.reports.work_facts import run_words
+from roofline.presentation.table import print_analysis
+from roofline.workload.operators import State
+from tests.presentation.examples import dram_profile, resnet, small, trained
+
+
+def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
+    report = report_of(analysis, fused=fused)
+    return {
+        name: text
+        for block in report.blocks
+        if isinstance(block, Facts)
+        for name, text in block.lines
+    }
+
+
+def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
+    blocks = report_of(analysis, **view).blocks  # pyright: ignore[reportArgumentType]
+    (grid,) = [each for each in blocks if isinstance(each, Grid) and each.title.startswith(title)]
+    return grid
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (Run(), "inference"),
+        (Run(device="cuda", channels_last=True), "inference · channels last · operators of cuda"),
+        (Run(dtype="bfloat16"), "inference · parameters and inputs in bfloat16"),
+        (Run(train=True), "training step (without an update)"),
+        (
+            Run(train=True, optimizer="adamw", loss="its own", autocast="float16"),
+            "training step (adamw) · loss: its own · autocast float16",
+        ),
+    ],
+)
+def test_how_a_model_was_run_is_said_in_words(run: Run, words: str) -> None:
+    assert run_words(run) == words
+
+
+def test_a_training_step_is_called_so_and_told_by_phase() -> None:
+    """By hand: 650 FLOP, then 640 and 640; bytes 4 * (10 + 32 + 320 + 10) and so on."""
+    analysis = trained()
+    assert report_of(analysis).headline.startswith("A training step of lesson takes ")
+    assert facts(analysis)["Run"] == "training step (sgd) · loss: the output · autocast bfloat16"
+    phases = grid_called(analysis, "Phases")
+    assert [row[:4] for row in phases.rows] == [
+        ("forward", "1", "650 FLOP", "1.49 kB"),
+        ("backward", "1", "640 FLOP", "1.45 kB"),
+        ("optimizer", "1", "640 FLOP", "5.12 kB"),
+    ]
+    assert not phases.sums
+    assert grid_called(analysis, "Phases", by="phase").sums[0][:3] == ("total", "3", "1.93 kFLOP")
+    assert "phase" in [each.heading for each in grid_called(analysis, "Operators").columns]
+    assert chart_of(analysis).title.startswith("Roofline of a training step of lesson")
+
+
+def test_inference_says_nothing_of_phases() -> None:
+    assert "Run" not in facts(small())
+    text = plain_text(report_of(small()))
+    assert "phase" not in text.lower()
+    assert not {entry.label.text for entry in chart_of(small()).legend} & {"forward", "backward"}
+
+
+def test_phases_have_looks_of_their_own_in_the_picture() -> None:
+    chart = chart_of(trained())
+    assert {mark.point.phase for mark in chart.marks} == {"forward", "backward", "optimizer"}
+    words = [entry.label.text for entry in chart.legend if entry.phase != "forward"]
+    assert words == ["backward", "optimizer"]
+
+
+def test_memory_says_what_is_held_and_when() -> None:
+    """By hand: 330 parameters, 32 inputs, 320 of state, 10 of output, 320 of gradient."""
+    text = facts(trained())["Memory"]
+    assert text.startswith("4.05 kB at the peak, in body.fc (matrix product, backward): ")
+    assert (
+        "parameters 1.32 kB + inputs 128 B + activations 40 B + gradients 1.28 kB"
+        " + optimizer 1.28 kB" in text
+    )
+    old = facts(replace(small(), peak=None))["Memory"]
+    assert old == "1.49 kB at the peak · 1.49 kB if nothing were freed"
+
+
+def with_parts(byte: int | None) -> Analysis:
+    """`small`, whose linear layer hands so much from part to part."""
+    analysis = small()
+    first, *others = analysis.operators
+    return replace(
+        analysis,
+        operators=(replace(first, internal_byte=byte), *others),
+        totals=replace(analysis.totals, internal_byte=byte or 0),
+    )
+
+
+def test_traffic_is_a_range_where_operators_are_made_of_parts() -> None:
+    text = facts(with_parts(1000))["Traffic"]
+    assert text.startswith(
+        "1.57 kB (up to 2.57 kB: fused operators may pass 1.00 kB between their parts) = "
+    )
+    assert "(more if 1 fused operator pass" in facts(with_parts(None))["Traffic"]
+    assert facts(with_parts(1000))["Intensity"] == facts(small())["Intensity"]
+
+
+def test_fused_traffic_stands_beside_the_eager_one_and_only_when_asked() -> None:
+    analysis = small()
+    assert "Fused" not in facts(analysis)
+    assert "fused" not in plain_text(report_of(analysis))
+    # The ReLU joins the layer: its reading and writing of 10 elements is no more.
+    assert facts(analysis, fused=True)["Fused"] == (
+        "1.49 kB in 1 kernel (eager: 1.57 kB in 2), if chains stay on chip as Inductor or TensorRT"
+        " would keep them; bounds are those of the eager run"
+    )
+    assert facts(analysis, fused=True)["Traffic"] == facts(analysis)["Traffic"]
+    rows = tuple(replace(row, chain=None, fused_byte=None) for row in analysis.operators)
+    old = replace(analysis, operators=rows, totals=replace(analysis.totals, fused_byte=None))
+    assert facts(old, fused=True)["Fused"] == "not known: analyse the model anew"
+
+
+@pytest.mark.parametrize("by", ["operator", "module", "type", "phase"])
+def test_every_table_has_a_column_of_fused_bytes_when_asked(by: str) -> None:
+    blocks = report_of(resnet(), by=by, fused=True).blocks  # pyright: ignore[reportArgumentType]
+    headings = [each.heading for grid in blocks if isinstance(grid, Grid) for each in grid.columns]
+    assert "fused bytes" in headings
+    assert "FLOP" in headings
+
+
+def test_the_tree_is_indented_in_every_layout() -> None:
+    analysis = trained()
+    grid = grid_called(analysis, "Modules", by="module")
+    assert [row[:4] for row in grid.rows] == [
+        ("(model)", "Net", "1", "330"),
+        ("  body", "Sequential", "1", "330"),
+        ("    fc", "Linear", "1", "330"),
+    ]
+    assert "\n    fc " in plain_text(report_of(analysis, by="module"))
+    assert "| &nbsp;&nbsp;&nbsp;&nbsp;fc |" in to_markdown(analysis, by="module")
+    html = analysis_html(analysis, by="module", depth=1)
+    assert '<td class="left">  body</td>' in html
+    assert ">    fc<" not in html
+    assert "white-space: pre" in html
+    lines = to_csv(analysis, by="module").splitlines()
+    assert lines[0].startswith("module,depth,part,class,module_calls,parameters,is_open,calls,flop")
+    assert lines[3].startswith("body.fc,2,whole,Linear,1,330,false,3,1930")
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("by", ["operator", "module", "type", "phase"])
+def test_training_fits_the_terminal(by: str, width: int) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    print_analysis(trained(), console, by=by, fused=True)  # pyright: ignore[reportArgumentType]
+    text = stream.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "fused bytes" in text
+    if by == "operator":
+        assert "body.fc" in text
+
+
+def test_free_operators_are_told_beside_the_types() -> None:
+    grid = grid_called(resnet(), "Types", by="type")
+    free = sum(row.state is State.FREE for row in resnet().operators)
+    assert grid.sums[-1][:2] == ("free, beside these", str(free))
+    assert len(grid_called(small(), "Types", by="type").sums) == 1
+
+
+def test_a_page_holds_picture_and_tree() -> None:
+    page = render(trained(), "html", by="module", depth=1)
+    assert isinstance(page, str)
+    assert "<svg" in page
+    assert "  body" in page
+
+
+def test_a_depth_belongs_to_modules() -> None:
+    with pytest.raises(InputError, match=r"--depth 3 has no effect on rows by type; add --by mod"):
+        View(by="type", depth=3)
+    with pytest.raises(InputError):
+        report_of(small(), depth=1)
+
+
+def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
+    sheet = dram_profile()
+    gpu = replace(sheet, device="cuda", threads=1, compute=(), memory=())
+
+    def notes(profile: object, run_on: str) -> str:
+        at_hand = replace(gpu, memory=sheet_memory()) if profile is gpu else sheet
+        return " ".join(roof_notes((), Roof(at_hand, at_hand.threads), run_on))  # pyright: ignore[reportArgumentType]
+
+    assert "torch calls" not in notes(sheet, "cpu")
+    assert "torch calls" not in notes(gpu, "cuda")
+    assert "is a cuda device, but the operators are those that torch calls on a CPU" in notes(
+        gpu, "cpu"
+    )
+    assert "'sheet' is a CPU, but the operators are those that torch calls on cuda" in notes(
+        sheet, "cuda"
+    )
+    assert "on the meta device: on a CPU it may call others" in notes(sheet, "meta")
+
+
+def sheet_memory():
+    (level,) = dram_profile().memory
+    return (replace(level, bandwidth=tuple(replace(each, threads=1) for each in level.bandwidth)),)
