@@ -244,9 +244,11 @@ class Roof:
 
     def unmeasured(self, of: DType) -> str:
         """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
-        host = self.profile.host
+        host, native = self.profile.host, _NATIVE.get(of.name)
+        if not native:
+            return ""
         measured = {roof.unit for roof in self.units if roof.dtype == of}
-        for instruction_set, unit in _NATIVE.get(of.name, {}).items():
+        for instruction_set, unit in native.items():
             if host and instruction_set in host.instruction_sets and unit not in measured:
                 return instruction_set
         return ""

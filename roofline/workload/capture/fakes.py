@@ -107,13 +107,17 @@ class Fakes:
         Those are tensors that the model keeps where torch does not look: in plain attributes, in
         lists, in modules that are in lists.
         """
-        if type(value) is FakeTensor:
+        kind = type(value)
+        if kind is FakeTensor or value is None or kind in _PLAIN:
             return value
         if isinstance(value, torch.Tensor):
             refuse_if_trained(value)
             kept_as = Role.PARAMETER if isinstance(value, torch.nn.Parameter) else Role.BUFFER
             return self.of(value, kept_as)
         if isinstance(value, (list, tuple)):
+            # Sizes and strides, most often.
+            if value and type(value[0]) is int:
+                return value
             return [self.in_place_of(item) for item in value]
         return value
 
@@ -178,6 +182,9 @@ class Fakes:
             plain = base.as_strided(size, stride, offset)
         return FakeTensor(self.mode, plain, self._device)
 
+
+_PLAIN = (bool, int, float, str, torch.dtype, torch.device)
+"""Types of arguments that are, and hold, no tensors."""
 
 _GROUPED_PRODUCT = torch.ops.aten._grouped_mm.default
 

@@ -63,7 +63,8 @@ def packed_in(model: torch.nn.Module) -> Iterator[torch.Tensor]:
     """The tensors that the modules of `model` keep packed."""
     for module in model.modules():
         for value in module.__dict__.values():
-            yield from (each for each in unpacked(value) or () if each is not None)
+            if type(value) is torch.ScriptObject:
+                yield from (each for each in unpacked(value) or () if each is not None)
 
 
 _PRODUCTS = frozenset(

@@ -61,17 +61,21 @@ class Capture:
 
 def _by_storage(tensors: Iterable[torch.Tensor]) -> dict[int, tuple[int, int]]:
     """Elements and bytes in each storage, by its address; the same place counts once."""
-    places = {
-        (each.untyped_storage()._cdata, each.storage_offset(), each.shape, each.stride()): each
-        for each in tensors
-    }
+    places: set[tuple[object, ...]] = set()
     found: dict[int, tuple[int, int]] = {}
-    for each in places.values():
+    for each in tensors:
         storage = each.untyped_storage()
-        _, before = found.get(storage._cdata, (0, 0))
-        # Overlapping views cannot have more than their storage.
-        byte = min(before + each.nbytes, storage.nbytes())
-        found[storage._cdata] = byte // each.element_size(), byte
+        address, byte = storage._cdata, each.nbytes
+        if byte < storage.nbytes():
+            # Others may lie beside it, or over it; overlapping views have no more than all of it.
+            place = (address, each.storage_offset(), each.shape, each.stride())
+            if place in places:
+                continue
+            places.add(place)
+            byte = min(found.get(address, (0, 0))[1] + byte, storage.nbytes())
+        else:
+            byte = storage.nbytes()
+        found[address] = byte // each.element_size(), byte
     return found
 
 
