@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,37 @@ def test_models_that_switch_on_inference_mode_themselves() -> None:
     plain, switching = (passed(each(), (2, 3, 8, 8)) for each in (Plain, Switching))
     assert [each.op for each in working(switching)] == [each.op for each in working(plain)]
     assert not any(each.state is State.UNKNOWN for each in switching.records)
+
+
+def remembered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator that hides the cache in its own function."""
+    cached = functools.lru_cache(function)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        return cached(*args)
+
+    return wrapper
+
+
+class Remembering(torch.nn.Module):
+    """Takes a table from a cache, and needs values after that."""
+
+    @staticmethod
+    @remembered
+    def table(size: int) -> torch.Tensor:
+        return torch.arange(size, dtype=torch.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.table(x.shape[-1])
+        return y if y.sum().item() > 0 else -y
+
+
+def test_what_a_decorator_remembers_is_forgotten_between_passes() -> None:
+    """What the fake pass left in the cache must not be met by the real one, or afterwards."""
+    captured = passed(Remembering(), (2, 3))
+    assert not any("keeps tensors" in note for note in captured.notes)
+    assert type(Remembering.table(3)) is torch.Tensor
 
 
 # torch warns of its own use of torch.jit when its compiler is imported.

@@ -63,6 +63,11 @@ _FAKES_FAULT = (
 )
 """What messages speak of where code asked more of a tensor than its shape."""
 
+_NO_CUDA = (
+    *("not compiled with CUDA", "not linked with support for cuda", "without ATen_cuda"),
+    "no NVIDIA driver",
+)
+
 
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
     """What the model said, and the innermost of its modules that was running.
@@ -96,6 +101,9 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
     elif "NestedTensor" in said:
         said = "nested tensors cannot be counted"
         fix = "give padded tensors"
+    elif any(each in said for each in _NO_CUDA):
+        said = "it asks for a GPU, and torch has none here"
+        fix = "leave --device cuda out, and .cuda() in the model"
     elif not isinstance(error, (RuntimeError, ValueError)):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")

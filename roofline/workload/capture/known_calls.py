@@ -23,8 +23,8 @@ from torch._subclasses.fake_tensor import (
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
 """Arguments that are told apart by type and value."""
 
-_MOST = 100_000
-"""Calls that are remembered; far more than the models of one process differ in."""
+_MOST = 20_000
+"""Calls that are remembered, some 50 MB of them; a large model has a thousand different ones."""
 
 
 class _NotSimpleError(Exception):

@@ -35,7 +35,8 @@ class _Storages:
         self._known: dict[int, tuple[int, Role]] = {}
         # Weak references keep the addresses from being given to other storages, and thus unique.
         self._references: list[StorageWeakRef] = []
-        self._watched: list[tuple[int, StorageWeakRef]] = []
+        # By number, what tells of each that does not persist whether it has gone.
+        self._watched: dict[int, int] = {}
 
     def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
         storage = tensor.untyped_storage()
@@ -47,7 +48,7 @@ class _Storages:
             reference = StorageWeakRef(storage)
             self._references.append(reference)
             if not role.persists:
-                self._watched.append((known[0], reference))
+                self._watched[known[0]] = reference.cdata
         return known
 
     @property
@@ -56,9 +57,11 @@ class _Storages:
 
     def dropped(self) -> tuple[int, ...]:
         """Numbers of what does not persist and has gone since the last call."""
-        gone = tuple(number for number, reference in self._watched if reference.expired())
-        if gone:
-            self._watched = [each for each in self._watched if each[0] not in gone]
+        # After every operator, of all of them: what StorageWeakRef.expired comes down to.
+        expired = torch.UntypedStorage._expired
+        gone = tuple([number for number, weak in self._watched.items() if expired(weak)])
+        for number in gone:
+            del self._watched[number]
         return gone
 
 

@@ -196,3 +196,12 @@ def _function_caches(model: torch.nn.Module) -> Iterator[functools._lru_cache_wr
         function: Any = value.__func__ if is_method else value
         if issubclass(type(function), functools._lru_cache_wrapper):
             yield function
+        elif type(function) is types.FunctionType and function.__closure__:
+            # Decorators keep the function that remembers behind one that does not.
+            for cell in function.__closure__:
+                try:
+                    inner = cell.cell_contents
+                except ValueError:
+                    continue
+                if issubclass(type(inner), functools._lru_cache_wrapper):
+                    yield inner

@@ -1,0 +1,566 @@
+"""What counts must be exactly, where no other file shows it: each number by hand or by walking.
+
+Where else it is shown:
+
+* ResNet-50, MobileNetV2, VGG-16, AlexNet to the last digit, and torchvision's own figures:
+  ``test_counts.py``; BERT-base (11,174,215,680), GPT-2 (16,114,089,984), a Llama with grouped
+  queries, ``vit_b_16`` on and off the fast path: ``test_counts_attention.py``
+* recurrent layers, fused and not, against loops: ``test_formulas_recurrent.py``; backward:
+  ``test_backward_recurrent.py``
+* multi-head attention and encoder layers on and off the fast path: ``test_formulas_attention.py``
+* convolutions (grouped, depthwise, dilated, strided, padded, transposed), all taps walked, and
+  what padding leaves to be done: ``test_formulas_convolution.py``, ``test_touched.py``; backward,
+  also against the forward of the transposed problem: ``test_backward_convolution.py``
+* products: ``test_formulas_matmul.py``; distances: ``test_formulas_distance_draws.py``; Fourier
+  transforms: ``test_formulas_fft.py``; ``linalg``: ``test_formulas_linear_algebra.py``
+* attention in the CPU's kernel, causal and masked, with what a triangle leaves:
+  ``test_formulas_attention.py``; backward: ``test_backward_attention.py``; CUDA's kernels, from
+  their schemas: ``test_attention_kernels.py``
+* packed weights: ``test_packed_weights.py``
+* backward of a layer, twice and once; first layers of ResNet-50 and MobileNetV2:
+  ``test_training.py``
+* views, places given twice, stride 0, what is overwritten: ``test_capture.py``; rows, windows and
+  masks: ``test_touched.py``; rows of embeddings: ``test_formulas_embedding.py``; what the parts of
+  fused operators hand to each other: ``test_formulas_recurrent.py``, ``test_formulas_attention.py``
+
+Here: whole steps of training, all ways to run a model against each other, what operators that are
+made of products multiply, and the bytes of a step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.inputs import Inputs, inputs_for
+from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Source, load, torchvision_or_reason
+from roofline.workload.operators import OperatorRecord, Phase, State
+from roofline.workload.runs import Device, Run
+from roofline.workload.work import Work
+from tests.workload.passes import only, passed, total, trained, working
+
+torchvision, _reason = torchvision_or_reason()
+# Imports only where torchvision does.
+import transformers  # noqa: E402
+
+WAYS: tuple[tuple[Device, bool], ...] = tuple(itertools.product(("cpu", "meta"), (False, True)))
+
+
+def work_of(captured: Capture, phase: Phase | None = None) -> Work:
+    """The sum over a phase, or all of it; nothing in it is unknown."""
+    assert not any(each.state is State.UNKNOWN for each in captured.records)
+    return sum(
+        (each.work for each in captured.records if phase in (None, each.phase)), start=Work()
+    )
+
+
+def ran(module: torch.nn.Module, inputs: Inputs, device: Device, is_trained: bool) -> Capture:
+    return capture(
+        module,
+        inputs,
+        name="model",
+        run=Run(device=device, train=is_trained),
+        teaching=Teaching() if is_trained else None,
+    )
+
+
+def forward(module: torch.nn.Module, *inputs: Any, **named: Any) -> set[int | None]:
+    """Multiply-adds of the forward pass: on CPU and meta, with and without gradients."""
+    return {
+        work_of(ran(module, Inputs(*inputs, **named), *way), "forward").multiply_add
+        for way in WAYS
+    }
+
+
+@pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
+def fast(request: pytest.FixtureRequest) -> Iterator[bool]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(request.param)
+    yield request.param
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+# -- all ways to run a model -----------------------------------------------------------------------
+
+
+def test_vit_b_16(fast: bool) -> None:
+    """The figure worked out in ``test_counts_attention.py``, however it is run."""
+    assert forward(load("vit_b_16").module, (1, 3, 224, 224)) == {17_563_828_224}
+
+
+class Both(torch.nn.Module):
+    """Attention of an input to itself, with weights and without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.MultiheadAttention(16, 2, dropout=0.1, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x, x, x)[0] + self.layer(x, x, x, need_weights=False)[0]
+
+
+def test_multi_head_attention(fast: bool) -> None:
+    """3 samples of 5 tokens, 16 wide: four projections, and two products of 5 x 5 x 16; twice."""
+    assert forward(Both(), (3, 5, 16)) == {2 * 3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16)}
+
+
+def test_encoder_layer(fast: bool) -> None:
+    """The same once, and two linear layers between 16 and 32."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    by_hand = 3 * (4 * 5 * 16 * 16 + 2 * 5 * 5 * 16 + 2 * 5 * 16 * 32)
+    assert forward(layer, (3, 5, 16)) == {by_hand}
+
+
+@pytest.mark.parametrize(
+    ("kind", "gates"), [(torch.nn.LSTM, 4), (torch.nn.GRU, 3), (torch.nn.RNN, 1)]
+)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_recurrent_layers(kind: Any, gates: int, bidirectional: bool) -> None:
+    """7 steps of 2 sequences: each gate of 16 cells sees 8 inputs, or the layer below, and 16 states.
+
+    oneDNN's kernel, torch's own (in training, and for float64), and what meta takes apart.
+    """
+    directions = 1 + bidirectional
+    layer = kind(8, 16, 2, bidirectional=bidirectional)
+    by_hand = 7 * 2 * gates * 16 * directions * ((8 + 16) + (16 * directions + 16))
+    assert forward(layer, (7, 2, 8)) == {by_hand}
+    assert work_of(passed(layer, (7, 2, 8), change="float64")).multiply_add == by_hand
+
+
+def test_lstm_with_projections() -> None:
+    """16 cells, of whose states 5 numbers are made: 4 gates see 8 and 5, and a product 16 x 5."""
+    layer = torch.nn.LSTM(8, 16, proj_size=5)
+    assert forward(layer, (7, 2, 8)) == {7 * 2 * (4 * 16 * (8 + 5) + 16 * 5)}
+
+
+class Text(torch.nn.Module):
+    """Embeds, runs an LSTM over it, and scores the words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(1000, 32)
+        self.layer = torch.nn.LSTM(32, 64, num_layers=2, batch_first=True)
+        self.head = torch.nn.Linear(64, 1000)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(self.embedding(words))[0])
+
+
+class Segmentation(torch.nn.Module):
+    """Down and up again, as U-Net does: its way up is transposed convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Conv2d(3, 16, 3, stride=2, padding=1)
+        self.norm = torch.nn.BatchNorm2d(16)
+        self.deeper = torch.nn.Conv2d(16, 32, 3, stride=2, padding=1, groups=4)
+        self.up = torch.nn.ConvTranspose2d(32, 16, 2, stride=2, groups=2)
+        self.end = torch.nn.ConvTranspose2d(32, 5, 4, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.norm(self.down(x)).relu()
+        both = torch.cat([first, self.up(self.deeper(first).relu())], dim=1)
+        return self.end(F.dropout(both, 0.5, self.training))
+
+
+def llama_like() -> torch.nn.Module:
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=100,
+    )
+    with torch.device("meta"):
+        return transformers.LlamaForCausalLM(config)
+
+
+def source(name: str) -> Source:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "swin_t", "r3d_18"),
+        *("hf:gpt2", "hf:distilbert", "hf:t5", "hf:electra"),
+        *("timm:mixer_b16_224", "timm:nfnet_f0", "timm:visformer_tiny"),
+    ],
+)
+def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
+    """Convolutions of all kinds, windows, video, decoders, encoders, and what has no attention."""
+    found = source(name)
+    inputs = inputs_for(found.module, None, found.default_inputs, name=name, batch=2)
+    counts = {
+        work_of(ran(found.module, inputs, *way), "forward").multiply_add for way in WAYS
+    }
+    assert len(counts) == 1
+    assert counts != {0}
+
+
+def test_a_model_of_words() -> None:
+    """6 words of 2 texts: two layers of 64 cells on 32 and 64, and 64 x 1000 scores."""
+    by_hand = 2 * 6 * (4 * 64 * (32 + 64) + 4 * 64 * (64 + 64) + 64 * 1000)
+    assert forward(Text(), "2x6:int64") == {by_hand}
+
+
+def test_a_model_of_pixels() -> None:
+    """32 x 32 pixels: 16 x 16 of them, 8 x 8, and back.
+
+    3x3 from 3 to 16 channels; 3x3 to 32 from 4 each. Up: each of 8 x 8 inputs of 32 channels goes
+    to 2 x 2 places of 8 channels, then each of 16 x 16 of 32 to 4 x 4 of 5.
+    """
+    down = 16 * 16 * 16 * 3 * 9 + 8 * 8 * 32 * 4 * 9
+    up = 8 * 8 * 32 * 8 * 2 * 2 + 16 * 16 * 32 * 5 * 4 * 4
+    assert forward(Segmentation(), (2, 3, 32, 32)) == {2 * (down + up)}
+
+
+def test_a_model_of_tokens_with_shared_keys() -> None:
+    """2 layers of 5 tokens, 64 wide: queries and output 64 x 64, keys and values 64 x 32."""
+    layer = 5 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128) + 2 * 5 * 5 * 64
+    assert forward(llama_like(), input_ids="1x5:int64") == {2 * layer + 5 * 64 * 100}
+
+
+# -- transposed convolutions -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_transposed_convolutions(dimensions: int, stride: int, groups: int) -> None:
+    """Every input is multiplied with all taps of every filter of its group: walked one by one.
+
+    Not so the outputs, which grow with the stride: that count is 2 to 4 times too high per
+    dimension. In a step of training, twice more behind another layer, once more if it is the first.
+    """
+    kinds = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+    size, kernel = (4, 3, 5)[:dimensions], (3, 2, 3)[:dimensions]
+    layer = kinds[dimensions - 1](8, 12, kernel, stride=stride, groups=groups, output_padding=0)
+    taps = 0
+    for _sample, channel, *_place in itertools.product(range(2), range(8), *map(range, size)):
+        for filter_ in range(12):
+            if channel // (8 // groups) == filter_ // (12 // groups):
+                taps += math.prod(kernel)
+    assert forward(layer, (2, 8, *size)) == {taps}
+    assert work_of(trained(layer, (2, 8, *size)), "backward").multiply_add == taps
+    behind = torch.nn.Sequential(torch.nn.PReLU(), layer)
+    assert work_of(trained(behind, (2, 8, *size)), "backward").multiply_add == 2 * taps
+
+
+# -- products under other names --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "by_hand"),
+    [
+        (torch.mv, [(5, 7), (7,)], 5 * 7),
+        (torch.dot, [(7,), (7,)], 7),
+        (torch.vdot, [(7,), (7,)], 7),
+        (torch.inner, [(5, 7), (3, 7)], 5 * 3 * 7),
+        (torch.matmul, [(2, 4, 5, 7), (4, 7, 3)], 2 * 4 * 5 * 7 * 3),
+        (torch.addmv, [(5,), (5, 7), (7,)], 5 * 7),
+        (torch.addbmm, [(5, 3), (4, 5, 7), (4, 7, 3)], 4 * 5 * 7 * 3),
+        (torch.baddbmm, [(4, 5, 3), (4, 5, 7), (4, 7, 3)], 4 * 5 * 7 * 3),
+        (torch.linalg.multi_dot, None, 2 * 9 * 3 + 2 * 3 * 8),
+        (lambda a: torch.linalg.matrix_power(a, 5), [(6, 6)], 3 * 6**3),
+        (lambda a, b: torch.tensordot(a, b, 2), [(5, 7, 3), (7, 3, 2)], 5 * 7 * 3 * 2),
+        (lambda a, b: torch.einsum("bik,bjk->bij", a, b), [(4, 5, 7), (4, 3, 7)], 4 * 5 * 3 * 7),
+        (lambda a, b: torch.einsum("i,i->", a, b), [(7,), (7,)], 7),
+        (lambda a, b: a @ b.T, [(5, 7), (3, 7)], 5 * 7 * 3),
+        (F.bilinear, [(6, 4), (6, 5), (3, 4, 5)], 6 * (4 * 3 * 5 + 5 * 3)),
+    ],
+)
+def test_what_products_multiply(
+    function: Callable[..., Any], shapes: Sequence[Sequence[int]] | None, by_hand: int
+) -> None:
+    """All shapes by hand; a chain 2x9, 9x3, 3x8 is multiplied from the left, the cheaper way."""
+    if shapes is None:
+        chain = lambda *each: function(each)  # noqa: E731
+        captured = passed(chain, (2, 9), (9, 3), (3, 8))
+    else:
+        captured = passed(function, *map(tuple, shapes))
+    assert work_of(captured).multiply_add == by_hand
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.fixed_dictionaries({letter: st.integers(1, 5) for letter in "abcde"}),
+    operands=st.tuples(
+        st.lists(st.sampled_from("abcde"), min_size=1, max_size=4, unique=True),
+        st.lists(st.sampled_from("abcde"), min_size=1, max_size=4, unique=True),
+    ),
+    kept=st.sets(st.sampled_from("abcde")),
+)
+def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) -> None:
+    """Never more than a product for every value of all its indices, and as many if it is a product.
+
+    Indices in one operand alone that are not kept are summed first.
+    """
+    first, second = ("".join(each) for each in operands)
+    result = "".join(sorted(kept & set(first + second)))
+    equation = f"{first},{second}->{result}"
+    shapes = [tuple(sizes[letter] for letter in each) for each in (first, second)]
+    used = {
+        letter for letter in first + second if letter in result or {letter} <= set(first) & set(second)
+    }
+    points = math.prod(sizes[letter] for letter in used)
+    captured = passed(lambda a, b: torch.einsum(equation, a, b), *shapes)
+    assert work_of(captured).multiply_add in (points, 0)
+    summed = set(first) & set(second) - set(result)
+    if summed and math.prod(sizes[letter] for letter in summed) > 1:
+        assert work_of(captured).multiply_add == points
+
+
+@pytest.mark.parametrize(("rows", "is_product"), [(26, True), (25, False)])
+def test_distances_are_a_product_from_26_rows_on(rows: int, is_product: bool) -> None:
+    """|a|^2 + |b|^2 - 2ab: vectors of 7 get two more numbers, and 26 x 30 products are made."""
+    captured = passed(torch.cdist, (rows, 7), (30, 7))
+    assert work_of(captured).multiply_add == (rows * 30 * (7 + 2) if is_product else 0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fft.rfft2(x),
+        lambda x: torch.linalg.qr(x),
+        lambda x: torch.linalg.inv(x),
+        lambda x: torch.linalg.svd(x),
+        lambda x: torch.linalg.eigh(x),
+        lambda x: torch.linalg.cholesky(x),
+    ],
+    ids=["rfft2", "qr", "inv", "svd", "eigh", "cholesky"],
+)
+def test_transforms_and_factorizations_are_counted_and_no_products(
+    function: Callable[[Any], Any],
+) -> None:
+    """Multiply-adds are those of products and convolutions; these take FLOP."""
+    work = work_of(passed(function, (2, 6, 6)))
+    assert work.multiply_add == 0
+    assert (work.flop or 0) >= (work.least_flop or 0) > 0
+
+
+# -- steps of training -----------------------------------------------------------------------------
+
+
+def test_a_step_of_bert() -> None:
+    """12 layers of linear layers three times; attention 2 products forward and 5 backward.
+
+    The CPU's kernel keeps no weights: it makes them again, so that it multiplies once more than the
+    four products of the gradients. The pooler's gradient comes from its output alone: three times.
+    """
+    config = transformers.BertConfig()
+    with torch.device("meta"):
+        model = transformers.BertModel(config)
+    captured = trained(model, input_ids="1x128:int64")
+    linear = 12 * (301_989_888 + 603_979_776) + 589_824
+    product = 12 * 128 * 128 * 768
+    assert work_of(captured, "forward").multiply_add == linear + 2 * product
+    assert work_of(captured, "backward").multiply_add == 2 * linear + 5 * product
+
+
+@pytest.mark.parametrize("mask", ["", "causal", "given"])
+def test_attention_of_one_head(mask: str) -> None:
+    """By convention a mask leaves no product out: 6 x 6 pairs of 8 numbers, twice forward."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            given = torch.ones(6, 6, dtype=torch.bool).tril() if mask == "given" else None
+            q, k, v = x * self.scale, x * self.scale, x * self.scale
+            return F.scaled_dot_product_attention(q, k, v, given, is_causal=mask == "causal")
+
+    cpu = trained(Attention(), (1, 1, 6, 8))
+    product = 6 * 6 * 8
+    assert work_of(cpu, "forward").multiply_add == 2 * product
+    assert work_of(cpu, "backward").multiply_add == 5 * product
+    meta = ran(Attention(), Inputs((1, 1, 6, 8)), "meta", True)
+    assert work_of(meta, "forward").multiply_add == 2 * product
+    # Taken apart, the weights are kept.
+    assert work_of(meta, "backward").multiply_add == 4 * product
+
+
+def test_quantised_layers_multiply_as_often_and_weigh_a_quarter() -> None:
+    """784 x 256 and 256 x 10 weights of a byte; biases stay floats."""
+    layers = (torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    model = torch.nn.Sequential(*layers)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed: torch.nn.Module = torch.ao.quantization.quantize_dynamic(  # pyright: ignore[reportUnknownMemberType]
+            model, {torch.nn.Linear}, dtype=torch.qint8
+        )
+    found, plain = passed(packed, (3, 784)), passed(model, (3, 784))
+    weights, biases = 784 * 256 + 256 * 10, 256 + 10
+    assert work_of(found).multiply_add == work_of(plain).multiply_add == 3 * weights
+    assert work_of(plain).parameter_byte == 4 * (weights + biases)
+    assert work_of(found).parameter_byte == weights + 4 * biases
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+TABLE = torch.zeros(100, 8)
+ROWS = torch.zeros(3, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("function", "read", "written"),
+    [
+        # Three rows of eight floats, and three places of eight bytes.
+        (lambda table, rows: F.embedding(rows, table), 3 * 32 + 3 * 8, 3 * 32),
+        (lambda table, rows: table.index_select(0, rows), 3 * 32 + 3 * 8, 3 * 32),
+        (lambda table, rows: table[rows], 3 * 32 + 3 * 8, 3 * 32),
+        # A bag of all three.
+        (
+            lambda table, rows: F.embedding_bag(rows.reshape(1, 3), table, mode="sum"),
+            3 * 32 + 3 * 8,
+            32,
+        ),
+        # One number of each of three rows.
+        (lambda table, rows: table.gather(0, rows.reshape(3, 1)), 3 * 4 + 3 * 8, 3 * 4),
+        (lambda table, rows: table.take(rows), 3 * 4 + 3 * 8, 3 * 4),
+        # The eight of a row for all of the table, once; and a number.
+        (lambda table, rows: table + table.new_empty(8), 100 * 32 + 32, 100 * 32),
+        (lambda table, rows: table * 2.0, 100 * 32, 100 * 32),
+        (lambda table, rows: table[:1].expand(100, 8) + table, 100 * 32 + 32, 100 * 32),
+        # Half of the columns, and the other half.
+        (lambda table, rows: table[:, :4] + table[:, 4:], 2 * 100 * 16, 100 * 16),
+        # In place: what is read is written.
+        (lambda table, rows: (table + 0).relu_(), 2 * 100 * 32, 2 * 100 * 32),
+        # Transposed, cut and joined again without a byte: the product sees all of it.
+        (lambda table, rows: table.t().reshape(8, 10, 10).sum(), 100 * 32, 4),
+    ],
+)
+def test_what_operators_touch(
+    function: Callable[[Any, Any], Any], read: int, written: int
+) -> None:
+    work = work_of(passed(function, TABLE, ROWS))
+    assert (work.input_byte, work.output_byte) == (read, written)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.t(),
+        lambda x: x.reshape(4, 200),
+        lambda x: x[::2, 1:],
+        lambda x: x.expand(5, 100, 8),
+        lambda x: x.unfold(0, 10, 5),
+        lambda x: x.chunk(4),
+        lambda x: x.detach().unsqueeze(0).movedim(0, 2),
+    ],
+)
+def test_views_touch_nothing(view: Callable[[Any], Any]) -> None:
+    assert work_of(passed(view, TABLE)) == Work()
+
+
+def of_phase(captured: Capture, phase: Phase) -> list[OperatorRecord]:
+    return [each for each in working(captured) if each.phase == phase]
+
+
+def test_casts_in_a_step_under_autocast() -> None:
+    """A linear layer 3 -> 2 on 4 rows: weight and input are halved, and the gradient is doubled.
+
+    6 weights and 12 inputs of four bytes become two; 6 gradients of two bytes become four. The loss
+    is computed in floats: 8 outputs of two bytes become four, and their gradients go back.
+    """
+    captured = capture(
+        torch.nn.Linear(3, 2, bias=False),
+        Inputs((4, 3)),
+        name="",
+        run=Run(train=True, autocast="bfloat16"),
+        teaching=Teaching(loss=lambda output: output.float().square().sum()),
+    )
+    casts = [each for each in working(captured) if each.op == "aten._to_copy"]
+    assert [(each.phase, each.work.traffic_byte) for each in casts] == [
+        ("forward", 12 * (4 + 2)),
+        ("forward", 6 * (4 + 2)),
+        ("forward", 8 * (2 + 4)),
+        ("backward", 8 * (4 + 2)),
+        ("backward", 6 * (2 + 4)),
+    ]
+    # Gradients are read where they are doubled and written: 12 bytes and 24.
+    assert casts[-1].work.gradient_byte == 6 * (2 + 4)
+
+
+def small_step(optimizer: str | None) -> Capture:
+    """Two linear layers 3 -> 5 -> 2 on 4 rows: 25 weights."""
+    layers = (torch.nn.Linear(3, 5, bias=False), torch.nn.Linear(5, 2, bias=False))
+    return trained(torch.nn.Sequential(*layers), (4, 3), optimizer=optimizer)
+
+
+def test_gradients_of_two_layers() -> None:
+    """The products of the backward pass, in floats.
+
+    Of the second weight: 8 gradients of outputs and 20 hidden numbers give 10. Of the hidden
+    numbers: 8 and 10 weights give 20. Of the first weight: 20 and 12 inputs give 15.
+    """
+    products = [each for each in of_phase(small_step(None), "backward") if each.op == "aten.mm"]
+    found = [
+        (each.work.gradient_byte, each.work.parameter_byte, each.work.input_byte)
+        for each in products
+    ]
+    assert found == [
+        (4 * (8 + 10), 0, 4 * 20),
+        (4 * (8 + 20), 4 * 10, 0),
+        (4 * (20 + 15), 0, 4 * 12),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "parameter", "gradient", "state", "temporary"),
+    [
+        # weight += -lr * gradient
+        ("sgd", 2, 1, 0, 0),
+        # First moment: read, written, and the gradient; second: decayed, then the gradient's square
+        # added. Its root, divided, plus epsilon, in place: three written and two read. The weight
+        # is read and written with the first moment and that.
+        ("adam", 2, 2, 2 + 2 + 2 + 1 + 1, 1 + 2 + 2 + 1),
+        # Before, the weight decays.
+        ("adamw", 2 + 2, 2, 2 + 2 + 2 + 1 + 1, 1 + 2 + 2 + 1),
+    ],
+)
+def test_bytes_of_an_update(
+    optimizer: str, parameter: int, gradient: int, state: int, temporary: int
+) -> None:
+    """So many floats for each of 25 weights; Adam counts steps in a float for each of two tensors."""
+    work = work_of(small_step(optimizer), "optimizer")
+    counters = 0 if optimizer == "sgd" else 2 * 2 * 4
+    assert work.parameter_byte == 4 * 25 * parameter
+    assert work.gradient_byte == 4 * 25 * gradient
+    assert work.optimizer_byte == 4 * 25 * state + counters
+    assert work.input_byte + work.output_byte == 4 * 25 * temporary
+
+
+def test_momentum_is_kept() -> None:
+    """momentum * buffer + gradient, then the weight: the buffer is read, written, read, written."""
+    captured = capture(
+        torch.nn.Linear(5, 5, bias=False),
+        Inputs((4, 5)),
+        name="",
+        run=Run(train=True, optimizer="SGD"),
+        teaching=Teaching(
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+        ),
+    )
+    work = work_of(captured, "optimizer")
+    # buffer *= momentum; buffer += gradient; weight += -lr * buffer
+    assert work.optimizer_byte == 4 * 25 * (2 + 2 + 1)
+    assert (work.parameter_byte, work.gradient_byte) == (4 * 25 * 2, 4 * 25)
+    assert captured.optimizer_bytes == 4 * 25

@@ -1,0 +1,274 @@
+"""``--device cuda`` on a torch without CUDA: what CUDA would be asked for, or one line.
+
+Only there is anything to do: with CUDA, torch itself does what is made up for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+import roofline
+from roofline.errors import InputError, ModelError
+from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.inputs import Inputs
+from roofline.workload.models.functions import Function
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.runs import Device, Run
+from tests.workload.passes import total
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
+
+
+def ran(model: Callable[..., Any], *inputs: Any, device: Device = "cuda") -> Capture:
+    module = model if isinstance(model, torch.nn.Module) else Function(model)
+    return capture(module, Inputs(*inputs), name="model", run=Run(device=device))
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+ROWS = torch.tensor([2, 0, 1])
+MASK = torch.tensor([True, False, True, False])
+
+INDICES: tuple[Any, ...] = (
+    0,
+    -1,
+    (1, 2),
+    (1, 2, 3),
+    (-1, -2, -3),
+    slice(None),
+    slice(1, 3),
+    slice(-2, None),
+    slice(None, None, 2),
+    (slice(None), 1),
+    (slice(None), slice(1, 4)),
+    (slice(None), slice(None), slice(0, 6, 3)),
+    (0, slice(1, 3)),
+    (slice(1, 2), 0, slice(None, 4)),
+    None,
+    (None, 0),
+    (slice(None), None),
+    (slice(None), None, None, slice(1)),
+    ...,
+    (..., 0),
+    (..., slice(1, 3)),
+    (0, ..., 1),
+    (None, ..., None),
+    (..., None),
+    True,
+    False,
+    (True, 0),
+    (slice(None), True),
+    [0, 1],
+    [1, 1, 3],
+    ([0, 1], [2, 3]),
+    (slice(None), [0, 2]),
+    ([0, 1], slice(None), [2, 3]),
+    (..., [0, 2]),
+    (None, [0, 1]),
+    ([[0, 1], [2, 3]],),
+    ROWS,
+    (slice(None), ROWS),
+    (ROWS, ROWS),
+    (0, ROWS),
+    (slice(1, 3), None, ROWS),
+    (ROWS, slice(None), 1),
+    ROWS.reshape(3, 1),
+    (ROWS.reshape(3, 1), ROWS),
+    (..., ROWS),
+    torch.zeros(0, dtype=torch.int64),
+)
+"""Into a tensor of 4 x 5 x 6; none of their results depends on values but in its elements."""
+
+
+def records(function: Callable[..., Any], device: Device) -> tuple[OperatorRecord, ...]:
+    captured = ran(function, (4, 5, 6), device=device)
+    assert not captured.notes
+    return captured.records
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_reading_makes_the_calls_that_it_makes_on_a_cpu(index: Any) -> None:
+    found = records(lambda x: x[index], "cuda")
+    assert found == records(lambda x: x[index], "cpu")
+
+
+def written(index: Any, value: Callable[[torch.Tensor], Any]) -> Callable[..., Any]:
+    def write(x: torch.Tensor) -> torch.Tensor:
+        x[index] = value(x)
+        return x
+
+    return write
+
+
+@pytest.mark.parametrize("index", [*INDICES, MASK], ids=str)
+@pytest.mark.parametrize(
+    "value", [lambda _x: 3.0, lambda x: x.new_ones(())], ids=["number", "tensor"]
+)
+def test_writing_makes_the_calls_that_it_makes_on_a_cpu(
+    index: Any, value: Callable[[torch.Tensor], Any]
+) -> None:
+    function = written(index, value)
+    assert records(function, "cuda") == records(function, "cpu")
+
+
+def test_writing_a_part_into_a_part() -> None:
+    function = written((slice(None), slice(0, 2)), lambda x: x[:, 3:5])
+    found = records(function, "cuda")
+    assert found == records(function, "cpu")
+    assert [each.op for each in found if each.state is not State.FREE] == ["aten.copy_"]
+
+
+def test_an_index_that_is_computed() -> None:
+    """It is on the device too, where indexing must find both."""
+
+    def pick(x: torch.Tensor) -> torch.Tensor:
+        return x[torch.arange(3, device=x.device)]
+
+    cpu, cuda = (records(pick, device) for device in ("cpu", "cuda"))
+    assert [(each.op, each.work) for each in cuda] == [(each.op, each.work) for each in cpu]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda x: ~(x > 0),
+        lambda x: x.transpose(0, 2).contiguous(),
+        lambda x: torch.empty_like(x).copy_(x),
+    ],
+    ids=["not", "contiguous", "copy"],
+)
+def test_other_methods_that_ask_for_the_device(method: Callable[[Any], Any]) -> None:
+    assert records(method, "cuda") == records(method, "cpu")
+
+
+@pytest.mark.parametrize(
+    "method", [lambda x: x.cuda(), lambda x: x.to("cuda"), lambda x: x.to(device="cuda")]
+)
+def test_what_is_on_the_device_need_not_be_brought_there(method: Callable[[Any], Any]) -> None:
+    assert not records(method, "cuda")
+
+
+def test_what_is_elsewhere_is_copied() -> None:
+    """There and back: 480 bytes read and written each time."""
+    found = records(lambda x: x.cpu().cuda(), "cuda")
+    assert [each.op for each in found] == ["aten._to_copy"] * 2
+    assert [each.work.traffic_byte for each in found] == [2 * 480] * 2
+
+
+def test_a_tensor_made_of_numbers_is_brought_to_the_device() -> None:
+    """12 bytes read on one side and written on the other; a CPU has them where they are needed."""
+    first, second = records(lambda x: x[0, :3, 0] + x.new_tensor([1.0, 2.0, 3.0]), "cuda")[-2:]
+    assert (first.op, second.op) == ("aten._to_copy", "aten.add")
+    assert first.work.traffic_byte == 2 * 12
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+class Last(torch.nn.Module):
+    """The last step of a recurrent layer."""
+
+    def __init__(self, kind: Callable[..., torch.nn.Module]) -> None:
+        super().__init__()
+        self.layer = kind(8, 16, 2, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0][-1]
+
+
+@pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "swin_t", "hf:bert", "hf:gpt2", "hf:t5"])
+def test_models_multiply_as_often_as_on_a_cpu(name: str) -> None:
+    cpu, cuda = (
+        roofline.analyze(name, hardware="10980xe", device=device) for device in ("cpu", "cuda")
+    )
+    assert cuda.totals.multiply_add == cpu.totals.multiply_add
+    assert cuda.coverage.calls == 1
+    assert not any("ran for real" in each for each in cuda.warnings)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_layers(kind: Callable[..., torch.nn.Module]) -> None:
+    cpu, cuda = (ran(Last(kind), (5, 2, 8), device=device) for device in ("cpu", "cuda"))
+    assert total(cuda).multiply_add == total(cpu).multiply_add
+    assert not cuda.notes
+    assert not any(each.state is State.UNKNOWN for each in cuda.records)
+
+
+def test_attention_takes_its_fast_path() -> None:
+    """What is made up for may not switch it off, as a mode for torch functions would."""
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    found = [each.op for each in ran(layer, (2, 5, 16)).records if each.state is not State.FREE]
+    assert found == ["aten._transformer_encoder_layer_fwd"]
+
+
+def test_operators_that_are_run_to_see_what_they_give() -> None:
+    """No kernel finds the shape of a histogram; there is none on CUDA to run either."""
+    function: Callable[[Any], Any] = lambda x: torch.histogram(x, 5)[0]  # noqa: E731
+    assert records(function, "cuda") == records(function, "cpu")
+
+
+# -- what cannot be --------------------------------------------------------------------------------
+
+
+class Gradients(torch.nn.Module):
+    """Differentiates in its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            return torch.autograd.grad(self.layer(x).sum(), x)[0]
+
+
+def test_a_model_that_differentiates_is_refused() -> None:
+    """Its first operator would end the process."""
+    with pytest.raises(ModelError, match="switches gradients on, and this torch has no CUDA"):
+        ran(Gradients(), (2, 3))
+    assert torch.is_grad_enabled()
+    assert total(ran(Gradients(), (2, 3), device="cpu")).multiply_add == 2 * 2 * 9
+
+
+def test_autocast_is_refused() -> None:
+    """torch would warn, and leave it out."""
+    with pytest.raises(InputError, match="--autocast bfloat16 --device cuda: this torch has no"):
+        roofline.analyze(torch.nn.Linear(3, 4), (5, 3), device="cuda", autocast="bfloat16")
+
+
+class Capable(torch.nn.Module):
+    """Asks what the GPU can do, and is too large to be run for real."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.device("meta"):
+            self.table = torch.nn.Parameter(torch.zeros(2**27))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.cuda.get_device_capability(self.table.device)[0]
+
+
+def test_what_asks_for_a_gpu_is_told_so() -> None:
+    with pytest.raises(ModelError) as raised:
+        ran(Capable(), (2, 3))
+    said = str(raised.value)
+    assert "it asks for a GPU, and torch has none here; leave --device cuda out" in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_torch_is_left_as_it_was(device: Device) -> None:
+    """A pass on CUDA replaces methods of fake tensors while it lasts."""
+    before = dict(vars(FakeTensor)), fake_tensor.run_fallback_kernel, torch._C._set_grad_enabled
+    ran(lambda x: x[0], (2, 3), device=device)
+    with pytest.raises(ModelError):
+        ran(lambda x: x[7, 7], (2, 3), device=device)
+    after = dict(vars(FakeTensor)), fake_tensor.run_fallback_kernel, torch._C._set_grad_enabled
+    assert after == before
