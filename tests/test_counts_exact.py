@@ -42,14 +42,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.workload.capture.passes import Capture, capture
-from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs, inputs_for
-from roofline.workload.models.functions import Function
 from roofline.workload.models.sources import Source, load, torchvision_or_reason
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.runs import Device, Run
 from roofline.workload.work import Work
-from tests.workload.passes import only, passed, total, trained, working
+from tests.workload.passes import passed, trained, working
 
 torchvision, _reason = torchvision_or_reason()
 # Imports only where torchvision does.
@@ -79,8 +78,7 @@ def ran(module: torch.nn.Module, inputs: Inputs, device: Device, is_trained: boo
 def forward(module: torch.nn.Module, *inputs: Any, **named: Any) -> set[int | None]:
     """Multiply-adds of the forward pass: on CPU and meta, with and without gradients."""
     return {
-        work_of(ran(module, Inputs(*inputs, **named), *way), "forward").multiply_add
-        for way in WAYS
+        work_of(ran(module, Inputs(*inputs, **named), *way), "forward").multiply_add for way in WAYS
     }
 
 
@@ -206,9 +204,7 @@ def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
     """Convolutions of all kinds, windows, video, decoders, encoders, and what has no attention."""
     found = source(name)
     inputs = inputs_for(found.module, None, found.default_inputs, name=name, batch=2)
-    counts = {
-        work_of(ran(found.module, inputs, *way), "forward").multiply_add for way in WAYS
-    }
+    counts = {work_of(ran(found.module, inputs, *way), "forward").multiply_add for way in WAYS}
     assert len(counts) == 1
     assert counts != {0}
 
@@ -316,7 +312,9 @@ def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) 
     equation = f"{first},{second}->{result}"
     shapes = [tuple(sizes[letter] for letter in each) for each in (first, second)]
     used = {
-        letter for letter in first + second if letter in result or {letter} <= set(first) & set(second)
+        letter
+        for letter in first + second
+        if letter in result or {letter} <= set(first) & set(second)
     }
     points = math.prod(sizes[letter] for letter in used)
     captured = passed(lambda a, b: torch.einsum(equation, a, b), *shapes)
@@ -328,9 +326,9 @@ def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) 
 
 @pytest.mark.parametrize(("rows", "is_product"), [(26, True), (25, False)])
 def test_distances_are_a_product_from_26_rows_on(rows: int, is_product: bool) -> None:
-    """|a|^2 + |b|^2 - 2ab: vectors of 7 get two more numbers, and 26 x 30 products are made."""
-    captured = passed(torch.cdist, (rows, 7), (30, 7))
-    assert work_of(captured).multiply_add == (rows * 30 * (7 + 2) if is_product else 0)
+    """|a|^2 + |b|^2 - 2ab: vectors of 7 get two more numbers, and 26 x 5 of them are multiplied."""
+    captured = passed(torch.cdist, (rows, 7), (5, 7))
+    assert work_of(captured).multiply_add == (rows * 5 * (7 + 2) if is_product else 0)
 
 
 @pytest.mark.parametrize(
@@ -357,20 +355,24 @@ def test_transforms_and_factorizations_are_counted_and_no_products(
 # -- steps of training -----------------------------------------------------------------------------
 
 
-def test_a_step_of_bert() -> None:
-    """12 layers of linear layers three times; attention 2 products forward and 5 backward.
+LINEAR = 12 * (301_989_888 + 603_979_776) + 589_824
+PRODUCT = 12 * 128 * 128 * 768
+"""Of BERT-base on 128 tokens: all linear layers, and one of the two products of attention."""
 
-    The CPU's kernel keeps no weights: it makes them again, so that it multiplies once more than the
-    four products of the gradients. The pooler's gradient comes from its output alone: three times.
+
+@pytest.mark.parametrize(("dropout", "products"), [(0.1, 4), (0.0, 5)])
+def test_a_step_of_bert(dropout: float, products: int) -> None:
+    """All is multiplied three times: what comes first are tables, which multiply nothing.
+
+    Without dropout in attention, the CPU's kernel does it, which keeps no weights: it makes them
+    again for the backward pass, a product more than the four of the gradients.
     """
-    config = transformers.BertConfig()
+    config = transformers.BertConfig(attention_probs_dropout_prob=dropout)
     with torch.device("meta"):
         model = transformers.BertModel(config)
     captured = trained(model, input_ids="1x128:int64")
-    linear = 12 * (301_989_888 + 603_979_776) + 589_824
-    product = 12 * 128 * 128 * 768
-    assert work_of(captured, "forward").multiply_add == linear + 2 * product
-    assert work_of(captured, "backward").multiply_add == 2 * linear + 5 * product
+    assert work_of(captured, "forward").multiply_add == LINEAR + 2 * PRODUCT == 11_174_215_680
+    assert work_of(captured, "backward").multiply_add == 2 * LINEAR + products * PRODUCT
 
 
 @pytest.mark.parametrize("mask", ["", "causal", "given"])
@@ -383,7 +385,7 @@ def test_attention_of_one_head(mask: str) -> None:
             self.scale = torch.nn.Parameter(torch.ones(1))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            given = torch.ones(6, 6, dtype=torch.bool).tril() if mask == "given" else None
+            given = x.new_ones(6, 6, dtype=torch.bool).tril() if mask == "given" else None
             q, k, v = x * self.scale, x * self.scale, x * self.scale
             return F.scaled_dot_product_attention(q, k, v, given, is_causal=mask == "causal")
 
@@ -426,12 +428,6 @@ ROWS = torch.zeros(3, dtype=torch.int64)
         (lambda table, rows: F.embedding(rows, table), 3 * 32 + 3 * 8, 3 * 32),
         (lambda table, rows: table.index_select(0, rows), 3 * 32 + 3 * 8, 3 * 32),
         (lambda table, rows: table[rows], 3 * 32 + 3 * 8, 3 * 32),
-        # A bag of all three.
-        (
-            lambda table, rows: F.embedding_bag(rows.reshape(1, 3), table, mode="sum"),
-            3 * 32 + 3 * 8,
-            32,
-        ),
         # One number of each of three rows.
         (lambda table, rows: table.gather(0, rows.reshape(3, 1)), 3 * 4 + 3 * 8, 3 * 4),
         (lambda table, rows: table.take(rows), 3 * 4 + 3 * 8, 3 * 4),
@@ -447,9 +443,7 @@ ROWS = torch.zeros(3, dtype=torch.int64)
         (lambda table, rows: table.t().reshape(8, 10, 10).sum(), 100 * 32, 4),
     ],
 )
-def test_what_operators_touch(
-    function: Callable[[Any, Any], Any], read: int, written: int
-) -> None:
+def test_what_operators_touch(function: Callable[[Any, Any], Any], read: int, written: int) -> None:
     work = work_of(passed(function, TABLE, ROWS))
     assert (work.input_byte, work.output_byte) == (read, written)
 
@@ -488,12 +482,13 @@ def test_casts_in_a_step_under_autocast() -> None:
         teaching=Teaching(loss=lambda output: output.float().square().sum()),
     )
     casts = [each for each in working(captured) if each.op == "aten._to_copy"]
-    assert [(each.phase, each.work.traffic_byte) for each in casts] == [
-        ("forward", 12 * (4 + 2)),
+    # In which order C++ takes the operands of a product is left to it.
+    assert sorted((each.phase, each.work.traffic_byte) for each in casts) == [
+        ("backward", 6 * (2 + 4)),
+        ("backward", 8 * (4 + 2)),
         ("forward", 6 * (4 + 2)),
         ("forward", 8 * (2 + 4)),
-        ("backward", 8 * (4 + 2)),
-        ("backward", 6 * (2 + 4)),
+        ("forward", 12 * (4 + 2)),
     ]
     # Gradients are read where they are doubled and written: 12 bytes and 24.
     assert casts[-1].work.gradient_byte == 6 * (2 + 4)

@@ -77,7 +77,7 @@ def command(
     min_coverage: float | None,
     outputs: tuple[Path, ...],
     force: bool,
-    stdout_format: Literal["json", "csv", "md", "svg"] | None,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
 ) -> None:
     """Count MODEL's operators and place them under a machine's ceilings.
 

@@ -54,7 +54,7 @@ workload_options = _together(
         "--dtype",
         metavar="TYPE",
         shell_complete=candidates.dtypes,
-        help="Of parameters and inputs: float32, bfloat16, float16.",
+        help="Of parameters, buffers and inputs: float32, bfloat16, float16.",
     ),
 )
 
@@ -169,7 +169,7 @@ def output_options(formats: str) -> Callable[[F], F]:
 format_option = click.option(
     "--format",
     "stdout_format",
-    type=click.Choice(["json", "csv", "md", "svg"]),
+    type=click.Choice(["json", "csv", "md", "html", "svg"]),
     help="Write this to stdout in place of the table (with or without -o -).",
 )
 
@@ -291,7 +291,7 @@ def present(
     result: Analysis | MachineComparison,
     files: tuple[Path, ...],
     *,
-    stdout_format: Literal["json", "csv", "md", "svg"] | None,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
     view: View,
     force: bool,
 ) -> None:

@@ -44,7 +44,7 @@ def command(
     fused: bool,
     outputs: tuple[Path, ...],
     force: bool,
-    stdout_format: Literal["json", "csv", "md", "svg"] | None,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
 ) -> None:
     """Show what is saved in FILE (.json), for one machine or several; needs no torch."""
     from roofline.analysis import analysis_from_data

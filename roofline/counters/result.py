@@ -78,7 +78,7 @@ class CountedBy:
         return sum(abs(each.amount) for each in self.differences if not each.is_explained)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Crosscheck:
     """One model through several counters; ``multiply_add`` and ``flop`` are our own totals.
 
@@ -96,6 +96,12 @@ class Crosscheck:
     unknown_operators: int
     counters: tuple[CountedBy, ...]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        others = ", ".join(
+            f"{each.counter} {each.number:,}" for each in self.counters if each.number is not None
+        )
+        return f"<Crosscheck of {self.model}: {self.multiply_add:,} multiply-adds; {others}>"
 
     def ours(self, measure: Measure) -> int:
         """Our total of a measure."""

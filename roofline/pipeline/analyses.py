@@ -68,7 +68,8 @@ def analyze(
             and data types matter. None: what the model is known to take.
         hardware: a profile, the name of one, or a TOML file; None: this machine, measured on first
             use (about ten seconds) and remembered.
-        dtype: floating parameters and inputs are taken to have this type, e.g. ``"bfloat16"``.
+        dtype: floating parameters, buffers and inputs are taken to have this type, e.g.
+            ``"bfloat16"``.
         batch: replaces the first size of every input.
         seq: how many tokens a transformers model is given; None: 128.
         threads: how many threads the bounds are for; None: all that the hardware has.

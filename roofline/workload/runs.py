@@ -23,9 +23,9 @@ class Run:
     elsewhere (``meta``: none has a kernel of its own). ``train`` is one step: forward pass in
     training mode, loss, backward pass, and the update by ``optimizer`` (``""``: none is made).
     ``loss`` says in words what was differentiated, ``""`` before that is known. ``autocast`` is
-    the type that `torch.autocast` computes in, ``dtype`` the one that parameters and inputs are
-    taken to have; ``""`` leaves either as it is. ``channels_last`` lays out images and the weights
-    of convolutions with their channels last.
+    the type that `torch.autocast` computes in, ``dtype`` the one that parameters, buffers and
+    inputs are taken to have; ``""`` leaves either as it is. ``channels_last`` lays out images and
+    the weights of convolutions with their channels last.
 
     Raises:
         ValueError: an unknown device or type, or an optimizer or a loss without training.

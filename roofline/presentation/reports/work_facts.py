@@ -38,7 +38,7 @@ def run_words(run: Run) -> str:
     parts = [
         kind,
         f"loss: {printable(run.loss)}" if run.loss else "",
-        f"parameters and inputs in {run.dtype}" if run.dtype else "",
+        f"parameters, buffers and inputs in {run.dtype}" if run.dtype else "",
         f"autocast {run.autocast}" if run.autocast else "",
         "channels last" if run.channels_last else "",
         f"operators of {run.device}" if run.device != "cpu" else "",

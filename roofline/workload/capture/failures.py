@@ -101,6 +101,11 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
     elif "NestedTensor" in said:
         said = "nested tensors cannot be counted"
         fix = "give padded tensors"
+    elif "no autograd formula was registered" in said:
+        said = said.partition(" Please")[0].rstrip(".")
+        fix = "give it one with torch.library.register_autograd"
+    elif "more than 1 value per channel" in said:
+        fix = "a batch norm cannot be trained on one value a channel: --batch 2"
     elif any(each in said for each in _NO_CUDA):
         said = "it asks for a GPU, and torch has none here"
         fix = "leave --device cuda out, and .cuda() in the model"

@@ -191,6 +191,11 @@ def _notes(
             "compiled modules are counted as they run without torch.compile: its kernels, which"
             " join operators, cannot be seen (--fused shows what joining them saves)"
         )
+    if run.device == "cuda" and not torch.cuda.is_available():
+        yield (
+            "this torch has no CUDA: attention comes as its parts, where a torch with CUDA would"
+            " call one kernel that moves less"
+        )
     if modules.in_training and not run.train:
         names = ", ".join(sorted(modules.in_training))
         yield (
