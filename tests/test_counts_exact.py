@@ -126,7 +126,7 @@ def test_encoder_layer(fast: bool) -> None:
 )
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_recurrent_layers(kind: Any, gates: int, bidirectional: bool) -> None:
-    """7 steps of 2 sequences: each gate of 16 cells sees 8 inputs, or the layer below, and 16 states.
+    """7 steps of 2 sequences: a gate of 16 cells sees 8 inputs, or the layer below, and 16 states.
 
     oneDNN's kernel, torch's own (in training, and for float64), and what meta takes apart.
     """
@@ -241,12 +241,16 @@ def test_a_model_of_tokens_with_shared_keys() -> None:
 def test_transposed_convolutions(dimensions: int, stride: int, groups: int) -> None:
     """Every input is multiplied with all taps of every filter of its group: walked one by one.
 
-    Not so the outputs, which grow with the stride: that count is 2 to 4 times too high per
+    Counted by outputs, as of a plain convolution, it would be the stride times too many in each
     dimension. In a step of training, twice more behind another layer, once more if it is the first.
     """
-    kinds = (torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d)
+    kinds: tuple[Any, ...] = (
+        torch.nn.ConvTranspose1d,
+        torch.nn.ConvTranspose2d,
+        torch.nn.ConvTranspose3d,
+    )
     size, kernel = (4, 3, 5)[:dimensions], (3, 2, 3)[:dimensions]
-    layer = kinds[dimensions - 1](8, 12, kernel, stride=stride, groups=groups, output_padding=0)
+    layer = kinds[dimensions - 1](8, 12, kernel, stride=stride, groups=groups)
     taps = 0
     for _sample, channel, *_place in itertools.product(range(2), range(8), *map(range, size)):
         for filter_ in range(12):
@@ -311,16 +315,11 @@ def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) 
     result = "".join(sorted(kept & set(first + second)))
     equation = f"{first},{second}->{result}"
     shapes = [tuple(sizes[letter] for letter in each) for each in (first, second)]
-    used = {
-        letter
-        for letter in first + second
-        if letter in result or {letter} <= set(first) & set(second)
-    }
-    points = math.prod(sizes[letter] for letter in used)
+    both = set(first) & set(second)
+    points = math.prod(sizes[letter] for letter in both | set(result))
     captured = passed(lambda a, b: torch.einsum(equation, a, b), *shapes)
     assert work_of(captured).multiply_add in (points, 0)
-    summed = set(first) & set(second) - set(result)
-    if summed and math.prod(sizes[letter] for letter in summed) > 1:
+    if math.prod(sizes[letter] for letter in both - set(result)) > 1:
         assert work_of(captured).multiply_add == points
 
 
@@ -534,7 +533,7 @@ def test_gradients_of_two_layers() -> None:
 def test_bytes_of_an_update(
     optimizer: str, parameter: int, gradient: int, state: int, temporary: int
 ) -> None:
-    """So many floats for each of 25 weights; Adam counts steps in a float for each of two tensors."""
+    """So many floats for each of 25 weights; Adam counts steps in a float a tensor."""
     work = work_of(small_step(optimizer), "optimizer")
     counters = 0 if optimizer == "sgd" else 2 * 2 * 4
     assert work.parameter_byte == 4 * 25 * parameter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,7 +164,7 @@ def single_pass(
         + (lesson.target_byte if lesson is not None else 0),
         optimizer_bytes=lesson.state_byte if lesson is not None else 0,
         modules=in_order(found, modules.calls),
-        notes=tuple(_notes(model, modules, operands, tensors, run)),
+        notes=tuple(_notes(model, modules, operands, tensors, run, recorder.records)),
     )
 
 
@@ -185,13 +185,15 @@ def _notes(
     operands: Operands,
     tensors: Fakes | Reals,
     run: Run,
+    records: Sequence[OperatorRecord],
 ) -> Iterable[str]:
     if any(map(is_compiled, model.modules())):
         yield (
             "compiled modules are counted as they run without torch.compile: its kernels, which"
             " join operators, cannot be seen (--fused shows what joining them saves)"
         )
-    if run.device == "cuda" and not torch.cuda.is_available():
+    is_taken_apart = any(each.op == "aten._safe_softmax" for each in records)
+    if is_taken_apart and run.device == "cuda" and not torch.cuda.is_available():
         yield (
             "this torch has no CUDA: attention comes as its parts, where a torch with CUDA would"
             " call one kernel that moves less"
