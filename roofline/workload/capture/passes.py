@@ -99,12 +99,12 @@ def capture(
             if is_another and not is_worth_it:
                 raise said from said.__cause__
             raise second.said from second.error
-        where = "" if asked.run.device == "cpu" else " and on the CPU"
+        real = "for real" if asked.run.device == "cpu" else "for real and on the CPU"
         kind = "the given inputs" if _all_given(inputs) else "inputs of noise and zeros"
         return replace(
             captured,
             notes=(
-                f"{name} ran for real{where}, on {kind} ({why}): what it does with others may differ",
+                f"{name} ran {real}, on {kind} ({why}): what it does with others may differ",
                 *captured.notes,
             ),
         )
