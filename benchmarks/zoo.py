@@ -185,6 +185,7 @@ def _scores_again(record: OperatorRecord) -> int:
 REASONS: Mapping[str, Callable[[OperatorRecord], int]] = {
     "it has no rule for products with a vector (mv, dot)": _no_rule("mv", "dot", "vdot", "addmv"),
     "it has no rule for outer products (addr)": _no_rule("addr"),
+    "it has no rule for products of groups (_grouped_mm)": _no_rule("_grouped_mm"),
     "it has no rule for _trilinear": _no_rule("_trilinear"),
     "it has no rule for affine_grid_generator": _no_rule("affine_grid_generator"),
     "it has no rule for _euclidean_dist": _no_rule("_euclidean_dist"),
