@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 ROUNDS = 15
 LARGE = {
@@ -124,9 +125,11 @@ def beyond_a_fake_pass(name: str) -> dict[str, list[float]]:
     fake = load(name).module.eval()
     for module in fake.modules():
         for own in (module._parameters, module._buffers):
-            for key, tensor in own.items():
+            kept: dict[str, Any] = dict(own)
+            for key, tensor in kept.items():
                 if tensor is not None:
-                    own[key] = mode.from_tensor(torch.empty_like(tensor, device="cpu"))
+                    kept[key] = mode.from_tensor(torch.empty_like(tensor, device="cpu"))
+            own.update(kept)
     with mode:
         args, kwargs = inputs.made(
             lambda request: torch.empty(request.shape, dtype=dtype_for(request, None))

@@ -135,7 +135,7 @@ def _counted(
         result = model(*args, **kwargs)
         if train:
             floating = [each for each in _tensors(result) if each.requires_grad]
-            sum(each.sum() for each in floating).backward()
+            torch.stack([each.sum() for each in floating]).sum().backward()
     model.zero_grad(set_to_none=True)
     return counter.get_total_flops()
 

@@ -19,7 +19,7 @@ from roofline.analysis.totals import (
 )
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, ComputeRoof, LevelRoof
-from roofline.workload.operators import State
+from roofline.workload.operators import PHASES, State
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 
 _ROUNDING = 1e-9
@@ -59,6 +59,11 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
     paths = Counter(each.path for each in analysis.modules)
     for path in (path for path, count in paths.items() if count > 1):
         yield f"modules has '{path}' twice"
+    phases = [PHASES.index(row.phase) for row in analysis.operators]
+    if phases != sorted(phases):
+        yield "the phases of the operators do not follow each other"
+    if phases and phases[-1] and not analysis.run.train:
+        yield f"operators are of the {PHASES[phases[-1]]} phase, but run.train is false"
     labels = _CeilingLabels.of(hardware)
     for position, row in enumerate(analysis.operators):
         if row.index != position:

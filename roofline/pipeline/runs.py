@@ -37,6 +37,7 @@ class RunOptions:
             InputError: a type, a device or an optimizer that there is not, or that goes with
                 nothing else that was said.
         """
+        self._check_types()
         if not self.train:
             for option, value in (("--optimizer", self.optimizer), ("loss", self.loss)):
                 if value is not None:
@@ -49,6 +50,24 @@ class RunOptions:
             autocast=self._autocast(),
             channels_last=self.channels_last,
         )
+
+    def _check_types(self) -> None:
+        """Refuses what only Python can give.
+
+        Raises:
+            InputError: something is of another type than it must have.
+        """
+        for name, value in (("train", self.train), ("channels_last", self.channels_last)):
+            if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InputError(f"{name}: expected True or False, got {value!r}")
+        known = ", ".join(OPTIMIZERS)
+        for name, value, texts in (("optimizer", self.optimizer, known), ("loss", self.loss, "")):
+            is_text = isinstance(value, str) and bool(texts)
+            if value is None or is_text or callable(value):
+                continue
+            what = "what makes one of the parameters" if texts else "a function of the output"
+            either = f"{texts}, none, or {what}" if texts else what
+            raise InputError(f"{name}: expected {either}, got {type(value).__name__}")
 
     def teaching(self) -> Teaching | None:
         """How it is trained, if it is."""
@@ -109,6 +128,8 @@ class RunOptions:
         return "" if self.optimizer == "none" else self.optimizer
 
     def _device(self) -> Any:
+        if not isinstance(self.device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
         if self.device not in DEVICES:
             raise InputError(
                 f"--device {self.device}: there are {', '.join(DEVICES)}"

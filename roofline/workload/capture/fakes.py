@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from roofline.errors import ModelError
 from roofline.workload.capture import known_calls, packed
+from roofline.workload.capture.fake_results import mended, view_of
 from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.runs import Run
@@ -88,7 +89,7 @@ class Fakes:
                 # What makes isinstance(fake, torch.nn.Parameter) true; its constructor takes ten
                 # times as long as the fake itself.
                 fake._is_param = True
-            if tensor.requires_grad and fake.is_floating_point():
+            if tensor.requires_grad and (fake.is_floating_point() or fake.is_complex()):
                 # Composite operators ask for it, without gradients too.
                 fake.requires_grad = True
                 with_hooks_of(tensor, fake)
@@ -148,7 +149,9 @@ class Fakes:
             raise NotImplementedError("quantised tensors have no fakes")
         if func.namespace == "quantized" and (made := packed.result_of(func, args)) is not None:
             return made
-        return self._calls.call(func, args, kwargs)
+        if (view := view_of(self.mode, func, args)) is not None:
+            return view
+        return mended(func, args, kwargs, self._calls.call(func, args, kwargs))
 
     def _fake(self, tensor: torch.Tensor, is_changed: bool) -> Any:
         to = tensor.dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -24,6 +24,9 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, Mapping):
         for item in value.values():
             yield from tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from tensors_in(getattr(value, each.name, None))
 
 
 class _Storages:
@@ -110,6 +113,7 @@ class Operands:
         if tensor.layout is not torch.strided:
             raise ModelError(
                 "the model makes a sparse tensor, and those cannot be counted; use dense ones"
+                " (sparse=False for the gradients of an embedding)"
             )
         number, role = self._storages.number(tensor)
         shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()

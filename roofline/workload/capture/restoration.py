@@ -57,11 +57,13 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_left_as_it_was() -> Iterator[None]:
-    """Puts back torch's default type, and the random states of Python and NumPy.
+    """Puts back torch's settings that a model may change, and random states.
 
-    Within, these two draw the same numbers every time.
+    Within, Python and NumPy draw the same numbers every time.
     """
     default_dtype, state = torch.get_default_dtype(), random.getstate()
+    threads, torch_random = torch.get_num_threads(), torch.get_rng_state()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
     numpy_random = sys.modules["numpy"].random if "numpy" in sys.modules else None
     numpy_state = numpy_random.get_state() if numpy_random else None
     random.seed(0)
@@ -71,6 +73,10 @@ def process_left_as_it_was() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(default_dtype)
+        torch.set_rng_state(torch_random)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
         random.setstate(state)
         if numpy_random:
             numpy_random.set_state(numpy_state)

@@ -113,6 +113,7 @@ def single_pass(
         # There composite operators are not taken apart.
         torch.inference_mode(False),
         torch.set_grad_enabled(run.train),
+        torch.autograd.set_detect_anomaly(False),
         _no_autocast(run),
     ):
         # Where torch's fast path makes them, it is counted without, and that is said.
@@ -141,6 +142,8 @@ def single_pass(
                         modules.note_owners(model)
                         with modules.part("<loss>"):
                             loss = lesson.loss(result, tensors, recorder)
+                # As its end does, unless the caller has one open too.
+                torch.clear_autocast_cache()
                 if lesson is not None and loss is not None:
                     leaves = (*model.parameters(), *given.values())
                     lesson.end(leaves, loss, optimizer, recorder, modules.owners)

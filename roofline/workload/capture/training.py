@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from roofline.errors import InputError, ModelError
+from roofline.errors import InputError, ModelError, said_by
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import Reals
@@ -56,11 +57,17 @@ def loss_of(output: Any, target: Target) -> tuple[torch.Tensor, str]:
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor) and own.requires_grad:
         return own.sum(), "the model's own"
-    outputs = [each for each in tensors_in(output) if each.requires_grad]
+    tensors = list(tensors_in(output))
+    outputs = [each for each in tensors if each.requires_grad]
+    if not outputs and not tensors:
+        raise ModelError(
+            f"there is nothing to train: the model gives {type(output).__name__}, in which no"
+            " tensor is found; say what to differentiate with loss="
+        )
     if not outputs:
         raise ModelError(
-            "there is nothing to train: no output has a gradient, because no parameter and no"
-            " input requires one; set requires_grad, or leave training out"
+            "there is nothing to train: no output has a gradient, because nothing that it is made"
+            " of requires one; set requires_grad, or leave training out"
         )
     losses: list[torch.Tensor] = []
     kinds: list[str] = []
@@ -90,6 +97,22 @@ def check_loss(loss: Any) -> torch.Tensor:
             f"loss: it must return one number that has a gradient, got {said or repr(loss)}"
         )
     return loss
+
+
+@contextlib.contextmanager
+def blamed_on(what: str) -> Iterator[None]:
+    """Errors in here are of the optimizer or the loss that the user gave, and not of the model.
+
+    Raises:
+        ModelError: in one line, whatever was raised.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, ModelError):
+        raise
+    except BaseException as error:
+        said = said_by(error) or type(error).__name__
+        raise ModelError(f"{what}: {said.partition(chr(10))[0]}; give another {what}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +156,10 @@ class Lesson:
         parameters = [each for each in model.parameters() if each.requires_grad]
         if self._make is None or not parameters:
             return None
-        with recorder.paused():
+        with recorder.paused(), blamed_on("optimizer"):
             optimizer = _with_state(self._make, parameters)
-        kept = {
-            each.untyped_storage()._cdata: each
-            for each in tensors_in([dict(state) for state in optimizer.state.values()])
-        }
-        tensors.roles.update(dict.fromkeys(kept, Role.OPTIMIZER_STATE))
-        self.state_byte = sum(each.nbytes for each in kept.values())
+        for each in tensors_in([dict(state) for state in optimizer.state.values()]):
+            tensors.roles[each.untyped_storage()._cdata] = Role.OPTIMIZER_STATE
         return optimizer
 
     def loss(self, output: Any, tensors: Fakes | Reals, recorder: Recorder) -> torch.Tensor:
@@ -158,7 +177,9 @@ class Lesson:
 
         if self._loss is not None:
             self.said = "the given one"
-            return check_loss(self._loss(output))
+            with blamed_on("loss"):
+                given = self._loss(output)
+            return check_loss(given)
         loss, self.said = loss_of(output, target)
         return loss
 
@@ -191,9 +212,20 @@ class Lesson:
     ) -> None:
         recorder.enter("optimizer")
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+            if parameter.grad is None:
+                # Of what is never differentiated no optimizer keeps anything.
+                optimizer.state.pop(parameter, None)
             kept = dict(optimizer.state.get(parameter, {}))
             recorder.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
-        optimizer.step()
+        self.state_byte = sum(
+            {
+                each.untyped_storage()._cdata: each.nbytes
+                for state in optimizer.state.values()
+                for each in tensors_in(dict(state))
+            }.values()
+        )
+        with blamed_on("optimizer"):
+            optimizer.step()
 
 
 def _with_state(
@@ -201,6 +233,10 @@ def _with_state(
 ) -> torch.optim.Optimizer:
     """The optimizer after a first step, which makes its state: each later one is like the next."""
     optimizer = make(parameters)
+    if not isinstance(optimizer, torch.optim.Optimizer):  # pyright: ignore[reportUnnecessaryIsInstance]  of the user's
+        raise TypeError(f"it must give a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError("LBFGS runs the model several times a step, as often as the values ask for")
     for each in parameters:
         each.grad = torch.zeros_like(each)
     optimizer.step()

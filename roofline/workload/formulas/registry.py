@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 from roofline.errors import InputError, RooflineError, said_by
 from roofline.workload.work import FLOP_PER_FMA
 
+_MOST = 2**100
+"""More than any operator takes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flop:

@@ -1,0 +1,175 @@
+"""What is recorded on fake tensors is what would be recorded on real ones, to the last byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from roofline.errors import ModelError
+from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.single_pass import Capture, single_pass
+from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.inputs import Inputs, inputs_for
+from roofline.workload.models.sources import load
+from roofline.workload.residency import residency
+from roofline.workload.runs import Run
+from tests.workload.passes import trained
+
+
+def both(model: torch.nn.Module, inputs: Inputs, run: Run) -> tuple[Capture, Capture]:
+    """The same pass on tensors without memory and on copies."""
+    teaching = Teaching(optimizer=maker_of(run.optimizer) if run.optimizer else None)
+    paths = {id(module): path for path, module in model.named_modules()}
+    fake, real = (
+        single_pass(model, inputs, paths, run, tensors, teaching.lesson() if run.train else None)
+        for tensors in (Fakes(run), Reals(run))
+    )
+    return fake, real
+
+
+def check(model: torch.nn.Module, inputs: Inputs, run: Run) -> None:
+    fake, real = both(model, inputs, run)
+    assert [each.op for each in fake.records] == [each.op for each in real.records]
+    assert [each.work for each in fake.records] == [each.work for each in real.records]
+    assert residency(fake.records) == residency(real.records)
+    assert fake.optimizer_bytes == real.optimizer_bytes
+
+
+@pytest.mark.parametrize("name", ["timm:pvt_v2_b0", "timm:davit_tiny", "timm:twins_pcpvt_small"])
+def test_views_of_images_that_come_alone(name: str) -> None:
+    """A dimension of size 1 has a stride all the same, which says how convolutions lay out."""
+    source = load(name)
+    model = source.rebuild() if source.rebuild else source.module
+    inputs = inputs_for(model, None, source.default_inputs, name=name, batch=None)
+    check(model, inputs, Run())
+
+
+class Fourier(torch.nn.Module):
+    """A layer with a complex weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.nn.Linear(8, 8)
+        self.weight = torch.nn.Parameter(torch.randn(5, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(self.before(x)) * self.weight, n=8)
+
+
+class Partly(torch.nn.Module):
+    """A part of it gets no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(5, 3), torch.nn.Linear(100, 100)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+class Frozen(torch.nn.Sequential):
+    """A batch norm behind what is not trained: its input needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+        self[0].requires_grad_(False)
+
+
+class Tokens(torch.nn.Module):
+    """Norms and products of transposed images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.norm = torch.nn.Conv2d(3, 8, 2, stride=2), torch.nn.LayerNorm(8)
+        self.last = torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(self.patches(x).flatten(2).transpose(1, 2))).transpose(1, 2)
+
+
+IMAGE = (2, 3, 8, 8)
+STEPS: dict[str, tuple[type[torch.nn.Module], tuple[int, ...], dict[str, Any]]] = {
+    "complex weights": (Fourier, (4, 8), {"optimizer": "sgd"}),
+    "unused weights": (Partly, (4, 5), {"optimizer": "adam"}),
+    "frozen before a norm": (Frozen, IMAGE, {"optimizer": "sgd"}),
+    "transposed": (Tokens, IMAGE, {"optimizer": "adamw"}),
+    "without an update": (Tokens, IMAGE, {}),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_of_training(name: str) -> None:
+    kind, shape, options = STEPS[name]
+    check(kind(), Inputs(shape), Run(train=True, **options))
+
+
+def test_what_autocast_casts_is_gone_before_the_backward_pass() -> None:
+    """Its cache of weights in half precision is emptied where it ends, as in a real step."""
+    run = Run(train=True, optimizer="sgd", autocast="bfloat16")
+    for captured in both(
+        torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)), Inputs((2, 64)), run
+    ):
+        cast = next(
+            each.outputs[0].storage
+            for each in captured.records
+            if each.op == "aten._to_copy" and each.outputs[0].shape == (64, 64)
+        )
+        freed = next(each for each in captured.records if cast in each.freed)
+        assert freed.phase != "optimizer"
+
+
+def test_a_norm_of_what_is_frozen_makes_no_gradient_of_it() -> None:
+    """8 channels of 6x6 for 2 images: the gradient that comes, what was normed, and little else."""
+    (norm,) = [
+        each
+        for each in trained(Frozen(), IMAGE).records
+        if each.op == "aten.native_batch_norm_backward"
+    ]
+    assert all(spec.shape == (8,) for spec in norm.outputs)
+
+
+def test_settings_that_the_caller_uses_are_not_those_of_the_pass() -> None:
+    with torch.autograd.set_detect_anomaly(True, check_nan=False):
+        inside = trained(Partly(), (4, 5))
+        assert torch.is_anomaly_enabled()
+    assert inside.records == trained(Partly(), (4, 5)).records
+
+
+class Resetting(torch.nn.Module):
+    """Changes settings of torch in its forward pass."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        torch.backends.mha.set_fastpath_enabled(False)
+        return x + torch.rand_like(x)
+
+
+def test_settings_that_a_model_changes_are_put_back() -> None:
+    state, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
+    both(Resetting(), Inputs((2, 3)), Run())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (torch.optim.LBFGS, "optimizer: LBFGS runs the model several times"),
+        (lambda _: None, "optimizer: it must give a torch.optim.Optimizer, got NoneType"),
+    ],
+    ids=["several passes", "none"],
+)
+def test_what_is_no_optimizer_is_refused(optimizer: Any, said: str) -> None:
+    with pytest.raises(ModelError) as raised:
+        single_pass(
+            Partly(),
+            Inputs((4, 5)),
+            {},
+            run := Run(train=True, optimizer="its"),
+            Fakes(run),
+            Teaching(optimizer=optimizer).lesson(),
+        )
+    assert said in str(raised.value)
