@@ -46,7 +46,7 @@ def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
     [
         (Run(), "inference"),
         (Run(device="cuda", channels_last=True), "inference · channels last · operators of cuda"),
-        (Run(dtype="bfloat16"), "inference · parameters and inputs in bfloat16"),
+        (Run(dtype="bfloat16"), "inference · parameters, buffers and inputs in bfloat16"),
         (Run(train=True), "training step (without an update)"),
         (
             Run(train=True, optimizer="adamw", loss="its own", autocast="float16"),
