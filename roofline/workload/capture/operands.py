@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -38,8 +39,10 @@ class _Storages:
         self._known: dict[int, tuple[int, Role]] = {}
         # Weak references keep the addresses from being given to other storages, and thus unique.
         self._references: list[StorageWeakRef] = []
-        # By number, what tells of each that does not persist whether it has gone.
-        self._watched: dict[int, int] = {}
+        # By number; torch keeps a storage's Python object for as long as the storage itself lives,
+        # so that its end is told, and nobody need ask after every operator.
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        self._gone: list[int] = []
 
     def number(self, tensor: torch.Tensor) -> tuple[int, Role]:
         storage = tensor.untyped_storage()
@@ -48,10 +51,10 @@ class _Storages:
         if known is None:
             role = self._roles.get(address, self.new_role)
             known = self._known[address] = len(self._known), role
-            reference = StorageWeakRef(storage)
-            self._references.append(reference)
+            self._references.append(StorageWeakRef(storage))
             if not role.persists:
-                self._watched[known[0]] = reference.cdata
+                number, gone = known[0], self._gone
+                self._watched[number] = weakref.ref(storage, lambda _: gone.append(number))
         return known
 
     @property
@@ -60,9 +63,10 @@ class _Storages:
 
     def dropped(self) -> tuple[int, ...]:
         """Numbers of what does not persist and has gone since the last call."""
-        # After every operator, of all of them: what StorageWeakRef.expired comes down to.
-        expired = torch.UntypedStorage._expired
-        gone = tuple([number for number, weak in self._watched.items() if expired(weak)])
+        if not self._gone:
+            return ()
+        gone = tuple(sorted(self._gone))
+        self._gone.clear()
         for number in gone:
             del self._watched[number]
         return gone
