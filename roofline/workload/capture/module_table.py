@@ -30,7 +30,7 @@ def modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
 
 def _packed(module: torch.nn.Module) -> Iterable[torch.Tensor | None]:
     for value in module.__dict__.values():
-        if isinstance(value, torch.ScriptObject):
+        if type(value) is torch.ScriptObject:
             yield from unpacked(value) or ()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -147,6 +148,7 @@ def distinct(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
     return tuple(found.values())
 
 
+@functools.lru_cache(maxsize=10_000)
 def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
 
@@ -163,6 +165,7 @@ def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, in
     return tuple(pairs)
 
 
+@functools.lru_cache(maxsize=10_000)
 def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements of its storage that a tensor can touch.
 

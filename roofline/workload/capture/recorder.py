@@ -221,7 +221,7 @@ def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [item if type(item) is int else _plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, (bool, int, float, str)) else str(value)
