@@ -351,7 +351,7 @@ def report(found: Sequence[Outcome], wall_s: Mapping[str, float]) -> list[str]:
         "",
         *(__doc__ or "").split("\n\n")[2].splitlines(),
         "",
-        "Rerun: `python benchmarks/zoo.py > benchmarks/zoo.md`",
+        f"Rerun: `python benchmarks/zoo.py{''.join(f' {each}' for each in sys.argv[1:])}`",
         "",
         "| library | run | models | counted | refused | calls without a formula |"
         " same count as torch's | explained | not explained | torch cannot count it |"
@@ -473,10 +473,14 @@ def main() -> None:
         if asked.inference_only:
             wanted = [each for each in wanted if not each.train]
         wanted = [replace(each, is_alone=asked.alone) for each in wanted]
-        start = time.perf_counter()
-        found += outcomes(wanted, asked.processes)
+        start, before = time.perf_counter(), len(found)
+        with contextlib.suppress(KeyboardInterrupt):
+            # What came until then stays in the list.
+            found.extend(outcomes(wanted, asked.processes))
         counters = "ours" if asked.alone else "ours and torch's"
-        what = f"{library}, {len(wanted)} runs, {counters}, {asked.processes} processes"
+        done = len(found) - before
+        cut = "" if done == len(wanted) else f" of {len(wanted)}, interrupted"
+        what = f"{library}, {done} runs{cut}, {counters}, {asked.processes} processes"
         wall_s[what] = time.perf_counter() - start
     print("\n".join(report(found, wall_s)))
     failed = [each for each in found if each.unknown or not each.is_explained]
