@@ -92,7 +92,8 @@ class Fakes:
             if tensor.requires_grad and (fake.is_floating_point() or fake.is_complex()):
                 # Composite operators ask for it, without gradients too.
                 fake.requires_grad = True
-                with_hooks_of(tensor, fake)
+                if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+                    with_hooks_of(tensor, fake)
             self._made[id(tensor)] = tensor, fake
             self.roles.setdefault(fake.untyped_storage()._cdata, role)
         return self._made[id(tensor)][1]

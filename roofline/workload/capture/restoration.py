@@ -35,7 +35,10 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
         others: what else is to be left as it was: the arguments that the model is called with.
     """
     own: list[Any] = [module.__dict__ for module in model.modules()]
-    before = [(each, _content(each)) for each in containers_in([*own, list(others)])]
+    # Most are empty, and stay so: the hooks of modules.
+    before = [
+        (each, _content(each) if len(each) else ()) for each in containers_in([*own, list(others)])
+    ]
     # Other threads may use what is shared: only what the pass left in it is taken out again.
     shared = [
         (each, _content(each))
@@ -46,7 +49,8 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
         yield
     finally:
         for container, content in before:
-            _put_back(container, content)
+            if content or len(container):
+                _put_back(container, content)
         for container, content in shared:
             if any(_holds_fakes(value) for value in _values(container)):
                 _put_back(container, content)
