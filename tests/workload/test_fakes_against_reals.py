@@ -9,6 +9,7 @@ import torch
 
 from roofline.errors import ModelError
 from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.passes import capture
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.single_pass import Capture, single_pass
 from roofline.workload.capture.training import Teaching, maker_of
@@ -173,3 +174,21 @@ def test_what_is_no_optimizer_is_refused(optimizer: Any, said: str) -> None:
             Teaching(optimizer=optimizer).lesson(),
         )
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.ASGD, torch.optim.Adafactor])
+def test_an_optimizer_that_asks_for_values_runs_for_real(optimizer: Any) -> None:
+    captured = capture(
+        Partly(),
+        Inputs((4, 5)),
+        name="net",
+        run=Run(train=True, optimizer="its"),
+        teaching=Teaching(optimizer=optimizer),
+    )
+    assert any("ran for real" in note for note in captured.notes)
+    assert {each.phase for each in captured.records} == {"forward", "backward", "optimizer"}
+
+
+def test_a_loss_that_asks_for_values_runs_for_real() -> None:
+    captured = trained(Partly(), (4, 5), loss=lambda y: y.sum() if y.sum().item() > 0 else y.mean())
+    assert any("ran for real" in note for note in captured.notes)

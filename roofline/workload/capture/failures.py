@@ -13,6 +13,13 @@ from torch._subclasses.fake_tensor import (
 
 from roofline.errors import ModelError, said_by
 
+OF_FAKES = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+"""What is raised where fake tensors cannot do what real ones can."""
+
 
 class NoFakesError(Exception):
     """The model cannot be given fake tensors at all."""
@@ -35,14 +42,10 @@ class PassError(Exception):
     @property
     def is_fakes_fault(self) -> bool:
         """Whether the model asked more of a tensor than its shape."""
-        kinds = (
-            DataDependentOutputException,
-            DynamicOutputShapeException,
-            UnsupportedOperatorException,
-            NotImplementedError,
-        )
         said = said_by(self.error).lower()
-        return isinstance(self.error, kinds) or any(each in said for each in _FAKES_FAULT)
+        return isinstance(self.error, (*OF_FAKES, NotImplementedError)) or any(
+            each in said for each in _FAKES_FAULT
+        )
 
     @property
     def is_for_nested_tensors(self) -> bool:

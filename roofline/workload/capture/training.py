@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from roofline.errors import InputError, ModelError, said_by
+from roofline.workload.capture.failures import OF_FAKES
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import Reals
@@ -103,12 +104,14 @@ def check_loss(loss: Any) -> torch.Tensor:
 def blamed_on(what: str) -> Iterator[None]:
     """Errors in here are of the optimizer or the loss that the user gave, and not of the model.
 
+    What asks for values is none: it is run again, on real tensors.
+
     Raises:
         ModelError: in one line, whatever was raised.
     """
     try:
         yield
-    except (KeyboardInterrupt, ModelError):
+    except (KeyboardInterrupt, ModelError, *OF_FAKES):
         raise
     except BaseException as error:
         said = said_by(error) or type(error).__name__
