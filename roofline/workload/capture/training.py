@@ -149,6 +149,7 @@ class Lesson:
         self.said = ""
         self.state_byte = 0
         self.target_byte = 0
+        self._unused: list[Any] = []
         self._make = make
         self._loss = loss
 
@@ -216,8 +217,9 @@ class Lesson:
         recorder.enter("optimizer")
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
             if parameter.grad is None:
-                # Of what is never differentiated no optimizer keeps anything.
-                optimizer.state.pop(parameter, None)
+                # Of what is never differentiated no optimizer keeps anything. Here it is kept, so
+                # that no other tensor gets its address, which says that it is a state.
+                self._unused.append(optimizer.state.pop(parameter, None))
             kept = dict(optimizer.state.get(parameter, {}))
             recorder.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
         self.state_byte = sum(
