@@ -223,9 +223,7 @@ class Roof:
         """
         work = record.work
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
-        if record.work.multiply_add and any(map(_is_small_integer, record.inputs)):
-            # Units for such products are faster than those for what is scaled around them.
-            types |= {dtype("int8")}
+        types |= _product_types(record.inputs, work.multiply_add)
         if not types or work.least_flop is None:
             return (0.0 if work.least_flop == 0 else None), None
         # Which of its types an operator computes in is not known (a mask may be wider than what it
@@ -327,8 +325,10 @@ def _floating_types(operands: Iterable[TensorSpec]) -> set[DType]:
     return {spec.dtype for spec in operands if spec.dtype.kind in ("float", "complex")}
 
 
-def _is_small_integer(spec: TensorSpec) -> bool:
-    return spec.dtype.kind in ("int", "uint") and spec.dtype.bits <= 8
+def _product_types(operands: Iterable[TensorSpec], multiply_add: int | None) -> set[DType]:
+    """int8 for products of small integers: units for those beat those for what is around them."""
+    small = any(each.dtype.kind in ("int", "uint") and each.dtype.bits <= 8 for each in operands)
+    return {dtype("int8")} if multiply_add and small else set()
 
 
 def _fastest(roofs: Sequence[ComputeRoof | None]) -> ComputeRoof | None:
@@ -341,6 +341,15 @@ def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
     """The data type an operator is shown under: that of its largest floating operand, or None."""
     floating = [spec for spec in operands if spec.dtype.kind in ("float", "complex")]
     return max(floating, key=lambda spec: spec.byte).dtype if floating else None
+
+
+def ceiling_types(
+    inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec], multiply_add: int | None
+) -> set[DType]:
+    """The data types whose ceilings an operator is said to need."""
+    inputs = tuple(inputs)
+    shown = arithmetic_dtype((*inputs, *outputs))
+    return _product_types(inputs, multiply_add) | ({shown} if shown else set())
 
 
 def place(
@@ -370,12 +379,11 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
     if profile.device != run_on:
         notes.append(other_device_note(profile, run_on))
     notes += _doubts(placements, roof)
-    used = {
-        arithmetic_dtype((*record.inputs, *record.outputs))
-        for record in (each.record for each in placements)
-        if record.work.least_flop
-    }
-    for each in sorted((each for each in used if each is not None), key=str):
+    used: set[DType] = set()
+    for record in (each.record for each in placements):
+        if record.work.least_flop:
+            used |= ceiling_types(record.inputs, record.outputs, record.work.multiply_add)
+    for each in sorted(used, key=str):
         unit = roof.compute(each)
         if unit is None:
             why = roof.unmeasured(each)

@@ -327,3 +327,5 @@ def test_products_of_small_integers_take_the_units_for_them() -> None:
     (placed,) = place([product], residency([product]), Roof(profile([ceiling(1e9)], memory), 1))
     # 256 bytes of input, 4096 of weights, 256 of output, and no ceiling for the products.
     assert (placed.bound, placed.bound_s) == (Bound.MEMORY, pytest.approx(4608e-9))
+    (note,) = roof_notes([placed], Roof(profile([ceiling(1e9)], memory), 1))[-1:]
+    assert "no compute ceiling for int8" in note

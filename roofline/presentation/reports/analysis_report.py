@@ -9,7 +9,7 @@ from typing import Unpack
 from roofline.analysis import Analysis, groups
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.machine.hardware import describe_threads
-from roofline.placement import Bound, Roof, arithmetic_dtype
+from roofline.placement import Bound, Roof, ceiling_types
 from roofline.presentation.reports.analysis_tables import (
     groups_of_unknown,
     operator_grid,
@@ -102,11 +102,12 @@ def _without_ceiling(analysis: Analysis) -> str:
     """The data types that operators compute in and the machine has no ceiling for."""
     roof = Roof(analysis.hardware, analysis.threads)
     used = {
-        arithmetic_dtype((*row.inputs, *row.outputs))
+        each
         for row in analysis.operators
         if row.least_flop
+        for each in ceiling_types(row.inputs, row.outputs, row.multiply_add)
     }
-    return ", ".join(sorted(str(each) for each in used if each and roof.compute(each) is None))
+    return ", ".join(sorted(str(each) for each in used if roof.compute(each) is None))
 
 
 def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:
