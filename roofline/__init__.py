@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         read_machine_comparison as read_machine_comparison,
     )
     from roofline.errors import RooflineError as RooflineError
+    from roofline.latency.validation import Validation as Validation
     from roofline.machine.catalog import load_hardware as load_hardware
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
     from roofline.pipeline import analyze as analyze
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from roofline.pipeline import compare_machines as compare_machines
     from roofline.pipeline import crosscheck as crosscheck
     from roofline.pipeline import measure_hardware as measure_hardware
+    from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.predictions import predict as predict
+    from roofline.pipeline.profiles import profile as profile
+    from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
@@ -48,8 +53,10 @@ _HOME = {
     "OperatorRow": "roofline.analysis",
     "RooflineError": "roofline.errors",
     "Totals": "roofline.analysis",
+    "Validation": "roofline.latency.validation",
     "Work": "roofline.workload.work",
     "analyze": "roofline.pipeline",
+    "calibrate": "roofline.pipeline.calibrations",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
     "crosscheck": "roofline.pipeline",
@@ -58,8 +65,11 @@ _HOME = {
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
     "plot": "roofline.presentation.figure",
+    "predict": "roofline.pipeline.predictions",
+    "profile": "roofline.pipeline.profiles",
     "read_analysis": "roofline.analysis",
     "read_machine_comparison": "roofline.design.machine_comparison",
+    "validate": "roofline.pipeline.validations",
 }
 
 __all__ = [*sorted(_HOME), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -8,7 +8,8 @@
     │   ├── HardwareError    2  a hardware profile that is not found or not valid
     │   └── FileFormatError  2  a file that is not ours, is cut short or of a newer version
     ├── MeasurementError     1  a measurement that could not be made
-    └── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
+    ├── IncompleteError      3  the result covers less than was asked for (``--min-coverage``)
+    └── ThresholdError       4  a figure is beyond what the user allows (``--fail-if``)
 
 An interrupt (Ctrl-C) ends with 130. Every message is one line: what is wrong, where, and the fix.
 """
@@ -51,6 +52,12 @@ class IncompleteError(RooflineError):
     """The result covers less than was asked for; exit code 3."""
 
     exit_code = 3
+
+
+class ThresholdError(RooflineError):
+    """A figure is beyond what the user allows; exit code 4."""
+
+    exit_code = 4
 
 
 def said_by(error: BaseException) -> str:

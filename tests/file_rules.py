@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -387,6 +388,7 @@ TENSOR = table(
         "storage": (whole(0), REQUIRED),
         "offset_byte": (whole(0), 0),
         "least_elements": (maybe(whole(0)), None),
+        "layout": (word("contiguous", "channels-last", "strided"), "contiguous"),
         "role": (
             word("parameter", "buffer", "input", "activation", "gradient", "optimizer_state"),
             REQUIRED,
@@ -434,6 +436,8 @@ def counts_agree(it: dict[str, Any]) -> None:
     if it["flop"] is not None:
         need(it["flop"] >= max(2 * it["multiply_add"], it["least_flop"]), "flop")
     need(it["measured_iqr_s"] is None or it["measured_s"] is not None, "measured")
+    if it["measured_times_s"]:
+        need(close(it["measured_s"], statistics.median(it["measured_times_s"])), "median")
 
 
 def fusion_agrees(it: dict[str, Any]) -> None:
@@ -498,6 +502,8 @@ ROW = table(
         "prediction_source": (maybe(text), None),
         "measured_s": (maybe(number), None),
         "measured_iqr_s": (maybe(number), None),
+        "measured_times_s": (several(positive), []),
+        "measured_faults": (maybe(whole(0)), None),
     },
     parts_add_up,
     interval,
@@ -679,9 +685,49 @@ def with_parts(row: Any) -> Any:
     return {**row, "internal_byte": None if row.get("type") in ("attention", "recurrent") else 0}
 
 
+def time_in_interval(it: dict[str, Any]) -> None:
+    need(it["low_s"] <= it["predicted_s"] <= it["high_s"], "interval")
+
+
+def sample_has_times(it: dict[str, Any]) -> None:
+    need(bool(it["times_s"]), "times")
+
+
+PREDICTION = table(
+    {
+        **dict.fromkeys(
+            ("predicted_s", "low_s", "high_s", "operators_s", "overhead_s"), (number, REQUIRED)
+        ),
+        "calibration": (text, REQUIRED),
+        "held_out_error": (maybe(number), None),
+    },
+    time_in_interval,
+)
+SAMPLE = table({"times_s": (several(positive), REQUIRED)}, sample_has_times)
+MEASUREMENT = table(
+    {
+        "end_to_end": (SAMPLE, REQUIRED),
+        "operators_s": (number, REQUIRED),
+        "faults": (whole(0), REQUIRED),
+        "rounds": (whole(0), REQUIRED),
+        "discarded": (whole(0), REQUIRED),
+        "are_disturbed": (yes_or_no, False),
+        "compiled": (maybe(SAMPLE), None),
+        "date": (text, ""),
+        "conditions": (several(text), []),
+    }
+)
+
+
+def prediction_is_of_operators(it: dict[str, Any]) -> None:
+    if it["prediction"] is not None:
+        said = it["prediction"]["operators_s"]
+        need(close(it["totals"]["predicted_s"], said), "prediction")
+
+
 NEWEST_ANALYSIS = table(
     {
-        "schema_version": (version(4), REQUIRED),
+        "schema_version": (version(5), REQUIRED),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
         "run": (RUN, RUN({})),
@@ -693,12 +739,15 @@ NEWEST_ANALYSIS = table(
         "peak": (maybe(PEAK), None),
         "modules": (several(MODULE), []),
         "operators": (several(ROW), REQUIRED),
+        "prediction": (maybe(PREDICTION), None),
+        "measurement": (maybe(MEASUREMENT), None),
         "warnings": (several(text), []),
     },
     totals_are_sums,
     coverage_follows,
     rows_fit_the_hardware,
     peak_agrees,
+    prediction_is_of_operators,
     lambda it: one_of_each(module["path"] for module in it["modules"]),
 )
 

@@ -19,7 +19,8 @@ ALLOWED = {
     "machine": {"errors", "foundation"},
     "workload": {"errors", "foundation"},
     "placement": {"errors", "foundation", "machine", "workload"},
-    "analysis": {"errors", "foundation", "machine", "workload", "placement"},
+    "latency": {"errors", "foundation", "machine", "workload", "placement"},
+    "analysis": {"errors", "foundation", "machine", "workload", "placement", "latency"},
 }
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
@@ -34,6 +35,7 @@ INSIDE_FUNCTIONS = {
     "analysis": {"presentation"},
     "counters": {"presentation"},
     "design": {"presentation"},
+    "latency": {"presentation"},
     "machine": {"presentation"},
 }
 
@@ -43,7 +45,7 @@ HOME = {
         *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
         *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
-        *("machine/gpu/precision.py", "counters/peers/"),
+        *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from roofline.analysis.grouping import Group as Group
 from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
+from roofline.analysis.grouping import sum_known_s as sum_known_s
 from roofline.analysis.grouping import working as working
 from roofline.analysis.module_tree import Branch as Branch
 from roofline.analysis.module_tree import module_tree as module_tree

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from statistics import median
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
@@ -54,6 +55,10 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             f"totals.peak_memory_byte is {totals.peak_memory_byte}, not between the {kept_byte} of"
             f" parameters and buffers and the {totals.all_tensors_byte} of all tensors"
         )
+    if analysis.prediction is not None:
+        said, expected = analysis.prediction.operators_s, totals.predicted_s
+        if not _is_same(said, expected):
+            yield f"prediction.operators_s is {said}, but the operators add up to {expected}"
     if analysis.peak is not None:
         yield from _contradictions_of_peak(analysis, analysis.peak)
     paths = Counter(each.path for each in analysis.modules)
@@ -164,6 +169,8 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
         yield f"flop is {row.flop}, but least_flop is {row.least_flop}"
     if row.measured_iqr_s is not None and row.measured_s is None:
         yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
+    if row.measured_times_s and not _is_same(row.measured_s, median(row.measured_times_s)):
+        yield f"measured_s is {row.measured_s}, but not the median of measured_times_s"
     if not row.op.isprintable() or not row.op.strip():
         yield f"op is {row.op!r}, which is no operator's name"
     parts = Work() if row.state is State.FREE else Work(**traffic_of(row.inputs, row.outputs))

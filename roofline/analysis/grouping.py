@@ -14,12 +14,12 @@ from roofline.workload.work import Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Operators taken together: their calls, work and bound.
+    """Operators taken together: their calls, work and times.
 
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
     no known FLOP. ``fused_byte`` is what would be left of the traffic in fused kernels, None where
     that is unknown. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part
-    of the whole.
+    of the whole. ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
     """
 
     name: str
@@ -29,6 +29,8 @@ class Group:
     fused_byte: int | None
     bound_s: float | None
     share: float | None
+    predicted_s: float | None = None
+    measured_s: float | None = None
 
 
 def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> Group:
@@ -48,7 +50,15 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> G
         fused_byte=sum_fused_byte(rows) if rows else 0,
         bound_s=bound_s,
         share=bound_s / whole_s if bound_s is not None and whole_s else None,
+        predicted_s=sum_known_s([row.predicted_s for row in rows]),
+        measured_s=sum_known_s([row.measured_s for row in rows]),
     )
+
+
+def sum_known_s(times_s: Sequence[float | None]) -> float | None:
+    """The sum of times in seconds; None if one of them is unknown."""
+    known = [time_s for time_s in times_s if time_s is not None]
+    return sum(known) if len(known) == len(times_s) else None
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:

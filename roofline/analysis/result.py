@@ -10,6 +10,8 @@ from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
 from roofline.foundation.units import format_byte, format_flop, format_s
+from roofline.latency.measured import RunMeasurement
+from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import Pass
 from roofline.workload.modules import Module
@@ -28,7 +30,8 @@ class Analysis:
     those of the model in the order of their first calls, then those that were not called (null and
     empty in files of version 3 and older). ``threads`` is how many threads the bounds are for;
     ``cache`` says which of two consecutive passes they describe: ``steady`` (caches hold what the
-    pass before left) or ``cold``.
+    pass before left) or ``cold``. ``prediction`` is what the whole pass is expected to take,
+    ``measurement`` what it took; null where there is none.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`.
@@ -46,6 +49,8 @@ class Analysis:
     peak: MemoryPeak | None = None
     modules: tuple[Module, ...] = ()
     operators: tuple[OperatorRow, ...]
+    prediction: RunPrediction | None = None
+    measurement: RunMeasurement | None = None
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
+from roofline.foundation.sampling import Sample
+from roofline.latency.prediction import Prediction
 from roofline.placement import Bound, Placement
 from roofline.workload.fusion import Fused
 from roofline.workload.operators import Phase, State
@@ -24,7 +26,8 @@ class OperatorRow:
     ``chain`` is the index of the first operator of the kernel that it would be part of where chains
     of producers and consumers stay on chip (its own: alone), and ``fused_byte`` what of its traffic
     would still cross memory there; null where that is not known. Bounds know nothing of it.
-    Predictions and measurements are null where there are none.
+    Predictions and measurements are null where there are none; ``measured_times_s`` are the times
+    that ``measured_s`` is the median of, ``measured_faults`` the minor page faults of a call.
 
     Raises:
         ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
@@ -66,9 +69,13 @@ class OperatorRow:
     prediction_source: str | None = None
     measured_s: float | None = None
     measured_iqr_s: float | None = None
+    measured_times_s: tuple[float, ...] = ()
+    measured_faults: int | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, _NUMBERS)
+        if self.measured_times_s and min(self.measured_times_s) <= 0:
+            raise ValueError(f"measured_times_s must be positive, got {self.measured_times_s}")
         check_interval(self.predicted_low_s, self.predicted_s, self.predicted_high_s)
         if self.level_byte and min(self.level_byte.values()) < 0:
             raise ValueError(f"level_byte must not be negative, got {dict(self.level_byte)}")
@@ -110,8 +117,22 @@ class OperatorRow:
 _NUMBERS = names_of_numbers(OperatorRow)
 
 
-def row_of(placement: Placement, fused: Fused | None = None) -> OperatorRow:
-    """The row of a placed operator, and what would be left of its traffic in fused kernels."""
+def row_of(
+    placement: Placement,
+    fused: Fused | None = None,
+    prediction: Prediction | None = None,
+    sample: Sample | None = None,
+    faults: int | None = None,
+) -> OperatorRow:
+    """The row of a placed operator.
+
+    Args:
+        placement: where it stands.
+        fused: what would be left of its traffic in fused kernels.
+        prediction: how long it is expected to take; None: nobody says.
+        sample: how long it took; None: it was not measured.
+        faults: the minor page faults of a call, where it was.
+    """
     record, work = placement.record, placement.record.work
     return OperatorRow(
         index=record.index,
@@ -143,4 +164,12 @@ def row_of(placement: Placement, fused: Fused | None = None) -> OperatorRow:
         attainable_flop_per_s=placement.attainable_flop_per_s,
         bound=placement.bound,
         bound_s=placement.bound_s,
+        predicted_s=prediction.predicted_s if prediction else None,
+        predicted_low_s=prediction.low_s if prediction else None,
+        predicted_high_s=prediction.high_s if prediction else None,
+        prediction_source=prediction.source if prediction else None,
+        measured_s=sample.median_s if sample else None,
+        measured_iqr_s=sample.iqr_s if sample else None,
+        measured_times_s=sample.times_s if sample else (),
+        measured_faults=faults,
     )

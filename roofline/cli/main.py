@@ -23,14 +23,21 @@ COMPLETE = "_ROOFLINE_COMPLETE"
 
 _COMMANDS = {
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
+    "calibrate": "Learn how fast torch runs on this machine, for predictions.",
     "compare": "Hold models against each other on the same machine.",
     "completion": "Print what makes your shell complete roofline's words.",
     "crosscheck": "Count a model with other counters too, and say why they differ.",
     "hardware": "List, show and compare the machines that are known.",
     "measure": "Measure the ceilings of this machine.",
     "operators": "List the operators that have a formula, or what a model lacks.",
+    "predict": "Say how long a model will take, without running it.",
+    "profile": "Run a model here and time every operator in place.",
     "show": "Show a saved analysis; needs no torch.",
+    "validate": "Predict models, measure them, and say how far off the predictions were.",
 }
+
+_MODULES = {"profile": "profile_command"}
+"""The modules that are not called like their commands: the standard library has a ``profile``."""
 
 
 class _Commands(click.Group):
@@ -42,7 +49,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"roofline.cli.{cmd_name}")
+        module = importlib.import_module(f"roofline.cli.{_MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -82,7 +89,7 @@ def cli() -> None:
     Start with: roofline analyze resnet50
 
     Results go to stdout, progress and errors to stderr. Exit codes: 0 fine, 1 failed while
-    running, 2 bad input, 3 incomplete, 130 interrupted.
+    running, 2 bad input, 3 incomplete, 4 a condition of --fail-if, 130 interrupted.
     """
 
 

@@ -99,27 +99,25 @@ def _single(
     return names[0] if names else None
 
 
-_threads_and_pass = (
-    click.option(
-        "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
-    ),
-    click.option(
-        "--cold", is_flag=True, help="Bounds of a first pass, with nothing in the caches."
-    ),
+threads_option = click.option(
+    "--threads", type=int, metavar="N", help="Threads that compute; default: all it has."
 )
 
-machine_options = _together(
-    click.option(
-        "--hardware",
-        # A second one is refused, where click would drop the first without a word.
-        multiple=True,
-        callback=_single,
-        metavar="NAME|FILE",
-        shell_complete=candidates.machines,
-        help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
-    ),
-    *_threads_and_pass,
+_cold_option = click.option(
+    "--cold", is_flag=True, help="Bounds of a first pass, with nothing in the caches."
 )
+
+hardware_option = click.option(
+    "--hardware",
+    # A second one is refused, where click would drop the first without a word.
+    multiple=True,
+    callback=_single,
+    metavar="NAME|FILE",
+    shell_complete=candidates.machines,
+    help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
+)
+
+machine_options = _together(hardware_option, threads_option, _cold_option)
 
 machines_options = _together(
     click.option(
@@ -130,7 +128,8 @@ machines_options = _together(
         help="A machine: a name (`roofline hardware list`), a .toml file, or host; repeatable, to"
         " hold machines against each other; default: this one.",
     ),
-    *_threads_and_pass,
+    threads_option,
+    _cold_option,
 )
 
 

@@ -12,6 +12,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.hosts import check_threads_of_host
+from roofline.pipeline.learned import predictor_of
 from roofline.pipeline.machines import (
     Hardware,
     Progress,
@@ -21,6 +22,7 @@ from roofline.pipeline.machines import (
     threads_on,
 )
 from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.workloads import check_counts, workload_of
 from roofline.placement import Roof
 from roofline.workload.residency import residency
 
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
     import torch
 
     Model = torch.nn.Module | Callable[..., Any] | str
-
-_MOST = 2**40
-"""More than any batch or thread count; a larger number is a mistake."""
 
 
 def analyze(
@@ -194,12 +193,7 @@ def _analyses(
 ) -> list[Analysis]:
     """One capture of the model, placed under the ceilings of each machine."""
     run = options.run()
-    for option, value in (("--batch", batch), ("--seq", seq), ("--threads", threads)):
-        # True is a whole number to Python.
-        if value is not None and (type(value) is not int or not 1 <= value < _MOST):
-            raise InputError(f"{option} {value}: must be a whole number from 1")
-    if seq is not None and inputs is not None:
-        raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
+    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
     known: list[tuple[HardwareProfile, tuple[str, ...]] | None] = []
     for hardware in machines:
@@ -216,21 +210,12 @@ def _analyses(
         raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
 
     from roofline.workload.capture.passes import capture
-    from roofline.workload.inputs import inputs_for, inputs_of
-    from roofline.workload.models import sources
-    from roofline.workload.torch_dtypes import input_specs, torch_dtype
 
-    given = inputs_of(inputs)
-    source = (
-        sources.load(model, seq=seq) if isinstance(model, str) else sources.given(model, seq=seq)
-    )
-    given = inputs_for(source.module, given, source.default_inputs, name=source.name, batch=batch)
-    input_notes = source.input_notes if inputs is None else ()
-    wanted = torch_dtype(run.dtype) if run.dtype else None
-    specs = input_specs(given, wanted)
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    source = asked.source
     captured = capture(
         source.module,
-        given,
+        asked.given,
         name=source.name,
         run=run,
         teaching=options.teaching(),
@@ -238,16 +223,18 @@ def _analyses(
     )
     reuse = residency(captured.records)
     analyses: list[Analysis] = []
-    for found in known:
+    for named, found in zip(machines, known, strict=True):
         profile, hardware_notes = found or host_hardware(progress)
         analysis = assemble(
             source.name,
-            specs,
+            asked.specs,
             captured,
             reuse,
             Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
             cold=cold,
-            notes=(*source.notes, *input_notes, *captured.notes, *hardware_notes),
+            notes=(*asked.notes, *captured.notes, *hardware_notes),
+            # What was learned is of passes whose caches the pass before had filled.
+            predictor=None if cold else predictor_of(profile, named),
         )
         analyses.append(analysis)
     return analyses

@@ -10,14 +10,19 @@ from roofline.analysis import (
     Analysis,
     InputSpec,
     MemoryPeak,
+    OperatorRow,
     Totals,
     coverage_of,
     known_work,
     row_of,
     sum_bound_s,
     sum_fused_byte,
+    working,
 )
 from roofline.foundation.units import format_byte
+from roofline.latency.measured import Timed
+from roofline.latency.prediction import RunPrediction
+from roofline.latency.predictor import Predicted, Predictor
 from roofline.placement import Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
@@ -37,11 +42,29 @@ def assemble(
     *,
     cold: bool,
     notes: Sequence[str],
+    predictor: Predictor | None = None,
+    timed: Timed | None = None,
 ) -> Analysis:
-    """The analysis of a capture under one machine's roof; `notes` come first in its warnings."""
+    """The analysis of a capture under one machine's roof; `notes` come first in its warnings.
+
+    Args:
+        name: what the model is called.
+        inputs: what it takes.
+        capture: what it asked for.
+        reuse: of its operands.
+        roof: the machine's.
+        cold: bounds of a first pass.
+        notes: what to know beside what follows from the rest.
+        predictor: what was learned on that machine; None: nothing.
+        timed: how long the operators of `capture` took; None: they were not measured.
+    """
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     fused = fused_traffic(capture.records)
-    rows = tuple(map(row_of, placements, fused))
+    predicted = predictor.predict(placements, roof.threads) if predictor else Predicted()
+    known = predicted.operators or (None,) * len(placements)
+    samples = timed.operators if timed else (None,) * len(placements)
+    faults = timed.faults if timed else (None,) * len(placements)
+    rows = tuple(map(row_of, placements, fused, known, samples, faults))
     work = known_work(rows)
     kept = (
         capture.parameter_bytes
@@ -71,6 +94,7 @@ def assemble(
         peak_memory_byte=peak.byte,
         all_tensors_byte=kept + reuse.all_activation_byte,
         bound_s=sum_bound_s(rows),
+        **_sums_of_times(rows, predicted.run),
     )
     warnings = [*notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
@@ -100,5 +124,28 @@ def assemble(
         peak=peak,
         modules=capture.modules,
         operators=rows,
-        warnings=tuple(warnings),
+        prediction=predicted.run,
+        measurement=timed.run if timed else None,
+        warnings=(*warnings, *predicted.notes),
     )
+
+
+def _sums_of_times(
+    rows: Sequence[OperatorRow], run: RunPrediction | None
+) -> dict[str, float | None]:
+    """What the predicted and measured times of the operators add up to."""
+    at_work = working(rows)
+    predicted_s = _sum_known([row.predicted_s for row in at_work])
+    # The interval of the whole, for the part of it that operators are.
+    share = predicted_s / run.predicted_s if run and predicted_s and run.predicted_s else None
+    return {
+        "predicted_s": predicted_s,
+        "predicted_low_s": run.low_s * share if run and share else None,
+        "predicted_high_s": run.high_s * share if run and share else None,
+        "measured_s": _sum_known([row.measured_s for row in at_work]),
+    }
+
+
+def _sum_known(times_s: Sequence[float | None]) -> float | None:
+    known = [time_s for time_s in times_s if time_s is not None]
+    return sum(known) if known and len(known) == len(times_s) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from roofline.foundation.dtypes import DType
 
@@ -22,6 +23,11 @@ class Role(StrEnum):
     def persists(self) -> bool:
         """Whether the tensor lives as long as the model, not only during one pass."""
         return self in (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT)
+
+
+Layout = Literal["contiguous", "channels-last", "strided"]
+"""How the elements of a tensor lie in memory: in the order of its dimensions, with its second
+dimension innermost, or in any other way (a transposed matrix, say)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,7 @@ class TensorSpec:
     storage: int
     offset_byte: int = 0
     least_elements: int | None = None
+    layout: Layout = "contiguous"
     role: Role
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ from roofline.presentation.charts.margins import (
 from roofline.presentation.charts.palette import Style, styles
 from roofline.presentation.charts.points import Point, drawn, points_of, strip_of
 from roofline.presentation.reports.report import origin, printable
+from roofline.presentation.reports.spreads import interval_words, median_text
 from roofline.presentation.reports.times import above_roof, time_s
 from roofline.workload.operators import Phase, State
 
@@ -298,22 +299,31 @@ def _machine(analysis: Analysis, *, measured: bool) -> str:
 
 
 def _title(analysis: Analysis, width_pt: float) -> str:
-    """The model, what it was given, and how long all its operators take.
+    """The model, what it was given, and how long it takes.
 
     What does not fit is cut from the names, never from the time: a number cut short is another one.
     """
     inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs]
-    totals = analysis.totals
-    time = ""
-    if totals.measured_s is not None:
-        time = f"{format_s(totals.measured_s)} measured"
-    elif totals.bound_s is not None:
-        time = f"bound {format_s(totals.bound_s)}"
+    time = _time(analysis)
     step = "a training step of " if analysis.run.train else ""
     names = [f"Roofline of {step}{printable(analysis.model)}", ", ".join(inputs)]
     tail = f" · {time}" if time else ""
     room = width_pt - text_width_pt(tail, TITLE_SIZE_PT)
     return cut_to(" · ".join(filter(None, names)), room, TITLE_SIZE_PT) + tail
+
+
+def _time(analysis: Analysis) -> str:
+    """How long the pass took, or else what it takes at least and is expected to take."""
+    totals, prediction = analysis.totals, analysis.prediction
+    if analysis.measurement is not None:
+        return f"{median_text(analysis.measurement.end_to_end)} measured"
+    if totals.measured_s is not None:
+        return f"{format_s(totals.measured_s)} measured"
+    parts = [f"bound {format_s(totals.bound_s)}"] if totals.bound_s is not None else []
+    if prediction is not None:
+        words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
+        parts.append(f"predicted {words[0]}")
+    return ", ".join(parts)
 
 
 def _provenance(analysis: Analysis) -> str:

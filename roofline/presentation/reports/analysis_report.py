@@ -16,6 +16,11 @@ from roofline.presentation.reports.analysis_tables import (
     unknown_grid,
 )
 from roofline.presentation.reports.group_tables import group_grid, phase_grid
+from roofline.presentation.reports.latency_facts import (
+    latency_facts,
+    measurement_warnings,
+    real_time,
+)
 from roofline.presentation.reports.report import (
     Block,
     Facts,
@@ -60,7 +65,7 @@ def report_of(
     if unknown:
         blocks.append(unknown_grid(unknown))
     blocks.append(Facts(lines=(("Coverage", coverage_text(analysis)),)))
-    warnings = (*analysis.warnings, *above_roof(analysis))
+    warnings = (*analysis.warnings, *measurement_warnings(analysis), *above_roof(analysis))
     if warnings:
         blocks.append(Notes(title="Warnings", lines=tuple(map(printable, warnings))))
     return Report(headline=_headline(analysis), blocks=tuple(blocks))
@@ -75,9 +80,10 @@ def _headline(analysis: Analysis) -> str:
     if not analysis.operators:
         return f"{model}: no operators"
     if totals.bound_s is None:
+        limit = "no bound on time, the hardware's ceilings are unknown"
         flop = sum_of_flop(totals.flop, totals.unknown_operators)
         work = f"{flop} and {format_byte(totals.traffic_byte)}"
-        return f"{model}: {work}; no bound on time, the hardware's ceilings are unknown"
+        return real_time(analysis, limit) or f"{model}: {work}; {limit}"
     shares: list[str] = []
     for bound, words in (
         (Bound.COMPUTE, "bound by compute"),
@@ -90,12 +96,13 @@ def _headline(analysis: Analysis) -> str:
     limits = f": {', '.join(shares)}" if shares else ""
     if lacking := _without_ceiling(analysis):
         limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
+    limit, classic = f"at least {format_s(totals.bound_s)}", ""
     if analysis.hardware.knows_only_dram:
         # Caches, of which the profile says nothing, may well let a run be faster.
         memory = printable(analysis.hardware.memory[0].name)
-        time = f"{format_s(totals.bound_s)} with every operand from {memory}"
-        return f"{model} takes {time} (classic roofline){limits}"
-    return f"{model} takes at least {format_s(totals.bound_s)}{limits}"
+        limit = f"{format_s(totals.bound_s)} with every operand from {memory}"
+        classic = " (classic roofline)"
+    return (real_time(analysis, limit) or f"{model} takes {limit}{classic}") + limits
 
 
 def _without_ceiling(analysis: Analysis) -> str:
@@ -139,14 +146,7 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
             "Bound",
             " · ".join([_at_least(analysis, format_s(totals.bound_s)), *_ceilings(analysis)]),
         )
-    if totals.predicted_s is not None:
-        low, high = totals.predicted_low_s, totals.predicted_high_s
-        between = f" ({format_s(low)} to {format_s(high)})" if low and high else ""
-        yield "Predicted", f"{format_s(totals.predicted_s)}{between}"
-    if totals.measured_s:
-        share = totals.bound_s / totals.measured_s if totals.bound_s else None
-        rest = f" · the bound is {format_percent(share)} of it" if share else ""
-        yield "Measured", f"{format_s(totals.measured_s)}{rest}"
+    yield from latency_facts(analysis, today)
 
 
 def _ceilings(analysis: Analysis) -> list[str]:

@@ -10,7 +10,6 @@ from roofline.analysis import (
     OperatorRow,
     groups,
     known_work,
-    sum_bound_s,
     sum_fused_byte,
     working,
 )
@@ -19,7 +18,6 @@ from roofline.foundation.units import (
     format_byte,
     format_flop,
     format_intensity,
-    format_percent,
     format_s,
 )
 from roofline.presentation.reports.report import (
@@ -32,57 +30,24 @@ from roofline.presentation.reports.report import (
     short_op,
     sum_of_flop,
 )
-from roofline.presentation.reports.times import rounded_share, time_s, total_s
+from roofline.presentation.reports.time_columns import TITLES, TimeColumns
+from roofline.presentation.reports.times import sum_s
 from roofline.workload.operators import State
 
 
 def operator_grid(analysis: Analysis, view: View) -> Grid:
     """The operators that take longest, then the others as one row, then all."""
-    measured = any(row.measured_s is not None for row in analysis.operators)
-    predicted = any(row.predicted_s is not None for row in analysis.operators)
+    times = TimeColumns(analysis)
     at_work = working(analysis.operators)
     # Without any ceiling there is no time to sort by; bytes are always known.
     ordered = sorted(
         alike(at_work),
         key=lambda rows: (
-            -sum(time_s(row) or 0.0 for row in rows),
+            -sum_s(rows, times.kind),
             -sum(row.traffic_byte for row in rows),
             rows[0].index,
         ),
     )
-    whole = total_s(analysis)
-    optional = [
-        *([Column(heading="predicted", align="right", sacrifice=2)] if predicted else []),
-        *([Column(heading="measured", align="right")] if measured else []),
-    ]
-    columns = (
-        Column(heading="operator", least=16),
-        Column(heading="module", sacrifice=1, least=18, cut="start"),
-        *([Column(heading="phase", sacrifice=2)] if analysis.run.train else []),
-        Column(heading="output", sacrifice=4),
-        # Beside the bytes of fused kernels there is less room.
-        Column(heading="FLOP", align="right", sacrifice=2 if view.fused else 0),
-        Column(heading="bytes", align="right"),
-        *([Column(heading="fused bytes", align="right")] if view.fused else []),
-        Column(heading="slowest level", align="right", sacrifice=6),
-        Column(heading="FLOP/byte of it", align="right", sacrifice=3),
-        Column(heading="bound by", sacrifice=5),
-        Column(heading="bound", align="right"),
-        *optional,
-        Column(heading="share", align="right"),
-    )
-
-    def times(rows: Sequence[OperatorRow]) -> list[str]:
-        cells = [format_s(sum_bound_s(rows))]
-        if predicted:
-            cells.append(format_s(_sum_known([row.predicted_s for row in rows])))
-        if measured:
-            cells.append(format_s(_sum_known([row.measured_s for row in rows])))
-        known = [time for row in rows if (time := time_s(row)) is not None]
-        cells.append(
-            format_percent(rounded_share(sum(known) / whole)) if whole and known else MISSING
-        )
-        return cells
 
     def cells(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
         row, count = rows[0], len(rows)
@@ -98,10 +63,15 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
             f"{printable(row.level)} {crossing}" if row.level else MISSING,
             format_intensity(row.intensity_flop_per_byte),
             printable(row.ceiling) or MISSING,
-            *times(rows),
+            *times.cells(rows),
         )
 
-    def summed(name: str, rows: Sequence[OperatorRow]) -> tuple[str, ...]:
+    def summed(
+        name: str,
+        rows: Sequence[OperatorRow],
+        low_s: float | None = None,
+        high_s: float | None = None,
+    ) -> tuple[str, ...]:
         work = known_work(rows)
         unknown = sum(row.state is State.UNKNOWN for row in rows)
         flop = sum_of_flop(work.flop or 0, unknown)
@@ -112,26 +82,45 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
             format_byte(work.traffic_byte),
             *([format_byte(sum_fused_byte(rows))] if view.fused else []),
             *("", "", ""),
-            *times(rows),
+            *times.sums(rows, low_s, high_s),
         )
 
     shown = ordered[: view.rows]
     others = [row for rows in ordered[view.rows :] for row in rows]
     sums = [summed(f"{len(others)} more", others)] if others else []
-    sums.append(summed("total", at_work))
-    time = "measured time" if measured else "bound"
+    totals = analysis.totals
+    sums.append(summed("total", at_work, totals.predicted_low_s, totals.predicted_high_s))
     return Grid(
-        title=f"Operators by {time}" if whole else "Operators by bytes",
-        columns=columns,
+        title=f"Operators by {TITLES[times.kind]}" if times.whole_s else "Operators by bytes",
+        columns=_columns(analysis, view, times),
         rows=tuple(map(cells, shown)),
         sums=tuple(sums),
+    )
+
+
+def _columns(analysis: Analysis, view: View, times: TimeColumns) -> tuple[Column, ...]:
+    # Beside the bytes of fused kernels there is less room; beside other times than bounds the
+    # work gives way, so that 80 characters hold operator, module, the times and their share.
+    crowded = times.is_more_than_bounds
+    return (
+        Column(heading="operator", least=12 if crowded else 16),
+        Column(heading="module", sacrifice=1, least=14 if crowded else 18, cut="start"),
+        *([Column(heading="phase", sacrifice=3 if crowded else 2)] if analysis.run.train else []),
+        Column(heading="output", sacrifice=8 if crowded else 4),
+        Column(heading="FLOP", align="right", sacrifice=4 if crowded else 2 * view.fused),
+        Column(heading="bytes", align="right", sacrifice=6 * crowded),
+        *([Column(heading="fused bytes", align="right")] if view.fused else []),
+        Column(heading="slowest level", align="right", sacrifice=13 if crowded else 6),
+        Column(heading="FLOP/byte of it", align="right", sacrifice=12 if crowded else 3),
+        Column(heading="bound by", sacrifice=10 if crowded else 5),
+        *times.of_operators(),
     )
 
 
 def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
     """The calls that no table can tell apart, together: the same operator, sizes, work and bound.
 
-    Calls that were measured stay apart, because their times differ.
+    Calls that were measured stay apart, because their times differ; the same prediction is alike.
     """
     found: dict[Hashable, list[OperatorRow]] = {}
     for row in rows:
@@ -141,16 +130,12 @@ def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
 
 def likeness(row: OperatorRow) -> Hashable:
     """What calls that no table can tell apart have in common; a measured one is like no other."""
-    if row.measured_s is not None or row.predicted_s is not None:
+    if row.measured_s is not None:
         return row.index
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
     work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
-    return (row.op, row.type, row.phase, sizes, work)
-
-
-def _sum_known(times: Sequence[float | None]) -> float | None:
-    known = [time for time in times if time is not None]
-    return sum(known) if known and len(known) == len(times) else None
+    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
+    return (row.op, row.type, row.phase, sizes, work, prediction)
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:

@@ -8,8 +8,6 @@ from roofline.analysis import Analysis, Branch, Group, group_of, groups, module_
 from roofline.foundation.units import (
     MISSING,
     format_byte,
-    format_percent,
-    format_s,
     format_si,
 )
 from roofline.presentation.reports.report import (
@@ -21,34 +19,38 @@ from roofline.presentation.reports.report import (
     sum_of_flop,
     sum_of_intensity,
 )
-from roofline.presentation.reports.times import rounded_share
+from roofline.presentation.reports.time_columns import TimeColumns
 from roofline.workload.operators import PHASES
 
 _INDENT = "  "
 
 
-def group_columns(view: View) -> tuple[Column, ...]:
+def _columns(view: View, times: TimeColumns) -> tuple[Column, ...]:
     """The columns of sums, after that of their names."""
     return (
         Column(heading="calls", align="right", sacrifice=3),
-        *_sums(view),
+        *_sums(view, times),
     )
 
 
-def _sums(view: View) -> tuple[Column, ...]:
+def _sums(view: View, times: TimeColumns) -> tuple[Column, ...]:
     return (
-        Column(heading="FLOP", align="right"),
-        Column(heading="bytes", align="right"),
+        # Beside other times than bounds, the work gives way.
+        Column(heading="FLOP", align="right", sacrifice=1 * times.is_more_than_bounds),
+        Column(heading="bytes", align="right", sacrifice=2 * times.is_more_than_bounds),
         *([Column(heading="fused bytes", align="right")] if view.fused else []),
         Column(heading="FLOP/byte", align="right", sacrifice=4),
-        Column(heading="bound", align="right"),
-        Column(heading="share", align="right"),
+        *times.of_groups(),
     )
 
 
 def type_grid(analysis: Analysis, view: View) -> Grid:
     """The types that take longest, then the others as one row, all, and what is free."""
-    found = groups(analysis, lambda row: printable(row.type))
+    times = TimeColumns(analysis)
+    found = sorted(
+        groups(analysis, lambda row: printable(row.type)),
+        key=lambda each: -(times.group_s(each) or 0.0),
+    )
     shown, others = found[: view.rows], found[view.rows :]
     names = {each.name for each in others}
     rows = working(analysis.operators)
@@ -56,35 +58,37 @@ def type_grid(analysis: Analysis, view: View) -> Grid:
     sums: list[tuple[str, ...]] = []
     if others:
         rest = [row for row in rows if printable(row.type) in names]
-        sums.append(_cells(group_of(f"{len(others)} more", rest, whole_s), view))
-    sums.append(_cells(group_of("total", rows, whole_s), view))
+        sums.append(_cells(group_of(f"{len(others)} more", rest, whole_s), view, times))
+    sums.append(_cells(group_of("total", rows, whole_s), view, times))
     if free := len(analysis.operators) - len(rows):
-        sums.append(("free, beside these", str(free), *[""] * len(_sums(view))))
+        sums.append(("free, beside these", str(free), *[""] * len(_sums(view, times))))
     return Grid(
         title="Types of operators",
-        columns=(Column(heading="type"), *group_columns(view)),
-        rows=tuple(_cells(each, view) for each in shown),
+        columns=(Column(heading="type"), *_columns(view, times)),
+        rows=tuple(_cells(each, view, times) for each in shown),
         sums=tuple(sums),
     )
 
 
 def phase_grid(analysis: Analysis, view: View) -> Grid:
     """The phases of the run, in their order; all together where they are what was asked for."""
+    times = TimeColumns(analysis)
     by_phase = {each.name: each for each in groups(analysis, lambda row: row.phase)}
     sums: tuple[tuple[str, ...], ...] = ()
     if view.by == "phase":
         total = group_of("total", working(analysis.operators), analysis.totals.bound_s)
-        sums = (_cells(total, view),)
+        sums = (_cells(total, view, times),)
     return Grid(
         title="Phases",
-        columns=(Column(heading="phase"), *group_columns(view)),
-        rows=tuple(_cells(by_phase[each], view) for each in PHASES if each in by_phase),
+        columns=(Column(heading="phase"), *_columns(view, times)),
+        rows=tuple(_cells(by_phase[each], view, times) for each in PHASES if each in by_phase),
         sums=sums,
     )
 
 
 def module_grid(analysis: Analysis, view: View) -> Grid:
     """The tree of modules, each with all that is in it; the model itself is the total."""
+    times = TimeColumns(analysis)
     branches = module_tree(analysis, depth=view.levels, top=view.top)
     knows_modules = bool(analysis.modules)
     known = [
@@ -98,13 +102,13 @@ def module_grid(analysis: Analysis, view: View) -> Grid:
             Column(heading="module", least=16),
             *(known if knows_modules else []),
             Column(heading="operators", align="right", sacrifice=4),
-            *_sums(view),
+            *_sums(view, times),
         ),
         rows=tuple(
             (
                 branch_name(each),
                 *(_of_module(each) if knows_modules else ()),
-                *_cells(each.group, view)[1:],
+                *_cells(each.group, view, times)[1:],
             )
             for each in branches
         ),
@@ -130,7 +134,7 @@ def _of_module(branch: Branch) -> tuple[str, ...]:
     )
 
 
-def _cells(group: Group, view: View) -> tuple[str, ...]:
+def _cells(group: Group, view: View, times: TimeColumns) -> tuple[str, ...]:
     flop, byte = group.work.flop or 0, group.work.traffic_byte
     return (
         group.name,
@@ -139,8 +143,7 @@ def _cells(group: Group, view: View) -> tuple[str, ...]:
         format_byte(byte),
         *([format_byte(group.fused_byte)] if view.fused else []),
         sum_of_intensity(flop, byte, group.unknown_operators),
-        format_s(group.bound_s),
-        format_percent(None if group.share is None else rounded_share(group.share)),
+        *times.group_cells(group),
     )
 
 

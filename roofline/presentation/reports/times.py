@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from roofline.analysis import Analysis, OperatorRow
+from collections.abc import Iterable
+from typing import Literal
+
+from roofline.analysis import Analysis, OperatorRow, working
 from roofline.foundation.units import format_s
 
 TOLERANCE = 1.01
 """Times and ceilings are worth about 1 %: what beats its roof by less is not reported."""
 
+Kind = Literal["measured", "predicted", "bound"]
+"""The three times of an operator; they are never mixed in a sum."""
+
+_NAMED = 5
+"""How many of the operators that beat their bound have a line."""
+
+
+def kind_of_time(analysis: Analysis) -> Kind:
+    """The best kind of time that every operator that does something has; else the bound."""
+    rows = working(analysis.operators)
+    if rows and all(row.measured_s is not None for row in rows):
+        return "measured"
+    return "predicted" if rows and all(row.predicted_s is not None for row in rows) else "bound"
+
+
+def time_of(row: OperatorRow, kind: Kind) -> float | None:
+    """The row's time of that kind in seconds."""
+    times = {"measured": row.measured_s, "predicted": row.predicted_s, "bound": row.bound_s}
+    return times[kind]
+
+
+def sum_s(rows: Iterable[OperatorRow], kind: Kind) -> float:
+    """The sum in seconds of the times of that kind that are known."""
+    return sum(time_of(row, kind) or 0.0 for row in rows)
+
 
 def time_s(row: OperatorRow) -> float | None:
-    """The time in seconds that is shown: the measured one if there is one, else the bound."""
+    """The seconds that a picture shows: the measured time if there is one, else the bound."""
     return row.bound_s if row.measured_s is None else row.measured_s
 
 
 def total_s(analysis: Analysis) -> float:
-    """The sum in seconds of all times that are known."""
-    return sum(time_s(row) or 0.0 for row in analysis.operators)
+    """The sum in seconds of all times that a picture shows and that are known."""
+    return sum(time_s(row) or 0.0 for row in working(analysis.operators))
 
 
 def rounded_share(share: float) -> float:
@@ -44,16 +72,20 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     """Lines about the operators that stand above their roof, with what that means.
 
     A time below the bound is an error of ours: in a count, a data type or a ceiling; each has its
-    line. A rate above the ceiling at a time that is not below the bound is none: there the
-    convention counts FLOP that a kernel need not do. Those share a line for each ceiling.
+    line, as far as there are few. A rate above the ceiling at a time that is not below the bound is
+    none: there the convention counts FLOP that a kernel need not do. Those share a line for each
+    ceiling.
     """
+    faster = sorted(filter(beats_bound, analysis.operators), key=_time_over_bound)
     lines = [
         f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
         f" faster than its bound of {format_s(row.bound_s)}: its count, its data type or its"
         " ceiling is wrong; please report it"
-        for row in analysis.operators
-        if beats_bound(row)
+        for row in faster[:_NAMED]
     ]
+    more = len(faster) - _NAMED
+    if more > 0:
+        lines.append(f"{more} more ran faster than their bounds, by less than these")
     by_ceiling: dict[str, int] = {}
     for row in analysis.operators:
         if _above_by_convention(row):
@@ -65,6 +97,10 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
             " kernel need not do (padding, masked attention), and the bound leaves them out"
         )
     return tuple(lines)
+
+
+def _time_over_bound(row: OperatorRow) -> float:
+    return (row.measured_s or 0.0) / (row.bound_s or 1.0)
 
 
 def _above_by_convention(row: OperatorRow) -> bool:

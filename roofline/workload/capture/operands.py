@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from roofline.errors import ModelError
-from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.tensors import Layout, Role, TensorSpec
 from roofline.workload.torch_dtypes import dtype_of
 
 
@@ -132,9 +132,10 @@ class Operands:
                 distinct_elements=_distinct_elements(shape, stride),
                 storage=number,
                 offset_byte=int(offset) * tensor.element_size(),
+                layout=_layout(shape, stride),
                 role=role,
             )
-            place = (number, spec.offset_byte, _layout(shape, stride))
+            place = (number, spec.offset_byte, _elements_of_storage(shape, stride))
             operand = self._known[key] = Operand(spec, place)
         return operand
 
@@ -149,7 +150,29 @@ def distinct(operands: Iterable[Operand]) -> tuple[TensorSpec, ...]:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _layout(shape: Sequence[int], strides: Sequence[int]) -> Layout:
+    """How the elements of a tensor lie in memory; where a size is 1, its stride says nothing."""
+    dimensions = len(shape)
+    orders: tuple[tuple[Layout, Sequence[int]], ...] = (("contiguous", range(dimensions)),)
+    if dimensions in (4, 5):
+        orders = (*orders, ("channels-last", (0, *range(2, dimensions), 1)))
+    for name, order in orders:
+        step = 1
+        for each in reversed(order):
+            if shape[each] == 1:
+                continue
+            if strides[each] != step:
+                break
+            step *= shape[each]
+        else:
+            return name
+    return "strided"
+
+
+@functools.lru_cache(maxsize=10_000)
+def _elements_of_storage(
+    shape: Sequence[int], strides: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
     """Which elements of its storage a tensor has, however they are viewed: (stride, size) pairs.
 
     The same for a tensor, its transpose, and one that repeats it: dimensions in a row are joined.

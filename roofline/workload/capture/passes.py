@@ -20,13 +20,14 @@ from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import NoFakesError, PassError, model_error
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.recorder import OnCall as OnCall
 from roofline.workload.capture.single_pass import Capture as Capture
 from roofline.workload.capture.single_pass import single_pass
 from roofline.workload.capture.training import Teaching as Teaching
 from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
 
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
 """Hooks are global, and a model's own tensors are away while it runs: one capture at a time."""
 
 
@@ -46,6 +47,7 @@ def capture(
     run: Run | None = None,
     teaching: Teaching | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
+    on_call: Callable[[], OnCall] | None = None,
 ) -> Capture:
     """Runs `model` once on fake tensors: in eval mode without gradients, or a step of training.
 
@@ -60,12 +62,14 @@ def capture(
             as it is.
         teaching: how it is trained, if it is.
         rebuild: makes the model with its weights, where `model` has none.
+        on_call: makes what is told of each call that is recorded; asked anew for every pass that is
+            tried, so that the last one made was told of the calls in ``records``.
 
     Raises:
         ModelError: the model raised; the message says in which module, and what torch said.
     """
-    asked = _Asked(model, inputs, name, run or Run(), teaching or Teaching())
-    with _one_at_a_time:
+    asked = _Asked(model, inputs, name, run or Run(), teaching or Teaching(), on_call)
+    with one_at_a_time:
         try:
             return _on_fakes(asked)
         except NoFakesError as reason:
@@ -89,7 +93,7 @@ def capture(
             with torch.random.fork_rng(devices=[]):
                 # The same noise every time, so that the same command gives the same answer.
                 torch.manual_seed(0)
-                real = _with_weights(model, rebuild)
+                real = with_weights(model, rebuild)
                 if real is None:
                     raise said from said.__cause__
                 captured = replace(asked, model=real).captured(Reals(asked.run))
@@ -119,15 +123,17 @@ class _Asked:
     name: str
     run: Run
     teaching: Teaching
+    on_call: Callable[[], OnCall] | None
 
     def captured(self, tensors: Fakes | Reals) -> Capture:
         paths: dict[int, str] = {}
         lesson = self.teaching.lesson() if self.run.train else None
+        on_call = self.on_call() if self.on_call is not None else None
         try:
             paths.update(
                 {id(module): path_of_own(path) for path, module in self.model.named_modules()}
             )
-            return single_pass(self.model, self.inputs, paths, self.run, tensors, lesson)
+            return single_pass(self.model, self.inputs, paths, self.run, tensors, lesson, on_call)
         except (KeyboardInterrupt, RooflineError, NoFakesError):
             raise
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
@@ -163,10 +169,15 @@ def _fast_path_off() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _with_weights(
+def with_weights(
     model: torch.nn.Module, rebuild: Callable[[], torch.nn.Module] | None
 ) -> torch.nn.Module | None:
-    """The model with real tensors in it; None where there is no way to get them."""
+    """The model with real tensors in it; None where there is no way to get them.
+
+    Args:
+        model: as it was given or built.
+        rebuild: makes it with its weights, where it was built without.
+    """
     if not any(each.is_meta for each in (*model.parameters(), *model.buffers())):
         return model
     if rebuild is None:

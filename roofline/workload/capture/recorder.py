@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,16 +33,34 @@ _COUNTS = ("flop", "multiply_add", "least_flop", "internal_byte")
 _UNKNOWN: Mapping[str, int | None] = dict.fromkeys(_COUNTS)
 _NO_WORK = Work()
 
+OnCall = Callable[[Any, Sequence[Any], Mapping[str, Any], Mapping[int, Role]], None]
+"""Told of a call: the overload, its arguments by position and by name, and the roles of storages,
+by address, that are no activations. It must keep no tensor: their ends are part of records."""
+
 
 class Recorder(TorchDispatchMode):
-    """Turns every dispatched operator into a record."""
+    """Turns every dispatched operator into a record.
 
-    def __init__(self, tensors: Fakes | Reals, modules: ModuleStack, operands: Operands) -> None:
+    Args:
+        tensors: what stands in the place of the model's own.
+        modules: which module runs.
+        operands: what tensors are in records.
+        on_call: told of each call that gets a record, in their order, once it has run.
+    """
+
+    def __init__(
+        self,
+        tensors: Fakes | Reals,
+        modules: ModuleStack,
+        operands: Operands,
+        on_call: OnCall | None = None,
+    ) -> None:
         super().__init__()
         self.records: list[OperatorRecord] = []
         self._tensors = tensors
         self._modules = modules
         self._operands = operands
+        self._on_call = on_call
         self._last: dict[str, Any] | None = None
         self._phase: Phase = "forward"
         self._is_paused = False
@@ -97,6 +115,9 @@ class Recorder(TorchDispatchMode):
         check_dtypes(operator, given)
         result = self._tensors.call(func, operands, named)
         self._record(operator, given, result)
+        if self._on_call is not None:
+            # Only now: what raised, and the model went on without, has no record.
+            self._on_call(func, operands, named, self._tensors.roles)
         return result
 
     def note_dropped(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -14,14 +14,31 @@ from roofline.workload.capture.failures import OF_FAKES
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import Reals
-from roofline.workload.capture.recorder import Recorder
 from roofline.workload.inputs import InputRequest
+from roofline.workload.operators import Phase
 from roofline.workload.tensors import Role
 
 MakeOptimizer = Callable[[Iterable[torch.nn.Parameter]], torch.optim.Optimizer]
 Loss = Callable[[Any], torch.Tensor]
 Target = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 """Makes what an output is held against, of this shape and type."""
+
+
+class Listener(Protocol):
+    """What is told how far a step of training is."""
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """While this is open, what runs is not part of the step."""
+        ...
+
+    def enter(self, phase: Phase) -> None:
+        """From now on, operators belong to `phase`."""
+        ...
+
+    def own(self, tensors: Any, path: str) -> None:
+        """In the optimizer's phase, what touches `tensors` belongs to the module at `path`."""
+        ...
+
 
 _MAKERS: Mapping[str, MakeOptimizer] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=1e-3),
@@ -149,35 +166,42 @@ class Lesson:
         self.said = ""
         self.state_byte = 0
         self.target_byte = 0
+        self._targets: list[torch.Tensor] = []
         self._unused: list[Any] = []
         self._make = make
         self._loss = loss
 
     def prepare(
-        self, model: torch.nn.Module, tensors: Fakes | Reals, recorder: Recorder
+        self, model: torch.nn.Module, tensors: Fakes | Reals, listener: Listener
     ) -> torch.optim.Optimizer | None:
         """The optimizer, with the state that it has after a first step."""
         parameters = [each for each in model.parameters() if each.requires_grad]
         if self._make is None or not parameters:
             return None
-        with recorder.paused(), blamed_on("optimizer"):
+        with listener.paused(), blamed_on("optimizer"):
             optimizer = _with_state(self._make, parameters)
         for each in tensors_in([dict(state) for state in optimizer.state.values()]):
             tensors.roles[each.untyped_storage()._cdata] = Role.OPTIMIZER_STATE
         return optimizer
 
-    def loss(self, output: Any, tensors: Fakes | Reals, recorder: Recorder) -> torch.Tensor:
+    def loss(self, output: Any, tensors: Fakes | Reals, listener: Listener) -> torch.Tensor:
         """What is differentiated.
 
         Raises:
             ModelError: nothing can be.
         """
 
+        asked = 0
+
         def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
-            with recorder.paused():
-                made = tensors.given(InputRequest(shape=shape), kind)
-            self.target_byte += made.nbytes
-            return made
+            nonlocal asked
+            # The same ones at every step: a data loader makes them, not the model.
+            if asked == len(self._targets):
+                with listener.paused():
+                    self._targets.append(tensors.given(InputRequest(shape=shape), kind))
+                self.target_byte += self._targets[-1].nbytes
+            asked += 1
+            return self._targets[asked - 1]
 
         if self._loss is not None:
             self.said = "the given one"
@@ -192,7 +216,7 @@ class Lesson:
         leaves: Iterable[torch.Tensor],
         loss: torch.Tensor,
         optimizer: torch.optim.Optimizer | None,
-        recorder: Recorder,
+        listener: Listener,
         owners: Mapping[int, str],
     ) -> None:
         """The backward pass, and the update; then gradients are dropped, as a next step does first.
@@ -201,27 +225,27 @@ class Lesson:
             leaves: what may have got a gradient: parameters and inputs.
             loss: what is differentiated.
             optimizer: what updates, if anything.
-            recorder: is told where one phase ends and the next begins.
+            listener: is told where one phase ends and the next begins.
             owners: the paths of the modules that parameters belong to, by their identity.
         """
-        recorder.enter("backward")
+        listener.enter("backward")
         loss.backward()
         if optimizer is not None:
-            self._update(optimizer, recorder, owners)
+            self._update(optimizer, listener, owners)
         for each in leaves:
             each.grad = None
 
     def _update(
-        self, optimizer: torch.optim.Optimizer, recorder: Recorder, owners: Mapping[int, str]
+        self, optimizer: torch.optim.Optimizer, listener: Listener, owners: Mapping[int, str]
     ) -> None:
-        recorder.enter("optimizer")
+        listener.enter("optimizer")
         for parameter in (each for group in optimizer.param_groups for each in group["params"]):
             if parameter.grad is None:
                 # Of what is never differentiated no optimizer keeps anything. Here it is kept, so
                 # that no other tensor gets its address, which says that it is a state.
                 self._unused.append(optimizer.state.pop(parameter, None))
             kept = dict(optimizer.state.get(parameter, {}))
-            recorder.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
+            listener.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
         self.state_byte = sum(
             {
                 each.untyped_storage()._cdata: each.nbytes

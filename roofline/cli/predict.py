@@ -1,0 +1,104 @@
+"""``roofline predict MODEL``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    files_among,
+    format_option,
+    hardware_option,
+    output_options,
+    present,
+    progress_bar,
+    run_options,
+    threads_option,
+    view_options,
+    workload_options,
+)
+from roofline.cli.streams import tell
+
+if TYPE_CHECKING:
+    from roofline.presentation.reports.report import By
+
+
+@click.command("predict")
+@click.argument("model", shell_complete=candidates.models)
+@workload_options
+@run_options
+@hardware_option
+@threads_option
+@click.option(
+    "--operators",
+    type=click.Choice(["learned", "measured"]),
+    default="learned",
+    show_default=True,
+    help="Where their times come from: a calibration, or a run of each different one, here.",
+)
+@view_options
+@output_options(".json .csv .md .html .png .svg")
+@format_option
+def command(
+    model: str,
+    inputs: tuple[str, ...],
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
+    hardware: str | None,
+    threads: int | None,
+    operators: Literal["learned", "measured"],
+    by: By,
+    top: int | None,
+    depth: int | None,
+    fused: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
+) -> None:
+    """Say how long MODEL will take, with an interval, without running it.
+
+    What is predicted follows from what was measured on the machine (`roofline calibrate`); of a
+    machine without that there are only bounds, and nothing is made up. MODEL is what analyze takes.
+    """
+    from roofline.presentation.output import check_targets
+    from roofline.presentation.reports.report import View
+
+    view = View(by=by, top=top, depth=depth, fused=fused)
+    files = files_among(outputs, stdout_format)
+    check_targets(files, overwrite=force)
+    from roofline.pipeline.predictions import predict
+
+    # What the user's model prints is not the result.
+    with redirect_stdout(sys.stderr), progress_bar("Predicting") as progress:
+        result = predict(
+            model,
+            list(inputs) or None,
+            hardware=hardware,
+            dtype=dtype,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+            operators=operators,
+            progress=progress,
+            say=tell,
+        )
+    present(result, files, stdout_format=stdout_format, view=view, force=force)
+    if not any(each.predicted_s is not None for each in result.operators):
+        name = result.hardware.name
+        tell(f"No operator could be predicted on '{name}': these are bounds only")

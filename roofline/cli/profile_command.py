@@ -1,0 +1,127 @@
+"""``roofline profile MODEL``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    FileName,
+    files_among,
+    format_option,
+    present,
+    progress_bar,
+    run_options,
+    threads_option,
+    view_options,
+    workload_options,
+)
+from roofline.cli.streams import tell
+
+if TYPE_CHECKING:
+    from roofline.presentation.reports.report import By
+
+
+@click.command("profile")
+@click.argument("model", shell_complete=candidates.models)
+@workload_options
+@run_options
+@threads_option
+@click.option("--compiled", is_flag=True, help="Time torch.compile end to end too.")
+@click.option(
+    "--passes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many passes count; default: as many as a few seconds hold.",
+)
+@click.option("--quick", is_flag=True, help="Fewer passes: sooner, and noisier.")
+@click.option(
+    "--no-learn",
+    "learn",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Do not keep what was measured for later predictions.",
+)
+@view_options
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=FileName(),
+    metavar="FILE",
+    help="Write to FILE as well; the suffix says what: .json .csv .md .html .png .svg. Repeatable.",
+)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Overwrite files that exist; measure although the machine is busy.",
+)
+@format_option
+def command(
+    model: str,
+    inputs: tuple[str, ...],
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
+    threads: int | None,
+    compiled: bool,
+    passes: int | None,
+    quick: bool,
+    learn: bool,
+    by: By,
+    top: int | None,
+    depth: int | None,
+    fused: bool,
+    outputs: tuple[Path, ...],
+    force: bool,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
+) -> None:
+    """Run MODEL here, time every operator in place, and put it under this machine's roof.
+
+    The model runs for real, with random weights. Passes that are timed as a whole alternate with
+    passes in which every operator is timed; passes that others on the machine disturbed do not
+    count. Times are medians, with their interquartile range (IQR). MODEL is what analyze takes.
+    """
+    from roofline.presentation.output import check_targets
+    from roofline.presentation.reports.report import View
+
+    view = View(by=by, top=top, depth=depth, fused=fused)
+    files = files_among(outputs, stdout_format)
+    check_targets(files, overwrite=force)
+    from roofline.pipeline.profiles import profile
+
+    # What the user's model prints is not the result.
+    with redirect_stdout(sys.stderr), progress_bar("Measuring") as progress:
+        result = profile(
+            model,
+            list(inputs) or None,
+            dtype=dtype,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+            compiled=compiled,
+            passes=passes,
+            quick=quick,
+            learn=learn,
+            force=force,
+            progress=progress,
+            say=tell,
+        )
+    present(result, files, stdout_format=stdout_format, view=view, force=force)

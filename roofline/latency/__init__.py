@@ -1,0 +1,1 @@
+"""How long operators really take: measured in place, learned from, predicted, and validated."""

@@ -1,0 +1,251 @@
+"""What was learned on a machine: the times of operators, and of what runs between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from roofline.latency.learning import Z_80, Example, Kind, together
+from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.samples import Facts, RunSample
+
+_TOGETHER = 0.5
+"""How much errors of operators in one model go together, as a correlation: one library made them."""
+
+_LEAST_RUNS = 4
+"""Held-out runs from which an error is estimated."""
+
+_NEARLY_ALL = 0.95
+"""Of a run's time, what must be predicted for the run to count as held out."""
+
+_LEAST_SPREAD = 0.3
+
+_POOLED = "every group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """A run that was predicted without its family: how far off, and how wide the interval was."""
+
+    run: RunSample
+    predicted_s: float
+    deviation: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, less one."""
+        return self.predicted_s / self.run.end_to_end_s - 1
+
+
+class Calibration:
+    """Predicts operators and runs from runs that were measured on the same machine.
+
+    Args:
+        runs: what was measured.
+        without: a family that is left out, because it is to be judged on.
+    """
+
+    def __init__(self, runs: Iterable[RunSample], *, without: str | None = None) -> None:
+        self.runs = tuple(each for each in runs if each.family != without)
+        self._kinds: dict[tuple[str, str, int], Kind | None] = {}
+        self._overheads: dict[int, tuple[float, float]] = {}
+
+    @cached_property
+    def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
+        """Examples by group, type and threads: calls with equal facts in a family are one."""
+        times: dict[tuple[str, Facts], list[float]] = {}
+        for run in self.runs:
+            for each in run.operators:
+                times.setdefault((run.family, each.facts), []).append(each.time_s)
+        found: dict[tuple[str, str, int], list[Example]] = {}
+        for (family, facts), seconds in times.items():
+            example = Example(
+                facts=facts, family=family, time_s=together(seconds), calls=len(seconds)
+            )
+            found.setdefault((facts.group, facts.dtype, facts.threads), []).append(example)
+        return found
+
+    def kind(self, group: str, dtype: str, threads: int) -> Kind | None:
+        """What was learned of a group of operators; None where there is no sample of it."""
+        key = (group, dtype, threads)
+        if key not in self._kinds:
+            examples = self._examples.get(key, [])
+            if group == _POOLED:
+                examples = [
+                    example
+                    for (_, of, on), each in self._examples.items()
+                    if on == threads and (of == dtype or not dtype)
+                    for example in each
+                ]
+            is_pooled = group == _POOLED
+            self._kinds[key] = Kind(examples, is_pooled=is_pooled) if examples else None
+        return self._kinds[key]
+
+    def knows(self, dtype: str, threads: int) -> bool:
+        """Whether something in that type was measured on so many threads."""
+        return any(of == dtype and on == threads for _, of, on in self._examples)
+
+    def predict(self, facts: Sequence[Facts]) -> list[tuple[Prediction, float] | None]:
+        """Predictions, each with its relative deviation; None where only a bound is known.
+
+        A group that was never measured is predicted from all groups together; a type or a number
+        of threads that was never measured is not predicted.
+        """
+        found: list[tuple[Prediction, float] | None] = [None] * len(facts)
+        places: dict[tuple[str, str, int], list[int]] = {}
+        for place, each in enumerate(facts):
+            places.setdefault((each.group, each.dtype, each.threads), []).append(place)
+        for (group, dtype, threads), chosen in places.items():
+            kind = self.kind(group, dtype, threads)
+            if kind is None and (self.knows(dtype, threads) or not _is_floating(dtype)):
+                known = dtype if self.knows(dtype, threads) else ""
+                kind = self.kind(_POOLED, known, threads)
+            if kind is None:
+                continue
+            for place, prediction in zip(
+                chosen, kind.predict([facts[each] for each in chosen]), strict=True
+            ):
+                found[place] = prediction
+        return found
+
+    def predict_run(
+        self, facts: Sequence[Facts], predictions: Sequence[tuple[Prediction, float]], *, calls: int
+    ) -> RunPrediction:
+        """A whole pass, from the predictions of its operators.
+
+        Args:
+            facts: of all operators that do something, at least one, on one number of threads.
+            predictions: theirs, with their relative deviations.
+            calls: how many operators are called, free ones too.
+        """
+        overhead_s = self._overhead_s(facts, calls)
+        operators_s = sum(each.predicted_s for each, _ in predictions)
+        predicted_s = operators_s + overhead_s
+        deviation = _deviation([(each.predicted_s, by) for each, by in predictions], predicted_s)
+        factor = math.exp(Z_80 * deviation * self.spread)
+        return RunPrediction(
+            predicted_s=predicted_s,
+            low_s=predicted_s / factor,
+            high_s=predicted_s * factor,
+            operators_s=operators_s,
+            overhead_s=overhead_s,
+            calibration=self.said,
+            held_out_error=self.held_out_error,
+        )
+
+    @cached_property
+    def said(self) -> str:
+        """What it was learned from, in words."""
+        models = len({each.model for each in self.runs})
+        families = len({each.family for each in self.runs})
+        calls = sum(len(each.operators) for each in self.runs)
+        days = sorted({each.date[:10] for each in self.runs})
+        when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        return f"{calls} operators of {models} models of {families} families, measured {when}"
+
+    @property
+    def held_out_error(self) -> float | None:
+        """The mean error of runs predicted without their family, a fraction; None: too few."""
+        if len(self.held_out) < _LEAST_RUNS:
+            return None
+        return sum(abs(each.error) for each in self.held_out) / len(self.held_out)
+
+    @property
+    def spread(self) -> float:
+        """How much wider than operators say an interval must be to hold 80 % of held-out runs."""
+        scores = [
+            abs(math.log(each.run.end_to_end_s / each.predicted_s)) / each.deviation
+            for each in self.held_out
+        ]
+        if len(scores) < _LEAST_RUNS:
+            return 1.0
+        return max(_LEAST_SPREAD, float(np.quantile(scores, 0.8)) / Z_80)
+
+    @cached_property
+    def held_out(self) -> tuple[HeldOut, ...]:
+        """Every run of which nearly all can be predicted without its family."""
+        left_out: dict[tuple[str, Facts], tuple[float, float]] = {}
+        for group, dtype, threads in self._examples:
+            kind = self.kind(group, dtype, threads)
+            for each in kind.left_out if kind is not None else ():
+                by = each.deviation * (kind.spread if kind is not None else 1.0)
+                left_out[each.example.family, each.example.facts] = each.predicted_s, by
+        found: list[HeldOut] = []
+        for run in self.runs:
+            known: list[tuple[float, float]] = []
+            known_s = 0.0
+            for each in run.operators:
+                predicted = left_out.get((run.family, each.facts))
+                if predicted is not None:
+                    known_s += each.calls * each.time_s
+                    known += [predicted] * each.calls
+            working_s = run.operators_s - run.free_s
+            if not known or known_s < _NEARLY_ALL * working_s:
+                continue
+            overhead_s = self._overhead_s(
+                [each.facts for each in run.operators for _ in range(each.calls)], run.calls
+            )
+            # What cannot be left out counts as measured: it is a small part.
+            predicted_s = sum(time_s for time_s, _ in known) + (working_s - known_s) + overhead_s
+            found.append(
+                HeldOut(run=run, predicted_s=predicted_s, deviation=_deviation(known, predicted_s))
+            )
+        return tuple(found)
+
+    def _overhead_s(self, facts: Sequence[Facts], calls: int) -> float:
+        """What runs between operators, in seconds: calls, and giving fresh memory back."""
+        threads = facts[0].threads
+        if threads not in self._overheads:
+            self._overheads[threads] = _overhead(
+                [each for each in self.runs if each.threads == threads]
+            )
+        per_call_s, per_byte_s = self._overheads[threads]
+        return per_call_s * calls + per_byte_s * _fresh_byte(facts)
+
+
+def _fresh_byte(facts: Iterable[Facts]) -> float:
+    return sum(2.0 ** each.numbers[-1] for each in facts if each.numbers and each.numbers[-1] > 0)
+
+
+def _overhead(runs: Sequence[RunSample]) -> tuple[float, float]:
+    """Seconds per call and per fresh byte, neither below 0, that explain what operators do not."""
+    if not runs:
+        return 0.0, 0.0
+    rows = np.asarray(
+        [
+            (
+                run.calls,
+                _fresh_byte(each.facts for each in run.operators for _ in range(each.calls)),
+            )
+            for run in runs
+        ]
+    )
+    gaps = np.asarray([run.end_to_end_s - (run.operators_s - run.free_s) for run in runs])
+    # A share of the run counts, not seconds: long runs would outweigh all others.
+    weights = 1.0 / np.asarray([run.end_to_end_s for run in runs])
+    best, least = (0.0, 0.0), math.inf
+    for columns in ((0, 1), (0,), (1,)):
+        chosen = rows[:, columns] * weights[:, None]
+        if not chosen.any(axis=0).all():
+            continue
+        solution = np.linalg.lstsq(chosen, gaps * weights, rcond=None)[0]
+        error = float(((chosen @ solution - gaps * weights) ** 2).sum())
+        if (solution >= 0).all() and error < least:
+            found = dict(zip(columns, map(float, solution), strict=True))
+            best, least = (found.get(0, 0.0), found.get(1, 0.0)), error
+    return best
+
+
+def _deviation(parts: Sequence[tuple[float, float]], whole_s: float) -> float:
+    """The relative deviation of a sum of times, each with its own."""
+    together = sum(time_s * by for time_s, by in parts) ** 2
+    apart = sum((time_s * by) ** 2 for time_s, by in parts)
+    return math.sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart) / whole_s
+
+
+def _is_floating(dtype: str) -> bool:
+    return "float" in dtype or "complex" in dtype

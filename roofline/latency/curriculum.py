@@ -1,0 +1,195 @@
+"""What a machine is calibrated on: real models of many families, and designs of their layers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from roofline.latency.families import family_of
+
+DESIGN = "design"
+"""The family of what is no model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """Something to measure: a model by name, or a design by kind, sizes and input shape.
+
+    ``batches`` are the sizes of its inputs' first dimension, each measured on its own.
+    """
+
+    name: str
+    family: str
+    batches: tuple[int, ...] = (1,)
+    kind: str = ""
+    sizes: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_design(self) -> bool:
+        """Whether it is no model."""
+        return bool(self.kind)
+
+
+_MODELS: tuple[tuple[str, tuple[int, ...]], ...] = (
+    # The first minute: one of each kind of kernel.
+    ("resnet18", (1, 8)),
+    ("mobilenet_v2", (1, 8)),
+    ("timm:deit_tiny_patch16_224", (1, 8)),
+    ("googlenet", (1, 8)),
+    ("efficientnet_b0", (1, 8)),
+    ("regnet_y_800mf", (1, 8)),
+    ("hf:distilbert", (1,)),
+    ("convnext_tiny", (1,)),
+    ("shufflenet_v2_x1_0", (1, 8)),
+    # The rest of five.
+    ("squeezenet1_1", (1, 8)),
+    ("densenet121", (1, 4)),
+    ("swin_t", (1, 4)),
+    ("resnet50", (1, 4)),
+    ("vgg11", (1,)),
+    ("mnasnet1_0", (1, 8)),
+    ("timm:resmlp_12_224", (1, 4)),
+    ("hf:T5EncoderModel", (1, 8)),
+    ("mobilenet_v3_large", (1, 8)),
+    ("regnet_x_1_6gf", (1, 4)),
+    ("timm:repvgg_a0", (1, 8)),
+    ("vit_b_32", (1, 4)),
+    ("hf:gpt2", (1,)),
+    ("timm:hrnet_w18_small", (1,)),
+    ("timm:mobilevit_s", (1, 4)),
+    ("timm:ghostnet_100", (1, 8)),
+    ("alexnet", (1, 8)),
+    ("timm:dla34", (1, 4)),
+    ("timm:pvt_v2_b1", (1, 4)),
+    ("inception_v3", (1, 4)),
+    ("efficientnet_v2_s", (1, 4)),
+    ("timm:poolformer_s12", (1, 4)),
+    ("maxvit_t", (1,)),
+    ("timm:edgenext_small", (1, 4)),
+    ("timm:darknet53", (1,)),
+    ("vgg13_bn", (1,)),
+    ("timm:gmlp_s16_224", (1,)),
+    ("timm:xception41", (1,)),
+    ("hf:bert", (1,)),
+    ("regnet_y_3_2gf", (1,)),
+    ("swin_v2_t", (1,)),
+)
+
+_CHANNELS = (12, 24, 40, 48, 80, 96, 112, 160, 192, 224, 320, 384, 448, 640, 768, 1024)
+_PIXELS = (5, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 120)
+"""Sizes that models have, and such as lie between them: not those that designs are judged on."""
+
+_MOST_MULTIPLY_ADD = 2_000_000_000
+_CONVOLUTIONS = 110
+_WIDE_KERNELS_UP_TO = 192
+
+_TOKENS = (
+    # Width, heads, tokens, batch.
+    *((192, 3, 50, 1), (256, 4, 197, 1), (320, 5, 128, 1), (384, 6, 197, 1), (512, 8, 64, 1)),
+    *((512, 8, 256, 1), (640, 10, 128, 1), (768, 12, 50, 1), (768, 12, 200, 1)),
+    *((1024, 16, 100, 1), (1280, 20, 64, 1), (256, 4, 64, 8), (384, 6, 197, 4)),
+    *((512, 8, 128, 4), (768, 12, 1, 1), (1024, 16, 1, 1), (2048, 32, 1, 1), (512, 8, 1, 8)),
+)
+_RECURRENT = ((128, 128, 32, 1), (256, 512, 50, 1), (256, 256, 50, 8), (64, 128, 100, 4))
+_POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
+
+
+def models() -> tuple[Subject, ...]:
+    """Real models, the most telling first."""
+    return tuple(
+        Subject(name=name, family=family_of(name), batches=batches) for name, batches in _MODELS
+    )
+
+
+def designs() -> tuple[Subject, ...]:
+    """Layers of many sizes, the same ones every time, in an order in which any part is a mixture."""
+    found = [*_convolutions(), *_of_tokens(), *_of_images()]
+    random.Random(1).shuffle(found)
+    return tuple(found)
+
+
+def _convolutions() -> Iterator[Subject]:
+    choose = random.Random(3)
+    left = _CONVOLUTIONS
+    while left:
+        wide, pixels = choose.choice(_CHANNELS), choose.choice(_PIXELS)
+        out = choose.choice((wide, wide, choose.choice(_CHANNELS)))
+        kernel, stride = choose.choice((3, 3, 3, 1, 1, 5, 7)), choose.choice((1, 1, 1, 2))
+        batch = choose.choice((1, 1, 1, 4, 8))
+        kind = choose.choice(("standard", "separable", "separable"))
+        is_large = kernel > 3 and wide > _WIDE_KERNELS_UP_TO
+        taken = kernel**2 * wide * out * pixels**2 * batch // stride**2
+        if is_large or taken > _MOST_MULTIPLY_ADD:
+            continue
+        left -= 1
+        if kind == "separable" and kernel == 1:
+            kernel = 3
+        yield _image(kind, (wide, out, kernel, stride), wide, pixels, batch)
+    for width in (8, 16, 24, 32, 48):
+        for pixels in (7, 14, 28, 56):
+            wide = width * choose.choice((4, 8, 12))
+            sizes = (wide, wide, 3, 1, wide // width)
+            yield _image("standard", sizes, wide, pixels, choose.choice((1, 4)))
+
+
+def _of_tokens() -> Iterator[Subject]:
+    for wide, heads, tokens, batch in _TOKENS:
+        shape = (batch, tokens, wide)
+        yield _design("feed_forward", (wide,), shape)
+        yield _design("attention", (wide, heads), shape)
+        if tokens > 1:
+            yield _design("self_attention", (wide, heads), shape)
+            yield _design("encoder", (wide, heads, tokens % 2), shape)
+    for wide, hidden, tokens, batch in _RECURRENT:
+        for kind in ("lstm", "gru"):
+            yield _design(kind, (wide, hidden), (batch, tokens, wide))
+
+
+def _of_images() -> Iterator[Subject]:
+    for wide, pixels, batch in _POOLED:
+        for kind, sizes in (
+            ("max_pool", (3, 2)),
+            ("max_pool", (2, 2)),
+            ("average_pool", (2, 2)),
+            ("average_pool", (3, 1)),
+            ("global_pool", ()),
+            ("upsample", ()),
+            ("upsample_bilinear", ()),
+        ):
+            yield _image(kind, sizes, wide, pixels, batch)
+
+
+def _image(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
+    return _design(kind, sizes, (batch, wide, pixels, pixels))
+
+
+def _design(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
+    return Subject(
+        name=f"{kind}({', '.join(map(str, sizes))})@{'x'.join(map(str, shape))}",
+        family=DESIGN,
+        batches=(shape[0],),
+        kind=kind,
+        sizes=sizes,
+        shape=shape,
+    )
+
+
+def grid() -> tuple[tuple[Subject, Subject], ...]:
+    """The designs that predictions are judged on: standard and separable convolutions of one size.
+
+    16 to 960 channels at 7 to 112 pixels; none of these sizes is calibrated on.
+    """
+    found: list[tuple[Subject, Subject]] = []
+    for wide in (16, 32, 64, 128, 256, 512, 960):
+        for pixels in (7, 14, 28, 56, 112):
+            if 9 * wide**2 * pixels**2 > 3 * _MOST_MULTIPLY_ADD:
+                continue
+            found.append(
+                (
+                    _image("standard", (wide, wide), wide, pixels, 1),
+                    _image("separable", (wide, wide), wide, pixels, 1),
+                )
+            )
+    return tuple(found)

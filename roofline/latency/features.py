@@ -1,0 +1,168 @@
+"""What the time of an operator depends on: its kind, torch's path to a kernel, and sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from roofline.latency.paths import convolution_path, product_layouts
+from roofline.latency.samples import Facts
+from roofline.placement import Placement
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.tensors import Role, TensorSpec
+
+_PRODUCTS = ("aten.addmm", "aten.mm", "aten.bmm", "aten.baddbmm", "aten.linear")
+
+FRESH_BYTE = 32 * 2**20
+"""What glibc never takes from its heap (M_MMAP_THRESHOLD at its most): fresh pages at every call."""
+
+
+def facts_of(placement: Placement, threads: int) -> Facts:
+    """The facts of a placed operator on so many threads."""
+    record = placement.record
+    group, variant, numbers = _sizes(record, threads)
+    first = (*record.inputs, *record.outputs)[0] if record.inputs or record.outputs else None
+    shared = _shared(record, placement.level_byte)
+    return Facts(
+        group=group,
+        variant=variant,
+        dtype=_dtype(record),
+        layout=first.layout if first is not None else "contiguous",
+        threads=threads,
+        numbers=(*numbers, *shared),
+        bound_s=placement.bound_s or 0.0,
+    )
+
+
+def log2(value: float) -> float:
+    """The binary logarithm, of nothing as of 1."""
+    return math.log2(max(1.0, value))
+
+
+def fresh_byte(record: OperatorRecord) -> int:
+    """Bytes of outputs that are so large that their memory is fresh at every call."""
+    read = {each.storage for each in record.inputs}
+    return sum(
+        each.byte for each in record.outputs if each.byte >= FRESH_BYTE and each.storage not in read
+    )
+
+
+def _dtype(record: OperatorRecord) -> str:
+    floating = [
+        each
+        for each in (*record.inputs, *record.outputs)
+        if each.dtype.kind in ("float", "complex")
+    ]
+    known = floating or [*record.inputs, *record.outputs]
+    return max(known, key=lambda each: each.byte).dtype.name if known else ""
+
+
+def _shared(record: OperatorRecord, level_byte: Mapping[str, int]) -> tuple[float, ...]:
+    """The numbers that every group has, after its own: work, and where its bytes come from."""
+    work = record.work
+    kept = sum(each.byte for each in record.inputs if each.role in (Role.PARAMETER, Role.BUFFER))
+    read = sum(each.byte for each in record.inputs) - kept
+    written = sum(each.byte for each in record.outputs)
+    byte = list(level_byte.values()) or [0]
+    middle = byte[min(2, len(byte) - 1)]
+    return tuple(
+        map(log2, (work.flop or 0, kept, read, written, byte[-1], middle, fresh_byte(record)))
+    )
+
+
+def _sizes(record: OperatorRecord, threads: int) -> tuple[str, str, tuple[float, ...]]:
+    for is_one, describe in _KINDS:
+        if is_one(record):
+            return describe(record, threads)
+    return _other(record, threads)
+
+
+Described = tuple[str, str, tuple[float, ...]]
+
+
+def _is_convolution(record: OperatorRecord) -> bool:
+    return record.op == "aten.convolution" and len(record.inputs) >= 2
+
+
+def _convolution(record: OperatorRecord, threads: int) -> Described:
+    image, weight = record.inputs[:2]
+    groups = int(record.attributes.get("groups") or 1)
+    output = record.outputs[0].shape
+    numbers = (
+        weight.shape[1],
+        weight.shape[0] / groups,
+        groups,
+        math.prod(weight.shape[2:]),
+        max(_whole(record.attributes.get("stride")), default=1),
+        math.prod(output[2:]),
+        image.shape[0],
+        output[-1],
+    )
+    return "convolution", convolution_path(record, threads), tuple(map(log2, numbers))
+
+
+def _is_product(record: OperatorRecord) -> bool:
+    return record.op in _PRODUCTS and len(_matrices(record)) >= 2
+
+
+def _matrices(record: OperatorRecord) -> list[TensorSpec]:
+    return [each for each in record.inputs if len(each.shape) >= 2]
+
+
+def _product(record: OperatorRecord, _threads: int) -> Described:
+    left, right = _matrices(record)[-2:] if record.op != "aten.linear" else _matrices(record)[:2]
+    rows = math.prod(left.shape[:-1]) if len(right.shape) == 2 else left.shape[-2]
+    many = right.shape[0] if len(right.shape) == 3 else 1
+    columns = right.shape[0] if record.op == "aten.linear" else right.shape[-1]
+    variant = f"{record.op.removeprefix('aten.')} {product_layouts(left, right)}"
+    return "matrix product", variant, tuple(map(log2, (rows, columns, left.shape[-1], many)))
+
+
+def _is_attention(record: OperatorRecord) -> bool:
+    return record.type == "attention" and bool(record.inputs) and len(record.inputs[0].shape) >= 3
+
+
+def _attention(record: OperatorRecord, _threads: int) -> Described:
+    query = record.inputs[0].shape
+    key = record.inputs[1].shape if len(record.inputs) > 1 else query
+    if len(query) < 4 or len(key) < 4:
+        # A fused layer: batch, tokens, width.
+        numbers = (query[0], 1, query[-1], query[-2], query[-2])
+    else:
+        numbers = (query[0], query[1], query[-1], query[-2], key[-2])
+    return "attention", record.op.removeprefix("aten."), tuple(map(log2, numbers))
+
+
+def _other(record: OperatorRecord, _threads: int) -> Described:
+    tensor = (*record.inputs, *record.outputs)[0] if record.inputs or record.outputs else None
+    shape = tensor.shape if tensor is not None else ()
+    kernel = _whole(record.attributes.get("kernel_size"))
+    stride = _whole(record.attributes.get("stride"))
+    numbers = (
+        shape[-1] if shape else 1,
+        shape[1] if len(shape) > 1 else 1,
+        math.prod(shape),
+        record.outputs[0].elements if record.outputs else 1,
+        math.prod(kernel),
+        max(stride, default=1),
+    )
+    return record.type, record.op.removeprefix("aten."), tuple(map(log2, numbers))
+
+
+_KINDS: Sequence[
+    tuple[Callable[[OperatorRecord], bool], Callable[[OperatorRecord, int], Described]]
+] = (
+    (_is_convolution, _convolution),
+    (_is_product, _product),
+    (_is_attention, _attention),
+)
+
+
+def _whole(value: Any) -> tuple[int, ...]:
+    """The whole numbers of an argument that is one, or a list of them."""
+    if type(value) is int:
+        return (value,)
+    if isinstance(value, (list, tuple)):
+        return tuple(each for each in value if type(each) is int)
+    return ()

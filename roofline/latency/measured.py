@@ -1,0 +1,58 @@
+"""A measured pass of a model: the whole beside its operators, and how it was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.foundation.sampling import Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeasurement:
+    """What a pass took, in seconds, and the conditions under which that was measured.
+
+    ``end_to_end`` are the passes that were timed as a whole, ``operators_s`` the sum of the medians
+    of all operators, timed one by one in passes in between; ``compiled`` are passes under
+    `torch.compile`. ``faults`` are the minor page faults of a pass; ``rounds`` are those that
+    count, ``discarded`` those that were thrown away because they did not get the cores;
+    ``are_disturbed`` if there were no others. ``conditions`` are what was noticed meanwhile.
+
+    Raises:
+        ValueError: a negative time or number.
+    """
+
+    end_to_end: Sample
+    operators_s: float
+    faults: int
+    rounds: int
+    discarded: int
+    are_disturbed: bool = False
+    compiled: Sample | None = None
+    date: str = ""
+    conditions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if min(self.operators_s, self.faults, self.rounds, self.discarded) < 0:
+            raise ValueError(f"a measurement takes numbers from 0, got {self}")
+
+    @property
+    def measured_s(self) -> float:
+        """The median of the whole passes, in seconds."""
+        return self.end_to_end.median_s
+
+    @property
+    def overhead_s(self) -> float:
+        """What the whole takes beyond its operators: Python, dispatch, giving memory back.
+
+        Below 0 where timing each operator cost more than that.
+        """
+        return self.measured_s - self.operators_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A measured pass, operator by operator: a sample and the page faults of each, and the whole."""
+
+    run: RunMeasurement
+    operators: tuple[Sample, ...]
+    faults: tuple[int, ...]

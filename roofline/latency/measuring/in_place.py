@@ -1,0 +1,284 @@
+"""The real time of every operator of a model, in place: as the model runs, with its own data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from roofline.errors import MeasurementError, ModelError, RooflineError
+from roofline.foundation.sampling import Sample
+from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.operator_clock import (
+    EventStopwatch,
+    FaultCounter,
+    OperatorClock,
+    Stopwatch,
+    WallStopwatch,
+)
+from roofline.latency.measuring.rounds import Effort, Progress, Rounds, run_rounds
+from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.failures import model_error
+from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.single_pass import Capture, Recording, record
+from roofline.workload.capture.stage import Stage, staged
+from roofline.workload.capture.training import Teaching
+from roofline.workload.inputs import Inputs
+from roofline.workload.operators import Phase
+from roofline.workload.runs import Run
+
+_SHORTEST_S = 1e-9
+"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InPlace:
+    """A model's operators, and how long each of them took while the model ran.
+
+    ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in which
+    nothing was timed but the whole, in turn with the others; ``compiled`` the same under
+    `torch.compile`. ``faults`` are the minor page faults of a pass, ``operator_faults`` those of each
+    operator, ``discarded`` the rounds that did not get the cores; where none did
+    ``are_disturbed`` is true. ``notes`` say what else was noticed.
+    """
+
+    capture: Capture
+    end_to_end: Sample
+    operators: tuple[Sample, ...]
+    faults: int
+    operator_faults: tuple[int, ...]
+    discarded: int
+    are_disturbed: bool
+    compiled: Sample | None = None
+    notes: tuple[str, ...] = ()
+
+
+class _Silence:
+    """Listens to a step, and does nothing."""
+
+    @contextlib.contextmanager
+    def paused(self) -> Any:
+        yield
+
+    def enter(self, phase: Phase) -> None:
+        """Nothing depends on it."""
+
+    def own(self, tensors: Any, path: str) -> None:
+        """Nothing depends on it."""
+
+
+def measure_in_place(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    *,
+    name: str,
+    run: Run,
+    effort: Effort,
+    teaching: Teaching | None = None,
+    compiled: bool = False,
+    gauges: Gauges | None = None,
+    stopwatch: Callable[[], Stopwatch] | None = None,
+    progress: Progress | None = None,
+) -> InPlace:
+    """Runs `model` for real, on copies of its tensors, and times it and each of its operators.
+
+    Operators are recorded and timed on the same model in the same state, after it is warm: what it
+    keeps from its first pass (masks, tables) is not made again.
+
+    Args:
+        model: any module, with its weights.
+        inputs: what it is called with.
+        name: what messages call it.
+        run: in which types and layout, and whether it is trained.
+        effort: how many passes.
+        teaching: how it is trained, if it is.
+        compiled: times it under `torch.compile` too.
+        gauges: what is read around each pass.
+        stopwatch: makes what takes the times of operators.
+        progress: told how far it is.
+
+    Raises:
+        ModelError: the model raised, or is not there with its weights.
+        MeasurementError: it calls other operators every time, so that none can be timed.
+    """
+    is_on_cuda = run.device == "cuda"
+    if gauges is None:
+        gauges = Gauges(wait=torch.cuda.synchronize, waits=True) if is_on_cuda else Gauges()
+    if stopwatch is None:
+        stopwatch = EventStopwatch if is_on_cuda else WallStopwatch
+    if any(each.is_meta for each in (*model.parameters(), *model.buffers())):
+        raise ModelError(f"{name} has no weights (it is on the meta device), so it cannot run")
+    paths = {id(module): path_of_own(path) for path, module in model.named_modules()}
+    lesson = (teaching or Teaching()).lesson() if run.train else None
+    with one_at_a_time, torch.random.fork_rng(devices=[]):
+        # The same noise every time, so that the same command runs the same.
+        torch.manual_seed(0)
+        try:
+            with staged(model, inputs, run, Reals(run), lesson) as stage:
+                stage.prepare(_Silence())
+                stage.step(_Silence())
+                recording = record(stage, paths, is_first=False)
+                timed = _Timed(stage, recording, name, gauges, stopwatch(), effort)
+                found = timed.measured(compiled=compiled, progress=progress)
+                stage.optimizer = None
+            return replace(found, capture=recording.capture())
+        except (KeyboardInterrupt, RooflineError):
+            raise
+        # A model may raise anything, SystemExit too; none of it may end in a traceback.
+        except BaseException as error:
+            raise model_error(error, name, paths) from error
+
+
+def measure_whole(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    *,
+    name: str,
+    run: Run,
+    effort: Effort,
+    gauges: Gauges | None = None,
+) -> Sample:
+    """Times passes of `model` as a whole, on copies of its tensors, and nothing else.
+
+    Args:
+        model, inputs, name, run, effort, gauges: as for `measure_in_place`; inference only.
+
+    Raises:
+        ModelError: the model raised.
+    """
+    paths = {id(module): path_of_own(path) for path, module in model.named_modules()}
+    silence = _Silence()
+    with one_at_a_time, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            with staged(model, inputs, run, Reals(run)) as stage:
+                rounds = run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
+        except (KeyboardInterrupt, RooflineError):
+            raise
+        except BaseException as error:
+            raise model_error(error, name, paths) from error
+    return Sample(times_s=rounds.times_s(0))
+
+
+class _Timed:
+    """The passes of a model on its stage."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        recording: Recording,
+        name: str,
+        gauges: Gauges,
+        stopwatch: Stopwatch,
+        effort: Effort,
+    ) -> None:
+        self._stage = stage
+        self._recording = recording
+        self._name = name
+        self._gauges = gauges
+        self._effort = effort
+        self._clock = OperatorClock(stopwatch)
+        self._silence = _Silence()
+        self._seconds: list[list[float]] = []
+        self._expected = [each.op for each in recording.recorder.records]
+
+    def measured(self, *, compiled: bool, progress: Progress | None) -> InPlace:
+        """All of it; the capture is the recording's, asked for when the stage is over."""
+        subjects: list[Callable[[], object]] = [self._whole, self._operators]
+        notes: list[str] = []
+        if compiled:
+            try:
+                subjects.append(self._compiled())
+            except (KeyboardInterrupt, RooflineError):
+                raise
+            except BaseException as error:
+                said = " ".join(str(error).split()) or type(error).__name__
+                notes.append(f"torch.compile failed, so it was not timed: {said[:200]}")
+        faults = self._faults()
+        rounds = run_rounds(
+            subjects, self._gauges, self._effort, progress=progress, what=f"timing {self._name}"
+        )
+        seconds = self._of_kept(rounds)
+        return InPlace(
+            # Replaced when the model has its own tensors again.
+            capture=_NO_CAPTURE,
+            end_to_end=Sample(times_s=rounds.times_s(0)),
+            operators=tuple(
+                Sample(times_s=tuple(max(each, _SHORTEST_S) for each in times))
+                for times in zip(*seconds, strict=True)
+            ),
+            faults=round(median(rounds.faults(0))),
+            operator_faults=tuple(faults),
+            discarded=rounds.discarded,
+            are_disturbed=rounds.are_disturbed,
+            compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
+            notes=tuple(notes),
+        )
+
+    def _of_kept(self, rounds: Rounds) -> list[list[float]]:
+        """The times of operators in the rounds that count; warm-ups ran before all rounds."""
+        return [self._seconds[self._effort.warm_ups + number] for number in rounds.kept]
+
+    def _whole(self) -> object:
+        return self._stage.step(self._silence)
+
+    def _operators(self) -> None:
+        clock = self._clock
+        clock.begin()
+        with clock:
+            alive = self._stage.step(clock)
+        del alive
+        self._check(clock.names)
+        self._seconds.append(clock.seconds())
+
+    def _faults(self) -> list[int]:
+        """The page faults of each operator, in a pass of their own."""
+        counter = FaultCounter()
+        counter.begin()
+        with counter:
+            alive = self._stage.step(counter)
+        del alive
+        self._check(counter.names)
+        return counter.counts()
+
+    def _check(self, names: list[str]) -> None:
+        """Refuses a pass that called other operators than the one that was recorded."""
+        if names == self._expected:
+            return
+        place = next(
+            (i for i, (a, b) in enumerate(zip(names, self._expected, strict=False)) if a != b),
+            min(len(names), len(self._expected)),
+        )
+        here = names[place] if place < len(names) else "none"
+        there = self._expected[place] if place < len(self._expected) else "none"
+        raise MeasurementError(
+            f"{self._name} calls other operators from pass to pass (operator {place} was {there},"
+            f" then {here}), so they cannot be timed one by one"
+        )
+
+    def _compiled(self) -> Callable[[], object]:
+        """A step under `torch.compile`, once run, so that it is compiled."""
+        model = self._stage.model
+        compiled: Any = torch.compile(model)
+        stage = Stage(
+            model=compiled,
+            args=self._stage.args,
+            kwargs=self._stage.kwargs,
+            given=self._stage.given,
+            run=self._stage.run,
+            tensors=self._stage.tensors,
+            lesson=self._stage.lesson,
+            optimizer=self._stage.optimizer,
+        )
+        stage.step(self._silence)
+        return lambda: stage.step(self._silence)
+
+
+_NO_CAPTURE = Capture(
+    run=Run(), records=(), parameters=0, parameter_bytes=0, buffer_bytes=0, input_bytes=0
+)

@@ -1,0 +1,63 @@
+"""A predicted time: with an interval, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOUND_ONLY = "bound only"
+"""The source of what is not predicted: nothing like it was ever measured there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The seconds that an operator is expected to take, and the 10-90 % interval around them.
+
+    ``samples`` is how many measured calls of its kind it was learned from, ``distance`` how far the
+    nearest of them is: the length of the difference of their sizes as binary logarithms (1: one
+    size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind.
+
+    Raises:
+        ValueError: an interval that does not hold the time.
+    """
+
+    predicted_s: float
+    low_s: float
+    high_s: float
+    samples: int
+    distance: float
+    is_extrapolated: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
+            raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, in words."""
+        kind = "extrapolated" if self.is_extrapolated else "calibrated"
+        return f"{kind}: {self.samples} samples, distance {self.distance:.1f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPrediction:
+    """What a whole pass is expected to take: its operators, and what runs between them.
+
+    ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is the 10-90 % one.
+    ``calibration`` says in words what it was learned from; ``held_out_error`` is the mean error of
+    whole models whose family was left out, a fraction; null where none could be.
+
+    Raises:
+        ValueError: an interval that does not hold the time.
+    """
+
+    predicted_s: float
+    low_s: float
+    high_s: float
+    operators_s: float
+    overhead_s: float
+    calibration: str
+    held_out_error: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
+            raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")

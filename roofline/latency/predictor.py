@@ -1,0 +1,60 @@
+"""Predicts placed operators, and the pass that they are, from what was learned on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roofline.latency.calibration import Calibration
+from roofline.latency.features import facts_of
+from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.placement import Placement
+from roofline.workload.operators import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """A prediction for each operator (None: it is free, or only its bound is known), and the whole.
+
+    ``run`` is null where an operator that does something could not be predicted; ``notes`` say so.
+    """
+
+    operators: tuple[Prediction | None, ...] = ()
+    run: RunPrediction | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictor:
+    """What was learned on a machine, ready to be asked.
+
+    ``notes`` are said with every prediction (samples of another torch, say).
+    """
+
+    calibration: Calibration
+    notes: tuple[str, ...] = ()
+
+    def predict(self, placements: Sequence[Placement], threads: int) -> Predicted:
+        """Predicts the operators of a pass on so many threads, and the whole of it."""
+        at_work = [
+            place for place, each in enumerate(placements) if each.record.state is not State.FREE
+        ]
+        facts = [facts_of(placements[place], threads) for place in at_work]
+        found = self.calibration.predict(facts)
+        operators: list[Prediction | None] = [None] * len(placements)
+        for place, each in zip(at_work, found, strict=True):
+            operators[place] = each[0] if each is not None else None
+        known = [each for each in found if each is not None]
+        run, notes = None, list(self.notes)
+        if facts and len(known) == len(found):
+            run = self.calibration.predict_run(facts, known, calls=len(placements))
+        elif facts:
+            kinds = sorted(
+                {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
+            )
+            notes.append(
+                f"{len(found) - len(known)} of {len(found)} operators are not predicted: nothing"
+                f" in {', '.join(kinds)} on {threads} threads was measured"
+                " (`roofline calibrate` measures it)"
+            )
+        return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))

@@ -1,0 +1,101 @@
+"""What is learned from: operators that were timed while their models ran, and those runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+FACTS_VERSION = 1
+"""What the numbers of `Facts` mean; samples of another version are not used."""
+
+Origin = Literal["calibrate", "profile", "validate"]
+"""Which command measured a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a call of an operator before it runs, as far as its time depends on it.
+
+    ``group`` is the kind of operators that are learned from together, ``variant`` what tells them
+    apart within it: the operator's name, or the path that torch takes to a kernel (which library,
+    which kind of kernel). ``numbers`` are sizes as binary logarithms; what they mean depends on the
+    group (`roofline.latency.features`). ``bound_s`` is the operator's bound; calls with equal facts
+    are taken to be the same call.
+
+    Raises:
+        ValueError: no group, or a number that is none.
+    """
+
+    group: str
+    variant: str
+    dtype: str
+    layout: str
+    threads: int
+    numbers: tuple[float, ...]
+    bound_s: float
+
+    def __post_init__(self) -> None:
+        if not self.group or not all(map(math.isfinite, (*self.numbers, self.bound_s))):
+            raise ValueError(f"facts take a group and finite numbers, got {self}")
+        if self.bound_s < 0 or self.threads < 1:
+            raise ValueError(f"facts take a bound and threads, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSample:
+    """One kind of call in a run: ``calls`` of them had these ``facts``.
+
+    ``time_s`` is the median of their medians over the passes, ``iqr_s`` that of their interquartile
+    ranges, ``faults`` the minor page faults of one, on the average.
+
+    Raises:
+        ValueError: no call, or no time.
+    """
+
+    facts: Facts
+    calls: int
+    time_s: float
+    iqr_s: float
+    faults: float
+
+    def __post_init__(self) -> None:
+        if self.calls < 1 or not 0 < self.time_s < math.inf or not 0 <= self.iqr_s < math.inf:
+            raise ValueError(f"a sample takes calls and a time, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSample:
+    """One model, run one way: its operators, and the whole.
+
+    ``family`` is the kin of the model (``"resnet"``): nothing is predicted from its own family when
+    predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
+    ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part of
+    the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all of them.
+    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601.
+
+    Raises:
+        ValueError: no time.
+    """
+
+    model: str
+    family: str
+    origin: Origin
+    date: str
+    batch: int | None
+    dtype: str
+    threads: int
+    channels_last: bool
+    train: bool
+    end_to_end_s: float
+    end_to_end_iqr_s: float
+    operators_s: float
+    free_s: float
+    free_calls: int
+    calls: int
+    faults: float
+    operators: tuple[OperatorSample, ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.end_to_end_s < math.inf or not 0 <= self.operators_s < math.inf:
+            raise ValueError(f"a run takes a time, got {self.end_to_end_s}")

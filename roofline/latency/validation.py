@@ -1,0 +1,101 @@
+"""Predictions held against measurements: the value that a validation gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofline.foundation import schema
+from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
+from roofline.latency.judged_runs import BOUND_MARGIN as BOUND_MARGIN
+from roofline.latency.judged_runs import ModelValidation as ModelValidation
+from roofline.latency.judged_runs import RatioValidation as RatioValidation
+from roofline.latency.judged_runs import Setting as Setting
+from roofline.latency.judged_runs import Skipped as Skipped
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Validation:
+    """Models that were predicted and then measured on one machine; made by `Validation.of`.
+
+    ``hardware`` is the name of its profile, ``date`` that of the measurements, in ISO 8601.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    models: tuple[ModelValidation, ...]
+    skipped: tuple[Skipped, ...]
+    ratios: tuple[RatioValidation, ...]
+    totals: ValidationTotals
+    hardware: str
+    torch_version: str
+    date: str
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        models: Iterable[ModelValidation],
+        *,
+        skipped: Iterable[Skipped] = (),
+        ratios: Iterable[RatioValidation] = (),
+        hardware: str,
+        torch_version: str,
+        date: str,
+        warnings: Iterable[str] = (),
+    ) -> Validation:
+        """The validation of runs and ratios, with its totals."""
+        runs, pairs = tuple(models), tuple(ratios)
+        return cls(
+            models=runs,
+            skipped=tuple(skipped),
+            ratios=pairs,
+            totals=ValidationTotals.of(runs, pairs),
+            hardware=hardware,
+            torch_version=torch_version,
+            date=date,
+            warnings=tuple(warnings),
+        )
+
+    def __repr__(self) -> str:
+        mape = self.totals.mape
+        said = "nothing predicted" if mape is None else f"{mape:.1%} off on the average"
+        return f"<Validation of {self.totals.runs} runs on {self.hardware}: {said}>"
+
+    @property
+    def noise(self) -> Accuracy:
+        """How close the second measurement comes to the first."""
+        return Accuracy.of(self.models, lambda each: each.remeasured_s)
+
+    def by(self, key: Callable[[ModelValidation], Key]) -> dict[Key, ValidationTotals]:
+        """The totals of the runs that have each key, as in ``by(lambda each: each.family)``.
+
+        Ratios are of no run, and in none of these totals.
+        """
+        return {each: ValidationTotals.of(runs) for each, runs in grouped(self.models, key).items()}
+
+    def to_json(self) -> str:
+        """The validation as JSON text."""
+        return json.dumps(schema.to_data(self), indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the validation to a file whose suffix says how: .json .csv .md .html.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        """
+        from roofline.foundation.files import write_atomically
+        from roofline.presentation.reports.validation_report import check_suffix, render_validation
+
+        check_suffix(Path(path))
+        write_atomically(
+            Path(path), render_validation(self, Path(path).suffix), overwrite=overwrite
+        )
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.reports.validation_report import validation_html
+
+        return validation_html(self)

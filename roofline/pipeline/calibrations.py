@@ -1,0 +1,244 @@
+"""calibrate: this machine runs real models and designs, so that others can be predicted."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from roofline.errors import RooflineError
+from roofline.latency.calibrated import Calibrated, HeldOutError
+from roofline.latency.calibration import Calibration, HeldOut
+from roofline.latency.curriculum import Subject, designs, models
+from roofline.latency.learning import Z_80
+from roofline.latency.measuring.rounds import Effort
+from roofline.latency.store import Store
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.machines import Progress
+from roofline.pipeline.profiles import sample_of
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.timing import Bench, Say, bench, measure, real_model
+from roofline.pipeline.workloads import Workload, workload_of
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+BUDGET_S = 285.0
+"""Of a calibration, so that it ends within five minutes: what is running is finished."""
+
+QUICK_BUDGET_S = 50.0
+
+_DESIGN_SHARE = 0.2
+"""Of the time, what designs may have; models have the rest."""
+
+MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
+DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
+
+_NATIVE_HALF = ("avx512_bf16", "amx_bf16", "bf16")
+"""Instruction sets that compute in bfloat16: without them nobody runs a model in it for speed."""
+
+_PROGRESS_NOTE = "calibrate"
+
+
+def calibrate(
+    *,
+    quick: bool = False,
+    fresh: bool = False,
+    dtypes: Sequence[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    budget_s: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Calibrated:
+    """Measures models and designs on this machine, and keeps what is to be learned from them.
+
+    Each is kept as soon as it was measured: an interrupted calibration goes on where it was when it
+    is called again, and one that is complete adds what a further five minutes can.
+
+    Args:
+        quick: within a minute; fewer models.
+        fresh: forgets what earlier calibrations measured.
+        dtypes: in which types; None: float32, and bfloat16 where the CPU computes in it.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for.
+        budget_s: seconds; None: five minutes, or one.
+        clock: seconds.
+
+    Raises:
+        MeasurementError: the machine is busy.
+        InputError: a type that there is not, or a file that cannot be written.
+    """
+    begin = clock()
+    budget_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
+    tell = say or _silent
+    skipped: list[tuple[str, str]] = []
+    added = 0
+    interrupted = False
+    with (
+        bench(force=force, say=tell, progress=None) as here,
+        Store.open(host_latency_file(), host_environment(), say=tell) as store,
+    ):
+        settings = _Settings.of(here.profile, dtypes)
+        if fresh:
+            store.forget_runs("calibrate")
+            store.keep_note(_PROGRESS_NOTE, "[]")
+        done = set(json.loads(store.note(_PROGRESS_NOTE) or "[]"))
+        try:
+            for step in _steps(settings, done, begin, budget_s, clock):
+                if progress is not None:
+                    fraction = min(1.0, (clock() - begin) / budget_s)
+                    progress(fraction, f"{step.subject.name} {step.dtype}")
+                try:
+                    added += _measured(here, store, step, settings)
+                except RooflineError as error:
+                    skipped.append((step.subject.name, str(error)))
+                except MemoryError:
+                    skipped.append((step.subject.name, "ran out of memory"))
+                done.add(step.key)
+                store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
+        except KeyboardInterrupt:
+            interrupted = True
+        runs, notes = store.runs(), store.unused()
+    calibration = Calibration(runs)
+    return Calibrated(
+        runs=len(runs),
+        operators=sum(len(each.operators) for each in runs),
+        models=len({each.model for each in runs}),
+        families=len({each.family for each in runs}),
+        new_runs=added,
+        seconds=clock() - begin,
+        held_out=() if interrupted else settings_of(calibration.held_out, calibration.spread),
+        skipped=tuple(skipped),
+        interrupted=interrupted,
+        file=str(host_latency_file()),
+        warnings=(*here.conditions, *here.notes, *notes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    dtypes: tuple[str, ...]
+    threads: tuple[int, ...]
+
+    @classmethod
+    def of(cls, profile: HardwareProfile, dtypes: Sequence[str] | None) -> _Settings:
+        sets = profile.host.instruction_sets if profile.host else ()
+        native = ("float32", "bfloat16") if set(sets) & set(_NATIVE_HALF) else ("float32",)
+        chosen = tuple(dict.fromkeys(dtypes)) if dtypes else native
+        for each in chosen:
+            RunOptions(dtype=each).run()
+        most = profile.threads
+        return cls(dtypes=chosen, threads=(most, 1) if most > 1 else (1,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    subject: Subject
+    dtype: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.subject.name} {self.dtype}"
+
+
+def _steps(
+    settings: _Settings,
+    done: set[str],
+    begin: float,
+    budget_s: float,
+    clock: Callable[[], float],
+) -> Iterator[_Step]:
+    """What is still to be measured, until the time is over: designs have their share of it."""
+
+    def left(subjects: Sequence[Subject]) -> list[_Step]:
+        steps = (_Step(subject=each, dtype=dtype) for each in subjects for dtype in settings.dtypes)
+        return [each for each in steps if each.key not in done]
+
+    of_models, of_designs = left(models()), left(designs())
+    spent = {True: 0.0, False: 0.0}
+    while (of_models or of_designs) and clock() - begin < budget_s:
+        has_share = spent[True] <= _DESIGN_SHARE * (spent[True] + spent[False])
+        is_design = bool(of_designs) and (has_share or not of_models)
+        start = clock()
+        yield (of_designs if is_design else of_models).pop(0)
+        spent[is_design] += clock() - start
+
+
+def _measured(here: Bench, store: Store, step: _Step, settings: _Settings) -> int:
+    """Measures one subject in one type, at all of its batches and threads; how many runs."""
+    subject = step.subject
+    run = Run() if step.dtype == "float32" else Run(dtype=step.dtype)
+    model: torch.nn.Module | None = None
+    count = 0
+    for batch in subject.batches:
+        asked = subject_workload(subject, run, batch)
+        model = model if model is not None else real_model(asked)
+        for threads in settings.threads:
+            found = measure(
+                here,
+                asked,
+                model,
+                run=run,
+                threads=threads,
+                effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,
+            )
+            if found.timed.run.are_disturbed:
+                continue
+            store.add(
+                sample_of(asked, found, dtype=step.dtype, origin="calibrate", family=subject.family)
+            )
+            count += 1
+    return count
+
+
+def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:
+    """The model or the design of a subject, with its inputs.
+
+    Raises:
+        ModelError: its library is not there, or it cannot be built.
+    """
+    if not subject.is_design:
+        return workload_of(subject.name, None, run=run, batch=batch, seq=None)
+    from dataclasses import replace
+
+    from roofline.workload.models.designs import design
+
+    built = workload_of(
+        design(subject.kind, *subject.sizes), subject.shape, run=run, batch=None, seq=None
+    )
+    return replace(built, source=replace(built.source, name=subject.name))
+
+
+def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutError, ...]:
+    """How far off whole models are whose family was left out, by threads and type."""
+    found: dict[tuple[int, str], list[HeldOut]] = {}
+    for each in held_out:
+        # A design is a part of a model: its errors are those of operators.
+        if each.run.family != "design":
+            found.setdefault((each.run.threads, each.run.dtype), []).append(each)
+    return tuple(
+        HeldOutError(
+            threads=threads,
+            dtype=dtype,
+            runs=len(each),
+            mape=float(np.mean([abs(one.error) for one in each])),
+            median_error=float(np.median([abs(one.error) for one in each])),
+            within_10_percent=float(np.mean([abs(one.error) <= 0.1 for one in each])),
+            interval_coverage=float(
+                np.mean([abs(np.log1p(one.error)) <= Z_80 * one.deviation * spread for one in each])
+            ),
+        )
+        for (threads, dtype), each in sorted(found.items())
+    )
+
+
+def _silent(_: str) -> None:
+    pass

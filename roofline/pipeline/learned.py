@@ -1,0 +1,91 @@
+"""What was learned of a machine, found beside its profile, and loaded once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roofline.errors import FileFormatError
+from roofline.latency.calibration import Calibration
+from roofline.latency.environment import Environment
+from roofline.latency.predictor import Predictor
+from roofline.latency.store import Store, latency_file, read_runs
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.system.host import package_version
+from roofline.pipeline.hosts import this_host
+from roofline.pipeline.machines import Hardware, means_host
+
+_loaded: dict[Path, tuple[tuple[object, ...], Predictor | None]] = {}
+"""By file, with what told that it was the same: a search asks thousands of times."""
+
+
+def host_latency_file() -> Path:
+    """Where the samples of this machine are; it need not exist."""
+    return latency_file(catalog.host_file())
+
+
+def host_environment() -> Environment:
+    """Where and with what is measured now."""
+    return Environment.of(this_host(), package_version("torch"))
+
+
+def predictor_of(profile: HardwareProfile, named: Hardware | None) -> Predictor | None:
+    """What was learned on the machine of a profile; None: nothing, or it is not known where.
+
+    Samples are beside the file of the profile. Those of this machine are used only with the torch
+    that they were measured with, and the notes of the predictor say so where they are not.
+
+    Args:
+        profile: the machine's.
+        named: how it was asked for: a name, a file, None for this machine.
+    """
+    file = latency_file(_file_of(profile, named))
+    return _loaded_from(file, profile) if file.exists() else None
+
+
+def _file_of(profile: HardwareProfile, named: Hardware | None) -> Path:
+    if named is None or (not isinstance(named, HardwareProfile) and means_host(named)):
+        return catalog.host_file()
+    if not isinstance(named, HardwareProfile):
+        return catalog.find_hardware(str(named))
+    # A value has no file: it is this machine's, or that of a name.
+    of_host = catalog.host_file()
+    if profile.name == catalog.name_of_host() or not of_host.parent.is_dir():
+        return of_host
+    return catalog.user_folder() / f"{profile.name}.toml"
+
+
+def _loaded_from(file: Path, profile: HardwareProfile) -> Predictor | None:
+    stamp = (*_stamps(file), profile.host)
+    known = _loaded.get(file)
+    if known is None or known[0] != stamp:
+        known = _loaded[file] = stamp, _read(file, profile)
+    return known[1]
+
+
+def _stamps(file: Path) -> tuple[object, ...]:
+    """What changes when samples are added: they are in the log before they are in the file."""
+    found: list[object] = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        try:
+            state = path.stat()
+            found += [state.st_mtime_ns, state.st_size]
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
+    if profile.host is None:
+        return None
+    if file == host_latency_file():
+        said: list[str] = []
+        with Store.open(file, host_environment(), say=said.append) as store:
+            runs, notes = store.runs(), (*said, *store.unused())
+    else:
+        try:
+            found = read_runs(file, profile.host)
+        except FileFormatError as error:
+            return Predictor(calibration=Calibration(()), notes=(str(error),))
+        runs, notes = (found[1] if found else ()), ()
+    return Predictor(calibration=Calibration(runs), notes=tuple(notes)) if runs or notes else None

@@ -1,0 +1,177 @@
+"""profile: a model is run on this machine, and every operator of it timed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis
+from roofline.errors import InputError
+from roofline.latency.collection import run_sample
+from roofline.latency.families import family_of
+from roofline.latency.measuring.rounds import Effort
+from roofline.latency.samples import Origin, RunSample
+from roofline.latency.store import Store
+from roofline.pipeline.assembly import assemble
+from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.machines import Progress, threads_on
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.timing import MeasuredPass, Say, bench, measure, real_model, type_of
+from roofline.pipeline.workloads import Workload, check_counts, workload_of
+
+if TYPE_CHECKING:
+    import torch
+
+    Model = torch.nn.Module | Callable[..., Any] | str
+
+_DEFAULT = Effort(warm_ups=2, least=7, most=30, budget_s=4.0)
+_QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.5)
+
+
+def profile(
+    model: Model,
+    inputs: Any = None,
+    *,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
+    compiled: bool = False,
+    passes: int | None = None,
+    quick: bool = False,
+    learn: bool = True,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Analysis:
+    """Every operator of a model under this machine's roof, with the time that it really took.
+
+    The model runs for real, on copies of its tensors. Passes that are timed as a whole alternate
+    with passes in which every operator is timed; those that did not get the cores do not count.
+    Times are medians in seconds; the raw ones are in ``measurement`` and the rows.
+
+    Args:
+        model, inputs, dtype, batch, seq, train, optimizer, loss, autocast, channels_last, device: as
+            for `analyze`.
+        threads: how many compute; None: as many as the machine has cores.
+        compiled: times it under `torch.compile` too, end to end.
+        passes: how many passes count; None: 7 to 30, for about four seconds.
+        quick: fewer of them.
+        learn: keeps what was measured, for later predictions.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for, and what could not be kept.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or raised.
+        InputError: inputs or options are wrong.
+        MeasurementError: the machine is busy, or the operators cannot be timed.
+    """
+    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    options = RunOptions(
+        dtype=dtype,
+        train=train,
+        optimizer=optimizer,
+        loss=loss,
+        autocast=autocast,
+        channels_last=channels_last,
+        device=device,
+    )
+    run = options.run()
+    effort = _effort(passes, quick=quick)
+    if run.device != "cpu":
+        _check_device(run.device)
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    tell = say or _silent
+    with bench(force=force, say=tell, progress=progress) as here:
+        real = real_model(asked)
+        found = measure(
+            here,
+            asked,
+            real,
+            run=run,
+            threads=threads_on(here.profile, threads, alone=True),
+            effort=effort,
+            teaching=options.teaching(),
+            compiled=compiled,
+            progress=progress,
+        )
+        kept_as = type_of(real, run)
+    analysis = assemble(
+        asked.source.name,
+        asked.specs,
+        found.capture,
+        found.reuse,
+        found.roof,
+        cold=False,
+        notes=(*asked.notes, *found.capture.notes, *here.notes),
+        predictor=predictor_of(here.profile, None),
+        timed=found.timed,
+    )
+    if learn and run.device == "cpu":
+        sample = sample_of(asked, found, dtype=kept_as, origin="profile")
+        with Store.open(host_latency_file(), host_environment(), say=tell) as store:
+            store.add(sample)
+    return analysis
+
+
+def sample_of(
+    workload: Workload,
+    found: MeasuredPass,
+    *,
+    dtype: str,
+    origin: Origin,
+    family: str | None = None,
+) -> RunSample:
+    """What is kept of a measured pass.
+
+    Args:
+        workload: the model and its inputs.
+        found: what was measured.
+        dtype: the type that it mostly computed in.
+        origin: the command that measured it.
+        family: the kin of the model; None: as its name says.
+    """
+    name = workload.source.name
+    shapes = [each.shape for each in workload.specs if each.shape]
+    return run_sample(
+        found.placements,
+        found.timed,
+        model=name,
+        family=family or family_of(name),
+        origin=origin,
+        run=found.capture.run,
+        dtype=dtype,
+        batch=shapes[0][0] if shapes else None,
+        threads=found.roof.threads,
+    )
+
+
+def _effort(passes: int | None, *, quick: bool) -> Effort:
+    if passes is None:
+        return _QUICK if quick else _DEFAULT
+    if type(passes) is not int or not 1 <= passes <= _MOST_PASSES:
+        raise InputError(f"--passes {passes}: must be a whole number from 1 to {_MOST_PASSES}")
+    return Effort(warm_ups=2, least=passes, most=passes, budget_s=0.0)
+
+
+_MOST_PASSES = 10_000
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    if device == "cuda" and torch.cuda.is_available():
+        return
+    why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
+    raise InputError(f"--device {device} cannot be timed: {why}; leave --device out")
+
+
+def _silent(_: str) -> None:
+    pass

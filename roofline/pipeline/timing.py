@@ -1,0 +1,235 @@
+"""Measuring models on this machine, in place: what profile, calibrate and validate share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from roofline.errors import HardwareError, ModelError
+from roofline.foundation.sampling import Sample
+from roofline.latency.measured import RunMeasurement, Timed
+from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.rounds import Effort
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.system.activity import disturbances, read_activity
+from roofline.machine.system.circumstances import circumstances
+from roofline.machine.system.exclusive import alone_on_this_machine
+from roofline.machine.system.quiet import check_quiet, memory_pressure
+from roofline.machine.system.situation import read_situation
+from roofline.machine.system.topology import Topology
+from roofline.pipeline.machines import Progress, host_hardware
+from roofline.pipeline.workloads import Workload
+from roofline.placement import Placement, Roof, place
+from roofline.workload.residency import Residency, residency
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.workload.capture.passes import Capture, Teaching
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """This machine, ready to be measured on: its profile, its CPUs, and what limits it."""
+
+    profile: HardwareProfile
+    topology: Topology
+    conditions: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPass:
+    """What a model asked for, where its operators stand under the roof, and how long they took."""
+
+    capture: Capture
+    reuse: Residency
+    roof: Roof
+    placements: tuple[Placement, ...]
+    timed: Timed
+
+
+@contextmanager
+def bench(*, force: bool, say: Say, progress: Progress | None = None) -> Iterator[Bench]:
+    """This machine for as long as it is measured on; no other measurement runs meanwhile.
+
+    Args:
+        force: measure although others compute.
+        say: told, in words, what is waited for.
+        progress: told how far the measurement of the machine itself is, where it never was.
+
+    Raises:
+        MeasurementError: others compute, and `force` is not set.
+    """
+    profile, notes = host_hardware(progress)
+    with alone_on_this_machine(say):
+        situation = read_situation()
+        topology = situation.topology
+        busy = check_quiet(topology, force=force)
+        yield Bench(
+            profile=profile,
+            topology=topology,
+            conditions=(
+                *busy,
+                *circumstances(
+                    situation.host, topology, situation.frequency, situation.memory_limit_byte
+                ),
+                *memory_pressure(),
+            ),
+            notes=notes,
+        )
+
+
+def real_model(workload: Workload) -> torch.nn.Module:
+    """The model of a workload with real tensors in it.
+
+    Raises:
+        ModelError: it cannot be made with its weights.
+    """
+    from roofline.workload.capture.passes import with_weights
+
+    model = with_weights(workload.source.module, workload.source.rebuild)
+    if model is None:
+        raise ModelError(
+            f"{workload.source.name} cannot be built with its weights, so it cannot be run"
+        )
+    return model
+
+
+def measure(
+    on: Bench,
+    workload: Workload,
+    model: torch.nn.Module,
+    *,
+    run: Run,
+    threads: int,
+    effort: Effort,
+    teaching: Teaching | None = None,
+    compiled: bool = False,
+    cold: bool = False,
+    gauges: Gauges | None = None,
+    progress: Progress | None = None,
+) -> MeasuredPass:
+    """Runs a model in place, and places what it called under this machine's roof.
+
+    Args:
+        on: this machine.
+        workload: the model's name and inputs.
+        model: the model, with its weights.
+        run: how it is run.
+        threads: how many compute.
+        effort: how many passes.
+        teaching: how it is trained, if it is.
+        compiled: times it under `torch.compile` too.
+        cold: places operators as in a first pass.
+        gauges: what is read around each pass.
+        progress: told how far it is.
+
+    Raises:
+        ModelError: the model raised.
+        MeasurementError: its operators cannot be timed.
+    """
+    from roofline.latency.measuring.in_place import measure_in_place
+    from roofline.latency.measuring.team import team
+
+    if not 1 <= threads <= on.profile.threads:
+        raise HardwareError(
+            f"--threads {threads} does not fit this host: choose 1 to {on.profile.threads}"
+        )
+    cpus = on.topology.allowed_cpus or on.topology.cores
+    gauges = gauges or Gauges()
+    before, begin = read_activity(cpus=cpus), gauges.wall()
+    with team(threads, on.topology.cores):
+        found = measure_in_place(
+            model,
+            workload.given,
+            name=workload.source.name,
+            run=run,
+            effort=effort,
+            teaching=teaching,
+            compiled=compiled,
+            gauges=None if run.device == "cuda" else gauges,
+            progress=progress,
+        )
+    noticed = disturbances(
+        before,
+        read_activity(cpus=cpus),
+        elapsed_s=gauges.wall() - begin,
+        cpus=len(on.topology.cores),
+    )
+    capture = found.capture
+    roof = Roof(on.profile, threads)
+    reuse = residency(capture.records)
+    conditions = [*on.conditions, *(each for each in noticed if not each.startswith("load:"))]
+    timed = Timed(
+        run=RunMeasurement(
+            end_to_end=found.end_to_end,
+            operators_s=_sum_of_medians(found.operators),
+            faults=found.faults,
+            rounds=len(found.end_to_end.times_s),
+            discarded=found.discarded,
+            are_disturbed=found.are_disturbed,
+            compiled=found.compiled,
+            date=date.today().isoformat(),
+            conditions=(*conditions, *found.notes),
+        ),
+        operators=found.operators,
+        faults=found.operator_faults,
+    )
+    return MeasuredPass(
+        capture=capture,
+        reuse=reuse,
+        roof=roof,
+        placements=place(capture.records, reuse, roof, cache="cold" if cold else "steady"),
+        timed=timed,
+    )
+
+
+def measure_again(
+    on: Bench,
+    workload: Workload,
+    model: torch.nn.Module,
+    *,
+    run: Run,
+    threads: int,
+    effort: Effort,
+) -> float:
+    """The median seconds of whole passes, once more.
+
+    Args:
+        on, workload, model, run, threads, effort: as for `measure`.
+
+    Raises:
+        ModelError: the model raised.
+    """
+    from roofline.latency.measuring.in_place import measure_whole
+    from roofline.latency.measuring.team import team
+
+    with team(threads, on.topology.cores):
+        return measure_whole(
+            model, workload.given, name=workload.source.name, run=run, effort=effort
+        ).median_s
+
+
+def _sum_of_medians(samples: Sequence[Sample]) -> float:
+    return sum(each.median_s for each in samples)
+
+
+def type_of(model: torch.nn.Module, run: Run) -> str:
+    """The data type that a model mostly has when it is run so."""
+    if run.dtype:
+        return run.dtype
+    from roofline.workload.torch_dtypes import dtype_of
+
+    byte: dict[str, int] = {}
+    for each in (*model.parameters(), *model.buffers()):
+        if each.is_floating_point():
+            name = dtype_of(each.dtype).name
+            byte[name] = byte.get(name, 0) + each.nbytes
+    return max(byte, key=lambda name: byte[name]) if byte else "float32"

@@ -1,0 +1,335 @@
+"""validate: models are predicted without what was measured of their kin, and then measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING
+
+from roofline.errors import InputError, RooflineError
+from roofline.latency.calibration import Calibration
+from roofline.latency.curriculum import DESIGN, Subject, grid
+from roofline.latency.families import family_of
+from roofline.latency.measuring.rounds import Effort
+from roofline.latency.predictor import Predictor
+from roofline.latency.store import Store
+from roofline.latency.validation import (
+    BOUND_MARGIN,
+    ModelValidation,
+    RatioValidation,
+    Skipped,
+    Validation,
+)
+from roofline.machine.system.host import package_version
+from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
+from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.machines import Progress
+from roofline.pipeline.timing import (
+    Bench,
+    MeasuredPass,
+    Say,
+    bench,
+    measure,
+    measure_again,
+    real_model,
+    type_of,
+)
+from roofline.pipeline.workloads import Workload, check_counts
+from roofline.workload.operators import State
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+DEFAULT_MODELS = (
+    *("alexnet", "vgg11", "resnet18", "resnet50", "densenet121", "inception_v3", "squeezenet1_0"),
+    *("mobilenet_v2", "mobilenet_v3_large", "mnasnet1_0", "shufflenet_v2_x1_0"),
+    *("efficientnet_b0", "regnet_y_400mf", "convnext_tiny", "swin_t", "vit_b_16"),
+)
+"""One or two of each family of torchvision."""
+
+_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=1.0)
+_QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """What predicts a family without having seen it."""
+
+    runs: Calibration
+    known: dict[str, Calibration]
+
+    def predictor(self, family: str) -> Predictor:
+        if family not in self.known:
+            self.known[family] = Calibration(self.runs.runs, without=family)
+        return Predictor(calibration=self.known[family])
+
+
+def validate(
+    models: Sequence[str] | None = None,
+    *,
+    batches: Sequence[int] | None = None,
+    threads: Sequence[int] | None = None,
+    dtypes: Sequence[str] | None = None,
+    channels_last: bool = False,
+    seq: int | None = None,
+    operators_measured: bool = False,
+    designs: bool = False,
+    quick: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Validation:
+    """Predicts models without what was learned from their families, then measures them, twice.
+
+    Nothing that is measured here is learned from. A model that raises or runs out of memory is
+    skipped, and the rest is done all the same.
+
+    Args:
+        models: names; None: one or two of each family of torchvision.
+        batches: sizes of the first dimension, each on its own; None: 1.
+        threads: numbers of threads, each on its own; None: as many as there are cores.
+        dtypes: types, each on its own; None: as models are.
+        channels_last: images and weights with their channels last.
+        seq: how many tokens models of transformers are given.
+        operators_measured: judges also the sum of operators that were timed on their own.
+        designs: judges also how many times faster separable convolutions are than standard ones.
+        quick: fewer passes.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for, and what was skipped.
+
+    Raises:
+        MeasurementError: the machine is busy.
+        InputError: options are wrong.
+    """
+    for batch in batches or ():
+        check_counts(batch=batch, seq=seq, threads=None, inputs=None)
+    for each in threads or ():
+        check_counts(batch=None, seq=None, threads=each, inputs=None)
+    tell = say or _silent
+    names = tuple(models) if models else DEFAULT_MODELS if not designs else ()
+    effort = _QUICK if quick else _EFFORT
+    found: list[ModelValidation] = []
+    skipped: list[Skipped] = []
+    ratios: list[RatioValidation] = []
+    with bench(force=force, say=tell) as here:
+        with Store.open(host_latency_file(), host_environment(), say=tell) as store:
+            runs, notes = store.runs(), store.unused()
+        teams = tuple(threads or (here.profile.threads,))
+        for each in teams:
+            here.profile.check_threads(each)
+        judge = _Judge(runs=Calibration(runs), known={})
+        total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
+        done = 0
+
+        def report(what: str) -> None:
+            if progress is not None:
+                progress(done / max(1, total), what)
+
+        for name in names:
+            for dtype in dtypes or (None,):
+                report(name)
+                one = _OneModel(
+                    here=here,
+                    name=name,
+                    run=Run(
+                        dtype=dtype if dtype and dtype != "float32" else "",
+                        channels_last=channels_last,
+                    ),
+                    seq=seq,
+                    effort=effort,
+                    operators_measured=operators_measured,
+                )
+                got, failed = one.judged(judge, batches or (None,), teams)
+                for each in failed:
+                    tell(f"{each.model} is skipped: {each.problem}")
+                found += got
+                skipped += failed
+                done += 1
+        for pair in grid() if designs else ():
+            report(pair[0].name)
+            for each in teams:
+                for dtype in dtypes or ("float32",):
+                    ratios.append(_ratio(here, judge, pair, threads=each, dtype=dtype))
+            done += 1
+    return Validation.of(
+        found,
+        skipped=skipped,
+        ratios=ratios,
+        hardware=here.profile.name,
+        torch_version=package_version("torch"),
+        date=date.today().isoformat(),
+        warnings=(*here.conditions, *here.notes, *notes, *_without(runs)),
+    )
+
+
+def _without(runs: Sequence[object]) -> tuple[str, ...]:
+    if runs:
+        return ()
+    return ("this machine is not calibrated, so nothing is predicted; run `roofline calibrate`",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OneModel:
+    """One model in one type, at all sizes of its batch and numbers of threads."""
+
+    here: Bench
+    name: str
+    run: Run
+    seq: int | None
+    effort: Effort
+    operators_measured: bool
+
+    def judged(
+        self, judge: _Judge, batches: Sequence[int | None], teams: Sequence[int]
+    ) -> tuple[list[ModelValidation], list[Skipped]]:
+        """What was said of it and what it took, and what could not be judged."""
+        from roofline.pipeline.workloads import workload_of
+
+        measured: list[tuple[Workload, MeasuredPass]] = []
+        skipped: list[Skipped] = []
+        again: list[float | None] = []
+        model: torch.nn.Module | None = None
+        dtype = self.run.dtype or "float32"
+        for batch in batches:
+            for threads in teams:
+                try:
+                    asked = workload_of(self.name, None, run=self.run, batch=batch, seq=self.seq)
+                    model = model if model is not None else real_model(asked)
+                    dtype = type_of(model, self.run)
+                    found = measure(
+                        self.here, asked, model, run=self.run, threads=threads, effort=self.effort
+                    )
+                except (RooflineError, MemoryError) as error:
+                    problem = str(error) or "ran out of memory"
+                    if isinstance(error, InputError) and not measured and len(batches) == 1:
+                        problem = str(error)
+                    skipped.append(
+                        Skipped(
+                            model=self.name,
+                            batch=batch,
+                            dtype=dtype,
+                            threads=threads,
+                            problem=problem,
+                        )
+                    )
+                    continue
+                measured.append((asked, found))
+        # Apart in time from the first: what moved in between is noise.
+        for asked, found in measured:
+            assert model is not None
+            again.append(
+                measure_again(
+                    self.here,
+                    asked,
+                    model,
+                    run=self.run,
+                    threads=found.roof.threads,
+                    effort=self.effort,
+                )
+            )
+        judged = [
+            _judged(
+                asked,
+                found,
+                judge.predictor(family_of(self.name)),
+                dtype=dtype,
+                remeasured_s=remeasured_s,
+                operators_measured_s=self._operators_measured_s(asked, found),
+            )
+            for (asked, found), remeasured_s in zip(measured, again, strict=True)
+        ]
+        return judged, skipped
+
+    def _operators_measured_s(self, asked: Workload, found: MeasuredPass) -> float | None:
+        if not self.operators_measured:
+            return None
+        from roofline.pipeline.isolation import sum_of_isolated_s
+
+        return sum_of_isolated_s(asked, found, run=self.run)
+
+
+def _judged(
+    asked: Workload,
+    found: MeasuredPass,
+    predictor: Predictor,
+    *,
+    dtype: str,
+    remeasured_s: float | None,
+    operators_measured_s: float | None,
+) -> ModelValidation:
+    placements, samples = found.placements, found.timed.operators
+    predicted = predictor.predict(placements, found.roof.threads)
+    at_work = [
+        place for place, each in enumerate(placements) if each.record.state is not State.FREE
+    ]
+    errors: list[float] = []
+    bounded = below = 0
+    for place in at_work:
+        bound_s, took_s = placements[place].bound_s, samples[place].median_s
+        if bound_s:
+            bounded += 1
+            below += took_s < BOUND_MARGIN * bound_s
+        prediction = predicted.operators[place]
+        if prediction is not None:
+            errors.append(abs(prediction.predicted_s - took_s))
+    bounds = [placements[place].bound_s for place in at_work]
+    known = [each for each in bounds if each is not None]
+    shapes = [each.shape for each in asked.specs if each.shape]
+    run = predicted.run
+    return ModelValidation(
+        model=asked.source.name,
+        family=family_of(asked.source.name),
+        batch=shapes[0][0] if shapes else None,
+        dtype=dtype,
+        threads=found.roof.threads,
+        channels_last=found.capture.run.channels_last,
+        predicted_s=run.predicted_s if run else None,
+        predicted_low_s=run.low_s if run else None,
+        predicted_high_s=run.high_s if run else None,
+        operators_measured_s=operators_measured_s,
+        measured_s=found.timed.run.measured_s,
+        remeasured_s=remeasured_s,
+        bound_s=sum(known) if len(known) == len(bounds) else None,
+        operators=bounded,
+        below_bound=below,
+        operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
+        operators_s=sum(samples[place].median_s for place in at_work),
+        samples=sum(len(each.operators) for each in predictor.calibration.runs),
+    )
+
+
+def _ratio(
+    here: Bench, judge: _Judge, pair: tuple[Subject, Subject], *, threads: int, dtype: str
+) -> RatioValidation:
+    """How many times faster the second of two designs is, as predicted and as measured."""
+    run = Run(dtype=dtype if dtype != "float32" else "")
+    predicted_s: list[float | None] = []
+    measured_s: list[float] = []
+    again_s: list[float] = []
+    # Designs of other sizes are learned from, and that is said where ratios are reported.
+    predictor = Predictor(calibration=judge.runs)
+    for subject in pair:
+        asked = subject_workload(subject, run, None)
+        model = real_model(asked)
+        found = measure(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        said = predictor.predict(found.placements, threads).run
+        predicted_s.append(said.predicted_s if said else None)
+        measured_s.append(found.timed.run.measured_s)
+        again_s.append(
+            measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        )
+    standard_s, separable_s = predicted_s
+    size = pair[0].shape
+    return RatioValidation(
+        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {threads} threads",
+        predicted=standard_s / separable_s if standard_s and separable_s else None,
+        measured=measured_s[0] / measured_s[1],
+        remeasured=again_s[0] / again_s[1],
+    )
+
+
+def _silent(_: str) -> None:
+    pass

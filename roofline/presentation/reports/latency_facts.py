@@ -1,0 +1,219 @@
+"""What was predicted and measured of a whole pass, in words, and what spoils a measurement."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import date
+
+from roofline.analysis import Analysis, OperatorRow, working
+from roofline.foundation.sampling import Sample
+from roofline.foundation.units import format_byte, format_percent, format_s, format_si
+from roofline.latency.measured import RunMeasurement
+from roofline.latency.prediction import BOUND_ONLY, RunPrediction
+from roofline.presentation.reports.report import age, printable, short_op
+from roofline.presentation.reports.spreads import (
+    digits_of,
+    in_its_unit,
+    interval_words,
+    median_text,
+)
+from roofline.presentation.reports.time_columns import source_word
+from roofline.presentation.reports.work_facts import what_runs
+
+_PAGE_BYTE = 4096
+
+_FAULT_S = 1e-6
+"""What taking and clearing a page costs, to the order of magnitude."""
+
+_FAULTS_MATTER = 0.02
+"""The share of a pass from which the cost of page faults is worth a word."""
+
+_NAMED = 4
+
+
+def real_time(analysis: Analysis, limit: str) -> str:
+    """How long the whole pass took, or is expected to take, beside its limit; ``""``: unknown.
+
+    Args:
+        analysis: what to tell of.
+        limit: what bounds say, in words.
+    """
+    model, prediction = what_runs(analysis), analysis.prediction
+    words = None
+    if prediction is not None:
+        words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
+    if analysis.measurement is not None:
+        sample = analysis.measurement.end_to_end
+        count = len(sample.times_s)
+        passes = f"median of {count} passes" if count > 1 else "one pass"
+        predicted = f"{words[1]} predicted, " if words else ""
+        return f"{model} took {median_text(sample)} (end to end, {passes}); {predicted}{limit}"
+    return f"{model} takes about {words[0]} ({words[1]} predicted; {limit})" if words else ""
+
+
+def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
+    """The lines on predictions and measurements, as far as there are any.
+
+    Args:
+        analysis: what to tell of.
+        today: for the age of a measurement; None gives dates alone.
+    """
+    totals, measurement = analysis.totals, analysis.measurement
+    if analysis.prediction is not None:
+        yield "Predicted", _predicted(analysis.prediction, measurement)
+    elif totals.predicted_s is not None:
+        low, high = totals.predicted_low_s, totals.predicted_high_s
+        between = f" ({format_s(low)} to {format_s(high)})" if low and high else ""
+        yield "Predicted", f"{format_s(totals.predicted_s)}{between}"
+    rows = working(analysis.operators)
+    if any(row.predicted_s is not None for row in rows):
+        yield "Sources", _sources(rows)
+    if measurement is not None:
+        yield "Measured", _measured(analysis, measurement, today)
+        if measurement.compiled is not None:
+            yield "Compiled", _compiled(measurement.end_to_end, measurement.compiled)
+    elif totals.measured_s:
+        yield (
+            "Measured",
+            f"{format_s(totals.measured_s)}{_bound_share(analysis, totals.measured_s)}",
+        )
+
+
+def _predicted(prediction: RunPrediction, measurement: RunMeasurement | None) -> str:
+    middle, between = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
+    parts = [f"{middle} end to end ({between} in 8 of 10 cases)"]
+    if measurement is not None:
+        parts.append(_against(prediction.predicted_s / measurement.measured_s - 1))
+    spread = prediction.high_s - prediction.low_s
+    if prediction.predicted_s:
+        digits = digits_of(spread / prediction.predicted_s)
+        (_, operators, overhead), unit = in_its_unit(
+            prediction.predicted_s, (prediction.operators_s, prediction.overhead_s), digits
+        )
+        parts.append(f"operators {operators} {unit} + overhead {overhead} {unit}")
+    if prediction.calibration:
+        parts.append(f"learned from {printable(prediction.calibration)}")
+    if prediction.held_out_error is not None:
+        off = _percent(prediction.held_out_error)
+        parts.append(f"{off} off on the average for models of families that were left out")
+    return " · ".join(parts)
+
+
+def _against(error: float) -> str:
+    words = "more" if error > 0 else "less"
+    return f"{_percent(abs(error))} {words} than measured"
+
+
+def _percent(fraction: float) -> str:
+    """An error in percent, with two digits: it is not known better."""
+    return f"{format_si(100 * fraction, '', 2)} %"
+
+
+def _sources(rows: list[OperatorRow]) -> str:
+    """How many predictions come from where, and which operators have no near neighbour."""
+    counts = Counter(map(source_word, rows))
+    parts = [
+        f"{counts[word]:,} {printable(word)}{_which(rows, word)}"
+        for word in sorted(counts, key=lambda word: (word == BOUND_ONLY, -counts[word]))
+    ]
+    return " · ".join(parts)
+
+
+def _which(rows: list[OperatorRow], word: str) -> str:
+    """The names of the operators of a source that is worse than most."""
+    if word not in (BOUND_ONLY, "extrapolated"):
+        return ""
+    names = Counter(short_op(row) for row in rows if source_word(row) == word)
+    shown = [name for name, _ in names.most_common(_NAMED)]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f" ({', '.join(shown)}{more})"
+
+
+def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | None) -> str:
+    sample = measurement.end_to_end
+    digits = digits_of(sample.spread)
+    (whole, operators, gap), unit = in_its_unit(
+        sample.median_s, (measurement.operators_s, abs(measurement.overhead_s)), digits
+    )
+    named = "framework overhead" if measurement.overhead_s >= 0 else "timing cost"
+    parts = [
+        f"{whole} {unit} end to end ({_passes(sample)})",
+        f"operators {operators} {unit}{_free(analysis, measurement)}",
+        f"{named} {gap} {unit}",
+    ]
+    if analysis.totals.bound_s:
+        parts.append(_bound_share(analysis, measurement.measured_s).removeprefix(" · "))
+    # Unknown where the system does not count them; a few are always there.
+    parts.append(f"{measurement.faults:,} page fault{'s' * (measurement.faults != 1)} a pass")
+    if measurement.discarded:
+        rounds = measurement.rounds + measurement.discarded
+        parts.append(f"{measurement.discarded} of {rounds} rounds thrown away (not their cores)")
+    if measurement.date:
+        parts.append(age(measurement.date, today))
+    return " · ".join(parts)
+
+
+def _free(analysis: Analysis, measurement: RunMeasurement) -> str:
+    """What views and allocations take, which tables leave out."""
+    at_work_s = analysis.totals.measured_s
+    free_s = measurement.operators_s - at_work_s if at_work_s is not None else 0.0
+    return f" (views and allocations {format_s(free_s, 2)} of it)" if free_s > 0 else ""
+
+
+def _passes(sample: Sample) -> str:
+    count = len(sample.times_s)
+    if count == 1:
+        return "one pass"
+    return f"median of {count} passes, IQR {format_s(sample.iqr_s, 2)}"
+
+
+def _bound_share(analysis: Analysis, time_s: float) -> str:
+    bound_s = analysis.totals.bound_s
+    return f" · the bound is {format_percent(bound_s / time_s)} of it" if bound_s else ""
+
+
+def _compiled(eager: Sample, compiled: Sample) -> str:
+    digits = min(3, digits_of(eager.spread), digits_of(compiled.spread))
+    ratio = format_si(eager.median_s / compiled.median_s, "", digits)
+    return (
+        f"{median_text(compiled)} end to end under torch.compile ({_passes(compiled)})"
+        f" · {ratio}× as fast as eager"
+    )
+
+
+def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
+    """What makes a measurement worth less, and what to do about it."""
+    measurement = analysis.measurement
+    if measurement is None:
+        return ()
+    lines: list[str] = []
+    if measurement.are_disturbed:
+        lines.append(
+            "no round had its cores to itself: others computed meanwhile, and the times are too"
+            " long; stop what else runs, or take fewer --threads"
+        )
+    sample = measurement.end_to_end
+    if sample.verdict == "unusable":
+        lines.append(
+            f"the passes differ too much ({format_percent(sample.spread)} between the quartiles):"
+            " measure again on a quieter machine"
+        )
+    if measurement.faults * _FAULT_S >= _FAULTS_MATTER * measurement.measured_s:
+        fresh = format_byte(measurement.faults * _PAGE_BYTE)
+        lines.append(
+            f"{measurement.faults:,} page faults a pass: at least {fresh} of memory"
+            f"{_largest(analysis)} comes fresh from the system every time, which clears it first;"
+            " with THP_MEM_ALLOC_ENABLE=1 torch takes larger pages, where Linux has them"
+        )
+    lines += measurement.conditions
+    return tuple(lines)
+
+
+def _largest(analysis: Analysis) -> str:
+    """The operator whose calls meet the most page faults."""
+    faults = [(row.measured_faults or 0, row) for row in working(analysis.operators)]
+    most, row = max(faults, key=lambda each: each[0], default=(0, None))
+    if row is None or not most:
+        return ""
+    return f" (most in {short_op(row)} of '{printable(row.module_path)}')"

@@ -1,0 +1,227 @@
+"""A model set up to run on other tensors than its own, as often as is asked, and put back after."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from roofline.errors import ModelError
+from roofline.workload.capture.failures import NoFakesError
+from roofline.workload.capture.fakes import Fakes, silent_torch
+from roofline.workload.capture.operands import tensors_in
+from roofline.workload.capture.packed import remembering
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.restoration import (
+    containers_in,
+    left_as_it_was,
+    process_left_as_it_was,
+)
+from roofline.workload.capture.training import Lesson, Listener
+from roofline.workload.inputs import Inputs
+from roofline.workload.runs import Run
+from roofline.workload.tensors import Role
+from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+
+class Watch(Protocol):
+    """What is told which part of a step runs."""
+
+    owners: dict[int, str]
+
+    def note_owners(self, model: torch.nn.Module) -> None:
+        """Writes down whose the parameters of `model` are."""
+        ...
+
+    def part(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """While this is open, what runs outside of modules belongs to a part of that `name`."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A model with other tensors in the place of its own, and what it is called with.
+
+    ``given`` are the inputs by their storage; ``optimizer`` is there once training was prepared.
+    """
+
+    model: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    given: Mapping[int, torch.Tensor]
+    run: Run
+    tensors: Fakes | Reals
+    lesson: Lesson | None
+    optimizer: torch.optim.Optimizer | None = None
+
+    def prepare(self, listener: Listener) -> None:
+        """Makes the optimizer and its state, where the model is trained."""
+        if self.lesson is not None:
+            self.optimizer = self.lesson.prepare(self.model, self.tensors, listener)
+
+    def step(self, listener: Listener, watch: Watch | None = None) -> Any:
+        """One pass, in training with its loss, backward pass and update.
+
+        Returns:
+            What must be alive until the pass is over.
+        """
+        loss = None
+        with _autocast(self.run):
+            result = self.model(*self.args, **self.kwargs)
+            if self.lesson is not None:
+                if watch is not None:
+                    watch.note_owners(self.model)
+                with watch.part("<loss>") if watch is not None else contextlib.nullcontext():
+                    loss = self.lesson.loss(result, self.tensors, listener)
+        # As its end does, unless the caller has one open too.
+        torch.clear_autocast_cache()
+        if self.lesson is not None and loss is not None:
+            leaves = (*self.model.parameters(), *self.given.values())
+            owners = watch.owners if watch is not None else {}
+            self.lesson.end(leaves, loss, self.optimizer, listener, owners)
+        return result, loss
+
+
+@contextlib.contextmanager
+def staged(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    run: Run,
+    tensors: Fakes | Reals,
+    lesson: Lesson | None = None,
+) -> Iterator[Stage]:
+    """`model` on other tensors, in eval mode and without gradients or in training; afterwards it is
+    as it was.
+
+    Args:
+        model: any module.
+        inputs: what it is called with.
+        run: in which types and layout, and whether it is trained.
+        tensors: make what stands in the place of its own tensors and of the inputs.
+        lesson: how it is trained, if it is.
+
+    Raises:
+        ModelError: it has tensors that no other can stand for.
+        NoFakesError: `tensors` are fakes, and it cannot be given such.
+    """
+    change = torch_dtype(run.dtype) if run.dtype else None
+    with (
+        process_left_as_it_was(),
+        left_as_it_was(model, inputs.args, inputs.kwargs),
+        silent_torch(),
+        remembering(),
+        warnings.catch_warnings(),
+        # There composite operators are not taken apart.
+        torch.inference_mode(False),
+        torch.set_grad_enabled(run.train),
+        torch.autograd.set_detect_anomaly(False),
+        _no_autocast(run),
+    ):
+        # Where torch's fast path makes them, it is counted without, and that is said.
+        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
+        _put_in_place(model, tensors, is_trained=run.train)
+        with tensors.mode:
+            # Last: a model of its own ideas may change its weights for inference.
+            _set_mode(model, run.train)
+            args, kwargs = inputs.made(
+                lambda request: tensors.given(request, dtype_for(request, change))
+            )
+            given = {each.untyped_storage()._cdata: each for each in tensors_in([args, kwargs])}
+            yield Stage(
+                model=model,
+                args=args,
+                kwargs=kwargs,
+                given=given,
+                run=run,
+                tensors=tensors,
+                lesson=lesson,
+            )
+
+
+def _autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
+    return (
+        torch.autocast(run.device, torch_dtype(run.autocast)) if run.autocast else _no_autocast(run)
+    )
+
+
+def _no_autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
+    """Keeps what the caller may have switched on out of the pass."""
+    return torch.autocast("cuda" if run.device == "cuda" else "cpu", enabled=False)
+
+
+def _set_mode(model: torch.nn.Module, is_trained: bool) -> None:
+    try:
+        model.train(is_trained)
+    except (KeyboardInterrupt, ModelError):
+        raise
+    except NotImplementedError:
+        # Exported programs are fixed in one mode, and refuse to be told another.
+        for module in model.modules():
+            module.training = is_trained
+
+
+def _put_in_place(model: torch.nn.Module, tensors: Fakes | Reals, *, is_trained: bool) -> None:
+    """Puts other tensors in the place of the model's parameters and buffers."""
+    replaced: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            if is_trained:
+                raise ModelError(
+                    f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced"
+                    " by others to train; give the torch.nn.Module that it was made from"
+                )
+            if isinstance(tensors, Reals):
+                # Its parameters cannot be replaced; it runs on its own.
+                continue
+            raise NoFakesError(
+                f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"
+                " give the torch.nn.Module that it was made from"
+            )
+        for own, role in (
+            (module._parameters, Role.PARAMETER),
+            (module._buffers, Role.BUFFER),
+        ):
+            for name, tensor in own.items():
+                if tensor is None:
+                    continue
+                _check(tensor, name, module)
+                own[name] = tensors.of(tensor, role, is_changed=True)
+                if tensor.requires_grad:
+                    replaced[id(tensor)] = own[name]
+        for name, value in module.__dict__.items():
+            if type(value) is torch.Tensor and value.layout is torch.strided:
+                module.__dict__[name] = tensors.of(value, Role.BUFFER)
+    if is_trained:
+        _put_in_containers(model, replaced)
+
+
+def _check(tensor: torch.Tensor, name: str, module: torch.nn.Module) -> None:
+    """Refuses a parameter or buffer that no other tensor can stand for."""
+    if is_lazy(tensor):
+        raise ModelError(
+            f"{type(module).__name__} has a lazy parameter '{name}' without a shape;"
+            " run the model once on a real input first"
+        )
+    if tensor.layout is not torch.strided:
+        raise ModelError(
+            f"{type(module).__name__} keeps '{name}' as a sparse tensor, and sparse"
+            " tensors cannot be counted; give the model with dense ones"
+        )
+
+
+def _put_in_containers(model: torch.nn.Module, replaced: Mapping[int, Any]) -> None:
+    """Replaces parameters where modules keep them a second time: recurrent layers have a list."""
+    for container in containers_in([module.__dict__ for module in model.modules()]):
+        if isinstance(container, dict):
+            for key, value in list(dict.items(container)):
+                if id(value) in replaced:
+                    dict.__setitem__(container, key, replaced[id(value)])
+        elif isinstance(container, list):
+            for position, value in enumerate(list.__iter__(container)):
+                if id(value) in replaced:
+                    list.__setitem__(container, position, replaced[id(value)])

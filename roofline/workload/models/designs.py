@@ -1,0 +1,112 @@
+"""Small designs, as layers of models are: what a machine is calibrated and judged on beside models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from roofline.errors import ModelError
+
+
+def standard(wide: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Module:
+    """A convolution with batch norm and ReLU."""
+    return nn.Sequential(
+        nn.Conv2d(wide, out, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(out),
+        nn.ReLU(inplace=True),
+    )
+
+
+def separable(wide: int, out: int, kernel: int = 3, stride: int = 1) -> nn.Module:
+    """A depthwise and a 1x1 convolution in the place of a standard one."""
+    return nn.Sequential(standard(wide, wide, kernel, stride, wide), standard(wide, out, 1))
+
+
+def feed_forward(wide: int) -> nn.Module:
+    """Layer norm, and two linear layers with GELU between them, the inner four times as wide."""
+    return nn.Sequential(
+        nn.LayerNorm(wide), nn.Linear(wide, 4 * wide), nn.GELU(), nn.Linear(4 * wide, wide)
+    )
+
+
+class Attention(nn.Module):
+    """Self-attention as models write it: one projection for all three, and torch's own kernel."""
+
+    def __init__(self, wide: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(wide, 3 * wide)
+        self.output = nn.Linear(wide, wide)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of tokens, to tokens: (batch, tokens, width)."""
+        batch, tokens, wide = x.shape
+        parts = self.project(x).view(batch, tokens, 3, self.heads, wide // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        return self.output(mixed.transpose(1, 2).reshape(batch, tokens, wide))
+
+
+def encoder(wide: int, heads: int, norm_first: int = 0) -> nn.Module:
+    """torch's own layer of a transformer, which it runs as one operator where it can."""
+    return nn.TransformerEncoderLayer(
+        wide, heads, 4 * wide, activation="gelu", batch_first=True, norm_first=bool(norm_first)
+    )
+
+
+class SelfAttention(nn.Module):
+    """torch's own attention module, which it runs as one operator where it can."""
+
+    def __init__(self, wide: int, heads: int) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(wide, heads, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of tokens, to tokens: (batch, tokens, width)."""
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class AfterRelu(nn.Module):
+    """A layer whose input was just written, as it is within a model."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """What the layer gives of it."""
+        return self.layer(torch.relu(x))
+
+
+_DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
+    "standard": standard,
+    "separable": separable,
+    "feed_forward": feed_forward,
+    "attention": Attention,
+    "self_attention": SelfAttention,
+    "encoder": encoder,
+    "lstm": lambda wide, hidden: nn.LSTM(wide, hidden, batch_first=True),
+    "gru": lambda wide, hidden: nn.GRU(wide, hidden, batch_first=True),
+    "max_pool": lambda kernel, stride: AfterRelu(nn.MaxPool2d(kernel, stride, kernel // 2)),
+    "average_pool": lambda kernel, stride: AfterRelu(nn.AvgPool2d(kernel, stride, kernel // 2)),
+    "global_pool": lambda: AfterRelu(nn.AdaptiveAvgPool2d(1)),
+    "upsample": lambda: AfterRelu(nn.Upsample(scale_factor=2)),
+    "upsample_bilinear": lambda: AfterRelu(nn.Upsample(scale_factor=2, mode="bilinear")),
+}
+
+
+def design(kind: str, *sizes: int) -> nn.Module:
+    """The design of that kind and of these sizes, with random weights.
+
+    Raises:
+        ModelError: there is no such kind, or it takes other sizes.
+    """
+    if kind not in _DESIGNS:
+        raise ModelError(f"unknown design '{kind}': choose one of {', '.join(_DESIGNS)}")
+    try:
+        return _DESIGNS[kind](*sizes).eval()
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ModelError(f"design {kind}{sizes}: {error}") from None

@@ -1,0 +1,232 @@
+"""``roofline validate`` with a validation that takes no time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.errors import MeasurementError, ModelError
+from roofline.latency.validation import RatioValidation, Skipped, Validation
+from tests.latency.judged import judged, validation
+
+SKIPPED = Skipped(model="huge", batch=1, dtype="float32", threads=1, problem="ran out of memory")
+
+
+@dataclass
+class Fake:
+    """Stands for the pipeline: remembers what it was asked for, prints as models do."""
+
+    result: Validation
+    error: BaseException | None = None
+    asked: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[Any])
+
+    def __call__(self, models: Any, *, progress: Any, say: Any, **options: Any) -> Validation:
+        self.asked.append((models, options))
+        print("from a model")
+        progress(0.5, "net")
+        say("huge ran out of memory")
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    made = Fake(validation(judged(100, 110, remeasured_s=102), skipped=(SKIPPED,)))
+    module = types.ModuleType("roofline.pipeline.validations")
+    module.__dict__["validate"] = made
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return made
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """The line that a failing call ends with on stderr."""
+    assert run(["validate", *arguments]) == code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    line = captured.err.strip().splitlines()[-1]
+    assert line.startswith("roofline: error: ")
+    return line
+
+
+def test_the_result_goes_to_stdout_and_talk_to_stderr(
+    fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["validate"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Predictions are off by 10.0 % on the average over 1 run")
+    assert "huge (batch 1, float32, 1 thread): ran out of memory" in captured.out
+    assert "from a model" not in captured.out
+    assert captured.err.splitlines() == [
+        "from a model",
+        "Validating …",
+        "huge ran out of memory",
+    ]
+
+
+def test_nothing_given_leaves_all_to_the_pipeline(fake: Fake) -> None:
+    assert run(["validate"]) == 0
+    assert fake.asked == [
+        (
+            None,
+            {
+                "batches": None,
+                "threads": None,
+                "dtypes": None,
+                "channels_last": False,
+                "seq": None,
+                "operators_measured": False,
+                "designs": False,
+                "quick": False,
+                "force": False,
+            },
+        )
+    ]
+
+
+def test_every_option_reaches_the_pipeline(fake: Fake) -> None:
+    line = "a b a --batch 1 --batch 8 --batch 1 --threads 2 --dtype float32 --dtype bfloat16"
+    line += " --channels-last --seq 64 --operators measured --designs --quick --force"
+    assert run(["validate", *line.split()]) == 0
+    assert fake.asked == [
+        (
+            ["a", "b"],
+            {
+                "batches": [1, 8],
+                "threads": [2],
+                "dtypes": ["float32", "bfloat16"],
+                "channels_last": True,
+                "seq": 64,
+                "operators_measured": True,
+                "designs": True,
+                "quick": True,
+                "force": True,
+            },
+        )
+    ]
+
+
+def test_files_and_formats(fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [str(tmp_path / f"a{suffix}") for suffix in (".json", ".csv", ".md", ".html")]
+    outputs = [word for name in names for word in ("-o", name)]
+    assert run(["validate", *outputs]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines()[-4:] == [f"Wrote {name}" for name in names]
+    saved = json.loads(Path(names[0]).read_text())
+    assert saved["totals"]["mape"] == pytest.approx(0.1)
+    assert run(["validate", *outputs, "--force"]) == 0
+    capsys.readouterr()
+    for stdout_format, name in zip(("json", "csv", "md", "html"), names, strict=True):
+        assert run(["validate", "--format", stdout_format, "-o", "-"]) == 0
+        assert capsys.readouterr().out == Path(name).read_text()
+
+
+def test_top_is_how_many_runs_are_shown(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.result = validation(*(judged(100, 100 + i) for i in range(30)))
+    assert run(["validate"]) == 0
+    assert "… 10 more" in capsys.readouterr().out
+    assert run(["validate", "--top", "4"]) == 0
+    assert "… 26 more" in capsys.readouterr().out
+    assert run(["validate", "--top", "4", "--format", "md"]) == 0
+    assert "… 26 more" in capsys.readouterr().out
+
+
+def test_conditions_decide_the_exit_code(
+    fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["validate", "--fail-if", "mape>15%", "--fail-if", "noise_floor>0.05"]) == 0
+    assert "roofline: error" not in capsys.readouterr().err
+    saved = tmp_path / "a.json"
+    failing = ("--fail-if", "mape>5%", "--fail-if", "bias<5%", "-o", str(saved))
+    said = error_of(capsys, *failing, code=4)
+    assert said == "roofline: error: --fail-if: mape is 10.0 %, above 5 %"
+    assert saved.exists(), "the result is kept and shown all the same"
+
+
+def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", "--fail-if", "ratio_error>15%"]) == 4
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Predictions are off by")
+    assert captured.err.endswith(
+        "roofline: error: --fail-if: ratio_error cannot be judged: no pair of designs was"
+        " predicted; --designs has them\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--fail-if", "mape"), "is not of the form 'mape>15%'"),
+        (("--fail-if", "maep>15%"), "did you mean 'mape'?"),
+        (("--fail-if", "mape>15"), "add %"),
+        (("--batch", "0"), "--batch"),
+        (("--threads", "-1"), "--threads"),
+        (("--top", "0"), "--top"),
+        (("--operators", "guessed"), "'guessed' is not 'measured'"),
+        (("-o", "-"), "-o - takes --format as well"),
+        (("-o", "a.txt"), "a validation is written as .json, .csv, .md, .html"),
+        (("-o", "FOLDER/a.md", "-o", "FOLDER/a.md"), "is named twice"),
+        (("-o", "FOLDER/there.md"), "exists; add --force"),
+    ],
+)
+def test_errors_come_before_anything_is_measured(
+    arguments: tuple[str, ...],
+    said: str,
+    fake: Fake,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "there.md").write_text("precious")
+    given = [each.replace("FOLDER", str(tmp_path)) for each in arguments]
+    assert said in error_of(capsys, *given)
+    assert fake.asked == []
+    assert (tmp_path / "there.md").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ModelError("unknown model 'net'"), 2), (MeasurementError("the machine is busy"), 1)],
+)
+def test_what_the_pipeline_refuses(
+    error: Exception, code: int, fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.error = error
+    assert error_of(capsys, code=code) == f"roofline: error: {error}"
+
+
+def test_an_interrupt_ends_with_130(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.error = KeyboardInterrupt()
+    assert run(["validate"]) == 130
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith("roofline: interrupted\n")
+
+
+def test_where_all_models_failed_it_failed(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    fake.result = validation(skipped=(SKIPPED,))
+    assert run(["validate"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Nothing was judged\n")
+    assert "ran out of memory" in captured.out
+    assert captured.err.endswith("roofline: error: nothing was judged: no model could be run\n")
+    fake.result = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))
+    assert run(["validate"]) == 0
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from roofline.cli.main import run; code = run(['validate', '--help']);"
+        "heavy = ('torch', 'numpy', 'pandas', 'matplotlib', 'jinja2', 'rich');"
+        "print('loaded', [each for each in heavy if each in sys.modules], code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded [] 0"
+    assert "--fail-if" in done.stdout

@@ -1,0 +1,793 @@
+"""The file of samples: what is kept, from where it is used, and what happens when it is hurt."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.errors import FileFormatError, InputError, RooflineError
+from roofline.foundation.sampling import Sample
+from roofline.latency import database, sqlite_files, stored_rows
+from roofline.latency.environment import Environment
+from roofline.latency.samples import FACTS_VERSION, Facts, OperatorSample, RunSample
+from roofline.latency.store import STORE_VERSION, Store, latency_file, read_runs
+from roofline.machine.hardware import Host
+
+HOST = Host(
+    cpu_model="Imagined 9000",
+    architecture="x86_64",
+    operating_system="Linux",
+    instruction_sets=("avx2", "fma"),
+    available_cpus=2,
+    versions={"torch": "2.13.0+cpu"},
+)
+HERE = Environment.of(HOST, "2.13.0+cpu")
+OLDER = Environment.of(HOST, "2.12.0+cpu")
+
+
+def operator(number: int = 0) -> OperatorSample:
+    facts = Facts(
+        group="convolution",
+        variant="onednn",
+        dtype="float32",
+        layout="nhwc",
+        threads=2,
+        numbers=(0.1 + number, 17.25, -math.pi),
+        bound_s=1e-5 / 3,
+    )
+    return OperatorSample(facts=facts, calls=3, time_s=2e-5 / 3, iqr_s=1e-7, faults=0.5)
+
+
+def run(model: str = "resnet18", operators: int = 2) -> RunSample:
+    return RunSample(
+        model=model,
+        family="resnet",
+        origin="calibrate",
+        date="2026-01-01",
+        batch=1,
+        dtype="float32",
+        threads=2,
+        channels_last=True,
+        train=False,
+        end_to_end_s=0.1,
+        end_to_end_iqr_s=0.002,
+        operators_s=0.09,
+        free_s=0.001,
+        free_calls=4,
+        calls=70,
+        faults=12.5,
+        operators=tuple(map(operator, range(operators))),
+    )
+
+
+def opened(path: Path, environment: Environment = HERE, said: list[str] | None = None) -> Store:
+    """The store in a file that is said nothing of, unless there is a list for it."""
+    return Store.open(path, environment, say=pytest.fail if said is None else said.append)
+
+
+def filled(path: Path, *models: str, operators: int = 2, environment: Environment = HERE) -> Path:
+    """The file, closed, with a run of each model."""
+    with opened(path, environment) as store:
+        for model in models:
+            store.add(run(model, operators))
+    return path
+
+
+def models_of(store: Store) -> list[str]:
+    return [each.model for each in store.runs()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "host.latency.sqlite"
+
+
+def test_the_file_lies_beside_the_profile() -> None:
+    assert latency_file(Path("a/host.toml")) == Path("a/host.latency.sqlite")
+    assert latency_file(Path("my.machine.toml")) == Path("my.machine.latency.sqlite")
+
+
+# What is kept
+
+
+def finite(least: float | None = None, *, more: bool = False) -> st.SearchStrategy[float]:
+    return st.floats(least, exclude_min=more, allow_nan=False, allow_infinity=False)
+
+
+COUNT = st.integers(1, 2**40)
+NAME = st.text(min_size=1)
+FACTS = dict[str, st.SearchStrategy[Any]](
+    **dict.fromkeys(("group", "variant", "dtype", "layout"), NAME),
+    threads=COUNT,
+    numbers=st.lists(finite()).map(tuple),
+    bound_s=finite(0.0),
+)
+OPERATOR = dict[str, st.SearchStrategy[Any]](
+    facts=st.builds(Facts, **FACTS),
+    calls=COUNT,
+    time_s=finite(0.0, more=True),
+    iqr_s=finite(0.0),
+    faults=finite(0.0),
+)
+RUN = dict[str, st.SearchStrategy[Any]](
+    **dict.fromkeys(("model", "family", "date", "dtype"), NAME),
+    **dict.fromkeys(("end_to_end_iqr_s", "operators_s", "free_s", "faults"), finite(0.0)),
+    **dict.fromkeys(("channels_last", "train"), st.booleans()),
+    **dict.fromkeys(("free_calls", "calls", "threads"), COUNT),
+    origin=st.sampled_from(["calibrate", "profile", "validate"]),
+    batch=st.none() | COUNT,
+    end_to_end_s=finite(0.0, more=True),
+    operators=st.lists(st.builds(OperatorSample, **OPERATOR), max_size=4).map(tuple),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.builds(RunSample, **RUN), max_size=3))
+def test_runs_come_back_as_they_were_in_their_order(runs: list[RunSample]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.latency.sqlite"
+        with opened(path) as store:
+            for each in runs:
+                store.add(each)
+            assert store.runs() == tuple(runs)
+        with opened(path) as store:
+            assert store.runs() == tuple(runs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "drawn"), [(Facts, FACTS), (OperatorSample, OPERATOR), (RunSample, RUN)]
+)
+def test_no_field_is_left_out_above(kind: type[Any], drawn: dict[str, Any]) -> None:
+    assert {each.name for each in fields(kind)} == drawn.keys()
+
+
+@given(st.text(), st.lists(finite(0.0, more=True), min_size=1).map(tuple))
+@settings(max_examples=30)
+def test_raw_times_come_back_under_their_key(key: str, times_s: tuple[float, ...]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.latency.sqlite"
+        with opened(path) as store:
+            assert (store.isolated(key), store.isolated_count) == (None, 0)
+            store.keep_isolated(key, Sample(times_s=(1.0,)))
+            store.keep_isolated(key, Sample(times_s=times_s))
+        with opened(path) as store:
+            assert store.isolated(key) == Sample(times_s=times_s)
+            assert (store.isolated(f"{key}x"), store.isolated_count) == (None, 1)
+
+
+def test_notes_are_replaced(path: Path) -> None:
+    with opened(path) as store:
+        assert store.note("progress") is None
+        store.keep_note("progress", '{"done": 1}')
+        store.keep_note("progress", '{"done": 2}')
+    with opened(path) as store:
+        assert store.note("progress") == '{"done": 2}'
+        assert store.note("other") is None
+
+
+def test_runs_of_one_command_are_forgotten_with_their_operators(path: Path) -> None:
+    with opened(path, OLDER) as store:
+        store.add(run("kept, of another torch"))
+    with opened(path) as store:
+        assert store.forget_runs("calibrate") == 0
+        store.add(run("a"))
+        store.add(replace(run("b"), origin="profile"))
+        store.add(run("c"))
+        assert store.forget_runs("calibrate") == 2
+        assert models_of(store) == ["b"]
+        store.add(run("d", operators=3))
+        assert models_of(store) == ["b", "d"]
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM operator").fetchone() == (2 + 2 + 3,)
+    connection.close()
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(run(), faults=NAN),
+        replace(run(), free_s=INF),
+        replace(run(), end_to_end_iqr_s=NAN),
+        replace(run(), operators=(operator(), replace(operator(), faults=NAN))),
+    ],
+)
+def test_what_is_no_number_is_not_kept(path: Path, wrong: RunSample) -> None:
+    with opened(path) as store:
+        with pytest.raises(ValueError, match="only finite numbers"):
+            store.add(wrong)
+        with pytest.raises(ValueError, match="only finite numbers"):
+            store.keep_isolated("key", Sample(times_s=(1.0, INF)))
+        assert (store.runs(), store.isolated_count) == ((), 0)
+
+
+def test_names_that_are_not_unicode_are_kept_with_escapes(path: Path) -> None:
+    name = os.fsdecode(b"m\xff.py:Model")
+    with opened(path) as store:
+        store.add(run(name))
+        store.keep_isolated(name, Sample(times_s=(1.0,)))
+        store.keep_note(name, name)
+        assert models_of(store) == ["m\\udcff.py:Model"]
+        assert store.isolated(name) == Sample(times_s=(1.0,))
+        assert store.note(name) == "m\\udcff.py:Model"
+
+
+def test_threads_share_a_store(path: Path) -> None:
+    with opened(path) as store:
+        threads = [
+            threading.Thread(target=lambda: [store.add(run(operators=1)) for _ in range(5)])
+            for _ in range(3)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert len(store.runs()) == 15
+
+
+# From where it is used
+
+ELSEWHERE = {
+    "torch 2.12.0+cpu became 2.13.0+cpu": OLDER,
+    "CPU model 'Real 1' became 'Imagined 9000'": replace(
+        HERE, host=replace(HOST, cpu_model="Real 1")
+    ),
+    "available CPUs 1 became 2": replace(HERE, host=replace(HOST, available_cpus=1)),
+    "instruction sets fma are new": replace(HERE, host=replace(HOST, instruction_sets=("avx2",))),
+    "what is told of an operator changed (version 0 became 1)": replace(HERE, facts_version=0),
+}
+
+
+@pytest.mark.parametrize(("why", "other"), ELSEWHERE.items())
+def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
+    path: Path, why: str, other: Environment
+) -> None:
+    assert FACTS_VERSION == 1
+    with opened(path, other) as store:
+        store.add(run(operators=1_233))
+        store.keep_isolated("key", Sample(times_s=(1.0,)))
+        store.keep_note("progress", "all")
+        assert store.unused() == ()
+    with opened(path) as store:
+        assert (store.runs(), store.isolated("key"), store.isolated_count) == ((), None, 0)
+        assert store.note("progress") is None
+        (line,) = store.unused()
+        assert line == f"1,234 samples are not used: since they were measured, {why}"
+        store.keep_isolated("key", Sample(times_s=(2.0,)))
+        assert store.unused() == (line,)
+    with opened(path, other) as store:
+        assert len(store.runs()) == 1
+        assert store.isolated("key") == Sample(times_s=(1.0,))
+        (line,) = store.unused()
+        assert line.startswith("1 sample is not used: since it was measured, ")
+
+
+def test_everything_that_differs_is_said() -> None:
+    other = replace(OLDER, host=replace(HOST, available_cpus=4), facts_version=7)
+    assert other.difference(HERE) == (
+        "available CPUs 4 became 2; torch 2.12.0+cpu became 2.13.0+cpu;"
+        " what is told of an operator changed (version 7 became 1)"
+    )
+    assert HERE.difference(HERE) == ""
+
+
+def test_what_is_no_part_of_the_fingerprint_makes_no_difference(path: Path) -> None:
+    same = replace(HOST, instruction_sets=("fma", "avx2"), versions={}, operating_system="other")
+    filled(path, "a")
+    with opened(path, Environment.of(same, "2.13.0+cpu")) as store:
+        assert models_of(store) == ["a"]
+        assert store.unused() == ()
+
+
+# Several processes
+
+ADD = """
+import pickle, sys
+from pathlib import Path
+from roofline.latency.store import Store
+path, environment, runs = pickle.load(sys.stdin.buffer)
+print("ready", flush=True)
+sys.stdin.buffer.readline()
+with Store.open(path, environment, say=print) as store:
+    for each in runs:
+        store.add(each)
+"""
+
+KILLED = """
+import pickle, sys
+from roofline.latency import stored_rows
+from roofline.latency.store import Store
+path, environment, (run,) = pickle.load(sys.stdin.buffer)
+real, count = stored_rows._operator_row, 0
+def row(sample):
+    global count
+    count += 1
+    if count == 15_000:
+        print("halfway", flush=True)
+        sys.stdin.buffer.readline()
+    return real(sample)
+stored_rows._operator_row = row
+with Store.open(path, environment, say=print) as store:
+    store.add(run)
+"""
+
+
+def started(code: str, path: Path, runs: list[RunSample], until: bytes) -> subprocess.Popen[bytes]:
+    """A process that has come so far; it goes on when it is sent a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(pickle.dumps((path, HERE, runs)))
+    process.stdin.flush()
+    assert process.stdout.readline() == until
+    return process
+
+
+def said_by_adders(path: Path) -> str:
+    """What two processes say that open the file at the same time and add 40 runs each."""
+    processes = [
+        started(ADD, path, [run(f"{name}{number}", 20) for number in range(40)], b"ready\n")
+        for name in ("a", "b")
+    ]
+    for each in processes:
+        assert each.stdin is not None
+        each.stdin.write(b"\n")
+        each.stdin.flush()
+    said = b"".join(each.communicate(timeout=60)[0] for each in processes)
+    assert [each.returncode for each in processes] == [0, 0]
+    return said.decode()
+
+
+def test_two_processes_add_at_once(path: Path) -> None:
+    assert said_by_adders(path) == ""
+    with opened(path) as store:
+        found = store.runs()
+    for name in ("a", "b"):
+        assert [each.model for each in found if each.model[0] == name] == [
+            f"{name}{number}" for number in range(40)
+        ]
+    assert all(each.operators == run(operators=20).operators for each in found)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT count(*) FROM environment").fetchone() == (1,)
+    connection.close()
+
+
+def test_two_processes_that_find_the_same_damage_set_one_file_aside(path: Path) -> None:
+    path.write_bytes(b"garbage" * 1000)
+    said = said_by_adders(path)
+    assert said.count("\n") == 1
+    with opened(path) as store:
+        assert len(store.runs()) == 80
+    assert [each.name for each in path.parent.glob("*.damaged*")] == [f"{path.name}.damaged"]
+
+
+def test_no_other_process_opens_the_file_while_it_is_set_aside(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name_of(file: Path) -> Path:
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(handle)
+        return sqlite_files.free_name(file)
+
+    monkeypatch.setattr(database, "free_name", name_of)
+    path.write_bytes(b"garbage")
+    said: list[str] = []
+    with opened(path, said=said):
+        pass
+    is_set_aside(path, said)
+
+
+def test_a_process_that_is_killed_in_the_middle_leaves_what_was_there(path: Path) -> None:
+    filled(path, "before")
+    process = started(KILLED, path, [run("half", 20_000)], b"halfway\n")
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    # So much was changed that part of it had to go to the disk before the end.
+    assert Path(f"{path}-wal").stat().st_size > 100_000
+    with opened(path) as store:
+        assert models_of(store) == ["before"]
+        store.add(run("after"))
+        assert models_of(store) == ["before", "after"]
+        assert len(store.runs()[1].operators) == 2
+
+
+def test_an_interrupt_in_the_middle_leaves_what_was_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: OperatorSample) -> tuple[Any, ...]:
+        raise KeyboardInterrupt
+
+    with opened(path) as store:
+        store.add(run("before"))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(stored_rows, "_operator_row", interrupted)
+            store.add(run("half"))
+        store.keep_note("progress", "1")
+        store.add(run("after"))
+        assert models_of(store) == ["before", "after"]
+
+
+def test_a_process_that_keeps_the_file_locked_is_waited_for_only_so_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_PATIENCE_S", 0.0)
+    with opened(path) as store:
+        other = sqlite3.connect(path, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(RooflineError, match="another process keeps it locked") as caught:
+                store.add(run())
+            assert not isinstance(caught.value, InputError)
+            # Reading goes on meanwhile.
+            assert store.runs() == ()
+        finally:
+            other.close()
+        store.add(run())
+
+
+# Damage
+
+
+def is_set_aside(path: Path, said: list[str], *, number: int = 1, hurt: bytes = b"") -> None:
+    """Whether the damaged file lies there, that was said once, and a new one works."""
+    aside = Path(f"{path}.damaged{f'-{number}' if number > 1 else ''}")
+    (line,) = said
+    assert line.startswith(f"{path}: is damaged (")
+    assert line.endswith(
+        f"; it was set aside as {aside.name}, and `roofline calibrate` learns anew"
+    )
+    assert "\n" not in line
+    assert not hurt or aside.read_bytes() == hurt
+    filled(path, "new")
+    with opened(path) as store:
+        assert models_of(store) == ["new"]
+
+
+@pytest.mark.parametrize("length", [2, 15, 16, 99, 100, 511, 512, 4096, 100_000])
+def test_a_file_of_something_else_is_set_aside(path: Path, length: int) -> None:
+    content = random.Random(length).randbytes(length)
+    path.write_bytes(content)
+    said: list[str] = []
+    with opened(path, said=said) as store:
+        assert store.runs() == ()
+    is_set_aside(path, said, hurt=content)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.9, 0.999])
+def test_a_file_that_was_cut_short_is_set_aside(path: Path, share: float) -> None:
+    content = filled(path, "a", "b", operators=300).read_bytes()
+    content = content[: int(share * len(content))]
+    path.write_bytes(content)
+    said: list[str] = []
+    with opened(path, said=said) as store:
+        assert store.runs() == ()
+    is_set_aside(path, said, hurt=content)
+
+
+def test_pages_that_were_overwritten_are_found_or_held_nothing(path: Path) -> None:
+    content = filled(path, "a", "b", operators=300).read_bytes()
+    expected = (run("a", 300), run("b", 300))
+    found = 0
+    for page in range(len(content) // 4096):
+        hurt = bytearray(content)
+        # The first hundred bytes are the file's header.
+        begin, end = max(100, page * 4096), (page + 1) * 4096
+        hurt[begin:end] = random.Random(page).randbytes(end - begin)
+        path.write_bytes(hurt)
+        said: list[str] = []
+        with opened(path, said=said) as store:
+            assert store.runs() == (() if said else expected)
+        if said:
+            found += 1
+            is_set_aside(path, said, number=found, hurt=bytes(hurt))
+    assert found > 10
+
+
+def test_nothing_that_was_set_aside_is_overwritten(path: Path) -> None:
+    Path(f"{path}.damaged").write_bytes(b"precious")
+    Path(f"{path}.damaged-2-wal").write_bytes(b"precious")
+    path.write_bytes(b"garbage")
+    Path(f"{path}-wal").write_bytes(b"its log")
+    said: list[str] = []
+    with opened(path, said=said):
+        pass
+    is_set_aside(path, said, number=3, hurt=b"garbage")
+    assert Path(f"{path}.damaged").read_bytes() == b"precious"
+    assert Path(f"{path}.damaged-2-wal").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("content", [b"", b"x"])
+def test_an_empty_file_is_as_good_as_none(path: Path, content: bytes) -> None:
+    # SQLite itself makes files of one byte, on some systems, before it writes to them.
+    path.write_bytes(content)
+    filled(path, "a")
+    with opened(path) as store:
+        assert models_of(store) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE other (x)",
+        "CREATE TABLE run (id INTEGER PRIMARY KEY); PRAGMA user_version = 1",
+        "CREATE TABLE other (x); PRAGMA user_version = -1",
+    ],
+)
+def test_a_file_with_other_tables_is_set_aside(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.executescript(statement)
+    connection.close()
+    said: list[str] = []
+    with opened(path, said=said):
+        pass
+    assert "(it has other tables)" in said[0]
+    is_set_aside(path, said)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE operator SET numbers = '[1, 2'",
+        "UPDATE operator SET numbers = '[1, null]'",
+        "UPDATE operator SET numbers = '{}', kind = ''",
+        "UPDATE operator SET numbers = '[NaN]'",
+        "UPDATE operator SET time_s = -1",
+        "UPDATE operator SET faults = 9e999",
+        "UPDATE operator SET calls = 'many'",
+        "UPDATE operator SET variant = CAST(x'ff00ff' AS TEXT)",
+        "UPDATE run SET origin = 'nowhere'",
+        "UPDATE run SET end_to_end_s = 0",
+        "UPDATE run SET faults = 9e999",
+        "UPDATE environment SET host = '{}'",
+        "UPDATE environment SET host = '['",
+    ],
+)
+def test_what_no_sample_can_be_is_damage_found_while_in_use(path: Path, statement: str) -> None:
+    said: list[str] = []
+    with opened(path, said=said) as store, opened(path, said=said) as second:
+        store.add(run("a"))
+        assert models_of(second) == ["a"]
+        with sqlite3.connect(path) as connection:
+            connection.execute(statement)
+        connection.close()
+        assert store.runs() == ()
+        store.add(run("b"))
+        # The second finds the same damage, and the file that the first made meanwhile.
+        assert models_of(second) == ["b"]
+        second.add(run("c"))
+        assert models_of(store) == ["b", "c"]
+    (line,) = said
+    assert "(table '" in line or "(Could not decode" in line
+    assert [each.name for each in path.parent.glob("*.damaged")] == [f"{path.name}.damaged"]
+
+
+def test_damage_of_the_cache_is_found_while_in_use(path: Path) -> None:
+    said: list[str] = []
+    with opened(path, said=said) as store:
+        store.keep_isolated("key", Sample(times_s=(1.0,)))
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE isolated SET times_s = '[0]'")
+        connection.close()
+        assert store.isolated("key") is None
+        store.keep_isolated("key", Sample(times_s=(2.0,)))
+        assert store.isolated("key") == Sample(times_s=(2.0,))
+    assert "table 'isolated' holds what was never written there" in said[0]
+
+
+def test_a_newer_file_is_refused_and_left_as_it_is(path: Path) -> None:
+    filled(path, "a")
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {STORE_VERSION + 1}")
+    connection.close()
+    content = path.read_bytes()
+    with pytest.raises(FileFormatError, match="was written by a newer roofline") as caught:
+        opened(path)
+    assert "pip install --upgrade roofline" in str(caught.value)
+    with pytest.raises(FileFormatError, match="was written by a newer roofline"):
+        read_runs(path, HOST)
+    assert path.read_bytes() == content
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+# Files and folders that refuse
+
+
+@pytest.fixture
+def visible() -> Iterator[Path]:
+    """A folder that other users may look into, if they come there."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    user = os.geteuid()
+    try:
+        yield folder
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def lock(folder: Path) -> None:
+    """From here on nothing can be written in the folder, not even by root."""
+    for each in folder.iterdir():
+        each.chmod(0o444)
+    folder.chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+
+
+def test_a_folder_that_cannot_be_written_is_said_in_a_line(visible: Path) -> None:
+    path = filled(visible / "a.latency.sqlite", "a")
+    lock(visible)
+    for name in ("a", "b", "folder/c"):
+        with pytest.raises(InputError, match=r"cannot be written: .*\S$") as caught:
+            opened(visible / f"{name}.latency.sqlite")
+        assert str(caught.value).startswith(str(visible))
+        assert "\n" not in str(caught.value)
+    found = read_runs(path, HOST)
+    assert found is not None
+    assert [each.model for each in found[1]] == ["a"]
+
+
+def test_a_damaged_file_that_cannot_be_set_aside_is_said_in_a_line(visible: Path) -> None:
+    path = visible / "a.latency.sqlite"
+    path.write_bytes(b"garbage")
+    lock(visible)
+    with pytest.raises(InputError, match=r"a\.latency\.sqlite: cannot be written: Permission"):
+        opened(path)
+    assert path.read_bytes() == b"garbage"
+
+
+@pytest.mark.parametrize("name", ["/proc/a.latency.sqlite", "/dev/null/a.latency.sqlite"])
+def test_places_where_no_file_can_be(name: str) -> None:
+    with pytest.raises(InputError, match="cannot be written"):
+        opened(Path(name))
+
+
+def test_what_is_no_file_is_refused(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(InputError, match="is not a regular file"):
+        opened(path)
+    with pytest.raises(InputError, match="is not a regular file"):
+        read_runs(path, HOST)
+    pipe = path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is not a regular file"):
+        opened(pipe)
+    with pytest.raises(InputError, match="cannot be written"):
+        opened(path / "a\0b")
+
+
+def test_a_full_disk_is_said_and_leaves_what_was_there(path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with opened(path) as store:
+        store.add(run("before"))
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))
+            with pytest.raises(InputError, match=r"cannot be written: .*; .* disk"):
+                store.add(run("too large", operators=10_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        store.add(run("after"))
+        assert models_of(store) == ["before", "after"]
+
+
+@pytest.mark.parametrize("name", ["a?b=c&mode=memory", "a#b", "50%20 é\n'\"", ":memory:", "\udcff"])
+def test_odd_names(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(name) / name
+    filled(path, "a")
+    assert (tmp_path / name / name).is_file()
+    found = read_runs(path, HOST)
+    assert found is not None
+    assert [each.model for each in found[1]] == ["a"]
+    path.write_bytes(b"garbage")
+    said: list[str] = []
+    with opened(path, said=said):
+        pass
+    (line,) = said
+    assert line.isprintable()
+
+
+def test_a_link_keeps_leading_to_its_file(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    path.symlink_to("folder/real")
+    filled(path, "a")
+    assert path.is_symlink()
+    (tmp_path / "folder" / "real").write_bytes(b"garbage")
+    said: list[str] = []
+    with opened(path, said=said):
+        pass
+    assert path.is_symlink()
+    assert (tmp_path / "folder" / "real.damaged").is_file()
+
+
+# Machines one does not have
+
+
+def test_where_there_is_no_file_nothing_is_read(path: Path) -> None:
+    assert read_runs(path, HOST) is None
+    assert list(path.parent.iterdir()) == []
+
+
+def test_the_environment_measured_in_last_is_read(path: Path) -> None:
+    filled(path, "old", environment=OLDER)
+    filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 became 2"])
+    filled(path, "here")
+    filled(path, "other facts", environment=replace(HERE, facts_version=FACTS_VERSION + 1))
+    assert read_runs(path, HOST) == (HERE, (run("here"),))
+    filled(path, "old again", environment=OLDER)
+    assert read_runs(path, HOST) == (OLDER, (run("old"), run("old again")))
+    assert read_runs(path, replace(HOST, cpu_model="Real 1")) is None
+
+
+def test_reading_leaves_nothing_behind(path: Path) -> None:
+    filled(path, "a")
+    before = path.stat()
+    assert read_runs(path, HOST) == (HERE, (run("a"),))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_still_in_the_log_is_read(path: Path) -> None:
+    with opened(path) as store:
+        store.add(run("a"))
+        assert Path(f"{path}-wal").stat().st_size
+        assert read_runs(path, HOST) == (HERE, (run("a"),))
+
+
+def test_a_copy_without_its_log_in_a_locked_folder_is_read(path: Path, visible: Path) -> None:
+    filled(path, "a")
+    with opened(path) as store:
+        store.add(run("b"))
+        shutil.copy(path, visible / "a")
+        shutil.copy(f"{path}-wal", visible / "a-wal")
+    lock(visible)
+    found = read_runs(visible / "a", HOST)
+    assert found is not None
+    assert found[1][0] == run("a")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000])
+def test_a_damaged_file_is_refused_and_left_where_it_is(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"is damaged \(.*\); remove it, or copy it anew"):
+        read_runs(path, HOST)
+    assert path.read_bytes() == content
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_damaged_samples_are_refused_and_left_where_they_are(path: Path) -> None:
+    filled(path, "a")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE operator SET numbers = '['")
+    connection.close()
+    with pytest.raises(FileFormatError, match="table 'operator' holds what was never written"):
+        read_runs(path, HOST)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]

@@ -1,0 +1,476 @@
+"""Predictions and measurements in reports; every number here was worked out by hand."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from roofline.analysis import Analysis, working
+from roofline.foundation.sampling import Sample
+from roofline.latency.calibrated import Calibrated, HeldOutError, no_calibration
+from roofline.latency.measured import RunMeasurement
+from roofline.latency.prediction import RunPrediction
+from roofline.presentation.charts.chart import chart_of
+from roofline.presentation.markdown import report_markdown
+from roofline.presentation.page import report_html
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.calibration_report import calibration_report
+from roofline.presentation.reports.report import Facts, Grid, Report
+from roofline.presentation.reports.spreads import digits_of, interval_cell, interval_words
+from roofline.presentation.reports.times import above_roof, kind_of_time
+from roofline.presentation.table import print_report
+from roofline.workload.operators import State
+from tests.presentation.examples import bare_profile, resnet, small, trained, with_rows
+
+PREDICTION = RunPrediction(
+    predicted_s=0.0274,
+    low_s=0.0238,
+    high_s=0.0312,
+    operators_s=0.0252,
+    overhead_s=0.0022,
+    calibration="1234 operators of 30 models of 14 families, measured 2026-03-04",
+    held_out_error=0.0812,
+)
+MEASUREMENT = RunMeasurement(
+    # The quartiles are 28.2 and 28.4 ms: the spread is 0.7 % and leaves three digits.
+    end_to_end=Sample(times_s=(0.0281, 0.0282, 0.0283, 0.0284, 0.0285)),
+    operators_s=0.0271,
+    faults=12,
+    rounds=5,
+    discarded=2,
+    date="2026-03-04T10:00:00",
+)
+
+
+def predicted(analysis: Analysis, factor: float = 1.5, *, source: str | None = None) -> Analysis:
+    """`analysis` with every operator predicted at `factor` times its bound, -20 to +25 %."""
+    rows = tuple(
+        row
+        if row.state is State.FREE or row.bound_s is None
+        else replace(
+            row,
+            predicted_s=factor * row.bound_s,
+            predicted_low_s=0.8 * factor * row.bound_s,
+            predicted_high_s=1.25 * factor * row.bound_s,
+            prediction_source=source or "calibrated: 12 samples, distance 0.4",
+        )
+        for row in analysis.operators
+    )
+    sum_s = sum(row.predicted_s or 0.0 for row in rows)
+    totals = replace(
+        analysis.totals,
+        predicted_s=sum_s,
+        predicted_low_s=0.9 * sum_s,
+        predicted_high_s=1.1 * sum_s,
+    )
+    return replace(analysis, operators=rows, totals=totals)
+
+
+def timed(analysis: Analysis, factor: float = 2.0) -> Analysis:
+    """`analysis` with every operator measured at `factor` times its bound, with 1 % of spread."""
+    rows = [
+        row
+        if row.state is State.FREE or row.bound_s is None
+        else replace(
+            row,
+            measured_s=factor * row.bound_s,
+            measured_iqr_s=0.01 * factor * row.bound_s,
+            measured_faults=0,
+        )
+        for row in analysis.operators
+    ]
+    old = analysis.totals
+    changed = with_rows(analysis, rows)
+    kept = {
+        name: getattr(old, name) for name in ("predicted_s", "predicted_low_s", "predicted_high_s")
+    }
+    return replace(changed, totals=replace(changed.totals, **kept))
+
+
+def full() -> Analysis:
+    """The ResNet-like model, predicted and measured."""
+    return replace(timed(predicted(resnet())), prediction=PREDICTION, measurement=MEASUREMENT)
+
+
+def grid_of(report: Report, title: str) -> Grid:
+    (grid,) = [each for each in report.blocks if isinstance(each, Grid) and each.title == title]
+    return grid
+
+
+def facts_of(report: Report) -> dict[str, str]:
+    return {
+        name: text
+        for block in report.blocks
+        if isinstance(block, Facts)
+        for name, text in block.lines
+    }
+
+
+def column(grid: Grid, heading: str) -> list[str]:
+    at = [each.heading for each in grid.columns].index(heading)
+    return [row[at] for row in (*grid.rows, *grid.sums)]
+
+
+@pytest.mark.parametrize(
+    ("spread", "digits"), [(0.0, 4), (0.004, 3), (0.04, 2), (0.3, 2), (2.0, 2), (0.0001, 4)]
+)
+def test_digits_are_those_that_the_spread_leaves(spread: float, digits: int) -> None:
+    assert digits_of(spread) == digits
+
+
+@pytest.mark.parametrize(
+    ("times", "cell"),
+    [
+        ((0.0012, 0.001, 0.0015), "1.2 (1.0–1.5) ms"),
+        ((0.0274, 0.0238, 0.0312), "27 (24–31) ms"),
+        ((0.9996, 0.8, 1.2), "1.0 (0.8–1.2) s"),
+        ((2e-6, 1.99e-6, 2.01e-6), "2.000 (1.990–2.010) µs"),
+        ((0.00123, None, None), "1.2 ms"),
+        ((None, None, None), "–"),
+        ((0.0, 0.0, 0.0), "0 s"),
+    ],
+)
+def test_an_interval_stands_in_one_unit(
+    times: tuple[float | None, float | None, float | None], cell: str
+) -> None:
+    assert interval_cell(*times) == cell
+
+
+def test_an_interval_in_words() -> None:
+    assert interval_words(0.0274, 0.0238, 0.0312) == ("27 ms", "24 to 31 ms")
+    assert interval_words(0.0, 0.0, 1e-6) == ("0 s", "0 s to 1.00 µs")
+
+
+def test_the_headline_says_what_is_expected_then_what_is_possible() -> None:
+    analysis = replace(small(), prediction=PREDICTION)
+    assert report_of(analysis).headline == (
+        "small takes about 27 ms (24 to 31 ms predicted; 157 ns with every operand from DRAM):"
+        " 100 % bound by memory"
+    )
+    said = report_of(replace(resnet(), prediction=PREDICTION)).headline
+    assert said.startswith(
+        "resnet-like takes about 27 ms (24 to 31 ms predicted; at least 17.6 ms)"
+    )
+
+
+def test_the_headline_says_what_it_took_first() -> None:
+    said = report_of(full()).headline
+    assert said.startswith(
+        "resnet-like took 28.3 ms (end to end, median of 5 passes); 24 to 31 ms predicted,"
+        " at least 17.6 ms: "
+    )
+    alone = replace(small(), measurement=replace(MEASUREMENT, end_to_end=Sample(times_s=(0.5,))))
+    assert report_of(alone).headline.startswith(
+        "small took 500.0 ms (end to end, one pass); 157 ns"
+    )
+
+
+def test_a_time_without_a_bound() -> None:
+    analysis = replace(resnet(), hardware=bare_profile(), prediction=PREDICTION)
+    analysis = replace(analysis, totals=replace(analysis.totals, bound_s=None))
+    assert report_of(analysis).headline == (
+        "resnet-like takes about 27 ms (24 to 31 ms predicted; no bound on time, the hardware's"
+        " ceilings are unknown)"
+    )
+
+
+def test_the_facts_of_a_pass_that_was_predicted_and_measured() -> None:
+    facts = facts_of(report_of(full()))
+    # 27.4 / 28.3 - 1 = -3.18 %
+    assert facts["Predicted"] == (
+        "27 ms end to end (24 to 31 ms in 8 of 10 cases) · 3.2 % less than measured"
+        " · operators 25 ms + overhead 2 ms · learned from 1234 operators of 30 models of 14"
+        " families, measured 2026-03-04 · 8.1 % off on the average for models of families that"
+        " were left out"
+    )
+    measured = facts["Measured"]
+    assert measured.startswith(
+        "28.3 ms end to end (median of 5 passes, IQR 200 µs) · operators 27.1"
+    )
+    for words in (
+        " · framework overhead 1.2 ms · ",
+        " · 12 page faults a pass · ",
+        " · 2 of 7 rounds thrown away",
+        " · on 2026-03-04",
+    ):
+        assert words in measured
+    assert "Compiled" not in facts
+
+
+def test_a_sum_above_the_whole_is_a_cost_of_timing() -> None:
+    slow = replace(full(), measurement=replace(MEASUREMENT, operators_s=0.0298, faults=1))
+    said = facts_of(report_of(slow))["Measured"]
+    assert "operators 29.8 ms" in said
+    assert "timing cost 1.5 ms · " in said
+    assert "1 page fault a pass" in said
+
+
+def test_what_views_take_is_said_because_tables_leave_them_out() -> None:
+    analysis = timed(small(), 2.0)  # 2 x 156.8 ns
+    measurement = replace(MEASUREMENT, operators_s=413.6e-9)
+    said = facts_of(report_of(replace(analysis, measurement=measurement)))["Measured"]
+    assert "(views and allocations 100 ns of it)" in said
+
+
+def test_torch_compile_stands_beside_eager() -> None:
+    compiled = Sample(times_s=(0.0141, 0.0142, 0.0142))
+    analysis = replace(full(), measurement=replace(MEASUREMENT, compiled=compiled))
+    # 28.3 / 14.2 = 1.993
+    said = facts_of(report_of(analysis))["Compiled"]
+    assert said.startswith("14.2 ms end to end under torch.compile (median of 3 passes")
+    assert said.endswith(" · 1.99× as fast as eager")
+
+
+def test_the_table_of_a_measured_run() -> None:
+    # On the data sheet: 650 FLOP and 1488 B in 2 x 148.8 ns, 10 FLOP and 80 B in 2 x 8 ns.
+    grid = grid_of(report_of(timed(small())), "Operators by measured time")
+    assert column(grid, "operator") == ["addmm", "relu_", "total"]
+    # The spread of 1 % leaves three digits.
+    assert column(grid, "measured") == ["298 ns", "16.0 ns", "314 ns"]
+    assert column(grid, "FLOP/s") == ["2.18 GFLOP/s", "625 MFLOP/s", "2.10 GFLOP/s"]
+    assert column(grid, "byte/s") == ["5.00 GB/s", "5.00 GB/s", "5.00 GB/s"]
+    assert column(grid, "of the roof") == ["50.0 %", "50.0 %", "50.0 %"]
+    assert column(grid, "IQR") == ["3.0 ns", "0.16 ns", ""]
+
+
+def test_unknown_flop_has_no_rate_and_makes_sums_lower_limits() -> None:
+    grid = grid_of(report_of(timed(resnet()), top=1000), "Operators by measured time")
+    rates = dict(zip(column(grid, "operator"), column(grid, "FLOP/s"), strict=True))
+    assert rates["custom.shuffle"] == "–"
+    assert rates["total"].startswith("≥ ")
+
+
+def test_the_table_of_a_predicted_run() -> None:
+    grid = grid_of(report_of(predicted(small())), "Operators by predicted time")
+    # 1.5 x 148.8 = 223.2 ns, from 178.6 to 279.0; 1.5 x 8 = 12; together 235.2, ±10 %.
+    assert column(grid, "predicted") == [
+        "220 (179–279) ns",
+        "12 (10–15) ns",
+        "240 (212–259) ns",
+    ]
+    assert column(grid, "prediction") == ["calibrated", "calibrated", ""]
+    assert column(grid, "share") == ["94.9 %", "5.1 %", "100 %"]
+    assert "measured" not in [each.heading for each in grid.columns]
+
+
+def test_alike_calls_with_one_prediction_share_a_row() -> None:
+    bounds = grid_of(report_of(resnet()), "Operators by bound")
+    grid = grid_of(report_of(predicted(resnet())), "Operators by predicted time")
+    assert column(grid, "module") == column(bounds, "module")
+    assert any("×" in each for each in column(grid, "module"))
+    # The fourfold call takes four times as long, at both ends of its interval.
+    one = next(row for row in predicted(resnet()).operators if row.predicted_s)
+    apart = replace(
+        predicted(resnet()), operators=(replace(one, predicted_s=1.1 * one.predicted_s),)
+    )
+    assert len(grid_of(report_of(apart), "Operators by predicted time").rows) == 1
+
+
+def test_without_every_prediction_rows_are_sorted_by_bounds() -> None:
+    analysis = predicted(small(), 1.5)
+    lacking = replace(
+        analysis.operators[0],
+        predicted_s=None,
+        predicted_low_s=None,
+        predicted_high_s=None,
+        prediction_source=None,
+    )
+    # The ReLU's prediction is longer than the bound of the layer, of which nothing is predicted.
+    long = replace(analysis.operators[1], predicted_s=1.0, predicted_high_s=2.0)
+    totals = replace(analysis.totals, predicted_s=None, predicted_low_s=None, predicted_high_s=None)
+    analysis = replace(analysis, operators=(lacking, long), totals=totals)
+    assert kind_of_time(analysis) == "bound"
+    report = report_of(analysis)
+    grid = grid_of(report, "Operators by bound")
+    assert column(grid, "operator") == ["addmm", "relu_", "total"]
+    assert column(grid, "predicted")[0] == "bound only"
+    assert column(grid, "predicted")[2] == "–"
+    assert column(grid, "prediction") == ["bound only", "calibrated", ""]
+    assert column(grid, "share") == ["94.9 %", "5.1 %", "100 %"]
+    assert facts_of(report)["Sources"] == "1 calibrated · 1 bound only (addmm)"
+    assert "Predicted" not in facts_of(report)
+
+
+def test_sources_are_counted_and_the_doubtful_ones_named() -> None:
+    analysis = predicted(resnet())
+    rows = tuple(
+        replace(row, prediction_source="extrapolated: 9 samples, distance 5.1")
+        if row.op in ("aten.cat", "aten.mean")
+        else row
+        for row in analysis.operators
+    )
+    said = facts_of(report_of(replace(analysis, operators=rows)))["Sources"]
+    at_work = len(working(rows))
+    assert said == f"{at_work - 2} calibrated · 2 extrapolated (cat, mean)"
+
+
+@pytest.mark.parametrize("by", ["module", "type", "phase"])
+def test_sums_by_module_type_and_phase_have_all_times(by: str) -> None:
+    analysis = timed(predicted(small()))
+    report = report_of(analysis, by=by)  # pyright: ignore[reportArgumentType]
+    (grid,) = [each for each in report.blocks if isinstance(each, Grid)]
+    at = 0 if by == "module" else -1
+    assert column(grid, "bound")[at] == "157 ns"
+    assert column(grid, "predicted")[at] == "240 ns"
+    assert column(grid, "measured")[at] == "314 ns"
+    assert column(grid, "share")[at] == "100 %"
+
+
+def test_a_sum_with_an_unknown_time_is_unknown() -> None:
+    analysis = timed(small())
+    rows = (replace(analysis.operators[0], measured_s=None), analysis.operators[1])
+    grid = grid_of(report_of(with_rows(analysis, rows), by="type"), "Types of operators")
+    assert column(grid, "measured") == ["–", "16.0 ns", "–"]
+    assert column(grid, "share") == ["94.9 %", "5.1 %", "100 %"], "of the bound"
+
+
+def test_types_are_sorted_by_the_time_that_their_share_is_of() -> None:
+    analysis = timed(small())
+    slow = replace(analysis.operators[1], measured_s=1.0)
+    changed = with_rows(analysis, (analysis.operators[0], slow))
+    grid = grid_of(report_of(changed, by="type"), "Types of operators")
+    assert column(grid, "type") == ["pointwise", "matrix product", "total"]
+
+
+def test_page_faults_that_cost_something_are_warned_about() -> None:
+    # 9,400 faults take about 9 ms of 28.3; 12 take none of it.
+    measurement = replace(MEASUREMENT, faults=9_400, conditions=("another process took 3 %",))
+    analysis = replace(full(), measurement=measurement)
+    rows = [replace(analysis.operators[0], measured_faults=9_000), *analysis.operators[1:]]
+    text = plain_text(report_of(replace(analysis, operators=tuple(rows))))
+    assert (
+        "  9,400 page faults a pass: at least 38.5 MB of memory (most in convolution of 'conv1')"
+        " comes fresh from the system every time"
+    ) in text
+    assert "\n  another process took 3 %\n" in text
+    assert "comes fresh" not in plain_text(report_of(full()))
+
+
+def test_disturbed_and_scattered_measurements_are_warned_about() -> None:
+    scattered = Sample(times_s=(0.01, 0.02, 0.03, 0.04))
+    measurement = replace(MEASUREMENT, are_disturbed=True, end_to_end=scattered)
+    text = plain_text(report_of(replace(full(), measurement=measurement)))
+    assert "no round had its cores to itself" in text
+    # The quartiles are 17.5 and 32.5 ms around 25 ms.
+    assert "the passes differ too much (60.0 % between the quartiles)" in text
+    assert "Measured   25 ms end to end" in text
+
+
+def test_many_operators_faster_than_their_bound_do_not_fill_the_page() -> None:
+    lines = above_roof(timed(resnet(), 0.5))
+    assert len([each for each in lines if "faster than its bound" in each]) == 5
+    at_work = len(working(resnet().operators))
+    assert lines[5] == f"{at_work - 5} more ran faster than their bounds, by less than these"
+
+
+def test_the_picture_shows_the_whole_pass_and_keeps_bounds_where_nothing_was_measured() -> None:
+    assert chart_of(full()).title.endswith(" · 28.3 ms measured")
+    expected = replace(predicted(resnet()), prediction=PREDICTION)
+    chart, bare = chart_of(expected), chart_of(resnet())
+    assert chart.title.endswith(" · bound 17.6 ms, predicted 27 ms")
+    assert [mark.point for mark in chart.marks] == [mark.point for mark in bare.marks]
+    assert chart.y.title == bare.y.title
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("analysis", [full(), timed(predicted(trained()))], ids=["net", "lesson"])
+def test_a_narrow_terminal_keeps_what_counts(width: int, analysis: Analysis) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
+    print_report(report_of(analysis), console)
+    lines = stream.getvalue().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("Operators by measured time"))
+    for heading in ("operator", "module", "bound", "predicted", "measured", "share"):
+        assert heading in lines[at + 1].split(), lines[at + 1]
+    assert max(map(len, lines[at + 1 : at + 5])) <= width
+    assert ("of the roof" in lines[at + 1]) == (width >= 100)
+
+
+def test_every_layout_says_the_same() -> None:
+    report = report_of(full())
+    for text in (plain_text(report), report_markdown(report), report_html(report)):
+        for words in ("took 28.3 ms", "24 to 31 ms", "of the roof", "framework overhead"):
+            assert words in text
+
+
+def test_a_machine_without_a_calibration_is_named() -> None:
+    assert no_calibration("v100").startswith("no calibration for 'v100': bounds only; ")
+
+
+def held_out(threads: int, dtype: str, mape: float | None, runs: int = 30) -> HeldOutError:
+    known = mape is not None
+    return HeldOutError(
+        threads=threads,
+        dtype=dtype,
+        runs=runs,
+        mape=mape,
+        median_error=0.06 if known else None,
+        within_10_percent=0.7 if known else None,
+        interval_coverage=0.8 if known else None,
+    )
+
+
+LEARNED = Calibrated(
+    runs=92,
+    operators=12_345,
+    models=30,
+    families=14,
+    new_runs=61,
+    seconds=243.4,
+    held_out=(held_out(2, "float32", 0.1, 10), held_out(1, "float32", 0.06)),
+    skipped=(("huge", "ran out of memory"),),
+    file="/home/me/host.latency",
+)
+
+
+def test_a_calibration_says_how_far_off_it_is() -> None:
+    report = calibration_report(LEARNED)
+    # (10 x 10 % + 30 x 6 %) / 40
+    assert report.headline == (
+        "Learned from 12,345 operators of 30 models: predictions are off by 7.0 % on the average,"
+        " for models of families that were left out"
+    )
+    facts = facts_of(report)
+    assert facts["Known"] == "92 runs of 30 models of 14 families"
+    assert facts["New"] == "61 runs in 4 min 3 s"
+    assert facts["Kept in"] == "/home/me/host.latency"
+    grid = grid_of(report, "Models predicted from other families than their own")
+    assert grid.rows == (
+        ("1 thread", "float32", "30", "6.0 %", "6.0 %", "70.0 %", "80.0 %"),
+        ("2 threads", "float32", "10", "10.0 %", "6.0 %", "70.0 %", "80.0 %"),
+    )
+    text = plain_text(report)
+    assert "Skipped\n  huge: ran out of memory\n" in text
+    assert "Warnings" not in text
+
+
+def test_a_calibration_that_cannot_be_judged_says_so() -> None:
+    few = replace(LEARNED, families=1, models=1, held_out=(held_out(1, "float32", None, 0),))
+    report = calibration_report(few)
+    assert report.headline == (
+        "Learned from 12,345 operators of 1 model; too few families to say how far off"
+        " predictions are"
+    )
+    assert "of 1 model of 1 family" in facts_of(report)["Known"]
+    (grid,) = [each for each in report.blocks if isinstance(each, Grid)]
+    assert grid.rows == (("1 thread", "float32", "0", "–", "–", "–", "–"),)
+
+
+def test_nothing_learned_and_interrupted() -> None:
+    nothing = Calibrated(runs=0, operators=0, models=0, families=0, new_runs=0, seconds=2)
+    stopped = replace(nothing, interrupted=True, warnings=("a\tb",))
+    text = plain_text(calibration_report(stopped))
+    assert text.startswith("Nothing was learned")
+    assert "0 runs in 2 s" in text
+    assert "  a\\tb\n  interrupted: what was measured is kept" in text
+
+
+def test_impossible_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="from 0"):
+        replace(LEARNED, seconds=-1.0)
+    with pytest.raises(ValueError, match="from 0"):
+        held_out(1, "float32", -0.1)
