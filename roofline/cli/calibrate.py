@@ -14,7 +14,9 @@ from roofline.cli.streams import tell
 
 @click.command("calibrate")
 @click.option("--quick", is_flag=True, help="In a minute: fewer models, and wider intervals.")
-@click.option("--fresh", is_flag=True, help="Set aside what was learned before, and begin anew.")
+@click.option(
+    "--fresh", is_flag=True, help="Forget what earlier calibrations measured, and begin anew."
+)
 @click.option("--force", is_flag=True, help="Measure although the machine is busy.")
 @click.option(
     "--dtype",

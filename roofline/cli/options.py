@@ -149,8 +149,12 @@ class FileName(click.ParamType):  # pyright: ignore[reportMissingTypeArgument]  
         return Path(value)
 
 
-def output_options(formats: str) -> Callable[[F], F]:
-    """``-o`` and ``--force``, for a command that writes these `formats`."""
+OVERWRITE_OR_MEASURE = "Overwrite files that exist; measure although the machine is busy."
+"""What ``--force`` does in a command that measures."""
+
+
+def output_options(formats: str, *, force: str = "Overwrite files that exist.") -> Callable[[F], F]:
+    """``-o`` and ``--force``, for a command that writes these `formats`; what `force` does."""
     return _together(
         click.option(
             "-o",
@@ -161,7 +165,7 @@ def output_options(formats: str) -> Callable[[F], F]:
             metavar="FILE",
             help=f"Write to FILE as well; the suffix says what: {formats}. Repeatable.",
         ),
-        click.option("--force", is_flag=True, help="Overwrite files that exist."),
+        click.option("--force", is_flag=True, help=force),
     )
 
 

@@ -11,6 +11,7 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.options import (
+    OVERWRITE_OR_MEASURE,
     files_among,
     format_option,
     hardware_option,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     help="Where their times come from: a calibration, or a run of each different one, here.",
 )
 @view_options
-@output_options(".json .csv .md .html .png .svg")
+@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str,
@@ -95,6 +96,7 @@ def command(
             channels_last=channels_last,
             device=device,
             operators=operators,
+            force=force,
             progress=progress,
             say=tell,
         )

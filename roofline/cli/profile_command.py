@@ -11,9 +11,10 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.options import (
-    FileName,
+    OVERWRITE_OR_MEASURE,
     files_among,
     format_option,
+    output_options,
     present,
     progress_bar,
     run_options,
@@ -49,20 +50,7 @@ if TYPE_CHECKING:
     help="Do not keep what was measured for later predictions.",
 )
 @view_options
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=FileName(),
-    metavar="FILE",
-    help="Write to FILE as well; the suffix says what: .json .csv .md .html .png .svg. Repeatable.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Overwrite files that exist; measure although the machine is busy.",
-)
+@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str,

@@ -14,7 +14,7 @@ from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import Facts, RunSample
 
 _TOGETHER = 0.5
-"""How much errors of operators in one model go together, as a correlation: one library made them."""
+"""The correlation of the errors of operators in one model: the same libraries ran them."""
 
 _LEAST_RUNS = 4
 """Held-out runs from which an error is estimated."""
@@ -95,22 +95,19 @@ class Calibration:
         A group that was never measured is predicted from all groups together; a type or a number
         of threads that was never measured is not predicted.
         """
-        found: list[tuple[Prediction, float] | None] = [None] * len(facts)
-        places: dict[tuple[str, str, int], list[int]] = {}
-        for place, each in enumerate(facts):
-            places.setdefault((each.group, each.dtype, each.threads), []).append(place)
-        for (group, dtype, threads), chosen in places.items():
+        found: dict[Facts, tuple[Prediction, float]] = {}
+        kinds: dict[tuple[str, str, int], list[Facts]] = {}
+        for each in dict.fromkeys(facts):
+            kinds.setdefault((each.group, each.dtype, each.threads), []).append(each)
+        for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
             if kind is None and (self.knows(dtype, threads) or not _is_floating(dtype)):
                 known = dtype if self.knows(dtype, threads) else ""
                 kind = self.kind(_POOLED, known, threads)
             if kind is None:
                 continue
-            for place, prediction in zip(
-                chosen, kind.predict([facts[each] for each in chosen]), strict=True
-            ):
-                found[place] = prediction
-        return found
+            found.update(zip(chosen, kind.predict(chosen), strict=True))
+        return [found.get(each) for each in facts]
 
     def predict_run(
         self, facts: Sequence[Facts], predictions: Sequence[tuple[Prediction, float]], *, calls: int
@@ -122,7 +119,7 @@ class Calibration:
             predictions: theirs, with their relative deviations.
             calls: how many operators are called, free ones too.
         """
-        overhead_s = self._overhead_s(facts, calls)
+        overhead_s = self.overhead_s(facts, calls=calls)
         operators_s = sum(each.predicted_s for each, _ in predictions)
         predicted_s = operators_s + overhead_s
         deviation = _deviation([(each.predicted_s, by) for each, by in predictions], predicted_s)
@@ -186,8 +183,8 @@ class Calibration:
             working_s = run.operators_s - run.free_s
             if not known or known_s < _NEARLY_ALL * working_s:
                 continue
-            overhead_s = self._overhead_s(
-                [each.facts for each in run.operators for _ in range(each.calls)], run.calls
+            overhead_s = self.overhead_s(
+                [each.facts for each in run.operators for _ in range(each.calls)], calls=run.calls
             )
             # What cannot be left out counts as measured: it is a small part.
             predicted_s = sum(time_s for time_s, _ in known) + (working_s - known_s) + overhead_s
@@ -196,8 +193,13 @@ class Calibration:
             )
         return tuple(found)
 
-    def _overhead_s(self, facts: Sequence[Facts], calls: int) -> float:
-        """What runs between operators, in seconds: calls, and giving fresh memory back."""
+    def overhead_s(self, facts: Sequence[Facts], *, calls: int) -> float:
+        """What runs between operators, in seconds: calls, and giving fresh memory back.
+
+        Args:
+            facts: of all operators that do something, at least one, on one number of threads.
+            calls: how many operators are called, free ones too.
+        """
         threads = facts[0].threads
         if threads not in self._overheads:
             self._overheads[threads] = _overhead(

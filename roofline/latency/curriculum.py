@@ -104,7 +104,7 @@ def models() -> tuple[Subject, ...]:
 
 
 def designs() -> tuple[Subject, ...]:
-    """Layers of many sizes, the same ones every time, in an order in which any part is a mixture."""
+    """Layers of many sizes, the same ones every time, in an order that mixes their kinds."""
     found = [*_convolutions(), *_of_tokens(), *_of_images()]
     random.Random(1).shuffle(found)
     return tuple(found)

@@ -15,7 +15,7 @@ from roofline.workload.tensors import Role, TensorSpec
 _PRODUCTS = ("aten.addmm", "aten.mm", "aten.bmm", "aten.baddbmm", "aten.linear")
 
 FRESH_BYTE = 32 * 2**20
-"""What glibc never takes from its heap (M_MMAP_THRESHOLD at its most): fresh pages at every call."""
+"""glibc never takes as much from its heap (M_MMAP_THRESHOLD at its most): its pages are fresh."""
 
 
 def facts_of(placement: Placement, threads: int) -> Facts:
@@ -126,11 +126,10 @@ def _is_attention(record: OperatorRecord) -> bool:
 def _attention(record: OperatorRecord, _threads: int) -> Described:
     query = record.inputs[0].shape
     key = record.inputs[1].shape if len(record.inputs) > 1 else query
-    if len(query) < 4 or len(key) < 4:
-        # A fused layer: batch, tokens, width.
-        numbers = (query[0], 1, query[-1], query[-2], query[-2])
-    else:
-        numbers = (query[0], query[1], query[-1], query[-2], key[-2])
+    width, tokens, heads = query[-1:], query[-2:-1], query[1:2] if len(query) > 3 else (1,)
+    # A fused layer has batch, tokens and width, and looks at its own tokens.
+    others = key[-2:-1] if len(key) > 3 else tokens
+    numbers = (*query[:1], *heads, *width, *tokens, *others)
     return "attention", record.op.removeprefix("aten."), tuple(map(log2, numbers))
 
 
@@ -147,8 +146,12 @@ def _other(record: OperatorRecord, _threads: int) -> Described:
         math.prod(kernel),
         max(stride, default=1),
     )
-    return record.type, record.op.removeprefix("aten."), tuple(map(log2, numbers))
+    # The numbers of the groups above mean other things: their kin (a dot product) is one apart.
+    group = f"other {record.type}" if record.type in _OWN_GROUPS else record.type
+    return group, record.op.removeprefix("aten."), tuple(map(log2, numbers))
 
+
+_OWN_GROUPS = ("convolution", "matrix product", "attention")
 
 _KINDS: Sequence[
     tuple[Callable[[OperatorRecord], bool], Callable[[OperatorRecord, int], Described]]

@@ -114,7 +114,7 @@ class Kind:
     def predict(self, facts: Sequence[Facts]) -> list[tuple[Prediction, float]]:
         """Predictions for `facts`, with the relative standard deviation that each is given."""
         numbers = self._numbers(facts)
-        mean, deviation, distance, nearest = self._process.predict(numbers, self._codes(facts))
+        mean, deviation, nearest = self._process.predict(numbers, self._codes(facts))
         times_s = np.exp(mean) * _floor_s(facts)
         wide = np.exp(Z_80 * deviation * self.spread)
         known = self._numbers([each.facts for each in self.examples])

@@ -51,7 +51,7 @@ class RunMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A measured pass, operator by operator: a sample and the page faults of each, and the whole."""
+    """A measured pass: the whole, and of each operator a sample and its page faults."""
 
     run: RunMeasurement
     operators: tuple[Sample, ...]

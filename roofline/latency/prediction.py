@@ -14,7 +14,8 @@ class Prediction:
 
     ``samples`` is how many measured calls of its kind it was learned from, ``distance`` how far the
     nearest of them is: the length of the difference of their sizes as binary logarithms (1: one
-    size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind.
+    size is twice as large). ``is_extrapolated`` where none is near, or none was of that kind;
+    ``is_measured`` where the call itself was timed on its own, ``samples`` times.
 
     Raises:
         ValueError: an interval that does not hold the time.
@@ -26,6 +27,7 @@ class Prediction:
     samples: int
     distance: float
     is_extrapolated: bool
+    is_measured: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
@@ -34,6 +36,8 @@ class Prediction:
     @property
     def source(self) -> str:
         """Where it comes from, in words."""
+        if self.is_measured:
+            return f"measured alone: {self.samples} times"
         kind = "extrapolated" if self.is_extrapolated else "calibrated"
         return f"{kind}: {self.samples} samples, distance {self.distance:.1f}"
 
@@ -42,7 +46,8 @@ class Prediction:
 class RunPrediction:
     """What a whole pass is expected to take: its operators, and what runs between them.
 
-    ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is the 10-90 % one.
+    ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is from 10 to
+    90 %.
     ``calibration`` says in words what it was learned from; ``held_out_error`` is the mean error of
     whole models whose family was left out, a fraction; null where none could be.
 

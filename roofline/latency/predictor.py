@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
@@ -24,6 +25,14 @@ class Predicted:
     notes: tuple[str, ...] = ()
 
 
+class Predicts(Protocol):
+    """What predicts the operators of a pass."""
+
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
+        """Predictions for placed operators on so many threads, and for the pass."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
     """What was learned on a machine, ready to be asked.
@@ -34,7 +43,7 @@ class Predictor:
     calibration: Calibration
     notes: tuple[str, ...] = ()
 
-    def predict(self, placements: Sequence[Placement], threads: int) -> Predicted:
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predicts the operators of a pass on so many threads, and the whole of it."""
         at_work = [
             place for place, each in enumerate(placements) if each.record.state is not State.FREE

@@ -81,11 +81,8 @@ class GaussianProcess:
 
     def predict(
         self, numbers: Array, labels: NDArray[np.int64]
-    ) -> tuple[Array, Array, Array, NDArray[np.int64]]:
-        """Means, their standard deviations, the distance to the nearest sample, and which it is.
-
-        A distance is in units of the kernel's scales.
-        """
+    ) -> tuple[Array, Array, NDArray[np.int64]]:
+        """Means, their standard deviations, and which sample is the nearest to each."""
         scaled = numbers / np.asarray(self.kernel.scales)
         cross, squared = self._covariance(scaled, labels)
         mean = self._mean + cross @ self._answers
@@ -94,9 +91,7 @@ class GaussianProcess:
         prior = prior + kernel.slope**2 * ((scaled - self._middle) ** 2).sum(axis=1)
         explained = np.einsum("ij,ij->i", cross @ self._inverse, cross)
         deviation = np.sqrt(np.maximum(prior - explained, 0.0) + kernel.noise**2)
-        nearest = squared.argmin(axis=1)
-        distance = np.sqrt(np.take_along_axis(squared, nearest[:, None], axis=1)[:, 0])
-        return mean, deviation, distance, nearest
+        return mean, deviation, squared.argmin(axis=1)
 
     def left_out(self, groups: Sequence[object]) -> tuple[Array, Array]:
         """What it would say of each sample without those of the same group: means and deviations.

@@ -70,8 +70,8 @@ class RunSample:
 
     ``family`` is the kin of the model (``"resnet"``): nothing is predicted from its own family when
     predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
-    ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part of
-    the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all of them.
+    ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
+    of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
     ``faults`` are minor page faults of a pass; ``date`` is ISO 8601.
 
     Raises:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import (
     Analysis,
@@ -22,7 +22,7 @@ from roofline.analysis import (
 from roofline.foundation.units import format_byte
 from roofline.latency.measured import Timed
 from roofline.latency.prediction import RunPrediction
-from roofline.latency.predictor import Predicted, Predictor
+from roofline.latency.predictor import Predicted, Predicts
 from roofline.placement import Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
@@ -42,7 +42,7 @@ def assemble(
     *,
     cold: bool,
     notes: Sequence[str],
-    predictor: Predictor | None = None,
+    predictor: Predicts | None = None,
     timed: Timed | None = None,
 ) -> Analysis:
     """The analysis of a capture under one machine's roof; `notes` come first in its warnings.
@@ -94,8 +94,8 @@ def assemble(
         peak_memory_byte=peak.byte,
         all_tensors_byte=kept + reuse.all_activation_byte,
         bound_s=sum_bound_s(rows),
-        **_sums_of_times(rows, predicted.run),
     )
+    totals = replace(totals, **_sums_of_times(rows, predicted.run))
     warnings = [*notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
@@ -130,9 +130,7 @@ def assemble(
     )
 
 
-def _sums_of_times(
-    rows: Sequence[OperatorRow], run: RunPrediction | None
-) -> dict[str, float | None]:
+def _sums_of_times(rows: Sequence[OperatorRow], run: RunPrediction | None) -> dict[str, Any]:
     """What the predicted and measured times of the operators add up to."""
     at_work = working(rows)
     predicted_s = _sum_known([row.predicted_s for row in at_work])

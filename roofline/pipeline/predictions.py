@@ -46,6 +46,7 @@ def predict(
     channels_last: bool = False,
     device: str = "cpu",
     operators: Operators = "learned",
+    force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
 ) -> Analysis:
@@ -61,6 +62,7 @@ def predict(
             beside their file (``NAME.latency.sqlite``).
         operators: ``"learned"`` from calibrations and profiles, or ``"measured"``: every operator
             that is not known yet is timed once on this machine, on its own, and remembered.
+        force: measures operators although others compute.
         progress: told how far measurements are, where some are needed.
         say: told, in words, what is waited for.
 
@@ -88,11 +90,7 @@ def predict(
         raise InputError(
             "--operators measured times operators on this machine; leave --hardware out"
         )
-    machine = _machine(hardware, progress)
-    roof = Roof(machine.profile, threads_on(machine.profile, threads, alone=True))
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    from roofline.workload.capture.passes import capture
-
     if operators == "measured":
         from roofline.pipeline.isolation import with_operators_measured
 
@@ -100,11 +98,15 @@ def predict(
             asked,
             run=run,
             teaching=options.teaching(),
-            roof=roof,
-            notes=machine.notes,
+            threads=threads,
+            force=force,
             progress=progress,
             say=say or _silent,
         )
+    machine = _machine(hardware, progress)
+    roof = Roof(machine.profile, threads_on(machine.profile, threads, alone=True))
+    from roofline.workload.capture.passes import capture
+
     captured = capture(
         asked.source.module,
         asked.given,

@@ -57,8 +57,8 @@ def profile(
     Times are medians in seconds; the raw ones are in ``measurement`` and the rows.
 
     Args:
-        model, inputs, dtype, batch, seq, train, optimizer, loss, autocast, channels_last, device: as
-            for `analyze`.
+        model, inputs, dtype, batch, seq, train, optimizer, loss, autocast, channels_last,
+            device: as for `analyze`.
         threads: how many compute; None: as many as the machine has cores.
         compiled: times it under `torch.compile` too, end to end.
         passes: how many passes count; None: 7 to 30, for about four seconds.

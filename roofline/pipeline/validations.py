@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from roofline.errors import InputError, RooflineError
+from roofline.errors import RooflineError
 from roofline.latency.calibration import Calibration
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
@@ -151,8 +151,10 @@ def validate(
         for pair in grid() if designs else ():
             report(pair[0].name)
             for each in teams:
-                for dtype in dtypes or ("float32",):
-                    ratios.append(_ratio(here, judge, pair, threads=each, dtype=dtype))
+                ratios += [
+                    _ratio(here, judge, pair, threads=each, dtype=dtype)
+                    for dtype in dtypes or ("float32",)
+                ]
             done += 1
     return Validation.of(
         found,
@@ -204,8 +206,6 @@ class _OneModel:
                     )
                 except (RooflineError, MemoryError) as error:
                     problem = str(error) or "ran out of memory"
-                    if isinstance(error, InputError) and not measured and len(batches) == 1:
-                        problem = str(error)
                     skipped.append(
                         Skipped(
                             model=self.name,
@@ -237,18 +237,24 @@ class _OneModel:
                 judge.predictor(family_of(self.name)),
                 dtype=dtype,
                 remeasured_s=remeasured_s,
-                operators_measured_s=self._operators_measured_s(asked, found),
+                operators_measured_s=self._operators_measured_s(judge, asked, found),
             )
             for (asked, found), remeasured_s in zip(measured, again, strict=True)
         ]
         return judged, skipped
 
-    def _operators_measured_s(self, asked: Workload, found: MeasuredPass) -> float | None:
+    def _operators_measured_s(
+        self, judge: _Judge, asked: Workload, found: MeasuredPass
+    ) -> float | None:
         if not self.operators_measured:
             return None
-        from roofline.pipeline.isolation import sum_of_isolated_s
+        from roofline.pipeline.isolation import OneByOne
 
-        return sum_of_isolated_s(asked, found, run=self.run)
+        one = OneByOne(
+            asked, run=self.run, roof=found.roof, topology=self.here.topology, say=_silent
+        )
+        said = one.predicted(judge.predictor(family_of(self.name))).run
+        return said.predicted_s if said else None
 
 
 def _judged(

@@ -58,8 +58,7 @@ def test_a_key_is_readable_and_says_all_that_matters() -> None:
     call = described(ATEN.add.Tensor, torch.empty(2, 3), torch.empty(3), alpha=0.5)
 
     assert call.key(4) == (
-        "1 aten.add.Tensor threads=4"
-        " (made:float32[2,3]/[3,1]#0, made:float32[3]/[1]#1, alpha=0.5)"
+        "1 aten.add.Tensor threads=4 (made:float32[2,3]/[3,1]#0, made:float32[3]/[1]#1, alpha=0.5)"
     )
 
 

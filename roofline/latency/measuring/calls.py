@@ -34,8 +34,8 @@ class TensorNeed:
     """A tensor among the arguments of a call.
 
     ``storage`` numbers the storages of the call by first appearance: two with the same number share
-    memory, and ``offset_byte`` is where in it this one begins. ``is_kept`` says that it lives from pass
-    to pass (weights, inputs), so that much else was touched since; others were just computed.
+    memory, and ``offset_byte`` is where in it this one begins. ``is_kept`` says that it lives from
+    pass to pass (weights, inputs), so that much else was touched since; others were just computed.
     """
 
     shape: tuple[int, ...]

@@ -40,10 +40,10 @@ _SHORTEST_S = 1e-9
 class InPlace:
     """A model's operators, and how long each of them took while the model ran.
 
-    ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in which
-    nothing was timed but the whole, in turn with the others; ``compiled`` the same under
-    `torch.compile`. ``faults`` are the minor page faults of a pass, ``operator_faults`` those of each
-    operator, ``discarded`` the rounds that did not get the cores; where none did
+    ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in
+    which nothing was timed but the whole, in turn with the others; ``compiled`` the same under
+    `torch.compile`. ``faults`` are the minor page faults of a pass, ``operator_faults`` those of
+    each operator, ``discarded`` the rounds that did not get the cores; where none did
     ``are_disturbed`` is true. ``notes`` say what else was noticed.
     """
 

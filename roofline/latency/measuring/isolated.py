@@ -11,6 +11,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import psutil
@@ -21,7 +22,7 @@ from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte
 from roofline.latency.measuring.calls import Call
 from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort, Progress, Rounds, run_rounds
+from roofline.latency.measuring.rounds import Effort, Progress, run_rounds
 from roofline.latency.measuring.team import team
 from roofline.latency.measuring.turns import Turns, plan_for
 from roofline.machine.library.default_settings import default_settings
@@ -92,7 +93,7 @@ def measure_call(
     """
     bench = _Bench(gauges or Gauges(), cycle_byte(last_level_byte, pass_byte), effort)
     with _conditions(threads, cores):
-        return _sample(bench.rounds(call))
+        return bench.measured(call).sample
 
 
 def measure_unique(
@@ -140,13 +141,13 @@ def measure_unique(
                 call = unique[key]
                 if progress is not None:
                     progress(done / len(missing), f"timing {call.op}")
-                rounds = _attempt(bench, call, say, silenced)
-                if rounds is None:
+                measured = _attempt(bench, call, say, silenced)
+                if measured is None:
                     continue
-                sample = found[key] = _sample(rounds)
-                # What never had the cores to itself is measured again the next time.
-                if not rounds.are_disturbed:
-                    store.keep_isolated(key, sample)
+                found[key] = measured.sample
+                # What did not have the cores is measured again the next time.
+                if not measured.is_disturbed:
+                    store.keep_isolated(key, measured.sample)
     return [found.get(key) for key in keys]
 
 
@@ -155,14 +156,10 @@ def _key(call: Call, threads: int, cycle: int) -> str:
     return call.key(threads) + (f" cycle={cycle}" if is_cold else "")
 
 
-def _sample(rounds: Rounds) -> Sample:
-    return Sample(times_s=rounds.times_s(1))
-
-
-def _attempt(bench: _Bench, call: Call, say: Say, silenced: set[str]) -> Rounds | None:
-    """The rounds of `call`, or None, which is said once for each operator."""
+def _attempt(bench: _Bench, call: Call, say: Say, silenced: set[str]) -> _Measured | None:
+    """The times of `call`, or None, which is said once for each operator."""
     try:
-        return bench.rounds(call)
+        return bench.measured(call)
     # An operator may raise anything on arguments that are not the model's own.
     except Exception as error:
         if call.op not in silenced:
@@ -187,6 +184,14 @@ def _conditions(threads: int, cores: Sequence[int]) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The times of a call, and whether too few of them are of calls that had the cores."""
+
+    sample: Sample
+    is_disturbed: bool
+
+
 class _Bench:
     """Times calls one after another.
 
@@ -209,8 +214,8 @@ class _Bench:
         self._effort = effort
         self._free_byte = free_byte
 
-    def rounds(self, call: Call) -> Rounds:
-        """Rounds of two subjects: what comes before a call, and the call.
+    def measured(self, call: Call) -> _Measured:
+        """The times of `call`, in rounds of what comes before it, and the call.
 
         Raises:
             MeasurementError: it cannot be made again, or there is no memory for it.
@@ -225,8 +230,15 @@ class _Bench:
             raise MeasurementError(
                 f"its operands take {format_byte(plan.byte)}, and {format_byte(free_byte)} are free"
             )
-        turns = Turns(call, plan, self._swept if plan.is_swept else None)
-        return run_rounds([turns.prepare, turns.call], self._gauges, effort)
+        sweep = self._swept if plan.is_swept else None
+        turns = Turns(call, plan, sweep=sweep, clock=self._gauges.wall)
+        rounds = run_rounds([turns.prepare, turns.call], self._gauges, effort)
+        # Those that warm up come before all rounds.
+        seconds = turns.seconds[effort.warm_ups :]
+        return _Measured(
+            sample=Sample(times_s=tuple(seconds[number] for number in rounds.kept)),
+            is_disturbed=rounds.are_disturbed,
+        )
 
     def _swept(self) -> None:
         """Reads as much memory as is touched between two uses of what is cold."""

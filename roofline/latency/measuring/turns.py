@@ -12,9 +12,13 @@ from typing import Any
 import torch
 
 from roofline.latency.measuring.calls import Argument, Call, StorageNeed, TensorNeed
+from roofline.latency.measuring.gauges import Clock
 
 _MOST_COPIES = 64
 _MOST_COPY_BYTE = 2**30
+
+_SHORTEST_S = 1e-9
+"""Less than clocks tell apart: what took none of their ticks is not taken to take no time."""
 
 _ROUND_BYTE = 64
 """Storages are as long as a multiple of it, so that any type fits in a whole number of times."""
@@ -56,16 +60,21 @@ def plan_for(storages: Sequence[StorageNeed], *, cycle: int, turns: int) -> Plan
 
 
 class Turns:
-    """A call with real arguments, made again and again.
+    """A call with real arguments, made again and again; ``seconds`` are those of each.
 
     Args:
         call: what is called.
         plan: with how many copies.
         sweep: touches other memory.
+        clock: seconds.
     """
 
-    def __init__(self, call: Call, plan: Plan, sweep: Callable[[], None] | None) -> None:
+    def __init__(
+        self, call: Call, plan: Plan, *, sweep: Callable[[], None] | None, clock: Clock
+    ) -> None:
+        self.seconds: list[float] = []
         self._function = call.function
+        self._clock = clock
         self._sweep = sweep
         self._turn = 0
         self._result: Any = None
@@ -94,8 +103,14 @@ class Turns:
             memory.copy_(source)
 
     def call(self) -> None:
-        """The call."""
-        self._result = self._function(*self._args, **self._kwargs)
+        """The call, with nothing else between the readings of the clock: small operators take a few
+        microseconds."""
+        function, args, kwargs, clock = self._function, self._args, self._kwargs, self._clock
+        start_s = clock()
+        result = function(*args, **kwargs)
+        end_s = clock()
+        self.seconds.append(max(end_s - start_s, _SHORTEST_S))
+        self._result = result
 
 
 def _real(value: Argument, memory: Mapping[int, torch.Tensor]) -> Any:

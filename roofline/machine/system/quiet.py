@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -67,13 +68,10 @@ def check_quiet(
 def memory_pressure(root: Path = ROOT) -> tuple[str, ...]:
     """Whether tasks have waited for memory lately, in words; empty if not, or if nobody tells."""
     for line in read(root / "proc/pressure/memory").splitlines():
-        words = dict(each.partition("=")[::2] for each in line.split()[1:])
-        if not line.startswith("some") or "avg10" not in words:
+        found = re.match(r"some avg10=(\d+(?:\.\d+)?)\b", line)
+        if found is None:
             continue
-        try:
-            percent = float(words["avg10"])
-        except ValueError:
-            return ()
+        percent = float(found.group(1))
         if percent > _PRESSED:
             return (
                 f"memory pressure: tasks waited for memory {percent:.0f} % of the last ten seconds",

@@ -14,6 +14,7 @@ from roofline.latency.prediction import BOUND_ONLY, RunPrediction
 from roofline.presentation.reports.report import age, printable, short_op
 from roofline.presentation.reports.spreads import (
     digits_of,
+    digits_of_sample,
     in_its_unit,
     interval_words,
     median_text,
@@ -132,7 +133,7 @@ def _which(rows: list[OperatorRow], word: str) -> str:
 
 def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | None) -> str:
     sample = measurement.end_to_end
-    digits = digits_of(sample.spread)
+    digits = digits_of_sample(sample)
     (whole, operators, gap), unit = in_its_unit(
         sample.median_s, (measurement.operators_s, abs(measurement.overhead_s)), digits
     )
@@ -148,7 +149,9 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     parts.append(f"{measurement.faults:,} page fault{'s' * (measurement.faults != 1)} a pass")
     if measurement.discarded:
         rounds = measurement.rounds + measurement.discarded
-        parts.append(f"{measurement.discarded} of {rounds} rounds thrown away (not their cores)")
+        parts.append(
+            f"{measurement.discarded} of {rounds} rounds thrown away (others had the cores)"
+        )
     if measurement.date:
         parts.append(age(measurement.date, today))
     return " · ".join(parts)
@@ -174,7 +177,7 @@ def _bound_share(analysis: Analysis, time_s: float) -> str:
 
 
 def _compiled(eager: Sample, compiled: Sample) -> str:
-    digits = min(3, digits_of(eager.spread), digits_of(compiled.spread))
+    digits = min(3, digits_of_sample(eager), digits_of_sample(compiled))
     ratio = format_si(eager.median_s / compiled.median_s, "", digits)
     return (
         f"{median_text(compiled)} end to end under torch.compile ({_passes(compiled)})"

@@ -12,6 +12,8 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _LEAST_DIGITS = 2
 """One digit can be 50 % off, which is more than any median of several passes or prediction is."""
 
+_DIGITS = 3
+
 
 def digits_of(spread: float) -> int:
     """Significant digits of a time whose spread is that fraction of it: 2 to 4.
@@ -23,19 +25,27 @@ def digits_of(spread: float) -> int:
     return max(_LEAST_DIGITS, min(4, 1 + math.floor(-math.log10(spread))))
 
 
+def digits_of_sample(sample: Sample) -> int:
+    """Significant digits of a median; of a single timing, whose spread is not known, 3."""
+    return digits_of(sample.spread) if len(sample.times_s) > 1 else _DIGITS
+
+
 def in_its_unit(
     leading_s: float, others_s: tuple[float, ...], digits: int
 ) -> tuple[list[str], str]:
-    """Times in seconds as numbers in one unit, to the same place, and that unit.
+    """Times in seconds as numbers in one unit, rounded at the same place, and that unit.
 
     Args:
-        leading_s: the time that chooses unit and place.
+        leading_s: the time that chooses unit and place, above 0.
         others_s: those that stand beside it.
         digits: how many significant digits the first has.
     """
     number, unit = format_s(leading_s, digits).split(" ")
-    places = len(number.partition(".")[2])
-    return [number, *(f"{each / _SECONDS[unit]:.{places}f}" for each in others_s)], unit
+    # The place is that of the last digit: of 680 with two digits, the tens.
+    place = digits - 1 - math.floor(math.log10(float(number)))
+    shown = max(0, place)
+    others = [f"{round(each / _SECONDS[unit], place):.{shown}f}" for each in others_s]
+    return [number, *others], unit
 
 
 def interval_cell(predicted_s: float | None, low_s: float | None, high_s: float | None) -> str:
@@ -60,7 +70,7 @@ def interval_words(predicted_s: float, low_s: float, high_s: float) -> tuple[str
 
 def median_text(sample: Sample) -> str:
     """The median of repeated timings: ``"28.3 ms"``."""
-    return format_s(sample.median_s, digits_of(sample.spread))
+    return format_s(sample.median_s, digits_of_sample(sample))
 
 
 def median_cell(measured_s: float | None, iqr_s: float | None) -> str:

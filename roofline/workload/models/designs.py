@@ -1,4 +1,4 @@
-"""Small designs, as layers of models are: what a machine is calibrated and judged on beside models."""
+"""Small designs, as layers of models are: machines are calibrated and judged on them too."""
 
 from __future__ import annotations
 

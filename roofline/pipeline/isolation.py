@@ -1,0 +1,220 @@
+"""Predictions from operators that are timed on their own, each unique one once on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from roofline.analysis import Analysis
+from roofline.foundation.sampling import Sample, quantile
+from roofline.latency.features import facts_of
+from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.predictor import Predicted, Predictor
+from roofline.latency.store import Store
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.system.topology import Topology
+from roofline.pipeline.assembly import assemble
+from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
+from roofline.pipeline.machines import Progress
+from roofline.pipeline.timing import Say, bench
+from roofline.pipeline.workloads import Workload
+from roofline.placement import Placement, Roof, place
+from roofline.workload.operators import State
+from roofline.workload.residency import Residency, residency
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    from roofline.workload.capture.passes import Capture, Teaching
+
+
+def with_operators_measured(
+    asked: Workload,
+    *,
+    run: Run,
+    teaching: Teaching | None,
+    threads: int | None,
+    force: bool,
+    progress: Progress | None,
+    say: Say,
+) -> Analysis:
+    """An analysis on this machine, predicted from its operators one by one.
+
+    Args:
+        asked: the model and its inputs.
+        run: how it is run.
+        teaching: how it is trained, if it is.
+        threads: how many compute; None: all.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for, and what cannot be timed on its own.
+
+    Raises:
+        MeasurementError: the machine is busy.
+        ModelError: the model raised.
+    """
+    with bench(force=force, say=say, progress=progress) as here:
+        roof = Roof(here.profile, here.profile.check_threads(threads or here.profile.threads))
+        one = OneByOne(
+            asked,
+            run=run,
+            teaching=teaching,
+            roof=roof,
+            topology=here.topology,
+            progress=progress,
+            say=say,
+        )
+    learned = predictor_of(here.profile, None)
+    return assemble(
+        asked.source.name,
+        asked.specs,
+        one.capture,
+        one.reuse,
+        roof,
+        cold=False,
+        notes=(*asked.notes, *one.capture.notes, *here.notes),
+        predictor=_Known(one.predicted(learned)),
+    )
+
+
+class _Known:
+    """Predictions that are there already."""
+
+    def __init__(self, predicted: Predicted) -> None:
+        self._predicted = predicted
+
+    def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
+        """Those."""
+        return self._predicted
+
+
+class OneByOne:
+    """The operators of a model, each unique one timed once on its own, or known from before.
+
+    Args:
+        asked: the model and its inputs.
+        run: how it is run.
+        teaching: how it is trained, if it is.
+        roof: this machine's, for the threads that compute.
+        topology: its CPUs.
+        progress: told how far it is.
+        say: told what cannot be timed on its own.
+
+    Raises:
+        ModelError: the model raised.
+    """
+
+    def __init__(
+        self,
+        asked: Workload,
+        *,
+        run: Run,
+        roof: Roof,
+        topology: Topology,
+        say: Say,
+        teaching: Teaching | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        from roofline.latency.measuring.calls import CallLog
+        from roofline.latency.measuring.isolated import measure_unique
+        from roofline.workload.capture.passes import capture
+
+        log = CallLog()
+        self.capture: Capture = capture(
+            asked.source.module,
+            asked.given,
+            name=asked.source.name,
+            run=run,
+            teaching=teaching,
+            rebuild=asked.source.rebuild,
+            on_call=log.begin,
+        )
+        self._roof = roof
+        self.reuse: Residency = residency(self.capture.records)
+        at_work = [each.state is not State.FREE for each in self.capture.records]
+        with Store.open(host_latency_file(), host_environment(), say=say) as store:
+            self.samples: list[Sample | None] = measure_unique(
+                [call if works else None for call, works in zip(log.calls, at_work, strict=True)],
+                store=store,
+                threads=roof.threads,
+                last_level_byte=last_level_byte(roof.profile),
+                pass_byte=self.capture.parameter_bytes
+                + self.capture.buffer_bytes
+                + self.capture.input_bytes
+                + self.reuse.peak_activation_byte,
+                cores=topology.cores,
+                progress=progress,
+                say=say,
+            )
+
+    def predicted(self, learned: Predictor | None) -> Predicted:
+        """Predictions from the times of operators; of what cannot be timed, what was learned.
+
+        Args:
+            learned: of this machine: what runs between operators follows from it, too.
+        """
+        placements = place(self.capture.records, self.reuse, self._roof)
+        threads = self._roof.threads
+        before = learned.predict(placements, threads) if learned else Predicted()
+        known = before.operators or (None,) * len(placements)
+        operators = [
+            _prediction(sample) if sample is not None else each
+            for sample, each in zip(self.samples, known, strict=True)
+        ]
+        at_work = [
+            position
+            for position, each in enumerate(placements)
+            if each.record.state is not State.FREE
+        ]
+        found = [each for each in (operators[position] for position in at_work) if each]
+        notes: list[str] = []
+        if len(found) < len(at_work):
+            notes.append(
+                f"{len(at_work) - len(found)} operators could not be timed on their own and are"
+                " not predicted"
+            )
+            return Predicted(operators=tuple(operators), notes=tuple(notes))
+        if not found:
+            return Predicted(operators=tuple(operators))
+        overhead_s = 0.0
+        if learned is not None and learned.calibration.runs:
+            facts = [facts_of(placements[position], threads) for position in at_work]
+            overhead_s = learned.calibration.overhead_s(facts, calls=len(placements))
+        else:
+            notes.append(
+                "what runs between operators is not in the prediction: nothing was learned here"
+                " (`roofline calibrate`)"
+            )
+        timed = len({id(sample) for sample in self.samples if sample is not None})
+        return Predicted(
+            operators=tuple(operators),
+            run=RunPrediction(
+                predicted_s=sum(each.predicted_s for each in found) + overhead_s,
+                low_s=sum(each.low_s for each in found) + overhead_s,
+                high_s=sum(each.high_s for each in found) + overhead_s,
+                operators_s=sum(each.predicted_s for each in found),
+                overhead_s=overhead_s,
+                calibration=f"{timed} operators timed on their own on this machine",
+            ),
+            notes=tuple(notes),
+        )
+
+
+def _prediction(sample: Sample) -> Prediction:
+    return Prediction(
+        predicted_s=sample.median_s,
+        low_s=quantile(sample.times_s, 0.1),
+        high_s=quantile(sample.times_s, 0.9),
+        samples=len(sample.times_s),
+        distance=0.0,
+        is_extrapolated=False,
+        is_measured=True,
+    )
+
+
+def last_level_byte(profile: HardwareProfile) -> int:
+    """The size of the largest cache of a machine; where none is known, of one as large as any."""
+    sizes = [each.capacity_byte for each in profile.memory if each.capacity_byte is not None]
+    return max(sizes, default=_LARGE_CACHE)
+
+
+_LARGE_CACHE = 2**26

@@ -1,0 +1,272 @@
+"""``roofline profile``, ``predict`` and ``calibrate`` with pipelines that take no time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.errors import MeasurementError
+from roofline.foundation.sampling import Sample
+from roofline.latency.calibrated import Calibrated, no_calibration
+from roofline.latency.measured import RunMeasurement
+from roofline.latency.prediction import RunPrediction
+from tests.presentation.examples import small
+
+PREDICTION = RunPrediction(
+    predicted_s=2e-6,
+    low_s=1.6e-6,
+    high_s=2.4e-6,
+    operators_s=1.5e-6,
+    overhead_s=0.5e-6,
+    calibration="a test",
+)
+MEASUREMENT = RunMeasurement(
+    end_to_end=Sample(times_s=(3e-6, 3e-6, 3e-6)),
+    operators_s=2e-6,
+    faults=0,
+    rounds=3,
+    discarded=0,
+)
+LEARNED = Calibrated(
+    runs=2, operators=40, models=2, families=2, new_runs=1, seconds=9.0, file="host.latency"
+)
+
+
+@dataclass
+class Fake:
+    """Stands for a pipeline: remembers what it was asked for, prints as models do."""
+
+    result: Any
+    error: BaseException | None = None
+    asked: list[tuple[Any, dict[str, Any]]] = field(default_factory=list[Any])
+
+    def __call__(self, *given: Any, progress: Any, say: Any, **options: Any) -> Any:
+        self.asked.append((given, options))
+        print("from a model")
+        progress(0.5, "net")
+        say("waiting for a quiet machine")
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, module: str, function: str, result: Any) -> Fake:
+    made = Fake(result)
+    stand_in = types.ModuleType(f"roofline.pipeline.{module}")
+    stand_in.__dict__[function] = made
+    monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+    return made
+
+
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return fake(monkeypatch, "profiles", "profile", replace(small(), measurement=MEASUREMENT))
+
+
+@pytest.fixture
+def predict(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    rows = tuple(
+        replace(row, predicted_s=7.5e-7, predicted_low_s=6e-7, predicted_high_s=9e-7)
+        for row in small().operators
+    )
+    sums = {"predicted_s": 1.5e-6, "predicted_low_s": 1.2e-6, "predicted_high_s": 1.8e-6}
+    totals = replace(small().totals, **sums)
+    analysis = replace(small(), operators=rows, totals=totals, prediction=PREDICTION)
+    return fake(monkeypatch, "predictions", "predict", analysis)
+
+
+@pytest.fixture
+def calibrate(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return fake(monkeypatch, "calibrations", "calibrate", LEARNED)
+
+
+def words(line: str) -> list[str]:
+    """The arguments on a command line."""
+    return [str(each) for each in line.split()]
+
+
+MODEL_OPTIONS = {
+    "dtype": None,
+    "batch": None,
+    "seq": None,
+    "threads": None,
+    "train": False,
+    "optimizer": None,
+    "autocast": None,
+    "channels_last": False,
+    "device": "cpu",
+}
+GIVEN = "--input 1x8 --batch 2 --seq 3 --dtype bfloat16 --threads 1 --train --optimizer sgd"
+GIVEN += " --autocast float16 --channels-last --device cuda"
+OPTIONS_GIVEN = {
+    "dtype": "bfloat16",
+    "batch": 2,
+    "seq": 3,
+    "threads": 1,
+    "train": True,
+    "optimizer": "sgd",
+    "autocast": "float16",
+    "channels_last": True,
+    "device": "cuda",
+}
+
+
+def test_profile_leaves_to_the_pipeline_what_is_not_given(
+    profile: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", "net"]) == 0
+    more = {"compiled": False, "passes": None, "quick": False, "learn": True, "force": False}
+    assert profile.asked == [(("net", None), {**MODEL_OPTIONS, **more})]
+    captured = capsys.readouterr()
+    assert captured.out.startswith("small took 3.000 µs (end to end, median of 3 passes); 157 ns")
+    assert captured.err.splitlines() == [
+        "from a model",
+        "Measuring …",
+        "waiting for a quiet machine",
+    ]
+
+
+def test_every_option_of_profile_reaches_the_pipeline(profile: Fake) -> None:
+    line = f"profile net {GIVEN} --compiled --passes 5 --quick --no-learn --force"
+    assert run(words(line)) == 0
+    more = {"compiled": True, "passes": 5, "quick": True, "learn": False, "force": True}
+    assert profile.asked == [(("net", ["1x8"]), {**OPTIONS_GIVEN, **more})]
+
+
+def test_predict_leaves_to_the_pipeline_what_is_not_given(
+    predict: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["predict", "net"]) == 0
+    more = {"hardware": None, "operators": "learned", "force": False}
+    assert predict.asked == [(("net", None), {**MODEL_OPTIONS, **more})]
+    captured = capsys.readouterr()
+    assert captured.out.startswith("small takes about 2.0 µs (1.6 to 2.4 µs predicted; ")
+    assert "Operators by predicted time" in captured.out
+    assert "bounds only" not in captured.err
+
+
+def test_every_option_of_predict_reaches_the_pipeline(predict: Fake) -> None:
+    line = f"predict net {GIVEN} --hardware v100 --operators measured --force"
+    assert run(words(line)) == 0
+    more = {"hardware": "v100", "operators": "measured", "force": True}
+    assert predict.asked == [(("net", ["1x8"]), {**OPTIONS_GIVEN, **more})]
+
+
+def test_a_machine_without_a_calibration_has_bounds_and_says_so(
+    predict: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    analysis = small()
+    why = no_calibration("sheet")
+    predict.result = replace(analysis, warnings=(*analysis.warnings, why))
+    assert run(["predict", "net", "--hardware", "sheet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("small takes 157 ns with every operand from DRAM")
+    assert f"\n  {why}\n" in captured.out
+    assert captured.err.splitlines()[-1] == (
+        "No operator could be predicted on 'sheet': these are bounds only"
+    )
+
+
+@pytest.mark.parametrize("command", ["profile", "predict"])
+def test_files_formats_and_views(
+    command: str, profile: Fake, predict: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "a.json"
+    arguments = [command, "net", "--by", "type", "-o", str(target)]
+    assert run(arguments) == 0
+    captured = capsys.readouterr()
+    assert "Types of operators" in captured.out
+    assert captured.err.splitlines()[-1] == f"Wrote {target}"
+    saved = json.loads(target.read_text(encoding="utf-8"))
+    assert (saved["measurement"] is None) == (command == "predict")
+    assert run(arguments) == 2
+    assert "a.json" in capsys.readouterr().err
+    assert run([*arguments, "--force"]) == 0
+    capsys.readouterr()
+    assert run([command, "net", "--format", "json", "-o", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == saved
+    assert run(["show", str(target)]) == 0
+    assert capsys.readouterr().out.startswith("small t")
+
+
+def test_files_are_checked_before_anything_is_measured(profile: Fake, tmp_path: Path) -> None:
+    assert run(["profile", "net", "-o", str(tmp_path / "a.xyz")]) == 2
+    assert run(["profile", "net", "--passes", "0"]) == 2
+    assert run(["profile", "net", "--depth", "1"]) == 2
+    assert profile.asked == []
+
+
+def test_one_machine_at_a_time_is_predicted(
+    predict: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words("predict net --hardware a --hardware b")) == 2
+    assert "`roofline predict` takes one machine" in capsys.readouterr().err
+    assert run(words("predict net --operators guessed")) == 2
+    assert predict.asked == []
+
+
+def test_a_busy_machine_is_one_line(profile: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    profile.error = MeasurementError("the machine is busy; --force measures all the same")
+    assert run(["profile", "net"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "roofline: error: the machine is busy; --force measures all the same"
+    )
+
+
+def test_calibrate_reports_what_it_learned(
+    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["calibrate"]) == 0
+    nothing = {"quick": False, "fresh": False, "dtypes": None, "force": False}
+    assert calibrate.asked == [((), nothing)]
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Learned from 40 operators of 2 models; too few families")
+    assert captured.err.splitlines() == [
+        "from a model",
+        "Calibrating …",
+        "waiting for a quiet machine",
+    ]
+
+
+def test_every_option_of_calibrate_reaches_the_pipeline(calibrate: Fake) -> None:
+    line = "calibrate --quick --fresh --force --dtype float32 --dtype bfloat16 --dtype float32"
+    assert run(words(line)) == 0
+    given = {"quick": True, "fresh": True, "dtypes": ["float32", "bfloat16"], "force": True}
+    assert calibrate.asked == [((), given)]
+
+
+def test_an_interrupted_calibration_shows_what_is_kept(
+    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrate.result = replace(LEARNED, interrupted=True)
+    assert run(["calibrate"]) == 130
+    captured = capsys.readouterr()
+    assert "1 run in 9 s" in captured.out
+    assert "`roofline calibrate` goes on from there" in captured.out
+    assert captured.err.splitlines()[-1] == "roofline: interrupted"
+
+
+def test_an_interrupt_that_comes_through_ends_the_same(
+    calibrate: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrate.error = KeyboardInterrupt()
+    assert run(["calibrate"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "roofline: interrupted"
+
+
+@pytest.mark.parametrize("command", ["profile", "predict", "calibrate"])
+def test_help_loads_nothing_heavy(command: str) -> None:
+    code = (
+        f"from roofline.cli.main import run; run(['{command}', '--help'])\n"
+        "import sys; print([each for each in ('torch', 'numpy', 'pandas') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
