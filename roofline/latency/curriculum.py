@@ -105,7 +105,8 @@ def models() -> tuple[Subject, ...]:
 
 def designs() -> tuple[Subject, ...]:
     """Layers of many sizes, the same ones every time, in an order that mixes their kinds."""
-    found = [*_convolutions(), *_of_tokens(), *_of_images()]
+    # A size may be drawn twice.
+    found = list(dict.fromkeys([*_convolutions(), *_of_tokens(), *_of_images()]))
     random.Random(1).shuffle(found)
     return tuple(found)
 

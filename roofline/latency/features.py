@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from roofline.latency.paths import convolution_path, product_layouts
 from roofline.latency.samples import Facts
@@ -167,5 +167,6 @@ def _whole(value: Any) -> tuple[int, ...]:
     if type(value) is int:
         return (value,)
     if isinstance(value, (list, tuple)):
-        return tuple(each for each in value if type(each) is int)
+        sizes = cast("Sequence[object]", value)
+        return tuple(each for each in sizes if type(each) is int)
     return ()

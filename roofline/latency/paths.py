@@ -7,7 +7,8 @@ itself says by `tests/latency/test_paths.py`.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import TensorSpec
@@ -82,7 +83,8 @@ def _has_more_than_1(record: OperatorRecord, name: str) -> bool:
 
 def _sizes(record: OperatorRecord, name: str) -> tuple[int, ...]:
     value: Any = record.attributes.get(name)
-    sizes = value if isinstance(value, (list, tuple)) else (value,)
+    is_list = isinstance(value, (list, tuple))
+    sizes = cast("Sequence[object]", value) if is_list else (value,)
     return tuple(size for size in sizes if type(size) is int)
 
 

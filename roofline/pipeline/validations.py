@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from roofline.errors import RooflineError
 from roofline.latency.calibration import Calibration
@@ -67,7 +67,7 @@ class _Judge:
 
 
 def validate(
-    models: Sequence[str] | None = None,
+    models: Sequence[str | tuple[str, Any]] | None = None,
     *,
     batches: Sequence[int] | None = None,
     threads: Sequence[int] | None = None,
@@ -87,7 +87,8 @@ def validate(
     skipped, and the rest is done all the same.
 
     Args:
-        models: names; None: one or two of each family of torchvision.
+        models: names, or names with the inputs that `analyze` takes; None: one or two of each
+            family of torchvision.
         batches: sizes of the first dimension, each on its own; None: 1.
         threads: numbers of threads, each on its own; None: as many as there are cores.
         dtypes: types, each on its own; None: as models are.
@@ -128,12 +129,14 @@ def validate(
             if progress is not None:
                 progress(done / max(1, total), what)
 
-        for name in names:
+        for each in names:
+            name, inputs = each if isinstance(each, tuple) else (each, None)
             for dtype in dtypes or (None,):
                 report(name)
                 one = _OneModel(
                     here=here,
                     name=name,
+                    inputs=inputs,
                     run=Run(
                         dtype=dtype if dtype and dtype != "float32" else "",
                         channels_last=channels_last,
@@ -143,8 +146,8 @@ def validate(
                     operators_measured=operators_measured,
                 )
                 got, failed = one.judged(judge, batches or (None,), teams)
-                for each in failed:
-                    tell(f"{each.model} is skipped: {each.problem}")
+                for one_failed in failed:
+                    tell(f"{one_failed.model} is skipped: {one_failed.problem}")
                 found += got
                 skipped += failed
                 done += 1
@@ -179,6 +182,7 @@ class _OneModel:
 
     here: Bench
     name: str
+    inputs: Any
     run: Run
     seq: int | None
     effort: Effort
@@ -198,7 +202,9 @@ class _OneModel:
         for batch in batches:
             for threads in teams:
                 try:
-                    asked = workload_of(self.name, None, run=self.run, batch=batch, seq=self.seq)
+                    asked = workload_of(
+                        self.name, self.inputs, run=self.run, batch=batch, seq=self.seq
+                    )
                     model = model if model is not None else real_model(asked)
                     dtype = type_of(model, self.run)
                     found = measure(

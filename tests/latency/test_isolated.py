@@ -18,7 +18,7 @@ from roofline.foundation.sampling import Sample
 from roofline.latency.measuring import isolated
 from roofline.latency.measuring.calls import Call, CallLog, StorageNeed, call_of
 from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.isolated import cycle_byte, measure_call, measure_unique
+from roofline.latency.measuring.isolated import cycle_of, measure_call, measure_unique
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.measuring.turns import plan_for
 from roofline.workload.capture.operands import tensors_in
@@ -190,9 +190,21 @@ def test_where_copies_are_too_few_other_memory_is_touched_before_each_turn_of_th
     measured(call, bench, 32 * KIB, warm_ups=0, least=4, most=4, budget_s=0)
 
     operators = [each for each in bench.names if each in ("aten.sum", "aten.mul")]
-    begin = operators.index("aten.sum")
-    assert operators[begin:] == ["aten.sum", *["aten.mul"] * 4]
+    assert operators == ["aten.sum", *["aten.mul"] * 4]
     assert len({addresses[1] for addresses in bench.addresses}) == 4
+
+
+def test_other_memory_is_touched_again_when_all_copies_had_their_turn() -> None:
+    bias = torch.empty(16)
+    call = called(ATEN.mul.Tensor, torch.empty(8, 16), bias, kept=[bias])
+    bench = Bench("aten.mul")
+    # As many copies as rounds are planned, of which all are disturbed, and as many more follow.
+    bench.cpu_share = 0.5
+    measured(call, bench, 32 * KIB, warm_ups=0, least=4, most=4, budget_s=0)
+
+    operators = [each for each in bench.names if each in ("aten.sum", "aten.mul")]
+    assert operators == ["aten.sum", *["aten.mul"] * 4] * 2
+    assert bench.addresses[:4] == bench.addresses[4:]
 
 
 def test_without_weights_nothing_is_cycled() -> None:
@@ -206,24 +218,24 @@ def test_without_weights_nothing_is_cycled() -> None:
 def test_copies_are_within_limits() -> None:
     mib = 2**20
 
-    def copies(byte: int, cycle: int = 64 * mib, turns: int = 1000) -> tuple[int, bool, int]:
+    def copies(byte: int, cycle_byte: int = 64 * mib, turns: int = 1000) -> tuple[int, bool, int]:
         kept = StorageNeed(byte, torch.uint8, is_kept=True)
-        plan = plan_for([kept], cycle=cycle, turns=turns)
+        plan = plan_for([kept], cycle_byte=cycle_byte, turns=turns)
         return plan.copies, plan.is_swept, plan.byte
 
     assert copies(10 * mib) == (7, False, 70 * mib)
     assert copies(mib // 2) == (64, True, 32 * mib)
     assert copies(mib, turns=32) == (32, True, 32 * mib)
     assert copies(65 * mib) == (1, False, 65 * mib)
-    assert copies(300 * mib, cycle=2**40) == (3, True, 900 * mib)
-    assert copies(2**31, cycle=2**40) == (1, True, 2**31)
+    assert copies(300 * mib, cycle_byte=2**40) == (3, True, 900 * mib)
+    assert copies(2**31, cycle_byte=2**40) == (1, True, 2**31)
 
 
 def test_weights_of_a_small_model_are_used_again_sooner() -> None:
     mib = 2**20
 
-    assert cycle_byte(32 * mib) == 64 * mib
-    assert [cycle_byte(32 * mib, each) for each in (1, 5 * mib, 8 * mib, 40 * mib, 2**40)] == [
+    assert cycle_of(32 * mib) == 64 * mib
+    assert [cycle_of(32 * mib, each) for each in (1, 5 * mib, 8 * mib, 40 * mib, 2**40)] == [
         *(mib, 8 * mib, 8 * mib, 64 * mib, 64 * mib)
     ]
 
@@ -508,6 +520,42 @@ def test_an_interrupt_keeps_what_there_is_and_leaves_torch_as_it_was() -> None:
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.is_grad_enabled()
+
+
+class Looks(TorchDispatchMode):
+    """Sees under which settings an operator runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[tuple[object, ...]] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is ATEN.neg.default:
+            self.seen.add(
+                (
+                    torch.get_num_threads(),
+                    torch.is_grad_enabled(),
+                    torch.is_inference_mode_enabled(),
+                    torch.is_autocast_enabled("cpu"),
+                    torch.are_deterministic_algorithms_enabled(),
+                )
+            )
+        return func(*args, **(kwargs or {}))
+
+
+def test_settings_of_the_caller_do_not_matter() -> None:
+    call, looks = called(ATEN.neg.default, torch.empty(4)), Looks()
+    threads = torch.get_num_threads() + 1
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu"), looks:
+            measure_call(call, threads=threads, last_level_byte=KIB, effort=SHORT)
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.is_inference_mode_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+    assert looks.seen == {(threads, False, False, False, False)}
 
 
 def test_what_raises_is_said_once_and_the_rest_is_done() -> None:

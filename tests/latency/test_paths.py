@@ -79,8 +79,10 @@ def test_images(kernel: int, of: torch.dtype) -> None:
     if of is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("oneDNN has no bfloat16 on this CPU")
     for batch, pixels, stride, dilation, groups in itertools.product(
-        (1, 8, 15, 16), (7, 40), (1, 2), (1, 2), (1, 2, 16)
+        (1, 15, 16), (7, 40), (1, 2), (1, 2), (1, 2, 16)
     ):
+        if stride == dilation == 2:
+            continue
         layer = nn.Conv2d(
             16, 32, kernel, stride, dilation * (kernel // 2), dilation, groups, dtype=of
         )
@@ -93,9 +95,7 @@ def test_images(kernel: int, of: torch.dtype) -> None:
 def test_kernels_that_are_not_square(kernel: tuple[int, int]) -> None:
     for batch, pixels in itertools.product((1, 2), (7, 35, 36, 80)):
         check(
-            nn.Conv2d(16, 8, kernel, padding="valid")
-            if min(kernel) > 9
-            else nn.Conv2d(16, 8, kernel, padding=3),
+            nn.Conv2d(16, 8, kernel, padding=3),
             batch,
             16,
             pixels,

@@ -52,7 +52,7 @@ class Cache(Protocol):
         ...
 
 
-def cycle_byte(last_level_byte: int, pass_byte: int | None = None) -> int:
+def cycle_of(last_level_byte: int, pass_byte: int | None = None) -> int:
     """How many bytes are touched between two uses of a weight: of a few sizes, so that models share
     what is measured.
 
@@ -91,7 +91,7 @@ def measure_call(
         MeasurementError: it cannot be made again, or there is no memory for it.
         Exception: whatever the operator raises.
     """
-    bench = _Bench(gauges or Gauges(), cycle_byte(last_level_byte, pass_byte), effort)
+    bench = _Bench(gauges or Gauges(), cycle_of(last_level_byte, pass_byte), effort)
     with _conditions(threads, cores):
         return bench.measured(call).sample
 
@@ -128,14 +128,14 @@ def measure_unique(
     Returns:
         For each of `calls` its times; None for those that cannot be measured, and that nobody asks.
     """
-    cycle = cycle_byte(last_level_byte, pass_byte)
-    keys = [_key(call, threads, cycle) if call is not None else "" for call in calls]
+    cycle_byte = cycle_of(last_level_byte, pass_byte)
+    keys = [_key(call, threads, cycle_byte) if call is not None else "" for call in calls]
     unique = {key: call for key, call in zip(keys, calls, strict=True) if call is not None}
     found = {key: store.isolated(key) for key, call in unique.items() if not call.problem}
     missing = [key for key in unique if found.get(key) is None]
     silenced: set[str] = set()
     if missing:
-        bench = _Bench(gauges or Gauges(), cycle, effort)
+        bench = _Bench(gauges or Gauges(), cycle_byte, effort)
         with _conditions(threads, cores):
             for done, key in enumerate(missing):
                 call = unique[key]
@@ -151,9 +151,9 @@ def measure_unique(
     return [found.get(key) for key in keys]
 
 
-def _key(call: Call, threads: int, cycle: int) -> str:
+def _key(call: Call, threads: int, cycle_byte: int) -> str:
     is_cold = any(each.is_kept and each.byte for each in call.storages)
-    return call.key(threads) + (f" cycle={cycle}" if is_cold else "")
+    return call.key(threads) + (f" cycle={cycle_byte}" if is_cold else "")
 
 
 def _attempt(bench: _Bench, call: Call, say: Say, silenced: set[str]) -> _Measured | None:
@@ -197,7 +197,7 @@ class _Bench:
 
     Args:
         gauges: what is read around each call.
-        cycle: bytes that are touched between two uses of what is cold.
+        cycle_byte: bytes that are touched between two uses of what is cold.
         effort: how many calls.
         free_byte: how much memory there is.
     """
@@ -205,12 +205,12 @@ class _Bench:
     def __init__(
         self,
         gauges: Gauges,
-        cycle: int,
+        cycle_byte: int,
         effort: Effort,
         free_byte: Callable[[], int] = lambda: psutil.virtual_memory().available,
     ) -> None:
         self._gauges = gauges
-        self._cycle = cycle
+        self._cycle_byte = cycle_byte
         self._effort = effort
         self._free_byte = free_byte
 
@@ -224,7 +224,9 @@ class _Bench:
         if call.problem:
             raise MeasurementError(call.problem)
         effort = self._effort
-        plan = plan_for(call.storages, cycle=self._cycle, turns=effort.warm_ups + effort.most)
+        plan = plan_for(
+            call.storages, cycle_byte=self._cycle_byte, turns=effort.warm_ups + effort.most
+        )
         free_byte = self._free_byte()
         if plan.byte > _FREE_MEMORY_SHARE * free_byte:
             raise MeasurementError(
@@ -247,4 +249,4 @@ class _Bench:
     @functools.cached_property
     def _swept_memory(self) -> torch.Tensor:
         # Zeros that nobody wrote would all be the same page.
-        return torch.ones(self._cycle // 8, dtype=torch.int64)
+        return torch.ones(self._cycle_byte // 8, dtype=torch.int64)

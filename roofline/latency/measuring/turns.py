@@ -36,12 +36,12 @@ class Plan:
     byte: int
 
 
-def plan_for(storages: Sequence[StorageNeed], *, cycle: int, turns: int) -> Plan:
-    """Copies enough that between two uses of one as much as `cycle` bytes is touched.
+def plan_for(storages: Sequence[StorageNeed], *, cycle_byte: int, turns: int) -> Plan:
+    """As many copies as are cold when their turn comes again, or that and other memory.
 
     Args:
         storages: of the call.
-        cycle: in bytes.
+        cycle_byte: what is touched between two uses of one, all memory together.
         turns: how many there will be, unless some are disturbed.
     """
     kept_byte = sum(each.byte for each in storages if each.is_kept)
@@ -50,10 +50,10 @@ def plan_for(storages: Sequence[StorageNeed], *, cycle: int, turns: int) -> Plan
     if kept_byte:
         # No more than have a turn.
         most = min(_MOST_COPIES, turns, _MOST_COPY_BYTE // kept_byte)
-        copies = max(1, min(math.ceil(cycle / kept_byte), most))
+        copies = max(1, min(math.ceil(cycle_byte / kept_byte), most))
     return Plan(
         copies=copies,
-        is_swept=0 < copies * kept_byte < cycle,
+        is_swept=0 < copies * kept_byte < cycle_byte,
         # What is made is there twice.
         byte=copies * kept_byte + 2 * made_byte,
     )

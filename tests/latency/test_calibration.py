@@ -1,0 +1,301 @@
+"""What is learned from runs whose times follow a law that is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.latency.calibration import Calibration
+from roofline.latency.features import FRESH_BYTE
+from roofline.latency.learning import SHARED
+from roofline.latency.samples import Facts, OperatorSample, RunSample
+
+FAMILIES = ("a", "b", "c", "d", "e", "f")
+
+
+def facts(
+    size: float,
+    variant: str = "fast",
+    *,
+    group: str = "product",
+    dtype: str = "float32",
+    threads: int = 2,
+    fresh: float = 0.0,
+) -> Facts:
+    """A call of 2**size multiplications on a machine that does 10 ** 10 in a second."""
+    byte = size * 2 / 3
+    return Facts(
+        group=group,
+        variant=variant,
+        dtype=dtype,
+        layout="contiguous",
+        threads=threads,
+        numbers=(size / 3, size / 3, size, byte, byte, byte, byte, byte, fresh),
+        bound_s=2**size / 1e10,
+    )
+
+
+def law_s(each: Facts) -> float:
+    return {"fast": 2 * each.bound_s + 5e-6, "slow": 3 * each.bound_s}.get(
+        each.variant, 4 * each.bound_s
+    )
+
+
+def run(
+    family: str,
+    calls: list[Facts],
+    *,
+    per_call_s: float = 3e-6,
+    per_byte_s: float = 0.0,
+    times: int = 2,
+    free: int = 4,
+    model: str = "",
+) -> RunSample:
+    operators_s = times * sum(law_s(each) for each in calls)
+    count = times * len(calls) + free
+    fresh = times * sum(2 ** each.numbers[-1] for each in calls if each.numbers[-1])
+    free_s = free * 1e-6
+    return RunSample(
+        model=model or f"{family}18",
+        family=family,
+        origin="calibrate",
+        date="2026-01-01",
+        batch=1,
+        dtype=calls[0].dtype,
+        threads=calls[0].threads,
+        channels_last=False,
+        train=False,
+        end_to_end_s=operators_s + count * per_call_s + fresh * per_byte_s,
+        end_to_end_iqr_s=0.0,
+        operators_s=operators_s + free_s,
+        free_s=free_s,
+        free_calls=free,
+        calls=count,
+        faults=0.0,
+        operators=tuple(
+            OperatorSample(facts=each, calls=times, time_s=law_s(each), iqr_s=0.0, faults=0.0)
+            for each in calls
+        ),
+    )
+
+
+def runs() -> list[RunSample]:
+    """Six families with 20 sizes each, of either variant; sizes of families lie between others'."""
+    return [
+        run(
+            family,
+            [
+                facts(12 + step + place / len(FAMILIES), variant)
+                for step in range(0, 16, 2)
+                for variant in ("fast", "slow")
+            ],
+        )
+        for place, family in enumerate(FAMILIES)
+    ]
+
+
+def test_sizes_that_were_never_seen() -> None:
+    known = Calibration(runs())
+    for size in (13.3, 17.77, 21.05, 25.9):
+        for variant in ("fast", "slow"):
+            asked = facts(size, variant)
+            ((found, deviation),) = [each for each in known.predict([asked]) if each]
+            assert found.predicted_s == pytest.approx(law_s(asked), rel=0.05), (size, variant)
+            assert found.low_s <= law_s(asked) <= found.high_s
+            assert not found.is_extrapolated
+            assert found.samples == 6 * 8
+            assert deviation > 0
+            assert found.source.startswith("calibrated: 48 samples")
+
+
+def test_a_variant_that_was_never_seen_is_an_extrapolation() -> None:
+    (near, unseen) = Calibration(runs()).predict([facts(20.1), facts(20.1, "other")])
+    assert near is not None and unseen is not None
+    assert unseen[0].is_extrapolated and "extrapolated" in unseen[0].source
+    # Less sure, and between what the others take or near it.
+    assert unseen[1] > near[1]
+    bound_s = facts(20.1).bound_s
+    assert bound_s < unseen[0].predicted_s < 6 * bound_s
+
+
+def test_far_from_every_size_is_an_extrapolation() -> None:
+    (near, far) = Calibration(runs()).predict([facts(27.5), facts(40.0)])
+    assert near is not None and far is not None
+    assert not near[0].is_extrapolated
+    assert far[0].is_extrapolated
+    assert far[1] > near[1]
+    assert far[0].distance > 10
+
+
+def test_a_group_that_was_never_seen_is_predicted_from_all_and_said_to_be() -> None:
+    ((found, _),) = [
+        each for each in Calibration(runs()).predict([facts(20.1, group="new")]) if each
+    ]
+    assert found.is_extrapolated
+    bound_s = facts(20.1).bound_s
+    assert bound_s < found.predicted_s < 6 * bound_s
+
+
+def test_another_type_or_number_of_threads_is_not_predicted() -> None:
+    known = Calibration(runs())
+    asked = [facts(20.1, dtype="bfloat16"), facts(20.1, threads=1), facts(20.1)]
+    first, second, third = known.predict(asked)
+    assert (first, second) == (None, None)
+    assert third is not None
+    assert known.knows("float32", 2)
+    assert not known.knows("float32", 1) and not known.knows("bfloat16", 2)
+    # Whole numbers are computed in beside any type.
+    (whole,) = known.predict([facts(20.1, group="index", dtype="int64")])
+    assert whole is not None and whole[0].is_extrapolated
+    assert known.predict([facts(20.1, dtype="int64", threads=7)]) == [None]
+    assert Calibration(()).predict(asked) == [None] * 3
+
+
+def test_what_is_asked_twice_is_said_twice() -> None:
+    known = Calibration(runs())
+    one, two, again = known.predict([facts(20.1), facts(14.2, "slow"), facts(20.1)])
+    assert one == again != two
+    assert known.predict([]) == []
+
+
+def test_without_a_family_nothing_of_it_is_known() -> None:
+    all_runs = runs()
+    known = Calibration(all_runs, without="c")
+    assert {each.family for each in known.runs} == set(FAMILIES) - {"c"}
+    kind = known.kind("product", "float32", 2)
+    assert kind is not None
+    assert {each.family for each in kind.examples} == set(FAMILIES) - {"c"}
+    # As if it had never been measured, to the last digit, even if its times were absurd.
+    absurd = [
+        replace(
+            each,
+            operators=tuple(replace(one, time_s=1e3) for one in each.operators),
+            end_to_end_s=1e9,
+        )
+        if each.family == "c"
+        else each
+        for each in all_runs
+    ]
+    asked = [facts(20.1), facts(18.3, "slow")]
+    other = Calibration(absurd, without="c")
+    assert known.predict(asked) == other.predict(asked)
+    assert known.overhead_s(asked, calls=9) == other.overhead_s(asked, calls=9)
+    assert known.held_out_error == other.held_out_error
+
+
+def test_held_out_runs_are_as_if_their_family_had_never_been_measured() -> None:
+    all_runs = runs()
+    known = Calibration(all_runs)
+    assert len(known.held_out) == len(all_runs)
+    for each in known.held_out:
+        rest = Calibration(all_runs, without=each.run.family)
+        calls = [one.facts for one in each.run.operators for _ in range(one.calls)]
+        predictions = [one for one in rest.predict(calls) if one is not None]
+        found = rest.predict_run(calls, predictions, calls=each.run.calls)
+        # Only the mean that all values vary around is of all families.
+        assert each.predicted_s == pytest.approx(found.predicted_s, rel=0.01)
+        assert abs(each.error) < 0.05
+    assert known.held_out_error is not None and known.held_out_error < 0.05
+
+
+def test_a_run_is_the_sum_of_its_operators_and_what_runs_between_them() -> None:
+    known = Calibration(runs())
+    calls = [facts(19.5), facts(22.5, "slow")]
+    predictions = [each for each in known.predict(calls) if each is not None]
+    found = known.predict_run(calls, predictions, calls=10)
+    assert found.operators_s == pytest.approx(sum(each.predicted_s for each, _ in predictions))
+    assert found.overhead_s == pytest.approx(10 * 3e-6, rel=1e-6)
+    assert found.predicted_s == pytest.approx(found.operators_s + found.overhead_s)
+    truth_s = sum(map(law_s, calls)) + 10 * 3e-6
+    assert found.low_s <= truth_s <= found.high_s
+    assert found.predicted_s == pytest.approx(truth_s, rel=0.05)
+    assert found.calibration == "96 operators of 6 models of 6 families, measured 2026-01-01"
+
+
+@settings(max_examples=25)
+@given(per_call_s=st.floats(0, 1e-4), per_byte_s=st.floats(0, 1e-9))
+def test_overheads_are_recovered(per_call_s: float, per_byte_s: float) -> None:
+    fresh = math.log2(FRESH_BYTE)
+    found = Calibration(
+        run(
+            family,
+            [facts(20.0 + place), facts(24.0, fresh=fresh + place % 3)][: 1 + place % 2],
+            times=1 + place,
+            free=2 * place,
+            per_call_s=per_call_s,
+            per_byte_s=per_byte_s,
+        )
+        for place, family in enumerate(FAMILIES)
+    )
+    small, large = facts(20.0), facts(24.0, fresh=fresh)
+    assert found.overhead_s([small], calls=100) == pytest.approx(
+        100 * per_call_s, rel=1e-4, abs=1e-9
+    )
+    assert found.overhead_s([large], calls=1) == pytest.approx(
+        per_call_s + FRESH_BYTE * per_byte_s, rel=1e-4, abs=1e-7
+    )
+
+
+def test_no_overhead_is_below_0() -> None:
+    """Where timing each operator costs more than what runs between them."""
+    faster = [replace(each, end_to_end_s=0.8 * each.operators_s) for each in runs()]
+    assert Calibration(faster).overhead_s([facts(20.0)], calls=100) == 0.0
+    # Less for each call, but more for fresh memory: only the second is left.
+    fresh = math.log2(FRESH_BYTE)
+    mixed = [
+        run("a", [facts(20.0)], per_call_s=-1e-6),
+        run("b", [facts(21.0)], per_call_s=-1e-6),
+        run("c", [facts(24.0, fresh=fresh)], per_byte_s=1e-9, per_call_s=-1e-6),
+    ]
+    known = Calibration(mixed)
+    assert known.overhead_s([facts(20.0)], calls=100) == 0.0
+    assert known.overhead_s([facts(20.0, fresh=fresh)], calls=1) > 0.9 * 1e-9 * FRESH_BYTE
+    assert Calibration(()).overhead_s([facts(20.0)], calls=100) == 0.0
+    # Of other numbers of threads nothing is taken.
+    assert Calibration(runs()).overhead_s([facts(20.0, threads=1)], calls=100) == 0.0
+
+
+def test_of_one_family_alone_nothing_is_held_out() -> None:
+    known = Calibration(runs()[:1])
+    assert known.held_out == ()
+    assert known.held_out_error is None
+    assert known.spread == 1.0
+    (found,) = known.predict([facts(20.1)])
+    assert found is not None
+
+
+def test_one_sample_predicts_what_it_is() -> None:
+    one = facts(20.0)
+    ((found, _),) = [each for each in Calibration([run("a", [one])]).predict([one]) if each]
+    assert found.predicted_s == pytest.approx(law_s(one), rel=1e-6)
+    assert found.distance == pytest.approx(0.0, abs=1e-6)
+
+
+def test_operators_without_a_bound_are_learned_from_too() -> None:
+    """Unknown or no work at all: the bound is 0, and times are some microseconds."""
+    nothing = replace(facts(1.0), bound_s=0.0, numbers=(0.0,) * (2 + SHARED))
+    samples = run("a", [facts(20.0)])
+    sample = replace(samples.operators[0], facts=nothing, time_s=7e-6)
+    known = Calibration([replace(samples, operators=(sample,))])
+    ((found, _),) = [each for each in known.predict([nothing]) if each]
+    assert found.predicted_s == pytest.approx(7e-6, rel=0.01)
+
+
+@settings(max_examples=20)
+@given(
+    size=st.floats(0, 60),
+    variant=st.sampled_from(["fast", "slow", "none"]),
+    group=st.sampled_from(["product", "never"]),
+)
+def test_every_prediction_is_a_time_within_its_interval(
+    size: float, variant: str, group: str
+) -> None:
+    (found,) = Calibration(runs()).predict([facts(size, variant, group=group)])
+    assert found is not None
+    prediction, deviation = found
+    assert 0 < prediction.low_s <= prediction.predicted_s <= prediction.high_s < math.inf
+    assert math.isfinite(deviation) and deviation > 0
