@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from roofline.latency.curriculum import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import Facts, RunSample
@@ -22,7 +23,8 @@ _LEAST_RUNS = 4
 _NEARLY_ALL = 0.95
 """Of a run's time, what must be predicted for the run to count as held out."""
 
-_LEAST_SPREAD = 0.3
+_LEAST_SPREAD = 0.1
+"""An interval is never taken to be narrower than this share of what operators say."""
 
 _POOLED = "every group"
 
@@ -69,11 +71,15 @@ class Calibration:
             found.setdefault((facts.group, facts.dtype, facts.threads), []).append(example)
         return found
 
+    def examples(self, group: str, dtype: str, threads: int) -> Sequence[Example]:
+        """The examples of a group of operators, in one type on so many threads."""
+        return self._examples.get((group, dtype, threads), [])
+
     def kind(self, group: str, dtype: str, threads: int) -> Kind | None:
         """What was learned of a group of operators; None where there is no sample of it."""
         key = (group, dtype, threads)
         if key not in self._kinds:
-            examples = self._examples.get(key, [])
+            examples = self.examples(*key)
             if group == _POOLED:
                 examples = [
                     example
@@ -137,26 +143,36 @@ class Calibration:
     @cached_property
     def said(self) -> str:
         """What it was learned from, in words."""
-        models = len({each.model for each in self.runs})
-        families = len({each.family for each in self.runs})
+        models = {each.model: each.family for each in self.runs if each.family != DESIGN}
+        families = len(set(models.values()))
         calls = sum(len(each.operators) for each in self.runs)
         days = sorted({each.date[:10] for each in self.runs})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-        return f"{calls} operators of {models} models of {families} families, measured {when}"
+        designs = len({each.model for each in self.runs if each.family == DESIGN})
+        beside = f" and {designs} designs" if designs else ""
+        return (
+            f"{calls} operators of {len(models)} models of {families} families{beside},"
+            f" measured {when}"
+        )
 
     @property
     def held_out_error(self) -> float | None:
-        """The mean error of runs predicted without their family, a fraction; None: too few."""
-        if len(self.held_out) < _LEAST_RUNS:
+        """The mean error of models predicted without their family, a fraction; None: too few."""
+        judged = [each for each in self.held_out if each.run.family != DESIGN]
+        if len(judged) < _LEAST_RUNS:
             return None
-        return sum(abs(each.error) for each in self.held_out) / len(self.held_out)
+        return sum(abs(each.error) for each in judged) / len(judged)
 
-    @property
+    @cached_property
     def spread(self) -> float:
-        """How much wider than operators say an interval must be to hold 80 % of held-out runs."""
+        """How much wider than operators say an interval must be to hold 80 % of held-out models.
+
+        Where too few models could be held out, of designs and models.
+        """
+        judged = [each for each in self.held_out if each.run.family != DESIGN]
         scores = [
             abs(math.log(each.run.end_to_end_s / each.predicted_s)) / each.deviation
-            for each in self.held_out
+            for each in (judged if len(judged) >= _LEAST_RUNS else self.held_out)
         ]
         if len(scores) < _LEAST_RUNS:
             return 1.0

@@ -13,7 +13,7 @@ import numpy as np
 from roofline.errors import RooflineError
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import Calibration, HeldOut
-from roofline.latency.curriculum import Subject, designs, models
+from roofline.latency.curriculum import DESIGN, Subject, designs, models
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.store import Store
@@ -77,7 +77,8 @@ def calibrate(
         InputError: a type that there is not, or a file that cannot be written.
     """
     begin = clock()
-    budget_s = budget_s or (QUICK_BUDGET_S if quick else BUDGET_S)
+    if budget_s is None:
+        budget_s = QUICK_BUDGET_S if quick else BUDGET_S
     tell = say or _silent
     skipped: list[tuple[str, str]] = []
     added = 0
@@ -97,13 +98,18 @@ def calibrate(
                     fraction = min(1.0, (clock() - begin) / budget_s)
                     progress(fraction, f"{step.subject.name} {step.dtype}")
                 try:
-                    added += _measured(here, store, step, settings)
+                    count = _measured(here, store, step, settings)
                 except RooflineError as error:
                     skipped.append((step.subject.name, str(error)))
+                    continue
                 except MemoryError:
                     skipped.append((step.subject.name, "ran out of memory"))
-                done.add(step.key)
-                store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
+                    continue
+                added += count
+                # What was disturbed, or failed, is tried again by the next calibration.
+                if count:
+                    done.add(step.key)
+                    store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
         runs, notes = store.runs(), store.unused()
@@ -111,8 +117,8 @@ def calibrate(
     return Calibrated(
         runs=len(runs),
         operators=sum(len(each.operators) for each in runs),
-        models=len({each.model for each in runs}),
-        families=len({each.family for each in runs}),
+        models=len({each.model for each in runs if each.family != DESIGN}),
+        families=len({each.family for each in runs if each.family != DESIGN}),
         new_runs=added,
         seconds=clock() - begin,
         held_out=() if interrupted else settings_of(calibration.held_out, calibration.spread),
@@ -222,7 +228,7 @@ def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutErro
     found: dict[tuple[int, str], list[HeldOut]] = {}
     for each in held_out:
         # A design is a part of a model: its errors are those of operators.
-        if each.run.family != "design":
+        if each.run.family != DESIGN:
             found.setdefault((each.run.threads, each.run.dtype), []).append(each)
     return tuple(
         HeldOutError(

@@ -226,8 +226,8 @@ class _OneModel:
         # Apart in time from the first: what moved in between is noise.
         for asked, found in measured:
             assert model is not None
-            again.append(
-                measure_again(
+            try:
+                remeasured_s = measure_again(
                     self.here,
                     asked,
                     model,
@@ -235,7 +235,10 @@ class _OneModel:
                     threads=found.roof.threads,
                     effort=self.effort,
                 )
-            )
+            except (RooflineError, MemoryError):
+                # It ran once, and that is judged all the same.
+                remeasured_s = None
+            again.append(remeasured_s)
         judged = [
             _judged(
                 asked,

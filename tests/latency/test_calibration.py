@@ -151,6 +151,9 @@ def test_another_type_or_number_of_threads_is_not_predicted() -> None:
     # Whole numbers are computed in beside any type.
     (whole,) = known.predict([facts(20.1, group="index", dtype="int64")])
     assert whole is not None and whole[0].is_extrapolated
+    # Of floating numbers alone, even what has the same name is an extrapolation.
+    (same,) = known.predict([facts(20.1, dtype="int64")])
+    assert same is not None and same[0].is_extrapolated
     assert known.predict([facts(20.1, dtype="int64", threads=7)]) == [None]
     assert Calibration(()).predict(asked) == [None] * 3
 

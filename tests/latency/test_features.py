@@ -17,7 +17,7 @@ from roofline.latency.samples import Facts
 from roofline.placement import Placement, Roof, place
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
-from roofline.workload.inputs import inputs_of
+from roofline.workload.inputs import Inputs
 from roofline.workload.operators import State
 from roofline.workload.residency import residency
 from roofline.workload.runs import Run
@@ -36,7 +36,7 @@ MACHINE = profile(
 
 def placements(model: nn.Module, *inputs: Any, train: bool = False) -> tuple[Placement, ...]:
     teaching = Teaching(loss=lambda output: output.sum()) if train else Teaching()
-    found = capture(model, inputs_of(inputs), name="x", run=Run(train=train), teaching=teaching)
+    found = capture(model, Inputs(*inputs), name="x", run=Run(train=train), teaching=teaching)
     return tuple(place(found.records, residency(found.records), Roof(MACHINE, 1)))
 
 

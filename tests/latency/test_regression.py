@@ -45,7 +45,7 @@ def dense(
     middle: list[float],
     mean: float,
 ) -> tuple[float, float]:
-    """Mean and deviation of a new measurement, from a system of equations that is solved as it is."""
+    """Mean and deviation of a new measurement, from equations that are solved as they are."""
     matrix = np.array([[covariance(kernel, a, b, middle) for b in known] for a in known])
     matrix += np.diag(noise)
     cross = np.array([covariance(kernel, asked, each, middle) for each in known])

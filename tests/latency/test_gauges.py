@@ -1,0 +1,89 @@
+"""What is read around a pass, with clocks that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofline.latency.measuring.gauges import Gauges, Passage, process_faults
+
+
+class Hands:
+    """Clocks that are moved by hand; `asked` is the order in which they were read."""
+
+    def __init__(self) -> None:
+        self.wall_s = 100.0
+        self.cpu_s = 7.0
+        self.faults = 40
+        self.asked: list[str] = []
+
+    def gauges(self, *, waits: bool = False) -> Gauges:
+        def wall() -> float:
+            self.asked.append("wall")
+            return self.wall_s
+
+        def cpu() -> float:
+            self.asked.append("cpu")
+            return self.cpu_s
+
+        def faults() -> int:
+            self.asked.append("faults")
+            return self.faults
+
+        return Gauges(
+            wall=wall,
+            thread_cpu=cpu,
+            faults=faults,
+            wait=lambda: self.asked.append("wait"),
+            waits=waits,
+        )
+
+
+def test_a_pass_by_hand() -> None:
+    hands = Hands()
+    gauges = hands.gauges()
+    before = gauges.read()
+    hands.wall_s, hands.cpu_s, hands.faults = 102.0, 8.5, 52
+    passage = gauges.since(before)
+    assert passage == Passage(wall_s=2.0, faults=12, cpu_share=0.75)
+    assert passage.is_disturbed
+
+
+def test_the_wall_clock_is_next_to_the_pass_and_behind_the_wait() -> None:
+    hands = Hands()
+    gauges = hands.gauges()
+    before = gauges.read()
+    assert (hands.asked[0], hands.asked[-1]) == ("wait", "wall")
+    hands.asked.clear()
+    gauges.since(before)
+    assert hands.asked[:2] == ["wait", "wall"]
+
+
+@pytest.mark.parametrize(("share", "is_disturbed"), [(0.949, True), (0.951, False), (1.0, False)])
+def test_what_disturbed_is(share: float, is_disturbed: bool) -> None:
+    assert Passage(wall_s=1.0, faults=0, cpu_share=share).is_disturbed is is_disturbed
+
+
+def test_clocks_that_do_not_agree_give_no_nonsense() -> None:
+    hands = Hands()
+    gauges = hands.gauges()
+    before = gauges.read()
+    # No tick of the wall clock, more of the CPU's, and a counter that went back.
+    hands.cpu_s, hands.faults = 7.1, 30
+    passage = gauges.since(before)
+    assert passage.wall_s > 0
+    assert (passage.faults, passage.cpu_share) == (0, 1.0)
+    hands.wall_s, hands.cpu_s = 101.0, 6.0
+    assert gauges.since(before).cpu_share == 0.0
+
+
+def test_a_thread_that_waits_for_a_device_is_not_disturbed() -> None:
+    hands = Hands()
+    gauges = hands.gauges(waits=True)
+    before = gauges.read()
+    hands.wall_s = 103.0
+    assert not gauges.since(before).is_disturbed
+
+
+def test_faults_of_this_process_only_grow() -> None:
+    first = process_faults()
+    assert process_faults() >= first >= 0

@@ -1,0 +1,443 @@
+"""profile, calibrate, validate and predict, on a small machine that is made up."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.analysis import Analysis
+from roofline.errors import HardwareError, InputError, MeasurementError, ModelError
+from roofline.latency.curriculum import Subject
+from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.measuring.rounds import Effort
+from roofline.latency.samples import RunSample
+from roofline.latency.store import Store, latency_file
+from roofline.machine.catalog import host_file, save_measured_profile, user_folder
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.hardware.saved import profile_to_toml
+from roofline.pipeline import calibrations, profiles, timing, validations
+from roofline.pipeline.calibrations import calibrate
+from roofline.pipeline.hosts import this_host
+from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.predictions import predict
+from roofline.pipeline.profiles import profile
+from roofline.pipeline.validations import validate
+from roofline.workload.operators import State
+from tests import builders
+
+FEW = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
+SHAPE = (1, 4, 8, 8)
+
+
+def undisturbed() -> Gauges:
+    """The clock as it is, by which no pass ever waits for a core."""
+    now = [0.0]
+
+    def cpu() -> float:
+        now[0] += 1e9
+        return now[0]
+
+    return Gauges(thread_cpu=cpu)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
+    """This host, as if it had been measured; it is quiet, and measured on quickly."""
+    found = replace(
+        builders.profile(
+            [builders.ceiling(1e11)],
+            [
+                builders.level("L1", 32768, {"read": {1: 1e11}}),
+                builders.level("DRAM", None, {"read": {1: 1e10}}),
+            ],
+        ),
+        name="this",
+        host=this_host(),
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(timing, "check_quiet", lambda _topology, **_options: ())
+    monkeypatch.setattr(timing, "memory_pressure", tuple)
+    monkeypatch.setattr(timing, "Gauges", undisturbed)
+    for module, names in (
+        (calibrations, ("MODEL_EFFORT", "DESIGN_EFFORT")),
+        (validations, ("_EFFORT", "DESIGN_EFFORT")),
+        (profiles, ("_DEFAULT",)),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, FEW)
+    save_measured_profile(found, ())
+    return found
+
+
+def stored() -> tuple[RunSample, ...]:
+    if not host_latency_file().exists():
+        return ()
+    with Store.open(host_latency_file(), host_environment(), say=print) as store:
+        return store.runs()
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+
+
+def subject(wide: int, family: str = "design", kind: str = "standard") -> Subject:
+    shape = (1, wide, 8, 8)
+    return Subject(
+        name=f"{kind} {wide}",
+        family=family,
+        kind=kind,
+        sizes=(wide, wide),
+        shape=shape,
+        batches=(1,),
+    )
+
+
+SUBJECTS = tuple(
+    subject(wide, family)
+    for family, wides in (("a", (4, 8)), ("b", (5, 9)), ("c", (6, 10)))
+    for wide in wides
+)
+
+
+@pytest.fixture
+def measured(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is measured, of a curriculum that has six models and two designs."""
+    assert machine.threads == 1
+    names: list[str] = []
+    really = timing.measure
+
+    def measure(on: Any, asked: Any, model: Any, **options: Any) -> Any:
+        names.append(asked.source.name)
+        return really(on, asked, model, **options)
+
+    monkeypatch.setattr(calibrations, "measure", measure)
+    monkeypatch.setattr(calibrations, "models", lambda: SUBJECTS)
+    monkeypatch.setattr(calibrations, "designs", lambda: (subject(16), subject(24)))
+    return names
+
+
+ALL = {*(each.name for each in SUBJECTS), "standard 16", "standard 24"}
+
+
+def fail(names: list[str], monkeypatch: pytest.MonkeyPatch, at: str, error: BaseException) -> None:
+    really: Callable[..., Any] = calibrations.measure
+
+    def measure(on: Any, asked: Any, model: Any, **options: Any) -> Any:
+        if asked.source.name == at and error.args != ("over",):
+            names.append(f"{at} fails")
+            raise error
+        return really(on, asked, model, **options)
+
+    monkeypatch.setattr(calibrations, "measure", measure)
+
+
+# -- profile ---------------------------------------------------------------------------------------
+
+
+def test_a_profile_has_times_and_is_learned_from(machine: HardwareProfile) -> None:
+    found = profile(net(), torch.zeros(SHAPE))
+    assert found.measurement is not None
+    assert found.hardware.name == machine.name
+    assert all(each.measured_s is not None for each in found.operators)
+    (run,) = stored()
+    assert (run.origin, run.batch, run.dtype, run.threads) == ("profile", 1, "float32", 1)
+    assert run.calls == len(found.operators)
+    assert run.end_to_end_s == found.measurement.measured_s
+    at_work = [each for each in found.operators if each.state is not State.FREE]
+    assert sum(each.calls for each in run.operators) == len(at_work)
+    assert run.free_calls == run.calls - len(at_work)
+    # Known again, it is predicted.
+    again = profile(net(), torch.zeros(SHAPE), learn=False)
+    assert again.prediction is not None
+    assert len(stored()) == 1
+
+
+def test_what_shall_not_be_kept_is_not(machine: HardwareProfile) -> None:
+    profile(net(), torch.zeros(SHAPE), learn=False)
+    assert stored() == ()
+    assert not host_latency_file().exists()
+
+
+def test_a_step_of_training_is_profiled(machine: HardwareProfile) -> None:
+    found = profile(net(), torch.zeros(SHAPE), train=True, optimizer="adam", passes=2)
+    assert found.measurement is not None and found.measurement.rounds == 2
+    (run,) = stored()
+    assert run.train
+    # And predicted from what was learned: convolutions backwards are no convolutions.
+    assert predict(net(), torch.zeros(SHAPE), train=True, optimizer="adam").prediction is not None
+
+
+def test_a_model_that_raises_keeps_nothing(machine: HardwareProfile) -> None:
+    with pytest.raises(ModelError):
+        profile(nn.Linear(3, 3), torch.zeros(2, 4))
+    assert stored() == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"passes": 0}, {"passes": True}, {"passes": 10**9}, {"threads": 0}, {"device": "meta"}],
+)
+def test_options_that_are_none(options: dict[str, Any], machine: HardwareProfile) -> None:
+    with pytest.raises(InputError):
+        profile(net(), torch.zeros(SHAPE), **options)
+
+
+def test_more_threads_than_the_machine_has(machine: HardwareProfile) -> None:
+    with pytest.raises(HardwareError):
+        profile(net(), torch.zeros(SHAPE), threads=99)
+
+
+def test_a_busy_machine_is_refused(
+    machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(_topology: object, *, force: bool) -> tuple[str, ...]:
+        if not force:
+            raise MeasurementError("the machine is busy; --force")
+        return ("measured although the machine was busy",)
+
+    monkeypatch.setattr(timing, "check_quiet", busy)
+    with pytest.raises(MeasurementError, match="busy"):
+        profile(net(), torch.zeros(SHAPE))
+    assert stored() == ()
+    found = profile(net(), torch.zeros(SHAPE), force=True)
+    assert found.measurement is not None
+    assert "measured although the machine was busy" in found.measurement.conditions
+
+
+# -- calibrate -------------------------------------------------------------------------------------
+
+
+def test_everything_is_measured_once(measured: list[str]) -> None:
+    found = calibrate(quick=True, dtypes=("float32",))
+    assert set(measured) == ALL and len(measured) == len(ALL)
+    assert (found.new_runs, found.runs, found.interrupted) == (8, 8, False)
+    assert found.families == 4
+    assert found.skipped == ()
+    assert {each.family for each in stored()} == {"a", "b", "c", "design"}
+    # Called again there is nothing left to do.
+    measured.clear()
+    again = calibrate(quick=True, dtypes=("float32",))
+    assert (measured, again.new_runs, again.runs) == ([], 0, 8)
+    fresh = calibrate(fresh=True, dtypes=("float32",))
+    assert (len(measured), fresh.new_runs, fresh.runs) == (8, 8, 8)
+
+
+def test_an_interrupted_calibration_goes_on_where_it_was(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        fail(measured, broken, SUBJECTS[2].name, KeyboardInterrupt())
+        found = calibrate(dtypes=("float32",))
+    assert found.interrupted
+    before = measured[:-1]
+    assert 0 < found.new_runs == len(before) == len(stored())
+    measured.clear()
+    again = calibrate(dtypes=("float32",))
+    assert not again.interrupted
+    assert set(measured) | set(before) == ALL
+    assert set(measured) & set(before) == set()
+    assert again.runs == 8
+
+
+@pytest.mark.parametrize("error", [ModelError("cannot be built"), MemoryError()])
+def test_one_that_fails_is_skipped_with_its_reason(
+    error: BaseException, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = SUBJECTS[3].name
+    fail(measured, monkeypatch, name, error)
+    found = calibrate(dtypes=("float32",))
+    assert [each for each, _ in found.skipped] == [name]
+    assert found.skipped[0][1] == (str(error) or "ran out of memory")
+    assert found.runs == 7
+    # Its library may be there the next time.
+    error.args = ("over",)
+    assert calibrate(dtypes=("float32",)).runs == 8
+
+
+def test_the_budget_ends_it_and_progress_never_leaves_0_to_1(measured: list[str]) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    said: list[float] = []
+    found = calibrate(
+        dtypes=("float32",), budget_s=8.0, clock=clock, progress=lambda at, _what: said.append(at)
+    )
+    assert 0 < found.new_runs < 8
+    assert said == sorted(said) and all(0 <= each <= 1 for each in said)
+    measured.clear()
+    assert calibrate(dtypes=("float32",), budget_s=0.0).new_runs == 0
+    assert measured == []
+
+
+def test_disturbed_runs_are_not_kept(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "Gauges", lambda: Gauges(thread_cpu=lambda: 0.0))
+    found = calibrate(dtypes=("float32",), budget_s=1e9)
+    assert len(measured) == 8
+    assert (found.new_runs, stored()) == (0, ())
+    # And tried again when the machine is quiet.
+    monkeypatch.setattr(timing, "Gauges", undisturbed)
+    assert calibrate(dtypes=("float32",), budget_s=1e9).new_runs == 8
+
+
+# -- validate --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    """A model in a file, as users have them; its family is its name's."""
+    file = tmp_path / "models.py"
+    file.write_text(
+        "import torch\n"
+        "class Kin(torch.nn.Sequential):\n"
+        "    def __init__(self):\n"
+        "        super().__init__(torch.nn.Conv2d(7, 7, 3, padding=1, bias=False),"
+        " torch.nn.BatchNorm2d(7), torch.nn.ReLU(inplace=True))\n"
+        "class Raises(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        raise ValueError('enough')\n",
+        encoding="utf-8",
+    )
+    return str(file)
+
+
+def test_validation_learns_nothing_and_does_not_know_the_family(
+    own: str, measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        calibrations, "models", lambda: (*SUBJECTS, replace(subject(7), family="kin", name="kin"))
+    )
+    calibrate(dtypes=("float32",))
+    before = stored()
+    assert "kin" in {each.family for each in before}
+    asked: list[str | None] = []
+    really = validations.Calibration
+
+    def calibration(runs: Any, **options: Any) -> Any:
+        asked.append(options.get("without"))
+        made = really(runs, **options)
+        if options.get("without"):
+            assert "kin" not in {each.family for each in made.runs}
+            assert len(made.runs) == len(before) - 1
+        return made
+
+    monkeypatch.setattr(validations, "Calibration", calibration)
+    inputs = torch.zeros(1, 7, 8, 8)
+    found = validate([(f"{own}:Kin", inputs), (f"{own}:Raises", inputs)])
+    assert "kin" in asked
+    assert stored() == before
+    (model,) = found.models
+    assert model.family == "kin"
+    assert model.predicted_s is not None and model.predicted_s > 0
+    assert model.measured_s > 0 and model.remeasured_s is not None
+    assert model.samples == sum(len(each.operators) for each in before if each.family != "kin")
+    (skipped,) = found.skipped
+    assert skipped.model.endswith("Raises") and "enough" in skipped.problem
+
+
+def test_a_model_that_fails_the_second_time_is_judged_all_the_same(
+    own: str, machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_args: object, **_options: object) -> float:
+        raise ModelError("enough")
+
+    monkeypatch.setattr(validations, "measure_again", fails)
+    (model,) = validate([(f"{own}:Kin", torch.zeros(1, 7, 8, 8))]).models
+    assert model.measured_s > 0 and model.remeasured_s is None
+
+
+def test_without_a_calibration_nothing_is_predicted_and_that_is_said(
+    own: str, machine: HardwareProfile
+) -> None:
+    found = validate([(f"{own}:Kin", torch.zeros(1, 7, 8, 8))])
+    (model,) = found.models
+    assert model.predicted_s is None and model.measured_s > 0
+    assert any("not calibrated" in each for each in found.warnings)
+    assert stored() == ()
+
+
+# -- predict ---------------------------------------------------------------------------------------
+
+
+def check_bounds_only(found: Analysis) -> None:
+    assert found.prediction is None
+    assert all(each.predicted_s is None for each in found.operators)
+    assert found.totals.bound_s is not None and found.totals.bound_s > 0
+    assert any("no calibration" in each and "roofline calibrate" in each for each in found.warnings)
+
+
+def test_this_machine_without_a_calibration_has_bounds(machine: HardwareProfile) -> None:
+    check_bounds_only(predict(net(), torch.zeros(SHAPE)))
+
+
+def test_a_foreign_machine_is_predicted_from_what_lies_beside_its_file(
+    measured: list[str], tmp_path: Path
+) -> None:
+    calibrate(dtypes=("float32",))
+    foreign = tmp_path / "elsewhere.toml"
+    host = replace(this_host(), cpu_model="Imagined 9000")
+    shutil.copy(host_file(), foreign)
+    check_bounds_only(predict(net(), torch.zeros(SHAPE), hardware=foreign))
+    shutil.copy(host_latency_file(), latency_file(foreign))
+    found = predict(net(), torch.zeros(SHAPE), hardware=foreign)
+    assert found.prediction is not None
+    assert found.prediction.low_s <= found.prediction.predicted_s <= found.prediction.high_s
+    here = predict(net(), torch.zeros(SHAPE))
+    assert here.prediction is not None
+    assert here.prediction.predicted_s == pytest.approx(found.prediction.predicted_s)
+    # Samples of another machine than the file's are not taken for its own.
+    text = profile_to_toml(replace(measured_profile(), host=host))
+    foreign.write_text(text, encoding="utf-8")
+    assert predict(net(), torch.zeros(SHAPE), hardware=foreign).prediction is None
+
+
+def measured_profile() -> HardwareProfile:
+    from roofline.machine.catalog import load_hardware
+
+    return load_hardware("host")
+
+
+def test_a_damaged_file_of_samples_is_said_and_bounds_stay(
+    machine: HardwareProfile, tmp_path: Path
+) -> None:
+    foreign = tmp_path / "elsewhere.toml"
+    shutil.copy(host_file(), foreign)
+    latency_file(foreign).write_bytes(b"no database")
+    found = predict(net(), torch.zeros(SHAPE), hardware=foreign)
+    assert found.prediction is None
+    assert found.totals.bound_s is not None
+    assert any(latency_file(foreign).name in each for each in found.warnings)
+
+
+def test_a_type_that_was_not_measured_has_bounds_and_a_note(measured: list[str]) -> None:
+    calibrate(dtypes=("float32",))
+    found = predict(net(), torch.zeros(SHAPE), dtype="bfloat16")
+    assert found.prediction is None
+    assert any("bfloat16" in each and "not predicted" in each for each in found.warnings)
+
+
+def test_what_is_added_is_seen_by_the_next_prediction(measured: list[str]) -> None:
+    check_bounds_only(predict(net(), torch.zeros(SHAPE)))
+    profile(net(), torch.zeros(SHAPE))
+    first = predict(net(), torch.zeros(SHAPE)).prediction
+    assert first is not None and "1 models" in first.calibration
+    calibrate(dtypes=("float32",))
+    second = predict(net(), torch.zeros(SHAPE)).prediction
+    assert second is not None and "9 models" in second.calibration
+    assert user_folder().is_dir()
+
+
+@pytest.mark.parametrize("operators", ["guessed", ""])
+def test_operators_are_learned_or_measured(operators: Any, machine: HardwareProfile) -> None:
+    with pytest.raises(InputError, match="learned or measured"):
+        predict(net(), torch.zeros(SHAPE), operators=operators)
