@@ -20,9 +20,9 @@ import numpy as np
 
 from roofline.latency.calibration import Calibration
 from roofline.latency.learning import Example, Kind
-from roofline.latency.samples import Facts, RunSample
+from roofline.latency.samples import Facts
 from roofline.latency.store import Store
-from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file
 
 Learner = Callable[[Sequence[Example], Sequence[Facts]], np.ndarray]
 CALL_S = 1e-6
@@ -134,12 +134,13 @@ def learners() -> dict[str, Learner]:
     return found
 
 
-def judged(runs: Sequence[RunSample], learner: Learner) -> tuple[list[float], float]:
+def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
     """Errors of whole models, and the time-weighted one of operators, without their families."""
     errors: list[float] = []
+    runs = whole.runs
     wrong_s = all_s = 0.0
     for family in sorted({each.family for each in runs} - {"design"}):
-        known = Calibration(runs, without=family)
+        known = Calibration(whole.runs, without=family, fault_s=whole.fault_s)
         tested = [each for each in runs if each.family == family]
         facts = list({one.facts for each in tested for one in each.operators})
         kinds: dict[tuple[str, str, int], list[Facts]] = {}
@@ -169,20 +170,22 @@ def judged(runs: Sequence[RunSample], learner: Learner) -> tuple[list[float], fl
 def main() -> None:
     """Compares them, and writes the table."""
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
-        runs = store.runs()
+        whole = calibration_of(store)
+    runs = whole.runs
     lines = [
         "# Ways to predict an operator's time",
         "",
         f"{len(runs)} runs of {len({each.model for each in runs})} models and designs, kept by"
         f" `roofline calibrate` on this machine ({runs[0].date}); every family"
-        " predicted without itself, on one and two threads. Made by `python benchmarks/predictors.py`.",
+        " predicted without itself, on one and two threads. Made by"
+        " `python benchmarks/predictors.py`.",
         "",
         "| method | MAPE | median | bias | within 10 % | within 20 % | operators, by time | s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, learner in learners().items():
         begin = time.perf_counter()
-        errors, of_operators = judged(runs, learner)
+        errors, of_operators = judged(whole, learner)
         far = np.abs(errors)
         line = (
             f"| {name} | {far.mean():.1%} | {np.median(far):.1%} | {np.median(errors):+.1%} |"

@@ -14,6 +14,7 @@ from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
     files_among,
     format_option,
+    hardware_option,
     output_options,
     present,
     progress_bar,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @workload_options
 @run_options
 @threads_option
+@hardware_option
 @click.option("--compiled", is_flag=True, help="Time torch.compile end to end too.")
 @click.option(
     "--passes",
@@ -64,6 +66,7 @@ def command(
     channels_last: bool,
     device: str,
     threads: int | None,
+    hardware: str | None,
     compiled: bool,
     passes: int | None,
     quick: bool,
@@ -99,6 +102,7 @@ def command(
             batch=batch,
             seq=seq,
             threads=threads,
+            hardware=hardware,
             train=train,
             optimizer=optimizer,
             autocast=autocast,

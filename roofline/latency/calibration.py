@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,6 +25,12 @@ _NEARLY_ALL = 0.95
 
 _LEAST_SPREAD = 0.1
 """An interval is never taken to be narrower than this share of what operators say."""
+
+_PAGE_BYTE = 4096
+
+_LEAST_SHARE = 0.3
+"""Of a time, what is left of it at least when its page faults are taken out: they were counted in
+another pass."""
 
 _POOLED = "every group"
 
@@ -49,10 +55,19 @@ class Calibration:
     Args:
         runs: what was measured.
         without: a family that is left out, because it is to be judged on.
+        fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends on
+            what ran before in their process, so times are learned without them.
     """
 
-    def __init__(self, runs: Iterable[RunSample], *, without: str | None = None) -> None:
+    def __init__(
+        self,
+        runs: Iterable[RunSample],
+        *,
+        without: str | None = None,
+        fault_s: Mapping[int, float] | None = None,
+    ) -> None:
         self.runs = tuple(each for each in runs if each.family != without)
+        self.fault_s = dict(fault_s or {})
         self._kinds: dict[tuple[str, str, int], Kind | None] = {}
         self._overheads: dict[int, tuple[float, float]] = {}
 
@@ -62,7 +77,9 @@ class Calibration:
         times: dict[tuple[str, Facts], list[float]] = {}
         for run in self.runs:
             for each in run.operators:
-                times.setdefault((run.family, each.facts), []).append(each.time_s)
+                faults_s = each.faults * self.fault_s.get(run.threads, 0.0)
+                time_s = max(each.time_s - faults_s, _LEAST_SHARE * each.time_s)
+                times.setdefault((run.family, each.facts), []).append(time_s)
         found: dict[tuple[str, str, int], list[Example]] = {}
         for (family, facts), seconds in times.items():
             example = Example(
@@ -112,7 +129,17 @@ class Calibration:
                 kind = self.kind(_POOLED, known, threads)
             if kind is None:
                 continue
-            found.update(zip(chosen, kind.predict(chosen), strict=True))
+            for each, (prediction, deviation) in zip(chosen, kind.predict(chosen), strict=True):
+                fresh_s = self._fresh_s(each)
+                found[each] = (
+                    replace(
+                        prediction,
+                        predicted_s=prediction.predicted_s + fresh_s,
+                        low_s=prediction.low_s + fresh_s,
+                        high_s=prediction.high_s + fresh_s,
+                    ),
+                    deviation,
+                )
         return [found.get(each) for each in facts]
 
     def predict_run(
@@ -148,10 +175,12 @@ class Calibration:
         calls = sum(len(each.operators) for each in self.runs)
         days = sorted({each.date[:10] for each in self.runs})
         when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+        count = len(models)
         designs = len({each.model for each in self.runs if each.family == DESIGN})
         beside = f" and {designs} designs" if designs else ""
         return (
-            f"{calls} operators of {len(models)} models of {families} families{beside},"
+            f"{calls} operators of {count} model{'s' * (count != 1)} of {families}"
+            f" famil{'y' if families == 1 else 'ies'}{beside},"
             f" measured {when}"
         )
 
@@ -186,7 +215,8 @@ class Calibration:
             kind = self.kind(group, dtype, threads)
             for each in kind.left_out if kind is not None else ():
                 by = each.deviation * (kind.spread if kind is not None else 1.0)
-                left_out[each.example.family, each.example.facts] = each.predicted_s, by
+                predicted_s = each.predicted_s + self._fresh_s(each.example.facts)
+                left_out[each.example.family, each.example.facts] = predicted_s, by
         found: list[HeldOut] = []
         for run in self.runs:
             known: list[tuple[float, float]] = []
@@ -208,6 +238,11 @@ class Calibration:
                 HeldOut(run=run, predicted_s=predicted_s, deviation=_deviation(known, predicted_s))
             )
         return tuple(found)
+
+    def _fresh_s(self, facts: Facts) -> float:
+        """What the pages cost that are fresh at every call."""
+        pages = _fresh_byte([facts]) / _PAGE_BYTE
+        return pages * self.fault_s.get(facts.threads, 0.0)
 
     def overhead_s(self, facts: Sequence[Facts], *, calls: int) -> float:
         """What runs between operators, in seconds: calls, and giving fresh memory back.

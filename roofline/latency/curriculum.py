@@ -180,7 +180,7 @@ def _design(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subjec
 def grid() -> tuple[tuple[Subject, Subject], ...]:
     """The designs that predictions are judged on: standard and separable convolutions of one size.
 
-    16 to 960 channels at 7 to 112 pixels; none of these sizes is calibrated on.
+    16 to 960 channels at 7 to 112 pixels; no convolution of these sizes is among `designs`.
     """
     found: list[tuple[Subject, Subject]] = []
     for wide in (16, 32, 64, 128, 256, 512, 960):

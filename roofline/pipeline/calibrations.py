@@ -12,13 +12,18 @@ import numpy as np
 
 from roofline.errors import RooflineError
 from roofline.latency.calibrated import Calibrated, HeldOutError
-from roofline.latency.calibration import Calibration, HeldOut
+from roofline.latency.calibration import HeldOut
 from roofline.latency.curriculum import DESIGN, Subject, designs, models
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
-from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.learned import (
+    FAULT_NOTE,
+    calibration_of,
+    host_environment,
+    host_latency_file,
+)
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.profiles import sample_of
 from roofline.pipeline.runs import RunOptions
@@ -91,6 +96,8 @@ def calibrate(
         if fresh:
             store.forget_runs("calibrate")
             store.keep_note(_PROGRESS_NOTE, "[]")
+        if fresh or not store.note(FAULT_NOTE):
+            store.keep_note(FAULT_NOTE, json.dumps(_fault_costs(here, settings.threads)))
         done = set(json.loads(store.note(_PROGRESS_NOTE) or "[]"))
         try:
             for step in _steps(settings, done, begin, budget_s, clock):
@@ -112,8 +119,8 @@ def calibrate(
                     store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
-        runs, notes = store.runs(), store.unused()
-    calibration = Calibration(runs)
+        calibration, notes = calibration_of(store), store.unused()
+    runs = calibration.runs
     return Calibrated(
         runs=len(runs),
         operators=sum(len(each.operators) for each in runs),
@@ -203,6 +210,20 @@ def _measured(here: Bench, store: Store, step: _Step, settings: _Settings) -> in
             )
             count += 1
     return count
+
+
+def _fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:
+    """Seconds that a page fault adds, by threads."""
+    from roofline.latency.measuring.page_faults import page_fault_s
+    from roofline.latency.measuring.team import team
+
+    found: dict[int, float] = {}
+    for threads in teams:
+        with team(threads, here.topology.cores):
+            cost = page_fault_s()
+        if cost is not None:
+            found[threads] = cost
+    return found
 
 
 def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:

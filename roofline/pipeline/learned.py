@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from roofline.errors import FileFormatError
@@ -81,11 +82,25 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
     if file == host_latency_file():
         said: list[str] = []
         with Store.open(file, host_environment(), say=said.append) as store:
-            runs, notes = store.runs(), (*said, *store.unused())
+            calibration, notes = calibration_of(store), (*said, *store.unused())
     else:
         try:
             found = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        runs, notes = (found[1] if found else ()), ()
-    return Predictor(calibration=Calibration(runs), notes=tuple(notes)) if runs or notes else None
+        calibration, notes = Calibration(found[1] if found else ()), ()
+    if not calibration.runs and not notes:
+        return None
+    return Predictor(calibration=calibration, notes=tuple(notes))
+
+
+FAULT_NOTE = "page_fault_s"
+"""The note of a store that has the seconds of a page fault, by threads."""
+
+
+def calibration_of(store: Store) -> Calibration:
+    """What was learned from all that a store has."""
+    by_threads: dict[str, float] = json.loads(store.note(FAULT_NOTE) or "{}")
+    return Calibration(
+        store.runs(), fault_s={int(threads): cost for threads, cost in by_threads.items()}
+    )

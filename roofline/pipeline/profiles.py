@@ -12,9 +12,10 @@ from roofline.latency.families import family_of
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import Origin, RunSample
 from roofline.latency.store import Store
+from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Progress, threads_on
+from roofline.pipeline.machines import Hardware, Progress, hardware_for, means_host, threads_on
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import MeasuredPass, Say, bench, measure, real_model, type_of
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
@@ -32,6 +33,7 @@ def profile(
     model: Model,
     inputs: Any = None,
     *,
+    hardware: Hardware | None = None,
     dtype: str | torch.dtype | None = None,
     batch: int | None = None,
     seq: int | None = None,
@@ -59,6 +61,8 @@ def profile(
     Args:
         model, inputs, dtype, batch, seq, train, optimizer, loss, autocast, channels_last,
             device: as for `analyze`.
+        hardware: the profile of the CUDA device, where the model runs on one; a CPU is this
+            machine's.
         threads: how many compute; None: as many as the machine has cores.
         compiled: times it under `torch.compile` too, end to end.
         passes: how many passes count; None: 7 to 30, for about four seconds.
@@ -87,9 +91,10 @@ def profile(
     effort = _effort(passes, quick=quick)
     if run.device != "cpu":
         _check_device(run.device)
+    of_device = _profile_of(hardware, run.device)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     tell = say or _silent
-    with bench(force=force, say=tell, progress=progress) as here:
+    with bench(force=force, say=tell, of_device=of_device, progress=progress) as here:
         real = real_model(asked)
         found = measure(
             here,
@@ -111,7 +116,7 @@ def profile(
         found.roof,
         cold=False,
         notes=(*asked.notes, *found.capture.notes, *here.notes),
-        predictor=predictor_of(here.profile, None),
+        predictor=predictor_of(here.profile, hardware),
         timed=found.timed,
     )
     if learn and run.device == "cpu":
@@ -156,6 +161,8 @@ def sample_of(
 def _effort(passes: int | None, *, quick: bool) -> Effort:
     if passes is None:
         return _QUICK if quick else _DEFAULT
+    if quick:
+        raise InputError(f"--quick beside --passes {passes}: choose one")
     if type(passes) is not int or not 1 <= passes <= _MOST_PASSES:
         raise InputError(f"--passes {passes}: must be a whole number from 1 to {_MOST_PASSES}")
     return Effort(warm_ups=2, least=passes, most=passes, budget_s=0.0)
@@ -171,6 +178,27 @@ def _check_device(device: str) -> None:
         return
     why = "this torch has no CUDA device" if device == "cuda" else "it has no kernels that run"
     raise InputError(f"--device {device} cannot be timed: {why}; leave --device out")
+
+
+def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | None:
+    """The profile of the device that is timed, where that is not this machine's CPU.
+
+    Raises:
+        InputError: it is not said which, or it is of another device.
+    """
+    if device == "cpu":
+        if hardware is None or (not isinstance(hardware, HardwareProfile) and means_host(hardware)):
+            return None
+        raise InputError("profile runs the model on this machine; leave --hardware out")
+    if hardware is None:
+        raise InputError(
+            f"--device {device}: name its profile with --hardware"
+            f" (`roofline measure --device {device}` makes it)"
+        )
+    found, _ = hardware_for(hardware)
+    if found.device != device:
+        raise InputError(f"--hardware {found.name} is a {found.device} device, not {device}")
+    return found
 
 
 def _silent(_: str) -> None:

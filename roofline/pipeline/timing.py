@@ -56,18 +56,25 @@ class MeasuredPass:
 
 
 @contextmanager
-def bench(*, force: bool, say: Say, progress: Progress | None = None) -> Iterator[Bench]:
+def bench(
+    *,
+    force: bool,
+    say: Say,
+    of_device: HardwareProfile | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Bench]:
     """This machine for as long as it is measured on; no other measurement runs meanwhile.
 
     Args:
         force: measure although others compute.
         say: told, in words, what is waited for.
+        of_device: the profile of the device that is timed; None: this machine's CPU.
         progress: told how far the measurement of the machine itself is, where it never was.
 
     Raises:
         MeasurementError: others compute, and `force` is not set.
     """
-    profile, notes = host_hardware(progress)
+    profile, notes = (of_device, ()) if of_device else host_hardware(progress)
     with alone_on_this_machine(say):
         situation = read_situation()
         topology = situation.topology
@@ -112,7 +119,6 @@ def measure(
     effort: Effort,
     teaching: Teaching | None = None,
     compiled: bool = False,
-    cold: bool = False,
     gauges: Gauges | None = None,
     progress: Progress | None = None,
 ) -> MeasuredPass:
@@ -127,7 +133,6 @@ def measure(
         effort: how many passes.
         teaching: how it is trained, if it is.
         compiled: times it under `torch.compile` too.
-        cold: places operators as in a first pass.
         gauges: what is read around each pass.
         progress: told how far it is.
 
@@ -186,7 +191,7 @@ def measure(
         capture=capture,
         reuse=reuse,
         roof=roof,
-        placements=place(capture.records, reuse, roof, cache="cold" if cold else "steady"),
+        placements=place(capture.records, reuse, roof, cache="steady"),
         timed=timed,
     )
 

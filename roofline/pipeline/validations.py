@@ -23,7 +23,11 @@ from roofline.latency.validation import (
 )
 from roofline.machine.system.host import package_version
 from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
-from roofline.pipeline.learned import host_environment, host_latency_file
+from roofline.pipeline.learned import (
+    calibration_of,
+    host_environment,
+    host_latency_file,
+)
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.timing import (
     Bench,
@@ -57,12 +61,14 @@ _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
 class _Judge:
     """What predicts a family without having seen it."""
 
-    runs: Calibration
+    all: Calibration
     known: dict[str, Calibration]
 
     def predictor(self, family: str) -> Predictor:
         if family not in self.known:
-            self.known[family] = Calibration(self.runs.runs, without=family)
+            self.known[family] = Calibration(
+                self.all.runs, without=family, fault_s=self.all.fault_s
+            )
         return Predictor(calibration=self.known[family])
 
 
@@ -117,11 +123,11 @@ def validate(
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            runs, notes = store.runs(), store.unused()
+            calibration, notes = calibration_of(store), store.unused()
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:
             here.profile.check_threads(each)
-        judge = _Judge(runs=Calibration(runs), known={})
+        judge = _Judge(all=calibration, known={})
         total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
         done = 0
 
@@ -166,7 +172,7 @@ def validate(
         hardware=here.profile.name,
         torch_version=package_version("torch"),
         date=date.today().isoformat(),
-        warnings=(*here.conditions, *here.notes, *notes, *_without(runs)),
+        warnings=(*here.conditions, *here.notes, *notes, *_without(calibration.runs)),
     )
 
 
@@ -208,7 +214,12 @@ class _OneModel:
                     model = model if model is not None else real_model(asked)
                     dtype = type_of(model, self.run)
                     found = measure(
-                        self.here, asked, model, run=self.run, threads=threads, effort=self.effort
+                        self.here,
+                        asked,
+                        model,
+                        run=self.run,
+                        threads=threads,
+                        effort=self.effort,
                     )
                 except (RooflineError, MemoryError) as error:
                     problem = str(error) or "ran out of memory"
@@ -325,7 +336,7 @@ def _ratio(
     measured_s: list[float] = []
     again_s: list[float] = []
     # Designs of other sizes are learned from, and that is said where ratios are reported.
-    predictor = Predictor(calibration=judge.runs)
+    predictor = Predictor(calibration=judge.all)
     for subject in pair:
         asked = subject_workload(subject, run, None)
         model = real_model(asked)

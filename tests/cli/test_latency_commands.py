@@ -124,6 +124,7 @@ def test_profile_leaves_to_the_pipeline_what_is_not_given(
 ) -> None:
     assert run(["profile", "net"]) == 0
     more = {"compiled": False, "passes": None, "quick": False, "learn": True, "force": False}
+    more |= {"hardware": None}
     assert profile.asked == [(("net", None), {**MODEL_OPTIONS, **more})]
     captured = capsys.readouterr()
     assert captured.out.startswith("small took 3.000 µs (end to end, median of 3 passes); 157 ns")
@@ -135,9 +136,10 @@ def test_profile_leaves_to_the_pipeline_what_is_not_given(
 
 
 def test_every_option_of_profile_reaches_the_pipeline(profile: Fake) -> None:
-    line = f"profile net {GIVEN} --compiled --passes 5 --quick --no-learn --force"
+    line = f"profile net {GIVEN} --compiled --passes 5 --quick --no-learn --force --hardware v100"
     assert run(words(line)) == 0
     more = {"compiled": True, "passes": 5, "quick": True, "learn": False, "force": True}
+    more |= {"hardware": "v100"}
     assert profile.asked == [(("net", ["1x8"]), {**OPTIONS_GIVEN, **more})]
 
 

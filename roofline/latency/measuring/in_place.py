@@ -119,7 +119,7 @@ def measure_in_place(
         # The same noise every time, so that the same command runs the same.
         torch.manual_seed(0)
         try:
-            with staged(model, inputs, run, Reals(run), lesson) as stage:
+            with staged(model, inputs, run, Reals(run, _device_of(run)), lesson) as stage:
                 stage.prepare(_Silence())
                 stage.step(_Silence())
                 recording = record(stage, paths, is_first=False)
@@ -132,6 +132,11 @@ def measure_in_place(
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
         except BaseException as error:
             raise model_error(error, name, paths) from error
+
+
+def _device_of(run: Run) -> torch.device | None:
+    """Where the copies of a model's tensors are to be; None: where the model's own are."""
+    return torch.device(run.device) if run.device != "cpu" else None
 
 
 def measure_whole(

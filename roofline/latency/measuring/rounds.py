@@ -35,8 +35,8 @@ class Effort:
 class Rounds:
     """What rounds gave: for each one that counts, the passes of all subjects in their order.
 
-    ``discarded`` is how many were thrown away because a pass did not get the cores. Where none was
-    left undisturbed, the disturbed ones count, and ``are_disturbed`` says so.
+    ``discarded`` is how many were thrown away because a pass did not get the cores. Where too few
+    were left, the least disturbed of them count too, and ``are_disturbed`` says so.
     """
 
     passages: list[tuple[Passage, ...]] = field(default_factory=list[tuple[Passage, ...]])

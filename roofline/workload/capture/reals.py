@@ -22,9 +22,11 @@ class Reals:
 
     Args:
         run: which type and layout they are to have.
+        on: the device that they are to be on; None: where the model's own are.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, on: torch.device | None = None) -> None:
+        self._on = on
         self.roles: dict[int, Role] = {}
         self.mode = contextlib.nullcontext()
         self._made: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -80,11 +82,11 @@ class Reals:
             tensor = self._copy(like.detach(), kind).requires_grad_(like.requires_grad)
         else:
             order = physical_order(request)
-            tensor = torch.empty_permuted(request.shape, order, dtype=kind)
+            tensor = torch.empty_permuted(request.shape, order, dtype=kind, device=self._on)
             if kind == torch.bool:
                 tensor.fill_(True)
             elif kind.is_floating_point or kind.is_complex:
-                tensor.copy_(torch.randn(request.shape))
+                tensor.copy_(torch.randn(request.shape, device=self._on))
             else:
                 tensor.zero_()
         if self._channels_last and (layout := layout_for(tensor)):
@@ -105,12 +107,12 @@ class Reals:
 
     def _copy(self, tensor: torch.Tensor, to: torch.dtype) -> torch.Tensor:
         if tensor.layout is not torch.strided or tensor.is_quantized:
-            return tensor.clone() if tensor.dtype == to else tensor.to(to)
+            return tensor.to(self._on or tensor.device, to, copy=True)
         storage = tensor.untyped_storage()
         key = (storage._cdata, to)
         if key not in self._bases:
             length = storage.nbytes() // tensor.element_size()
             whole = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (length,), (1,))
-            self._bases[key] = whole.to(to, copy=True)
+            self._bases[key] = whole.to(self._on or whole.device, to, copy=True)
         place = (tensor.size(), tensor.stride(), tensor.storage_offset())
         return self._bases[key].as_strided(*place)

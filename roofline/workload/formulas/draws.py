@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.complex_numbers import is_complex
@@ -23,7 +24,7 @@ def _drawn(output: TensorSpec, simple: int, transcendental: int = 0, each: int =
     return Flop(other=times * (simple + transcendental * TRANSCENDENTAL_FLOP), least=0)
 
 
-@formula("aten.rand", "aten.rand_like", type="random", is_for_complex=True)
+@formula("aten.rand", type="random", is_for_complex=True)
 def rand(output: TensorSpec, **_: Any) -> Flop:
     """Bits become a number from 0 to 1 by one multiplication; complex: two of them."""
     return _drawn(output, 2 if is_complex(output) else 1)
@@ -58,14 +59,35 @@ def fused_dropout(output: Sequence[TensorSpec], **_: Any) -> Flop:
     return _drawn(output[0], 4)
 
 
-@formula("aten.randint", "aten.randint_like", "aten.randperm", "aten.random", type="random")
+_LIKE = "what is written; of the tensor that it is like, only shape and type are looked at"
+
+
+@formula("aten.rand_like", type="random", byte=_LIKE, is_for_complex=True)
+def rand_like(output: TensorSpec, **_: Any) -> Flop:
+    """As `rand`."""
+    return replace(rand(output), elements={"self": 0})
+
+
+@formula("aten.randn_like", type="random", byte=_LIKE, is_for_complex=True)
+def randn_like(output: TensorSpec, **_: Any) -> Flop:
+    """As `randn`."""
+    return replace(randn(output), elements={"self": 0})
+
+
+@formula("aten.randint_like", type="random", byte=_LIKE)
+def integers_like(**_: Any) -> Flop:
+    """Integers, whatever they are kept as."""
+    return Flop(elements={"self": 0})
+
+
+@formula("aten.randint", "aten.randperm", "aten.random", type="random")
 @formula("aten._philox_key_split", "aten._philox_key_fold_in", type="random")
 def integers(**_: Any) -> Flop:
     """Integers, whatever they are kept as."""
     return Flop()
 
 
-@formula("aten.randn", "aten.randn_like", type="random", is_for_complex=True)
+@formula("aten.randn", type="random", is_for_complex=True)
 def randn(output: TensorSpec, **_: Any) -> Flop:
     """Two of them: sqrt(-2 * log(u)) * cos(2 * pi * v), and the same with the sine.
 

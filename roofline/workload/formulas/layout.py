@@ -15,8 +15,7 @@ from roofline.workload.tensors import TensorSpec
     *("aten.constant_pad_nd", "aten.reflection_pad1d", "aten.reflection_pad2d"),
     *("aten.reflection_pad3d", "aten.replication_pad1d", "aten.replication_pad2d"),
     *("aten.replication_pad3d", "aten.fill", "aten.zero", "aten.zeros", "aten.linspace"),
-    *("aten.ones", "aten.full", "aten.zeros_like", "aten.ones_like", "aten.full_like"),
-    *("aten.new_zeros", "aten.new_ones", "aten.new_full", "aten.scalar_tensor", "aten.rot90"),
+    *("aten.ones", "aten.full", "aten.scalar_tensor", "aten.rot90"),
     *("aten.flip", "aten.roll", "aten.repeat", "aten.where", "aten.masked_fill", "aten.tril"),
     *("aten.triu", "aten.arange", "aten.eye", "aten.pixel_shuffle"),
     *("aten.pixel_unshuffle", "aten.channel_shuffle", "aten.native_channel_shuffle"),
@@ -42,6 +41,17 @@ from roofline.workload.tensors import TensorSpec
 def movement(**_: Any) -> Flop:
     """Elements are copied, filled or selected, not computed."""
     return Flop()
+
+
+@formula(
+    *("aten.zeros_like", "aten.ones_like", "aten.full_like"),
+    *("aten.new_zeros", "aten.new_ones", "aten.new_full"),
+    type="data movement",
+    byte="what is written; of the tensor that it is like, only shape and type are looked at",
+)
+def filled_like(**_: Any) -> Flop:
+    """A new tensor is filled; nothing is read."""
+    return Flop(elements={"self": 0})
 
 
 @formula(
