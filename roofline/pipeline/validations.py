@@ -8,14 +8,12 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from roofline.errors import RooflineError
-from roofline.latency.calibration import Calibration
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import Store
 from roofline.latency.validation import (
-    BOUND_MARGIN,
     ModelValidation,
     RatioValidation,
     Skipped,
@@ -23,6 +21,7 @@ from roofline.latency.validation import (
 )
 from roofline.machine.system.host import package_version
 from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
+from roofline.pipeline.judging import Judge, judged_pass
 from roofline.pipeline.learned import (
     calibration_of,
     host_environment,
@@ -40,7 +39,6 @@ from roofline.pipeline.timing import (
     type_of,
 )
 from roofline.pipeline.workloads import Workload, check_counts
-from roofline.workload.operators import State
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
@@ -55,21 +53,6 @@ DEFAULT_MODELS = (
 
 _EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=1.0)
 _QUICK = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judge:
-    """What predicts a family without having seen it."""
-
-    all: Calibration
-    known: dict[str, Calibration]
-
-    def predictor(self, family: str) -> Predictor:
-        if family not in self.known:
-            self.known[family] = Calibration(
-                self.all.runs, without=family, fault_s=self.all.fault_s
-            )
-        return Predictor(calibration=self.known[family])
 
 
 def validate(
@@ -127,7 +110,7 @@ def validate(
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:
             here.profile.check_threads(each)
-        judge = _Judge(all=calibration, known={})
+        judge = Judge(all=calibration, known={})
         total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
         done = 0
 
@@ -195,7 +178,7 @@ class _OneModel:
     operators_measured: bool
 
     def judged(
-        self, judge: _Judge, batches: Sequence[int | None], teams: Sequence[int]
+        self, judge: Judge, batches: Sequence[int | None], teams: Sequence[int]
     ) -> tuple[list[ModelValidation], list[Skipped]]:
         """What was said of it and what it took, and what could not be judged."""
         from roofline.pipeline.workloads import workload_of
@@ -250,8 +233,8 @@ class _OneModel:
                 # It ran once, and that is judged all the same.
                 remeasured_s = None
             again.append(remeasured_s)
-        judged = [
-            _judged(
+        answers = [
+            judged_pass(
                 asked,
                 found,
                 judge.predictor(family_of(self.name)),
@@ -261,10 +244,10 @@ class _OneModel:
             )
             for (asked, found), remeasured_s in zip(measured, again, strict=True)
         ]
-        return judged, skipped
+        return answers, skipped
 
     def _operators_measured_s(
-        self, judge: _Judge, asked: Workload, found: MeasuredPass
+        self, judge: Judge, asked: Workload, found: MeasuredPass
     ) -> float | None:
         if not self.operators_measured:
             return None
@@ -277,58 +260,8 @@ class _OneModel:
         return said.predicted_s if said else None
 
 
-def _judged(
-    asked: Workload,
-    found: MeasuredPass,
-    predictor: Predictor,
-    *,
-    dtype: str,
-    remeasured_s: float | None,
-    operators_measured_s: float | None,
-) -> ModelValidation:
-    placements, samples = found.placements, found.timed.operators
-    predicted = predictor.predict(placements, found.roof.threads)
-    at_work = [
-        place for place, each in enumerate(placements) if each.record.state is not State.FREE
-    ]
-    errors: list[float] = []
-    bounded = below = 0
-    for place in at_work:
-        bound_s, took_s = placements[place].bound_s, samples[place].median_s
-        if bound_s:
-            bounded += 1
-            below += took_s < BOUND_MARGIN * bound_s
-        prediction = predicted.operators[place]
-        if prediction is not None:
-            errors.append(abs(prediction.predicted_s - took_s))
-    bounds = [placements[place].bound_s for place in at_work]
-    known = [each for each in bounds if each is not None]
-    shapes = [each.shape for each in asked.specs if each.shape]
-    run = predicted.run
-    return ModelValidation(
-        model=asked.source.name,
-        family=family_of(asked.source.name),
-        batch=shapes[0][0] if shapes else None,
-        dtype=dtype,
-        threads=found.roof.threads,
-        channels_last=found.capture.run.channels_last,
-        predicted_s=run.predicted_s if run else None,
-        predicted_low_s=run.low_s if run else None,
-        predicted_high_s=run.high_s if run else None,
-        operators_measured_s=operators_measured_s,
-        measured_s=found.timed.run.measured_s,
-        remeasured_s=remeasured_s,
-        bound_s=sum(known) if len(known) == len(bounds) else None,
-        operators=bounded,
-        below_bound=below,
-        operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
-        operators_s=sum(samples[place].median_s for place in at_work),
-        samples=sum(len(each.operators) for each in predictor.calibration.runs),
-    )
-
-
 def _ratio(
-    here: Bench, judge: _Judge, pair: tuple[Subject, Subject], *, threads: int, dtype: str
+    here: Bench, judge: Judge, pair: tuple[Subject, Subject], *, threads: int, dtype: str
 ) -> RatioValidation:
     """How many times faster the second of two designs is, as predicted and as measured."""
     run = Run(dtype=dtype if dtype != "float32" else "")

@@ -7,9 +7,10 @@ from typing import Literal
 
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.foundation.units import format_s
+from roofline.latency.judged_runs import BOUND_MARGIN
 
-TOLERANCE = 1.01
-"""Times and ceilings are worth about 1 %: what beats its roof by less is not reported."""
+TOLERANCE = 1 / BOUND_MARGIN
+"""What clocks and ceilings are worth: what beats its roof by less is not reported."""
 
 Kind = Literal["measured", "predicted", "bound"]
 """The three times of an operator; they are never mixed in a sum."""

@@ -1,0 +1,89 @@
+"""What is said of a measured pass without its family, held against the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.latency.calibration import Calibration
+from roofline.latency.families import family_of
+from roofline.latency.predictor import Predictor
+from roofline.latency.validation import BOUND_MARGIN, ModelValidation
+from roofline.pipeline.timing import MeasuredPass
+from roofline.pipeline.workloads import Workload
+from roofline.workload.operators import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """What predicts a family without having seen it."""
+
+    all: Calibration
+    known: dict[str, Calibration]
+
+    def predictor(self, family: str) -> Predictor:
+        """What was learned from all other families."""
+        if family not in self.known:
+            self.known[family] = Calibration(
+                self.all.runs, without=family, fault_s=self.all.fault_s
+            )
+        return Predictor(calibration=self.known[family])
+
+
+def judged_pass(
+    asked: Workload,
+    found: MeasuredPass,
+    predictor: Predictor,
+    *,
+    dtype: str,
+    remeasured_s: float | None,
+    operators_measured_s: float | None,
+) -> ModelValidation:
+    """A measured pass beside its prediction.
+
+    Args:
+        asked: the model and its inputs.
+        found: what was measured.
+        predictor: what has not seen its family.
+        dtype: the type that it mostly computed in.
+        remeasured_s: seconds of the whole, measured again; None: it was not.
+        operators_measured_s: the prediction from operators timed on their own; None: not asked for.
+    """
+    placements, samples = found.placements, found.timed.operators
+    predicted = predictor.predict(placements, found.roof.threads)
+    at_work = [
+        place for place, each in enumerate(placements) if each.record.state is not State.FREE
+    ]
+    errors: list[float] = []
+    bounded = below = 0
+    for place in at_work:
+        bound_s, took_s = placements[place].bound_s, samples[place].median_s
+        if bound_s:
+            bounded += 1
+            below += took_s < BOUND_MARGIN * bound_s
+        prediction = predicted.operators[place]
+        if prediction is not None:
+            errors.append(abs(prediction.predicted_s - took_s))
+    bounds = [placements[place].bound_s for place in at_work]
+    known = [each for each in bounds if each is not None]
+    shapes = [each.shape for each in asked.specs if each.shape]
+    run = predicted.run
+    return ModelValidation(
+        model=asked.source.name,
+        family=family_of(asked.source.name),
+        batch=shapes[0][0] if shapes else None,
+        dtype=dtype,
+        threads=found.roof.threads,
+        channels_last=found.capture.run.channels_last,
+        predicted_s=run.predicted_s if run else None,
+        predicted_low_s=run.low_s if run else None,
+        predicted_high_s=run.high_s if run else None,
+        operators_measured_s=operators_measured_s,
+        measured_s=found.timed.run.measured_s,
+        remeasured_s=remeasured_s,
+        bound_s=sum(known) if len(known) == len(bounds) else None,
+        operators=bounded,
+        below_bound=below,
+        operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
+        operators_s=sum(samples[place].median_s for place in at_work),
+        samples=sum(len(each.operators) for each in predictor.calibration.runs),
+    )
