@@ -23,7 +23,7 @@ from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hardware.saved import profile_to_toml
-from roofline.pipeline import calibrations, profiles, timing, validations
+from roofline.pipeline import calibrations, judging, profiles, timing, validations
 from roofline.pipeline.calibrations import calibrate
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.learned import host_environment, host_latency_file
@@ -321,7 +321,7 @@ def test_validation_learns_nothing_and_does_not_know_the_family(
     before = stored()
     assert "kin" in {each.family for each in before}
     asked: list[str | None] = []
-    really = validations.Calibration
+    really = judging.Calibration
 
     def calibration(runs: Any, **options: Any) -> Any:
         asked.append(options.get("without"))
@@ -331,7 +331,7 @@ def test_validation_learns_nothing_and_does_not_know_the_family(
             assert len(made.runs) == len(before) - 1
         return made
 
-    monkeypatch.setattr(validations, "Calibration", calibration)
+    monkeypatch.setattr(judging, "Calibration", calibration)
     inputs = torch.zeros(1, 7, 8, 8)
     found = validate([(f"{own}:Kin", inputs), (f"{own}:Raises", inputs)])
     assert "kin" in asked
