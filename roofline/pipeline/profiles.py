@@ -67,7 +67,7 @@ def profile(
         compiled: times it under `torch.compile` too, end to end.
         passes: how many passes count; None: 7 to 30, for about four seconds.
         quick: fewer of them.
-        learn: keeps what was measured, for later predictions.
+        learn: keeps what was measured, for later predictions, unless others disturbed all of it.
         force: measures although others compute.
         progress: told how far it is.
         say: told, in words, what is waited for, and what could not be kept.
@@ -119,7 +119,8 @@ def profile(
         predictor=predictor_of(here.profile, hardware),
         timed=found.timed,
     )
-    if learn and run.device == "cpu":
+    # What others disturbed says nothing of this machine.
+    if learn and run.device == "cpu" and not found.timed.run.are_disturbed:
         sample = sample_of(asked, found, dtype=kept_as, origin="profile")
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
             store.add(sample)
