@@ -66,7 +66,8 @@ class Calibration:
         without: str | None = None,
         fault_s: Mapping[int, float] | None = None,
     ) -> None:
-        self.runs = tuple(each for each in runs if each.family != without)
+        # A step of training calls operators of the same names on tensors that are kept.
+        self.runs = tuple(each for each in runs if each.family != without and not each.train)
         self.fault_s = dict(fault_s or {})
         self._kinds: dict[tuple[str, str, int], Kind | None] = {}
         self._overheads: dict[int, tuple[float, float]] = {}

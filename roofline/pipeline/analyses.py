@@ -234,7 +234,7 @@ def _analyses(
             cold=cold,
             notes=(*asked.notes, *captured.notes, *hardware_notes),
             # What was learned is of passes whose caches the pass before had filled.
-            predictor=None if cold else predictor_of(profile, named),
+            predictor=None if cold else predictor_of(profile, named, run),
         )
         analyses.append(analysis)
     return analyses

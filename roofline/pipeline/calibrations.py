@@ -98,7 +98,7 @@ def calibrate(
             store.keep_note(_PROGRESS_NOTE, "[]")
         if fresh or not store.note(FAULT_NOTE):
             store.keep_note(FAULT_NOTE, json.dumps(_fault_costs(here, settings.threads)))
-        done = set(json.loads(store.note(_PROGRESS_NOTE) or "[]"))
+        done = _progress(store)
         try:
             for step in _steps(settings, done, begin, budget_s, clock):
                 if progress is not None:
@@ -210,6 +210,15 @@ def _measured(here: Bench, store: Store, step: _Step, settings: _Settings) -> in
             )
             count += 1
     return count
+
+
+def _progress(store: Store) -> set[str]:
+    """The steps that were done before; none where the note is not what is written there."""
+    try:
+        found = json.loads(store.note(_PROGRESS_NOTE) or "[]")
+    except ValueError:
+        return set()
+    return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
 
 
 def _fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:

@@ -63,7 +63,7 @@ def with_operators_measured(
             progress=progress,
             say=say,
         )
-    learned = predictor_of(here.profile, None)
+    learned = predictor_of(here.profile, None, run)
     return assemble(
         asked.source.name,
         asked.specs,

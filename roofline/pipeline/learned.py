@@ -15,6 +15,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.machines import Hardware, means_host
+from roofline.workload.runs import Run
 
 _loaded: dict[Path, tuple[tuple[object, ...], Predictor | None]] = {}
 """By file, with what told that it was the same: a search asks thousands of times."""
@@ -30,8 +31,11 @@ def host_environment() -> Environment:
     return Environment.of(this_host(), package_version("torch"))
 
 
-def predictor_of(profile: HardwareProfile, named: Hardware | None) -> Predictor | None:
-    """What was learned on the machine of a profile; None: nothing, or it is not known where.
+def predictor_of(profile: HardwareProfile, named: Hardware | None, run: Run) -> Predictor | None:
+    """What was learned on the machine of a profile of such runs; None: nothing.
+
+    Learned is of eager inference by operators for the device of the profile: training, autocast and
+    operators for another device are not predicted.
 
     Samples are beside the file of the profile. Those of this machine are used only with the torch
     that they were measured with, and the notes of the predictor say so where they are not.
@@ -39,7 +43,10 @@ def predictor_of(profile: HardwareProfile, named: Hardware | None) -> Predictor 
     Args:
         profile: the machine's.
         named: how it was asked for: a name, a file, None for this machine.
+        run: how the model is run.
     """
+    if run.train or run.autocast or run.device != profile.device:
+        return None
     file = latency_file(_file_of(profile, named))
     return _loaded_from(file, profile) if file.exists() else None
 
@@ -100,7 +107,10 @@ FAULT_NOTE = "page_fault_s"
 
 def calibration_of(store: Store) -> Calibration:
     """What was learned from all that a store has."""
-    by_threads: dict[str, float] = json.loads(store.note(FAULT_NOTE) or "{}")
-    return Calibration(
-        store.runs(), fault_s={int(threads): cost for threads, cost in by_threads.items()}
-    )
+    try:
+        by_threads = json.loads(store.note(FAULT_NOTE) or "{}")
+        fault_s = {int(threads): float(cost) for threads, cost in by_threads.items()}
+    except (ValueError, TypeError, AttributeError):
+        # Not what calibrate writes there: as if it had not.
+        fault_s = {}
+    return Calibration(store.runs(), fault_s=fault_s)

@@ -90,6 +90,8 @@ def predict(
         raise InputError(
             "--operators measured times operators on this machine; leave --hardware out"
         )
+    if operators == "measured" and run.device != "cpu":
+        raise InputError(f"--operators measured times them on a CPU; leave --device {device} out")
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     if operators == "measured":
         from roofline.pipeline.isolation import with_operators_measured
@@ -115,9 +117,13 @@ def predict(
         teaching=options.teaching(),
         rebuild=asked.source.rebuild,
     )
-    predictor = predictor_of(machine.profile, hardware)
+    predictor = predictor_of(machine.profile, hardware, run)
     notes = [*asked.notes, *captured.notes, *machine.notes]
-    if predictor is None:
+    if run.train or run.autocast or run.device != "cpu":
+        notes.append(
+            "bounds only: what is learned is of eager inference on a CPU, without autocast"
+        )
+    elif predictor is None:
         notes.append(no_calibration(machine.profile.name))
     return assemble(
         asked.source.name,

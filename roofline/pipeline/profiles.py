@@ -116,11 +116,12 @@ def profile(
         found.roof,
         cold=False,
         notes=(*asked.notes, *found.capture.notes, *here.notes),
-        predictor=predictor_of(here.profile, hardware),
+        predictor=predictor_of(here.profile, hardware, run),
         timed=found.timed,
     )
     # What others disturbed says nothing of this machine.
-    if learn and run.device == "cpu" and not found.timed.run.are_disturbed:
+    is_plain = run.device == "cpu" and not run.autocast
+    if learn and is_plain and not found.timed.run.are_disturbed:
         sample = sample_of(asked, found, dtype=kept_as, origin="profile")
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
             store.add(sample)

@@ -28,6 +28,7 @@ from roofline.pipeline.learned import (
     host_latency_file,
 )
 from roofline.pipeline.machines import Progress
+from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import (
     Bench,
     MeasuredPass,
@@ -96,6 +97,8 @@ def validate(
     """
     for batch in batches or ():
         check_counts(batch=batch, seq=seq, threads=None, inputs=None)
+    for each in dtypes or ():
+        RunOptions(dtype=each).run()
     for each in threads or ():
         check_counts(batch=None, seq=None, threads=each, inputs=None)
     tell = say or _silent
@@ -253,9 +256,13 @@ class _OneModel:
             return None
         from roofline.pipeline.isolation import OneByOne
 
-        one = OneByOne(
-            asked, run=self.run, roof=found.roof, topology=self.here.topology, say=_silent
-        )
+        try:
+            one = OneByOne(
+                asked, run=self.run, roof=found.roof, topology=self.here.topology, say=_silent
+            )
+        except (RooflineError, MemoryError):
+            # It was measured, and that is judged all the same.
+            return None
         said = one.predicted(judge.predictor(family_of(self.name))).run
         return said.predicted_s if said else None
 
