@@ -32,6 +32,9 @@ _LEAST_SHARE = 0.3
 """Of a time, what is left of it at least when its page faults are taken out: they were counted in
 another pass."""
 
+_LEAST_POOLED = 20
+"""Examples of other kinds from which a kind that was never measured is extrapolated."""
+
 _POOLED = "every group"
 
 
@@ -106,7 +109,9 @@ class Calibration:
                     for example in each
                 ]
             is_pooled = group == _POOLED
-            self._kinds[key] = Kind(examples, is_pooled=is_pooled) if examples else None
+            # A few calls of one kind say nothing of all others.
+            is_enough = len(examples) >= (_LEAST_POOLED if is_pooled else 1)
+            self._kinds[key] = Kind(examples, is_pooled=is_pooled) if is_enough else None
         return self._kinds[key]
 
     def knows(self, dtype: str, threads: int) -> bool:

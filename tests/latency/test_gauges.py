@@ -30,6 +30,7 @@ class Hands:
             return self.faults
 
         return Gauges(
+            waited=lambda: 0.0,
             wall=wall,
             thread_cpu=cpu,
             faults=faults,

@@ -37,7 +37,7 @@ def undisturbed() -> Gauges:
         now[0] += 1.0
         return now[0]
 
-    return Gauges(wall=wall, thread_cpu=lambda: 2 * now[0], faults=lambda: 0)
+    return Gauges(wall=wall, thread_cpu=lambda: 2 * now[0], faults=lambda: 0, waited=lambda: 0.0)
 
 
 class Step(nn.Module):
@@ -235,7 +235,7 @@ def test_times_belong_to_the_rounds_that_count() -> None:
         torch.ones(2, 4),
         Effort(warm_ups=2, least=2, most=2, budget_s=0.0),
         stopwatch=Watch,
-        gauges=Gauges(wall=wall, thread_cpu=cpu, faults=lambda: 0),
+        gauges=Gauges(wall=wall, thread_cpu=cpu, faults=lambda: 0, waited=lambda: 0.0),
     )
     # Two passes warm up; the rounds that count are the first and the third.
     assert found.discarded == 1

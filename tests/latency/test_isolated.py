@@ -89,7 +89,12 @@ class Bench(TorchDispatchMode):
 
     @property
     def gauges(self) -> Gauges:
-        return Gauges(wall=lambda: self.now_s, thread_cpu=lambda: self.cpu_s, faults=lambda: 0)
+        return Gauges(
+            wall=lambda: self.now_s,
+            thread_cpu=lambda: self.cpu_s,
+            faults=lambda: 0,
+            waited=lambda: 0.0,
+        )
 
 
 def called(func: Any, *args: Any, kept: Sequence[torch.Tensor] = (), **kwargs: Any) -> Call:
@@ -125,7 +130,9 @@ def test_only_the_call_is_timed() -> None:
 def test_the_clock_is_read_right_before_and_after() -> None:
     read = iter(range(10_000))
     # Every reading takes a second, and the call none.
-    gauges = Gauges(wall=lambda: float(next(read)), thread_cpu=lambda: next(read) * 1e6)
+    gauges = Gauges(
+        wall=lambda: float(next(read)), thread_cpu=lambda: next(read) * 1e6, waited=lambda: 0.0
+    )
 
     sample = measure_call(
         called(ATEN.neg.default, torch.empty(4)), threads=1, last_level_byte=KIB, gauges=gauges
@@ -135,7 +142,7 @@ def test_the_clock_is_read_right_before_and_after() -> None:
 
 
 def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
-    gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0)
+    gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, waited=lambda: 0.0)
     call = called(ATEN.neg.default, torch.empty(4))
 
     assert measure_call(

@@ -32,6 +32,7 @@ class Bench:
 
     def gauges(self) -> Gauges:
         return Gauges(
+            waited=lambda: 0.0,
             wall=lambda: self._wall_s,
             thread_cpu=lambda: self._cpu_s,
             faults=lambda: len(self.order),

@@ -45,7 +45,7 @@ def undisturbed() -> Gauges:
         now[0] += 1e9
         return now[0]
 
-    return Gauges(thread_cpu=cpu)
+    return Gauges(thread_cpu=cpu, waited=lambda: 0.0)
 
 
 @pytest.fixture
@@ -283,7 +283,9 @@ def test_the_budget_ends_it_and_progress_never_leaves_0_to_1(measured: list[str]
 
 
 def test_disturbed_runs_are_not_kept(measured: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "Gauges", lambda: Gauges(thread_cpu=lambda: 0.0))
+    monkeypatch.setattr(
+        timing, "Gauges", lambda: Gauges(thread_cpu=lambda: 0.0, waited=lambda: 0.0)
+    )
     found = calibrate(dtypes=("float32",), budget_s=1e9)
     assert len(measured) == 8
     assert (found.new_runs, stored()) == (0, ())
