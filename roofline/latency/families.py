@@ -6,14 +6,17 @@ import re
 
 _KIN = (
     # What a name begins with, and its family: the first that fits.
-    (r"(wide_)?resnet|resnext|seresne|ecaresnet|wide_resnet|skresne", "resnet"),
+    (r"(tv_|legacy_|gc|eca|se|sk|wide_)*(resnet|resnext|res2net|res2next)", "resnet"),
     (r"(tf_)?(efficientnet|mixnet)|tinynet", "efficientnet"),
-    (r"mobilenet|(tf_)?mobilenet", "mobilenet"),
+    (r"(tf_)?mobilenet", "mobilenet"),
+    (r"mobilevit", "mobilevit"),
+    (r"regnet", "regnet"),
+    (r"convnext", "convnext"),
     (r"(google|inception|tf_inception)", "inception"),
     (r"(deit|vit|beit|eva|cait)", "vit"),
     (r"(mixer|resmlp|gmlp|gmixer)", "mixer"),
     (r"swin", "swin"),
-    (r"(bert|roberta|distilbert|albert|electra|xlmroberta|deberta|camembert)", "bert"),
+    (r"(bert|roberta|distilbert|mobilebert|albert|electra|xlm-?roberta|deberta|camembert)", "bert"),
     (r"(gpt|openaigpt|distilgpt)", "gpt"),
     (r"(t5|mt5|umt5|longt5)", "t5"),
     (r"(llama|mistral|qwen|gemma|phi|olmo|mixtral)", "llama"),

@@ -87,6 +87,9 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
     if profile.host is None:
         return None
     if file == host_latency_file():
+        if profile.host.difference(this_host()):
+            # Measured here, and put under the roof of another machine.
+            return None
         said: list[str] = []
         with Store.open(file, host_environment(), say=said.append) as store:
             calibration, notes = calibration_of(store), (*said, *store.unused())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from roofline.errors import HardwareError, ModelError
 from roofline.foundation.sampling import Sample
+from roofline.foundation.units import format_byte
 from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort
@@ -99,8 +100,18 @@ def real_model(workload: Workload) -> torch.nn.Module:
     Raises:
         ModelError: it cannot be made with its weights.
     """
+    import psutil
+
     from roofline.workload.capture.passes import with_weights
 
+    module = workload.source.module
+    byte = sum(each.nbytes for each in (*module.parameters(), *module.buffers()))
+    # They are there twice: a pass runs on copies.
+    if 2 * byte > psutil.virtual_memory().available:
+        raise ModelError(
+            f"{workload.source.name} has {format_byte(byte)} of weights, and a pass takes them"
+            " twice: that is more than the free memory"
+        )
     model = with_weights(workload.source.module, workload.source.rebuild)
     if model is None:
         raise ModelError(

@@ -79,3 +79,20 @@ def test_every_default_family_can_be_predicted_from_others() -> None:
     learned = {each.family for each in models()}
     for name in DEFAULT_MODELS:
         assert len(learned - {family_of(name)}) >= 20
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("timm:res2net50_26w_4s", "resnet"),
+        ("timm:tv_resnet50", "resnet"),
+        ("timm:legacy_seresnet50", "resnet"),
+        ("timm:regnety_002", "regnet"),
+        ("timm:convnextv2_atto", "convnext"),
+        ("hf:ConvNextModel", "convnext"),
+        ("hf:xlm-roberta", "bert"),
+        ("timm:mobilevitv2_050", "mobilevit"),
+    ],
+)
+def test_kin_under_other_names(model: str, family: str) -> None:
+    assert family_of(model) == family
