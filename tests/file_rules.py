@@ -695,9 +695,8 @@ def sample_has_times(it: dict[str, Any]) -> None:
 
 PREDICTION = table(
     {
-        **dict.fromkeys(
-            ("predicted_s", "low_s", "high_s", "operators_s", "overhead_s"), (number, REQUIRED)
-        ),
+        **dict.fromkeys(("predicted_s", "low_s", "high_s", "operators_s"), (number, REQUIRED)),
+        "overhead_s": (maybe(number), REQUIRED),
         "calibration": (text, REQUIRED),
         "held_out_error": (maybe(number), None),
     },

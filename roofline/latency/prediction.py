@@ -47,7 +47,8 @@ class RunPrediction:
     """What a whole pass is expected to take: its operators, and what runs between them.
 
     ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is from 10 to
-    90 %.
+    90 %. ``overhead_s`` is null where nothing was learned of what runs between operators; they
+    alone are predicted then.
     ``calibration`` says in words what it was learned from; ``held_out_error`` is the mean error of
     whole models whose family was left out, a fraction; null where none could be.
 
@@ -59,7 +60,7 @@ class RunPrediction:
     low_s: float
     high_s: float
     operators_s: float
-    overhead_s: float
+    overhead_s: float | None
     calibration: str
     held_out_error: float | None = None
 

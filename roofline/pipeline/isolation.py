@@ -175,7 +175,7 @@ class OneByOne:
             return Predicted(operators=tuple(operators), notes=tuple(notes))
         if not found:
             return Predicted(operators=tuple(operators))
-        overhead_s = 0.0
+        overhead_s: float | None = None
         if learned is not None and learned.calibration.runs:
             facts = [facts_of(placements[position], threads) for position in at_work]
             overhead_s = learned.calibration.overhead_s(facts, calls=len(placements))
@@ -188,9 +188,9 @@ class OneByOne:
         return Predicted(
             operators=tuple(operators),
             run=RunPrediction(
-                predicted_s=sum(each.predicted_s for each in found) + overhead_s,
-                low_s=sum(each.low_s for each in found) + overhead_s,
-                high_s=sum(each.high_s for each in found) + overhead_s,
+                predicted_s=sum(each.predicted_s for each in found) + (overhead_s or 0.0),
+                low_s=sum(each.low_s for each in found) + (overhead_s or 0.0),
+                high_s=sum(each.high_s for each in found) + (overhead_s or 0.0),
                 operators_s=sum(each.predicted_s for each in found),
                 overhead_s=overhead_s,
                 calibration=f"{timed} operators timed on their own on this machine",

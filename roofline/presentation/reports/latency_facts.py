@@ -90,9 +90,11 @@ def _predicted(prediction: RunPrediction, measurement: RunMeasurement | None) ->
     if prediction.predicted_s:
         digits = digits_of(spread / prediction.predicted_s)
         (_, operators, overhead), unit = in_its_unit(
-            prediction.predicted_s, (prediction.operators_s, prediction.overhead_s), digits
+            prediction.predicted_s, (prediction.operators_s, prediction.overhead_s or 0.0), digits
         )
-        parts.append(f"operators {operators} {unit} + overhead {overhead} {unit}")
+        known = prediction.overhead_s is not None
+        added = f" + overhead {overhead} {unit}" if known else ", overhead unknown"
+        parts.append(f"operators {operators} {unit}{added}")
     if prediction.calibration:
         parts.append(f"learned from {printable(prediction.calibration)}")
     if prediction.held_out_error is not None:
