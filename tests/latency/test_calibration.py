@@ -212,6 +212,7 @@ def test_a_run_is_the_sum_of_its_operators_and_what_runs_between_them() -> None:
     found = known.predict_run(calls, predictions, calls=10)
     assert found.operators_s == pytest.approx(sum(each.predicted_s for each, _ in predictions))
     assert found.overhead_s == pytest.approx(10 * 3e-6, rel=1e-6)
+    assert found.overhead_s is not None
     assert found.predicted_s == pytest.approx(found.operators_s + found.overhead_s)
     truth_s = sum(map(law_s, calls)) + 10 * 3e-6
     assert found.low_s <= truth_s <= found.high_s
