@@ -718,6 +718,25 @@ MEASUREMENT = table(
 )
 
 
+EARLIER = table(
+    {
+        "measured_s": (positive, REQUIRED),
+        "iqr_s": (number, REQUIRED),
+        "date": (text, REQUIRED),
+        "origin": (word("calibrate", "profile", "validate"), REQUIRED),
+        "model": (text, REQUIRED),
+    }
+)
+
+
+def earlier_has_no_newer(it: dict[str, Any]) -> None:
+    if it["earlier"] is None:
+        return
+    need(it["measurement"] is None and it["cache"] == "steady", "of warm caches, and the last")
+    run = it["run"]
+    need(run["device"] == "cpu" and not run["train"] and not run["autocast"], "eager inference")
+
+
 def prediction_is_of_operators(it: dict[str, Any]) -> None:
     if it["prediction"] is not None:
         said = it["prediction"]["operators_s"]
@@ -740,6 +759,7 @@ NEWEST_ANALYSIS = table(
         "operators": (several(ROW), REQUIRED),
         "prediction": (maybe(PREDICTION), None),
         "measurement": (maybe(MEASUREMENT), None),
+        "earlier": (maybe(EARLIER), None),
         "warnings": (several(text), []),
     },
     totals_are_sums,
@@ -747,6 +767,7 @@ NEWEST_ANALYSIS = table(
     rows_fit_the_hardware,
     peak_agrees,
     prediction_is_of_operators,
+    earlier_has_no_newer,
     lambda it: one_of_each(module["path"] for module in it["modules"]),
 )
 

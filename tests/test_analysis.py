@@ -29,6 +29,7 @@ from roofline.analysis import (
 )
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
+from roofline.latency.earlier import EarlierRun
 from roofline.placement import Bound
 from roofline.presentation.output import render
 from roofline.workload.operators import State
@@ -55,7 +56,11 @@ def plain_text() -> str:
             masked = self.linear(x).masked_fill(x[:, :3] > 0, float("-inf"))
             return mystery(masked.view(3, 8))
 
-    return to_json(roofline.analyze(Tiny(), (8, 4), hardware="10980xe"))
+    earlier = EarlierRun(
+        measured_s=2e-5, iqr_s=1e-6, date="2026-03-04", origin="profile", model="Tiny"
+    )
+    analysis = roofline.analyze(Tiny(), (8, 4), hardware="10980xe")
+    return to_json(replace(analysis, earlier=earlier))
 
 
 def plain() -> dict[str, Any]:
@@ -263,6 +268,43 @@ FALSE: dict[str, tuple[Edit, str]] = {
     "internal_byte of totals": (
         lambda d: d["totals"].update(internal_byte=8),
         "totals.internal_byte is 8, but the operators add up to 0",
+    ),
+    "no time before": (
+        lambda d: d["earlier"].update(measured_s=0.0),
+        "earlier: measured_s must be a finite number above 0, got 0.0",
+    ),
+    "negative spread before": (
+        lambda d: d["earlier"].update(iqr_s=-1.0),
+        "earlier: iqr_s must be a finite number from 0, got -1.0",
+    ),
+    "measured by nobody": (lambda d: d["earlier"].update(origin="hearsay"), "earlier"),
+    "measured before and now": (
+        lambda d: d.update(
+            measurement={
+                "end_to_end": {"times_s": [2e-5]},
+                "operators_s": 2e-5,
+                "faults": 0,
+                "rounds": 1,
+                "discarded": 0,
+            }
+        ),
+        "earlier is given beside a measurement",
+    ),
+    "measured before, but cold": (
+        lambda d: d.update(cache="cold"),
+        "earlier is given, but cache is 'cold'",
+    ),
+    "measured before, but training": (
+        lambda d: d["run"].update(train=True),
+        "earlier is given, but run is no eager inference on a CPU",
+    ),
+    "measured before, but elsewhere": (
+        lambda d: d["run"].update(device="cuda"),
+        "earlier is given, but run is no eager inference on a CPU",
+    ),
+    "measured before, but in other types": (
+        lambda d: d["run"].update(autocast="bfloat16"),
+        "earlier is given, but run is no eager inference on a CPU",
     ),
     "a row too few": (lambda d: d["operators"].pop(), "totals..* add up to"),
 }

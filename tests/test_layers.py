@@ -58,6 +58,7 @@ HOME = {
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
         *("presentation/machines_figure.py", "presentation/hardware_figure.py"),
+        "presentation/validation_figure.py",
     ),
     "jinja2": ("presentation/page.py",),
     "rich": ("presentation/table.py", "cli/"),

@@ -10,6 +10,7 @@ import pytest
 from roofline.analysis import Analysis, Branch, Module, module_tree
 from roofline.workload.tensors import Role
 from tests.presentation.examples import Network, analysis_of, full_profile, resnet
+from tests.presentation.predictions import with_predictions
 
 
 def nested() -> Analysis:
@@ -78,6 +79,37 @@ def test_the_longest_modules_in_each_are_kept() -> None:
         ("b", "rest", None, 0, 16),
         ("", "rest", None, 21, 2),
     ]
+
+
+def test_the_longest_by_another_time_are_kept() -> None:
+    """By bounds ``b`` is kept; ``a`` is predicted to take longer."""
+    seconds = {"": 1.0, "b": 1.0, "b.y": 2.0, "b.x": 3.0, "a.deep.er": 9.0}
+    analysis = with_predictions(nested(), seconds)
+    tree = module_tree(analysis, depth=2, top=1, time_s=lambda group: group.predicted_s)
+    assert [(each.path, each.part, each.group.predicted_s) for each in tree] == [
+        ("", "whole", 16.0),
+        ("", "own", 1.0),
+        ("a", "whole", 9.0),
+        ("a.deep", "whole", 9.0),
+        ("", "rest", 6.0),
+    ]
+    by_bound = module_tree(analysis, depth=1, top=1)
+    assert [each.path for each in by_bound if each.part == "whole"] == ["", "b"]
+
+
+def test_a_module_with_an_unknown_time_has_none_and_one_that_does_nothing_takes_none() -> None:
+    seconds = {"": 1.0, "b": 1.0, "b.y": 2.0, "a.deep.er": 9.0}
+    tree = module_tree(with_predictions(nested(), seconds), depth=2)
+    assert {each.path: each.group.predicted_s for each in tree if each.part == "whole"} == {
+        "": None,
+        "b": None,
+        "b.y": 2.0,
+        "b.x": None,
+        "a": 9.0,
+        "a.deep": 9.0,
+        "never": 0.0,
+    }
+    assert {each.group.measured_s for each in tree} == {None}
 
 
 @pytest.mark.parametrize("top", [1, 2, None])

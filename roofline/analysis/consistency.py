@@ -59,6 +59,8 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
         said, expected = analysis.prediction.operators_s, totals.predicted_s
         if not _is_same(said, expected):
             yield f"prediction.operators_s is {said}, but the operators add up to {expected}"
+    if analysis.earlier is not None:
+        yield from _contradictions_of_earlier(analysis)
     if analysis.peak is not None:
         yield from _contradictions_of_peak(analysis, analysis.peak)
     paths = Counter(each.path for each in analysis.modules)
@@ -75,6 +77,17 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
         for contradiction in _contradictions_of_row(row, labels):
             yield f"operators[{position}]: {contradiction}"
+
+
+def _contradictions_of_earlier(analysis: Analysis) -> Iterable[str]:
+    """An earlier measurement is of eager inference with warm caches, for want of a newer one."""
+    run = analysis.run
+    if analysis.measurement is not None:
+        yield "earlier is given beside a measurement"
+    if analysis.cache == "cold":
+        yield "earlier is given, but cache is 'cold'"
+    if run.train or run.autocast or run.device != "cpu":
+        yield "earlier is given, but run is no eager inference on a CPU"
 
 
 def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[str]:

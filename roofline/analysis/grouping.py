@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import known_work, sum_bound_s, sum_fused_byte
 from roofline.workload.operators import State
 from roofline.workload.work import Work
+
+GroupTime = Callable[["Group"], float | None]
+"""Which of a group's times in seconds counts; None where it is unknown."""
+
+BOUND: GroupTime = attrgetter("bound_s")
+"""The bound, which is known wherever the machine has ceilings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +73,18 @@ def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
     return [row for row in rows if row.state is not State.FREE]
 
 
-def groups(analysis: Analysis, key: Callable[[OperatorRow], str]) -> tuple[Group, ...]:
-    """The operators that are not free, grouped by `key`, longest bound first."""
+def groups(
+    analysis: Analysis, key: Callable[[OperatorRow], str], *, time_s: GroupTime = BOUND
+) -> tuple[Group, ...]:
+    """The operators that are not free, grouped by `key`, the longest by `time_s` first."""
     by_name: dict[str, list[OperatorRow]] = {}
     for row in working(analysis.operators):
         by_name.setdefault(key(row), []).append(row)
     whole_s = analysis.totals.bound_s
     found = [group_of(name, rows, whole_s) for name, rows in by_name.items()]
-    return tuple(sorted(found, key=length))
+    return tuple(sorted(found, key=lambda group: length(group, time_s)))
 
 
-def length(group: Group) -> tuple[float, int]:
-    """What groups are sorted by: the longest bound first, then the most traffic."""
-    return (-(group.bound_s or 0.0), -group.work.traffic_byte)
+def length(group: Group, time_s: GroupTime) -> tuple[float, int]:
+    """What groups are sorted by: the longest time first, then the most traffic."""
+    return (-(time_s(group) or 0.0), -group.work.traffic_byte)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roofline.analysis.grouping import Group, group_of, length, working
+from roofline.analysis.grouping import BOUND, Group, GroupTime, group_of, length, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.workload.modules import Module
@@ -36,7 +36,11 @@ class Branch:
 
 
 def module_tree(
-    analysis: Analysis, *, depth: int | None = None, top: int | None = None
+    analysis: Analysis,
+    *,
+    depth: int | None = None,
+    top: int | None = None,
+    time_s: GroupTime = BOUND,
 ) -> tuple[Branch, ...]:
     """The modules down to `depth`, each before those in it, in the order of their first calls.
 
@@ -49,9 +53,10 @@ def module_tree(
     Args:
         analysis: whose operators.
         depth: how many names a path may have; None: all.
-        top: how many of the modules in one are shown, longest bound first; None: all.
+        top: how many of the modules in one are shown: those that take longest; None: all.
+        time_s: the time that counts there.
     """
-    return tuple(_Tree(analysis, depth, top).branches())
+    return tuple(_Tree(analysis, depth, top, time_s).branches())
 
 
 @dataclass(slots=True)
@@ -77,11 +82,14 @@ class _Node:
 
 
 class _Tree:
-    def __init__(self, analysis: Analysis, depth: int | None, top: int | None) -> None:
+    def __init__(
+        self, analysis: Analysis, depth: int | None, top: int | None, time_s: GroupTime
+    ) -> None:
         self._whole_s = analysis.totals.bound_s
         # What lies deeper belongs to the last module that is shown.
         self._depth = depth
         self._top = top
+        self._time_s = time_s
         self._knows_modules = bool(analysis.modules)
         self._root = _Node("", 0)
         for module in analysis.modules:
@@ -89,7 +97,10 @@ class _Tree:
             node.own_parameters += module.parameters
             if node.path == module.path:
                 node.module = module
-        for row in working(analysis.operators):
+        at_work = working(analysis.operators)
+        self._is_predicted = any(row.predicted_s is not None for row in at_work)
+        self._is_measured = any(row.measured_s is not None for row in at_work)
+        for row in at_work:
             self._node(row.module_path).rows.append(row)
 
     def branches(self) -> Iterator[Branch]:
@@ -112,7 +123,9 @@ class _Tree:
             yield self._branch(node, "own", node.rows, node.own_parameters)
         left_out: list[_Node] = []
         if self._top is not None and len(inside) > self._top:
-            by_length = sorted(inside, key=lambda each: length(self._group(each.all_rows)))
+            by_length = sorted(
+                inside, key=lambda each: length(self._group(each.all_rows), self._time_s)
+            )
             left_out = by_length[self._top :]
         for each in inside:
             if not any(each is other for other in left_out):
@@ -145,4 +158,12 @@ class _Tree:
         )
 
     def _group(self, rows: list[OperatorRow], name: str = "") -> Group:
-        return group_of(name, rows, self._whole_s)
+        group = group_of(name, rows, self._whole_s)
+        if rows:
+            return group
+        # What does nothing takes no time; of a kind that nobody knows, nothing is said.
+        return replace(
+            group,
+            predicted_s=group.predicted_s if self._is_predicted else None,
+            measured_s=group.measured_s if self._is_measured else None,
+        )

@@ -10,6 +10,7 @@ from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
 from roofline.foundation.units import format_byte, format_flop, format_s
+from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
 from roofline.machine.hardware import HardwareProfile, describe_threads
@@ -31,7 +32,8 @@ class Analysis:
     empty in files of version 3 and older). ``threads`` is how many threads the bounds are for;
     ``cache`` says which of two consecutive passes they describe: ``steady`` (caches hold what the
     pass before left) or ``cold``. ``prediction`` is what the whole pass is expected to take,
-    ``measurement`` what it took; null where there is none.
+    ``measurement`` what it took, ``earlier`` what it took when these operators were measured before
+    on this machine; null where there is none.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`.
@@ -51,6 +53,7 @@ class Analysis:
     operators: tuple[OperatorRow, ...]
     prediction: RunPrediction | None = None
     measurement: RunMeasurement | None = None
+    earlier: EarlierRun | None = None
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from roofline.cli.options import (
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By
+    from roofline.presentation.reports.report import By, View
 
 
 def _kind_of(data: Any) -> str:
@@ -46,13 +46,18 @@ def command(
     force: bool,
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
 ) -> None:
-    """Show what is saved in FILE (.json), for one machine or several; needs no torch."""
+    """Show what is saved in FILE (.json); needs no torch.
+
+    It opens what `analyze`, `profile` and `predict` save, for one machine or several, and what
+    `validate` saves.
+    """
     from roofline.analysis import analysis_from_data
     from roofline.design.machine_comparison import (
         is_machine_comparison,
         machine_comparison_from_data,
     )
     from roofline.foundation.reading import read_json, refused
+    from roofline.latency.saved_validation import is_validation
     from roofline.presentation.output import check_targets
     from roofline.presentation.reports.report import View
 
@@ -62,10 +67,41 @@ def command(
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
+    if is_validation(data):
+        _show_validation(data, file, files, stdout_format=stdout_format, view=view, force=force)
+        return
     several = is_machine_comparison(data)
     if not several and (kind := _kind_of(data)):
         raise refused(
-            str(file), f"is a {kind}; show opens analyses and comparisons of machines only", ""
+            str(file),
+            f"is a {kind}; show opens analyses, comparisons of machines and validations only",
+            "",
         )
     read = machine_comparison_from_data if several else analysis_from_data
     present(read(data, file=str(file)), files, stdout_format=stdout_format, view=view, force=force)
+
+
+def _show_validation(
+    data: Any,
+    file: Path,
+    files: tuple[Path, ...],
+    *,
+    stdout_format: str | None,
+    view: View,
+    force: bool,
+) -> None:
+    from roofline.cli.validate import present_validation
+    from roofline.latency.saved_validation import validation_from_data
+    from roofline.presentation.reports.validation_report import ROWS
+
+    if view.by != "operator" or view.depth is not None or view.fused:
+        raise InputError(
+            f"{file}: is a validation; --by, --depth and --fused are for analyses only"
+        )
+    present_validation(
+        validation_from_data(data, file=str(file)),
+        files,
+        stdout_format=stdout_format,
+        top=ROWS if view.top is None else view.top,
+        force=force,
+    )

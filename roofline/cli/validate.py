@@ -95,7 +95,7 @@ _FROM_ONE = click.IntRange(min=1)
     multiple=True,
     type=FileName(),
     metavar="FILE",
-    help="Write to FILE as well; the suffix says what: .json .csv .md .html. Repeatable.",
+    help="Write to FILE as well; the suffix says what: .json .csv .md .html .png .svg. Repeatable.",
 )
 @click.option(
     "--force",
@@ -105,7 +105,7 @@ _FROM_ONE = click.IntRange(min=1)
 @click.option(
     "--format",
     "stdout_format",
-    type=click.Choice(["json", "csv", "md", "html"]),
+    type=click.Choice(["json", "csv", "md", "html", "svg"]),
     help="Write this to stdout in place of the tables (with or without -o -).",
 )
 def command(
@@ -155,7 +155,7 @@ def command(
             progress=progress,
             say=tell,
         )
-    _present(
+    present_validation(
         result,
         files,
         stdout_format=stdout_format,
@@ -186,7 +186,7 @@ def _check_targets(paths: tuple[Path, ...], *, overwrite: bool) -> None:
         seen.add(path.resolve())
 
 
-def _present(
+def present_validation(
     result: Validation,
     files: tuple[Path, ...],
     *,
@@ -194,6 +194,7 @@ def _present(
     top: int,
     force: bool,
 ) -> None:
+    """Writes a validation's files, then prints it, or puts it on stdout in the format asked for."""
     from roofline.foundation.files import write_atomically
     from roofline.presentation.reports.validation_report import render_validation, validation_report
     from roofline.presentation.table import print_report

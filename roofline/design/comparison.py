@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, groups
+from roofline.design.model_differences import times, work_and_bound
+from roofline.design.model_quantities import Quantity, quantities_of
+from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_on_earlier
 from roofline.errors import InputError
 from roofline.foundation import schema
-from roofline.foundation.units import (
-    MISSING,
-    format_byte,
-    format_flop,
-    format_intensity,
-    format_s,
-    format_si,
-)
+from roofline.foundation.units import MISSING
 from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     import pandas
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
-    """One quantity of every model: ``values`` in the unit its name carries, None where unknown."""
-
-    name: str
-    title: str
-    values: tuple[float | None, ...]
-    text: tuple[str, ...]
+SCHEMA_VERSION = 2
+"""Of comparisons in JSON files, which are read nowhere (docs/file-formats.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +33,14 @@ class Ceilings:
     def text(self) -> str:
         """The largest ones: ``"float32 avx512 fma 61 %, DRAM read 25 %"``."""
         return ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:2]) or MISSING
+
+    @property
+    def why(self) -> str:
+        """What most of the bound is by, as the end of a sentence; ``""`` without a bound."""
+        if not self.shares:
+            return ""
+        name, share = self.shares[0]
+        return f"; bound for {share:.0%} of it by {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -93,18 +90,8 @@ class Comparison:
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
-        """FLOP, parameters, bytes, memory, intensity and bound of every model."""
-        found: list[Quantity] = []
-        for name, title, value, form, is_flop in _QUANTITIES:
-            values: list[float | None] = []
-            text: list[str] = []
-            for each in self.analyses:
-                partial = is_flop and each.totals.unknown_operators > 0
-                # What is only known in part is shown as a least, and compared with nothing.
-                values.append(None if partial else value(each))
-                text.append(("≥ " if partial else "") + form(value(each)))
-            found.append(Quantity(name=name, title=title, values=tuple(values), text=tuple(text)))
-        return tuple(found)
+        """FLOP, parameters, bytes, memory, intensity, bound and times of every model."""
+        return quantities_of(self.analyses)
 
     def ratios(self, quantity: Quantity) -> tuple[float | None, ...]:
         """Each value over the reference's; None where one is unknown or the reference's is 0."""
@@ -112,6 +99,11 @@ class Comparison:
         return tuple(
             value / base if value is not None and base else None for value in quantity.values
         )
+
+    @property
+    def intervals_s(self) -> tuple[tuple[float, float] | None, ...]:
+        """The 10-90 % interval of each model's prediction in seconds; None where there is none."""
+        return tuple(map(interval_s, self.analyses))
 
     @property
     def ceilings(self) -> tuple[Ceilings, ...]:
@@ -130,23 +122,22 @@ class Comparison:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What a person should take home, one sentence for each model but the reference."""
-        said: list[str] = []
-        base = self.analyses[self.reference]
-        for index, each in enumerate(self.analyses):
-            if index == self.reference:
-                continue
-            flop = _times(base.totals.flop, each.totals.flop, "fewer FLOP", "more FLOP")
-            if base.totals.unknown_operators or each.totals.unknown_operators:
-                flop = "FLOP not fully known"
-            bound = _times(
-                base.totals.bound_s, each.totals.bound_s, "lower bound time", "higher bound time"
-            )
-            binding = self.ceilings[index].shares
-            why = f"; bound for {binding[0][1]:.0%} of it by {binding[0][0]}" if binding else ""
-            said.append(
-                f"{self.names[index]} against {self.names[self.reference]}: {flop}, {bound}{why}"
-            )
-        return tuple(said)
+        base, ceilings = self.analyses[self.reference], self.ceilings
+        return tuple(
+            f"{name} against {self.names[self.reference]}:"
+            f" {', '.join(work_and_bound(base, each))}{ceilings[index].why}"
+            f"{''.join(f'; {words}' for words in times(base, each))}"
+            for index, (name, each) in enumerate(zip(self.names, self.analyses, strict=True))
+            if index != self.reference
+        )
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """Which models have a bound only, and why; whose measurements are of an earlier day."""
+        return (
+            *lines_on_bounds_alone(self.names, self.analyses, place="for"),
+            *lines_on_earlier(self.names, self.analyses),
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -163,6 +154,13 @@ class Comparison:
         if len({each.run.device for each in self.analyses}) > 1:
             each_on = ", ".join(f"{name} on {each.run.device}" for name, each in named)
             notes.append(f"operators are those of different devices: {each_on}")
+        predictions = [(name, each.prediction) for name, each in named if each.prediction]
+        partial = [name for name, each in predictions if each.overhead_s is None]
+        if partial and len(partial) < len(predictions):
+            notes.append(
+                f"predicted for {', '.join(partial)} are the operators alone, for others also what"
+                " runs between them"
+            )
         return tuple(notes)
 
     def to_frame(self) -> pandas.DataFrame:
@@ -173,8 +171,19 @@ class Comparison:
         for quantity in self.quantities:
             columns[quantity.name] = pandas.array(quantity.values, dtype="Float64")
             columns[f"{quantity.name}_ratio"] = pandas.array(self.ratios(quantity), dtype="Float64")
+        for name, values in self.interval_columns.items():
+            columns[name] = pandas.array(values, dtype="Float64")
         columns["ceiling"] = [each.shares[0][0] if each.shares else None for each in self.ceilings]
         return pandas.DataFrame(columns)
+
+    @property
+    def interval_columns(self) -> dict[str, tuple[float | None, ...]]:
+        """The ends of the intervals, by the name of their column in tables and files."""
+        found = self.intervals_s
+        return {
+            "predicted_low_s": tuple(each[0] if each else None for each in found),
+            "predicted_high_s": tuple(each[1] if each else None for each in found),
+        }
 
     def to_json(self) -> str:
         """The comparison as JSON text: the table, and the analyses whole."""
@@ -184,12 +193,13 @@ class Comparison:
                 "run": schema.to_data(self.analyses[index].run),
                 **{each.name: each.values[index] for each in self.quantities},
                 **{f"{each.name}_ratio": self.ratios(each)[index] for each in self.quantities},
+                **{name: values[index] for name, values in self.interval_columns.items()},
                 "ceilings": dict(self.ceilings[index].shares),
             }
             for index, name in enumerate(self.names)
         ]
         data = {
-            "schema_version": 1,
+            "schema_version": SCHEMA_VERSION,
             "reference": self.names[self.reference],
             "models": rows,
             "sentences": list(self.sentences),
@@ -203,50 +213,6 @@ class Comparison:
         return comparison_html(self)
 
 
-_QUANTITIES: tuple[
-    tuple[str, str, Callable[[Analysis], float | None], Callable[[float | None], str], bool], ...
-] = (
-    ("flop", "FLOP", lambda each: each.totals.flop, format_flop, True),
-    (
-        "multiply_add",
-        "multiply-adds",
-        lambda each: each.totals.multiply_add,
-        lambda value: format_si(value, ""),
-        True,
-    ),
-    (
-        "parameters",
-        "parameters",
-        lambda each: each.totals.parameters,
-        lambda value: format_si(value, ""),
-        False,
-    ),
-    (
-        "parameter_bytes",
-        "parameter size",
-        lambda each: each.totals.parameter_bytes,
-        format_byte,
-        False,
-    ),
-    ("traffic_byte", "traffic", lambda each: each.totals.traffic_byte, format_byte, False),
-    (
-        "peak_memory_byte",
-        "peak memory",
-        lambda each: each.totals.peak_memory_byte,
-        format_byte,
-        False,
-    ),
-    (
-        "intensity_flop_per_byte",
-        "intensity (FLOP/B)",
-        lambda each: each.totals.intensity_flop_per_byte,
-        format_intensity,
-        False,
-    ),
-    ("bound_s", "bound", lambda each: each.totals.bound_s, format_s, False),
-)
-
-
 def _setting(analysis: Analysis) -> str:
     threads = describe_threads(analysis.hardware, analysis.threads)
     return f"{analysis.hardware.name} ({threads}, {analysis.cache} caches)"
@@ -257,14 +223,3 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) == len(names):
         return tuple(names)
     return tuple(f"{name} ({index})" for index, name in enumerate(names, start=1))
-
-
-def _times(base: float | None, value: float | None, less: str, more: str) -> str:
-    if not base or not value:
-        return (
-            f"{less.split()[-1]} unknown"
-            if base is None or value is None
-            else f"no {less.split()[-1]}"
-        )
-    ratio = base / value
-    return f"{ratio:.3g} × {less}" if ratio >= 1 else f"{1 / ratio:.3g} × {more}"

@@ -44,7 +44,7 @@ class Accuracy:
     same. ``bias`` is exp(median of ln(estimate / measured)) - 1, above 0 where estimates are too
     long. ``within_10_percent`` is the share of runs with an error of at most 10 %.
     ``close_pairs_right`` is the share of the ``close_pairs`` pairs that the estimates put in the
-    order they were measured in; equal estimates put nothing in order.
+    order they were measured in, all at the same clock; equal estimates put nothing in order.
     """
 
     runs: int
@@ -81,11 +81,26 @@ def _orders(models: Sequence[ModelValidation], estimate: Estimate) -> Iterable[b
     """Of each close pair of a setting, whether the estimates have its order."""
     for runs in grouped(models, lambda each: each.setting).values():
         estimated = [
-            (each.measured_s, guess) for each in runs if (guess := estimate(each)) is not None
+            (each.measured_s * factor, guess * factor)
+            for each, factor in zip(runs, _to_one_clock(runs), strict=True)
+            if (guess := estimate(each)) is not None
         ]
         for (fast, fast_guess), (slow, slow_guess) in itertools.combinations(sorted(estimated), 2):
             if CLOSE_PAIR[0] <= slow / fast <= CLOSE_PAIR[1]:
                 yield fast_guess < slow_guess
+
+
+def _to_one_clock(runs: Sequence[ModelValidation]) -> list[float]:
+    """What makes of each run's seconds those at a clock that all runs share.
+
+    Two models that were measured at different clocks are in no order of their own. Where one clock
+    is not known, seconds stay what they are.
+    """
+    clocks = [each.clock_hz for each in runs if each.clock_hz is not None]
+    if len(clocks) < len(runs):
+        return [1.0] * len(runs)
+    usual_hz = statistics.median(clocks)
+    return [each / usual_hz for each in clocks]
 
 
 def _mean(values: Iterable[float]) -> float | None:
@@ -106,6 +121,7 @@ FIGURES = (
     "interval_coverage",
     "noise_floor",
     "measured_operators_mape",
+    "usual_pace_mape",
 )
 """The fields of `ValidationTotals` that are fractions; the others count what they are about."""
 
@@ -119,7 +135,9 @@ class ValidationTotals:
     they took. ``bound_validity`` is the share of operators that keep their bound, ``ratio_error``
     the mean of |predicted / measured - 1| over ratios, ``interval_coverage`` the share of measured
     times inside their 10 to 90 % intervals. ``noise_floor`` is the ``mape`` of the second
-    measurements, ``measured_operators_mape`` that of predictions from operators timed one by one.
+    measurements, ``measured_operators_mape`` that of predictions from operators timed one by one,
+    ``usual_pace_mape`` that of predictions for the usual pace of the cores rather than the pace
+    that each measurement had.
     """
 
     mape: float | None
@@ -134,6 +152,7 @@ class ValidationTotals:
     interval_coverage: float | None
     noise_floor: float | None
     measured_operators_mape: float | None
+    usual_pace_mape: float | None
     runs: int
     different_models: int
     predicted_runs: int
@@ -151,7 +170,8 @@ class ValidationTotals:
     ) -> ValidationTotals:
         """The totals of runs and ratios."""
         predicted = Accuracy.of(models, lambda each: each.predicted_s)
-        remeasured = Accuracy.of(models, lambda each: each.remeasured_s)
+        remeasured = Accuracy.of(models, lambda each: each.remeasured_at_clock_s)
+        usual = Accuracy.of(models, lambda each: each.predicted_usual_s)
         timed_alone = Accuracy.of(models, lambda each: each.operators_measured_s)
         inside = [each.is_in_interval for each in models if each.is_in_interval is not None]
         ratio_errors = [abs(each.error) for each in ratios if each.error is not None]
@@ -170,6 +190,7 @@ class ValidationTotals:
             interval_coverage=_mean(inside),
             noise_floor=remeasured.mape,
             measured_operators_mape=timed_alone.mape,
+            usual_pace_mape=usual.mape,
             runs=len(models),
             different_models=len({each.model for each in models}),
             predicted_runs=predicted.runs,

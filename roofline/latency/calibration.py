@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from roofline.foundation.units import format_si
 from roofline.latency.curriculum import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import Facts, RunSample
+from roofline.machine.pace import Pace, usual_pace
 
 _TOGETHER = 0.5
 """The correlation of the errors of operators in one model: the same libraries ran them."""
@@ -78,19 +80,36 @@ class Calibration:
     @cached_property
     def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
         """Examples by group, type and threads: calls with equal facts in a family are one."""
-        times: dict[tuple[str, Facts], list[float]] = {}
+        times: dict[tuple[str, Facts, float], list[float]] = {}
         for run in self.runs:
+            hop = self._hop(run.pace, run.threads)
+            slowdown = run.pace.slowdown(self.pace)
             for each in run.operators:
                 faults_s = each.faults * self.fault_s.get(run.threads, 0.0)
-                time_s = max(each.time_s - faults_s, _LEAST_SHARE * each.time_s)
-                times.setdefault((run.family, each.facts), []).append(time_s)
+                time_s = max(each.time_s - faults_s, _LEAST_SHARE * each.time_s) / slowdown
+                times.setdefault((run.family, each.facts, hop), []).append(time_s)
         found: dict[tuple[str, str, int], list[Example]] = {}
-        for (family, facts), seconds in times.items():
+        for (family, facts, hop), seconds in times.items():
             example = Example(
-                facts=facts, family=family, time_s=together(seconds), calls=len(seconds)
+                facts=facts, family=family, time_s=together(seconds), calls=len(seconds), hop=hop
             )
             found.setdefault((facts.group, facts.dtype, facts.threads), []).append(example)
         return found
+
+    @cached_property
+    def pace(self) -> Pace:
+        """The usual pace of the cores: predictions are for it where no other is asked for."""
+        together = usual_pace(each.pace for each in self.runs)
+        apart = usual_pace(each.pace for each in self.runs if each.threads > 1)
+        return Pace(clock_hz=together.clock_hz, hop_s=apart.hop_s)
+
+    def _hop(self, pace: Pace, threads: int) -> float:
+        """What `Example` has of it, in halves of an octave; that of the usual pace where it is not
+        known."""
+        hop_s = pace.hop_s or self.pace.hop_s
+        if threads == 1 or hop_s is None:
+            return 0.0
+        return round(2 * math.log2(hop_s / 1e-9)) / 2
 
     def examples(self, group: str, dtype: str, threads: int) -> Sequence[Example]:
         """The examples of a group of operators, in one type on so many threads."""
@@ -118,12 +137,20 @@ class Calibration:
         """Whether something in that type was measured on so many threads."""
         return any(of == dtype and on == threads for _, of, on in self._examples)
 
-    def predict(self, facts: Sequence[Facts]) -> list[tuple[Prediction, float] | None]:
+    def predict(
+        self, facts: Sequence[Facts], pace: Pace | None = None
+    ) -> list[tuple[Prediction, float] | None]:
         """Predictions, each with its relative deviation; None where only a bound is known.
 
         A group that was never measured is predicted from all groups together; a type or a number
         of threads that was never measured is not predicted.
+
+        Args:
+            facts: of calls.
+            pace: how fast the cores run; None: as usual.
         """
+        at = pace or self.pace
+        slowdown = at.slowdown(self.pace)
         found: dict[Facts, tuple[Prediction, float]] = {}
         kinds: dict[tuple[str, str, int], list[Facts]] = {}
         for each in dict.fromkeys(facts):
@@ -135,21 +162,54 @@ class Calibration:
                 kind = self.kind(_POOLED, known, threads)
             if kind is None:
                 continue
-            for each, (prediction, deviation) in zip(chosen, kind.predict(chosen), strict=True):
+            answers = kind.predict(chosen, [self._hop(at, threads)] * len(chosen))
+            for each, (prediction, deviation) in zip(chosen, answers, strict=True):
                 fresh_s = self._fresh_s(each)
                 found[each] = (
                     replace(
                         prediction,
-                        predicted_s=prediction.predicted_s + fresh_s,
-                        low_s=prediction.low_s + fresh_s,
-                        high_s=prediction.high_s + fresh_s,
+                        predicted_s=prediction.predicted_s * slowdown + fresh_s,
+                        low_s=prediction.low_s * slowdown + fresh_s,
+                        high_s=prediction.high_s * slowdown + fresh_s,
                     ),
                     deviation,
                 )
         return [found.get(each) for each in facts]
 
+    def changes(
+        self, facts: Sequence[Facts], since: Sequence[Pace], pace: Pace | None = None
+    ) -> list[float]:
+        """How many times as long calls take as they took at another pace.
+
+        Args:
+            facts: of calls on one number of threads.
+            since: the pace at which each was timed.
+            pace: how fast the cores run; None: as usual.
+        """
+        at = pace or self.pace
+        found = [at.slowdown(each) for each in since]
+        apart: dict[float, list[int]] = {}
+        for place, (each, then) in enumerate(zip(facts, since, strict=True)):
+            if then.hop_s is not None and self._hop(then, each.threads) != self._hop(
+                at, each.threads
+            ):
+                apart.setdefault(then.hop_s, []).append(place)
+        for hop_s, places in apart.items():
+            chosen = [facts[place] for place in places]
+            before = self.predict(chosen, replace(at, hop_s=hop_s))
+            now = self.predict(chosen, at)
+            for place, one, other in zip(places, before, now, strict=True):
+                if one is not None and other is not None:
+                    found[place] *= other[0].predicted_s / one[0].predicted_s
+        return found
+
     def predict_run(
-        self, facts: Sequence[Facts], predictions: Sequence[tuple[Prediction, float]], *, calls: int
+        self,
+        facts: Sequence[Facts],
+        predictions: Sequence[tuple[Prediction, float]],
+        *,
+        calls: int,
+        pace: Pace | None = None,
     ) -> RunPrediction:
         """A whole pass, from the predictions of its operators.
 
@@ -157,12 +217,14 @@ class Calibration:
             facts: of all operators that do something, at least one, on one number of threads.
             predictions: theirs, with their relative deviations.
             calls: how many operators are called, free ones too.
+            pace: that of the predictions; None: as usual, and the interval allows for any that the
+                machine had when it was measured.
         """
-        overhead_s = self.overhead_s(facts, calls=calls)
+        overhead_s = self.overhead_s(facts, calls=calls, pace=pace)
         operators_s = sum(each.predicted_s for each, _ in predictions)
         predicted_s = operators_s + overhead_s
         deviation = _deviation([(each.predicted_s, by) for each, by in predictions], predicted_s)
-        factor = math.exp(Z_80 * deviation * self.spread)
+        factor = math.exp(Z_80 * deviation * (self.usual_spread if pace is None else self.spread))
         return RunPrediction(
             predicted_s=predicted_s,
             low_s=predicted_s / factor,
@@ -184,10 +246,11 @@ class Calibration:
         count = len(models)
         designs = len({each.model for each in self.runs if each.family == DESIGN})
         beside = f" and {designs} designs" if designs else ""
+        at = f" at {format_si(self.pace.clock_hz, 'Hz')}" if self.pace.clock_hz else ""
         return (
             f"{calls} operators of {count} model{'s' * (count != 1)} of {families}"
             f" famil{'y' if families == 1 else 'ies'}{beside},"
-            f" measured {when}"
+            f" measured {when}{at}"
         )
 
     @property
@@ -204,9 +267,19 @@ class Calibration:
 
         Where too few models could be held out, of designs and models.
         """
+        return self._spread(lambda each: each.predicted_s)
+
+    @cached_property
+    def usual_spread(self) -> float:
+        """The same where nobody knows how fast the cores will run."""
+        return self._spread(
+            lambda each: each.predicted_s / each.run.pace.slowdown(self.pace),
+        )
+
+    def _spread(self, predicted_s: Callable[[HeldOut], float]) -> float:
         judged = [each for each in self.held_out if each.run.family != DESIGN]
         scores = [
-            abs(math.log(each.run.end_to_end_s / each.predicted_s)) / each.deviation
+            abs(math.log(each.run.end_to_end_s / predicted_s(each))) / each.deviation
             for each in (judged if len(judged) >= _LEAST_RUNS else self.held_out)
         ]
         if len(scores) < _LEAST_RUNS:
@@ -215,28 +288,32 @@ class Calibration:
 
     @cached_property
     def held_out(self) -> tuple[HeldOut, ...]:
-        """Every run of which nearly all can be predicted without its family."""
-        left_out: dict[tuple[str, Facts], tuple[float, float]] = {}
+        """Every run of which nearly all can be predicted without its family, at its own pace."""
+        left_out: dict[tuple[str, Facts, float], tuple[float, float]] = {}
         for group, dtype, threads in self._examples:
             kind = self.kind(group, dtype, threads)
             for each in kind.left_out if kind is not None else ():
                 by = each.deviation * (kind.spread if kind is not None else 1.0)
-                predicted_s = each.predicted_s + self._fresh_s(each.example.facts)
-                left_out[each.example.family, each.example.facts] = predicted_s, by
+                example = each.example
+                left_out[example.family, example.facts, example.hop] = each.predicted_s, by
         found: list[HeldOut] = []
         for run in self.runs:
             known: list[tuple[float, float]] = []
             known_s = 0.0
+            hop, slowdown = self._hop(run.pace, run.threads), run.pace.slowdown(self.pace)
             for each in run.operators:
-                predicted = left_out.get((run.family, each.facts))
+                predicted = left_out.get((run.family, each.facts, hop))
                 if predicted is not None:
                     known_s += each.calls * each.time_s
-                    known += [predicted] * each.calls
+                    time_s = predicted[0] * slowdown + self._fresh_s(each.facts)
+                    known += [(time_s, predicted[1])] * each.calls
             working_s = run.operators_s - run.free_s
             if not known or known_s < _NEARLY_ALL * working_s:
                 continue
             overhead_s = self.overhead_s(
-                [each.facts for each in run.operators for _ in range(each.calls)], calls=run.calls
+                [each.facts for each in run.operators for _ in range(each.calls)],
+                calls=run.calls,
+                pace=run.pace,
             )
             # What cannot be left out counts as measured: it is a small part.
             predicted_s = sum(time_s for time_s, _ in known) + (working_s - known_s) + overhead_s
@@ -250,28 +327,31 @@ class Calibration:
         pages = _fresh_byte([facts]) / _PAGE_BYTE
         return pages * self.fault_s.get(facts.threads, 0.0)
 
-    def overhead_s(self, facts: Sequence[Facts], *, calls: int) -> float:
+    def overhead_s(self, facts: Sequence[Facts], *, calls: int, pace: Pace | None = None) -> float:
         """What runs between operators, in seconds: calls, and giving fresh memory back.
 
         Args:
             facts: of all operators that do something, at least one, on one number of threads.
             calls: how many operators are called, free ones too.
+            pace: how fast the cores run; None: as usual.
         """
         threads = facts[0].threads
         if threads not in self._overheads:
             self._overheads[threads] = _overhead(
-                [each for each in self.runs if each.threads == threads]
+                [each for each in self.runs if each.threads == threads], self.pace
             )
         per_call_s, per_byte_s = self._overheads[threads]
-        return per_call_s * calls + per_byte_s * _fresh_byte(facts)
+        slowdown = (pace or self.pace).slowdown(self.pace)
+        return slowdown * (per_call_s * calls + per_byte_s * _fresh_byte(facts))
 
 
 def _fresh_byte(facts: Iterable[Facts]) -> float:
     return sum(2.0 ** each.numbers[-1] for each in facts if each.numbers and each.numbers[-1] > 0)
 
 
-def _overhead(runs: Sequence[RunSample]) -> tuple[float, float]:
-    """Seconds per call and per fresh byte, neither below 0, that explain what operators do not."""
+def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float]:
+    """Seconds per call and per fresh byte, neither below 0, that explain what operators do not, at
+    the usual pace."""
     if not runs:
         return 0.0, 0.0
     rows = np.asarray(
@@ -283,9 +363,11 @@ def _overhead(runs: Sequence[RunSample]) -> tuple[float, float]:
             for run in runs
         ]
     )
+    slowdowns = np.asarray([run.pace.slowdown(usual) for run in runs])
     gaps = np.asarray([run.end_to_end_s - (run.operators_s - run.free_s) for run in runs])
+    gaps = gaps / slowdowns
     # A share of the run counts, not seconds: long runs would outweigh all others.
-    weights = 1.0 / np.asarray([run.end_to_end_s for run in runs])
+    weights = slowdowns / np.asarray([run.end_to_end_s for run in runs])
     best, least = (0.0, 0.0), math.inf
     for columns in ((0, 1), (0,), (1,)):
         chosen = rows[:, columns] * weights[:, None]

@@ -63,6 +63,8 @@ def run_sample(
         free_calls=len(free),
         calls=len(samples),
         faults=timed.run.faults,
+        clock_hz=timed.run.clock_hz,
+        hop_s=timed.run.hop_s,
         operators=tuple(
             OperatorSample(
                 facts=facts,

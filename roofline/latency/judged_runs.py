@@ -31,6 +31,11 @@ class ModelValidation:
     ``operator_abs_error_s`` sums |predicted - measured| over operators, ``operators_s`` what they
     took. The prediction was learned from ``samples`` samples.
 
+    ``clock_hz`` and ``hop_s`` are the pace of the cores while it was measured
+    (`roofline.machine.pace`), which the prediction is for; ``predicted_usual_s`` is the prediction
+    for their usual pace, which is all that can be said beforehand. ``remeasured_clock_hz`` is the
+    clock of the second measurement.
+
     Raises:
         ValueError: no measured time, times that are none, an interval without its other end or
             without a prediction, or more operators below their bound than there are.
@@ -54,11 +59,20 @@ class ModelValidation:
     operator_abs_error_s: float | None
     operators_s: float
     samples: int
+    clock_hz: float | None = None
+    hop_s: float | None = None
+    predicted_usual_s: float | None = None
+    remeasured_clock_hz: float | None = None
 
     def __post_init__(self) -> None:
-        times = (self.measured_s, self.remeasured_s, self.predicted_s, self.operators_measured_s)
+        times = (
+            *(self.measured_s, self.remeasured_s, self.predicted_s, self.operators_measured_s),
+            *(self.predicted_usual_s, self.clock_hz, self.hop_s, self.remeasured_clock_hz),
+        )
         if not all(0 < each < math.inf for each in times if each is not None):
-            raise ValueError(f"{self.model}: measured and predicted times are positive numbers")
+            raise ValueError(
+                f"{self.model}: measured and predicted times, and clocks, are positive numbers"
+            )
         low, high = self.predicted_low_s, self.predicted_high_s
         if (low is None) != (high is None) or (low is not None and self.predicted_s is None):
             raise ValueError(f"{self.model}: an interval has two ends, and a prediction in it")
@@ -93,9 +107,16 @@ class ModelValidation:
         return self._difference(self.operators_measured_s)
 
     @property
+    def remeasured_at_clock_s(self) -> float | None:
+        """The second measurement, as it would be at the clock of the first; in seconds."""
+        if self.remeasured_s is None or self.clock_hz is None or self.remeasured_clock_hz is None:
+            return self.remeasured_s
+        return self.remeasured_s * self.remeasured_clock_hz / self.clock_hz
+
+    @property
     def remeasured_difference(self) -> float | None:
-        """The same of the second measurement: what was noise."""
-        return self._difference(self.remeasured_s)
+        """The same of the second measurement, at the clock of the first: what was noise."""
+        return self._difference(self.remeasured_at_clock_s)
 
     @property
     def is_in_interval(self) -> bool | None:

@@ -18,6 +18,9 @@ from roofline.latency.samples import Facts
 _SCALE = 8.0
 """Octaves of a size over which efficiency goes on being alike."""
 
+_HOP_SCALE = 8.0
+"""The same of the way from core to core."""
+
 _AMPLITUDE, _SLOPE, _OFFSET, _NOISE = 0.5, 0.2, 1.0, 0.15
 """Of the logarithm of time over bound: see benchmarks/predictors.md for others that were tried."""
 
@@ -39,12 +42,17 @@ Z_80 = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """Calls with the same facts, in the models of one family: their median time in seconds."""
+    """Calls with the same facts, in the models of one family: their median time in seconds.
+
+    ``hop`` is the binary logarithm of the nanoseconds from core to core; 0 where one core computed,
+    or where it is not known.
+    """
 
     facts: Facts
     family: str
     time_s: float
     calls: int
+    hop: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +85,9 @@ class Kind:
     def _process(self) -> GaussianProcess:
         facts = [each.facts for each in self.examples]
         values = np.log([each.time_s for each in self.examples]) - np.log(_floor_s(facts))
-        numbers = self._numbers(facts)
+        numbers = self._numbers(facts, [each.hop for each in self.examples])
         kernel = Kernel(
-            scales=(_SCALE,) * numbers.shape[1],
+            scales=(*(_SCALE,) * (numbers.shape[1] - 1), _HOP_SCALE),
             apart=(_APART, _APART / 4),
             amplitude=_AMPLITUDE,
             slope=_SLOPE,
@@ -111,14 +119,23 @@ class Kind:
             for example, time_s, deviates in zip(self.examples, predicted_s, deviation, strict=True)
         )
 
-    def predict(self, facts: Sequence[Facts]) -> list[tuple[Prediction, float]]:
-        """Predictions for `facts`, with the relative standard deviation that each is given."""
-        numbers = self._numbers(facts)
+    def predict(
+        self, facts: Sequence[Facts], hops: Sequence[float] | None = None
+    ) -> list[tuple[Prediction, float]]:
+        """Predictions for `facts`, with the relative standard deviation that each is given.
+
+        Args:
+            facts: of calls.
+            hops: as in examples, one for each; None: 0.
+        """
+        hops = [0.0] * len(facts) if hops is None else hops
+        numbers = self._numbers(facts, hops)
         mean, deviation, nearest = self._process.predict(numbers, self._codes(facts))
         times_s = np.exp(mean) * _floor_s(facts)
         wide = np.exp(Z_80 * deviation * self.spread)
-        known = self._numbers([each.facts for each in self.examples])
-        octaves = np.sqrt(((numbers - known[nearest]) ** 2).sum(axis=1))
+        known = self._numbers([each.facts for each in self.examples], [0.0] * len(self.examples))
+        # Its distance is that of sizes; where the cores are is no property of a call.
+        octaves = np.sqrt(((numbers - known[nearest])[:, :-1] ** 2).sum(axis=1))
         found: list[tuple[Prediction, float]] = []
         for position, each in enumerate(facts):
             samples = self.variants[f"{each.group} {each.variant}"]
@@ -140,9 +157,10 @@ class Kind:
             )
         return found
 
-    def _numbers(self, facts: Sequence[Facts]) -> Array:
+    def _numbers(self, facts: Sequence[Facts], hops: Sequence[float]) -> Array:
         shared = [
-            (*each.numbers[-SHARED:], float(np.log2(each.bound_s + _CALL_S))) for each in facts
+            (*each.numbers[-SHARED:], float(np.log2(each.bound_s + _CALL_S)), hop)
+            for each, hop in zip(facts, hops, strict=True)
         ]
         if self._is_pooled:
             return np.asarray(shared)

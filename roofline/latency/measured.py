@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline.foundation.sampling import Sample
+from roofline.machine.pace import Pace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +16,9 @@ class RunMeasurement:
     of all operators, timed one by one in passes in between; ``compiled`` are passes under
     `torch.compile`. ``faults`` are the minor page faults of a pass; ``rounds`` are those that
     count, ``discarded`` those that were thrown away because they did not get the cores;
-    ``are_disturbed`` if there were no others. ``conditions`` are what was noticed meanwhile.
+    ``are_disturbed`` if there were no others. ``clock_hz`` is the median clock of the core that ran
+    them, ``hop_s`` how long a cache line took from core to core; null where that is not known, and
+    the latter where a single core computed. ``conditions`` are what was noticed meanwhile.
 
     Raises:
         ValueError: a negative time or number.
@@ -29,11 +32,18 @@ class RunMeasurement:
     are_disturbed: bool = False
     compiled: Sample | None = None
     date: str = ""
+    clock_hz: float | None = None
+    hop_s: float | None = None
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.operators_s, self.faults, self.rounds, self.discarded) < 0:
             raise ValueError(f"a measurement takes numbers from 0, got {self}")
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the cores ran."""
+        return Pace(clock_hz=self.clock_hz, hop_s=self.hop_s)
 
     @property
     def measured_s(self) -> float:

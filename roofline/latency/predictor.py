@@ -9,6 +9,8 @@ from typing import Protocol
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.prediction import Prediction, RunPrediction
+from roofline.latency.samples import RunSample
+from roofline.machine.pace import Pace
 from roofline.placement import Placement
 from roofline.workload.operators import State
 
@@ -37,11 +39,20 @@ class Predicts(Protocol):
 class Predictor:
     """What was learned on a machine, ready to be asked.
 
-    ``notes`` are said with every prediction (samples of another torch, say).
+    ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
+    (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
+    the torch that is there now.
     """
 
     calibration: Calibration
+    pace: Pace | None = None
     notes: tuple[str, ...] = ()
+    is_of_host: bool = False
+
+    @property
+    def runs_here(self) -> Sequence[RunSample]:
+        """The runs that it was learned from, as far as they were measured on this machine."""
+        return self.calibration.runs if self.is_of_host else ()
 
     def predict(self, placements: Sequence[Placement], threads: int, /) -> Predicted:
         """Predicts the operators of a pass on so many threads, and the whole of it."""
@@ -49,14 +60,14 @@ class Predictor:
             place for place, each in enumerate(placements) if each.record.state is not State.FREE
         ]
         facts = [facts_of(placements[place], threads) for place in at_work]
-        found = self.calibration.predict(facts)
+        found = self.calibration.predict(facts, self.pace)
         operators: list[Prediction | None] = [None] * len(placements)
         for place, each in zip(at_work, found, strict=True):
             operators[place] = each[0] if each is not None else None
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
-            run = self.calibration.predict_run(facts, known, calls=len(placements))
+            run = self.calibration.predict_run(facts, known, calls=len(placements), pace=self.pace)
         elif facts:
             kinds = sorted(
                 {each.dtype for each, known in zip(facts, found, strict=True) if known is None}

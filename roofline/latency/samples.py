@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.foundation.sampling import Sample
+from roofline.machine.pace import UNKNOWN, Pace
+
 FACTS_VERSION = 1
 """What the numbers of `Facts` mean; samples of another version are not used."""
 
@@ -72,7 +75,8 @@ class RunSample:
     predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
     ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
     of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
-    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601.
+    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and ``hop_s`` are
+    the pace of the cores meanwhile (`roofline.machine.pace`); None: not known.
 
     Raises:
         ValueError: no time.
@@ -95,7 +99,26 @@ class RunSample:
     calls: int
     faults: float
     operators: tuple[OperatorSample, ...]
+    clock_hz: float | None = None
+    hop_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.end_to_end_s < math.inf or not 0 <= self.operators_s < math.inf:
             raise ValueError(f"a run takes a time, got {self.end_to_end_s}")
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the cores ran.
+
+        Raises:
+            ValueError: a number that is none.
+        """
+        return Pace(clock_hz=self.clock_hz, hop_s=self.hop_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolatedSample:
+    """The times of an operator that was timed on its own, and the pace of the cores meanwhile."""
+
+    sample: Sample
+    pace: Pace = UNKNOWN

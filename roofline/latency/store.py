@@ -12,10 +12,9 @@ from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
 
-from roofline.foundation.sampling import Sample
 from roofline.latency.database import Database, read_only
 from roofline.latency.environment import Environment
-from roofline.latency.samples import FACTS_VERSION, Origin, RunSample
+from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
 from roofline.latency.stored_rows import STORE_VERSION as STORE_VERSION
 from roofline.latency.stored_rows import (
     TABLES,
@@ -121,13 +120,13 @@ class Store:
                 lines.append(f"{subject}, {difference}")
         return tuple(lines)
 
-    def isolated(self, key: str) -> Sample | None:
+    def isolated(self, key: str) -> IsolatedSample | None:
         """The times of the operator of that key, timed on its own; None: it was not."""
         return self._database.read(
             lambda connection: isolated_sample(connection, self._id(connection), key)
         )
 
-    def keep_isolated(self, key: str, sample: Sample) -> None:
+    def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
         """Keeps the times of an operator, in place of earlier ones.
 
         Raises:

@@ -15,9 +15,10 @@ from roofline.foundation.sampling import Sample
 from roofline.foundation.schema import from_data, to_data
 from roofline.latency.database import Tables
 from roofline.latency.environment import Environment
-from roofline.latency.samples import Facts, OperatorSample, Origin, RunSample
+from roofline.latency.samples import Facts, IsolatedSample, OperatorSample, Origin, RunSample
 from roofline.latency.sqlite_files import DamagedError
 from roofline.machine.hardware import Host
+from roofline.machine.pace import Pace
 
 STORE_VERSION = 1
 """Of the tables; a file with newer ones is refused."""
@@ -35,7 +36,7 @@ TABLES = Tables(
             channels_last INTEGER NOT NULL, train INTEGER NOT NULL,
             end_to_end_s REAL NOT NULL, end_to_end_iqr_s REAL NOT NULL, operators_s REAL NOT NULL,
             free_s REAL NOT NULL, free_calls INTEGER NOT NULL, calls INTEGER NOT NULL,
-            faults REAL NOT NULL)""",
+            faults REAL NOT NULL, clock_hz REAL, hop_s REAL)""",
         """CREATE TABLE operator (
             run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, place INTEGER NOT NULL,
             kind TEXT NOT NULL, variant TEXT NOT NULL, dtype TEXT NOT NULL, layout TEXT NOT NULL,
@@ -44,7 +45,8 @@ TABLES = Tables(
             faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
         """CREATE TABLE isolated (
             environment INTEGER NOT NULL REFERENCES environment, key TEXT NOT NULL,
-            times_s TEXT NOT NULL, PRIMARY KEY (environment, key)) WITHOUT ROWID""",
+            times_s TEXT NOT NULL, clock_hz REAL, hop_s REAL,
+            PRIMARY KEY (environment, key)) WITHOUT ROWID""",
         """CREATE TABLE note (
             environment INTEGER NOT NULL REFERENCES environment, name TEXT NOT NULL,
             text TEXT NOT NULL, PRIMARY KEY (environment, name)) WITHOUT ROWID""",
@@ -54,20 +56,21 @@ TABLES = Tables(
 _RUN = (
     *("model", "family", "origin", "date", "batch", "dtype", "threads", "channels_last", "train"),
     *("end_to_end_s", "end_to_end_iqr_s", "operators_s", "free_s", "free_calls", "calls", "faults"),
+    *("clock_hz", "hop_s"),
 )
 # "group" is a word of SQL.
 _FACTS = ("kind", "variant", "dtype", "layout", "threads", "numbers", "bound_s")
 _OPERATOR = (*_FACTS, "calls", "time_s", "iqr_s", "faults")
 
 
-def check_finite(sample: RunSample | Sample) -> None:
+def check_finite(sample: RunSample | IsolatedSample) -> None:
     """Refuses what SQLite would keep as something else, or what nothing can be learned from.
 
     Raises:
         ValueError: a number that is not finite.
     """
-    if isinstance(sample, Sample):
-        numbers: Sequence[float] = sample.times_s
+    if isinstance(sample, IsolatedSample):
+        numbers: Sequence[float] = sample.sample.times_s
     else:
         numbers = (
             *(sample.end_to_end_s, sample.end_to_end_iqr_s, sample.operators_s, sample.free_s),
@@ -137,25 +140,34 @@ def run_samples(connection: Connection, environment: int | None) -> tuple[RunSam
 
 
 def keep_isolated_sample(
-    connection: Connection, environment: int, key: str, sample: Sample
+    connection: Connection, environment: int, key: str, sample: IsolatedSample
 ) -> None:
     """Keeps it in place of an earlier one of that key."""
     connection.execute(
-        "INSERT OR REPLACE INTO isolated (environment, key, times_s) VALUES (?, ?, ?)",
-        (environment, storable(key), _numbers_text(sample.times_s)),
+        "INSERT OR REPLACE INTO isolated (environment, key, times_s, clock_hz, hop_s)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (
+            *(environment, storable(key), _numbers_text(sample.sample.times_s)),
+            *(sample.pace.clock_hz, sample.pace.hop_s),
+        ),
     )
 
 
-def isolated_sample(connection: Connection, environment: int | None, key: str) -> Sample | None:
+def isolated_sample(
+    connection: Connection, environment: int | None, key: str
+) -> IsolatedSample | None:
     """That of a key; None: there is none."""
     row = connection.execute(
-        "SELECT times_s FROM isolated WHERE environment = ? AND key = ?",
+        "SELECT times_s, clock_hz, hop_s FROM isolated WHERE environment = ? AND key = ?",
         (environment, storable(key)),
     ).fetchone()
     if row is None:
         return None
     with _damage_told("isolated"):
-        sample = Sample(times_s=_numbers(row[0]))
+        times_s, clock_hz, hop_s = row
+        sample = IsolatedSample(
+            sample=Sample(times_s=_numbers(times_s)), pace=Pace(clock_hz=clock_hz, hop_s=hop_s)
+        )
         check_finite(sample)
         return sample
 
@@ -191,6 +203,8 @@ def _run(row: Sequence[Any], operators: tuple[OperatorSample, ...]) -> RunSample
         values[name] = bool(values[name])
     run = RunSample(**values, operators=operators)
     check_finite(run)
+    # What is no pace raises.
+    _ = run.pace
     return run
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from roofline.foundation import schema
 from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
@@ -68,7 +69,7 @@ class Validation:
     @property
     def noise(self) -> Accuracy:
         """How close the second measurement comes to the first."""
-        return Accuracy.of(self.models, lambda each: each.remeasured_s)
+        return Accuracy.of(self.models, lambda each: each.remeasured_at_clock_s)
 
     def by(self, key: Callable[[ModelValidation], Key]) -> dict[Key, ValidationTotals]:
         """The totals of the runs that have each key, as in ``by(lambda each: each.family)``.
@@ -82,7 +83,7 @@ class Validation:
         return json.dumps(schema.to_data(self), indent=1, allow_nan=False) + "\n"
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the validation to a file whose suffix says how: .json .csv .md .html.
+        """Writes the validation to a file whose suffix says how: .json .csv .md .html .png .svg.
 
         Raises:
             InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
@@ -94,6 +95,12 @@ class Validation:
         write_atomically(
             Path(path), render_validation(self, Path(path).suffix), overwrite=overwrite
         )
+
+    def plot(self, **options: Any) -> Any:
+        """Predicted against measured times as a matplotlib Figure; options: `plot_validation`'s."""
+        from roofline.presentation.validation_figure import plot_validation
+
+        return plot_validation(self, **options)
 
     def _repr_html_(self) -> str:
         from roofline.presentation.reports.validation_report import validation_html

@@ -225,6 +225,8 @@ def _analyses(
     analyses: list[Analysis] = []
     for named, found in zip(machines, known, strict=True):
         profile, hardware_notes = found or host_hardware(progress)
+        # What was learned is of passes whose caches the pass before had filled.
+        predictor = None if cold else predictor_of(profile, named, run)
         analysis = assemble(
             source.name,
             asked.specs,
@@ -233,8 +235,8 @@ def _analyses(
             Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
             cold=cold,
             notes=(*asked.notes, *captured.notes, *hardware_notes),
-            # What was learned is of passes whose caches the pass before had filled.
-            predictor=None if cold else predictor_of(profile, named, run),
+            predictor=predictor,
+            runs=predictor.runs_here if predictor else (),
         )
         analyses.append(analysis)
     return analyses

@@ -20,13 +20,17 @@ from roofline.analysis import (
     working,
 )
 from roofline.foundation.units import format_byte
+from roofline.latency.earlier import EarlierRun, earlier_run
+from roofline.latency.features import facts_of
 from roofline.latency.measured import Timed
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predicted, Predicts
-from roofline.placement import Roof, place, roof_notes
+from roofline.latency.samples import RunSample
+from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency
+from roofline.workload.runs import Run
 from roofline.workload.work import Work
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ def assemble(
     notes: Sequence[str],
     predictor: Predicts | None = None,
     timed: Timed | None = None,
+    runs: Sequence[RunSample] = (),
 ) -> Analysis:
     """The analysis of a capture under one machine's roof; `notes` come first in its warnings.
 
@@ -57,6 +62,7 @@ def assemble(
         notes: what to know beside what follows from the rest.
         predictor: what was learned on that machine; None: nothing.
         timed: how long the operators of `capture` took; None: they were not measured.
+        runs: what was measured on that machine before, the last one last.
     """
     placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     fused = fused_traffic(capture.records)
@@ -126,7 +132,21 @@ def assemble(
         operators=rows,
         prediction=predicted.run,
         measurement=timed.run if timed else None,
+        earlier=None if timed or cold else _earlier(placements, capture.run, roof.threads, runs),
         warnings=(*warnings, *predicted.notes),
+    )
+
+
+def _earlier(
+    placements: Sequence[Placement], run: Run, threads: int, runs: Sequence[RunSample]
+) -> EarlierRun | None:
+    if not runs:
+        return None
+    return earlier_run(
+        runs,
+        [facts_of(each, threads) for each in placements if each.record.state is not State.FREE],
+        channels_last=run.channels_last,
+        train=run.train,
     )
 
 

@@ -36,7 +36,7 @@ def compare(
     names: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Comparison:
-    """Models side by side: work, memory, intensity, ceiling and bound, with ratios to one of them.
+    """Models side by side: work, memory, intensity, bound and times, with ratios to one of them.
 
     Args:
         models: at least two modules, names, saved analyses (``.json``) or `Analysis` values.

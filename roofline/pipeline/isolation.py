@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.features import facts_of
+from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.predictor import Predicted, Predictor
+from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
@@ -73,6 +77,7 @@ def with_operators_measured(
         cold=False,
         notes=(*asked.notes, *one.capture.notes, *here.notes),
         predictor=_Known(one.predicted(learned)),
+        runs=learned.runs_here if learned else (),
     )
 
 
@@ -131,8 +136,12 @@ class OneByOne:
         self._roof = roof
         self.reuse: Residency = residency(self.capture.records)
         at_work = [each.state is not State.FREE for each in self.capture.records]
-        with Store.open(host_latency_file(), host_environment(), say=say) as store:
-            self.samples: list[Sample | None] = measure_unique(
+        with (
+            Store.open(host_latency_file(), host_environment(), say=say) as store,
+            pace_gauge(topology.cores[: roof.threads]) as pace,
+        ):
+            gauges = replace(Gauges(), pace=pace)
+            self.samples: list[IsolatedSample | None] = measure_unique(
                 [call if works else None for call, works in zip(log.calls, at_work, strict=True)],
                 store=store,
                 threads=roof.threads,
@@ -142,12 +151,16 @@ class OneByOne:
                 + self.capture.input_bytes
                 + self.reuse.peak_activation_byte,
                 cores=topology.cores,
+                gauges=gauges,
                 progress=progress,
                 say=say,
             )
 
     def predicted(self, learned: Predictor | None) -> Predicted:
         """Predictions from the times of operators; of what cannot be timed, what was learned.
+
+        Times are stated for the pace of `learned`, whatever pace the cores had when they were
+        taken; without it they are as they were taken.
 
         Args:
             learned: of this machine: what runs between operators follows from it, too.
@@ -156,9 +169,10 @@ class OneByOne:
         threads = self._roof.threads
         before = learned.predict(placements, threads) if learned else Predicted()
         known = before.operators or (None,) * len(placements)
+        changes = self._changes(placements, learned)
         operators = [
-            _prediction(sample) if sample is not None else each
-            for sample, each in zip(self.samples, known, strict=True)
+            _prediction(sample.sample, changes.get(position, 1.0)) if sample is not None else each
+            for position, (sample, each) in enumerate(zip(self.samples, known, strict=True))
         ]
         at_work = [
             position
@@ -178,7 +192,9 @@ class OneByOne:
         overhead_s: float | None = None
         if learned is not None and learned.calibration.runs:
             facts = [facts_of(placements[position], threads) for position in at_work]
-            overhead_s = learned.calibration.overhead_s(facts, calls=len(placements))
+            overhead_s = learned.calibration.overhead_s(
+                facts, calls=len(placements), pace=learned.pace
+            )
         else:
             notes.append(
                 "what runs between operators is not in the prediction: nothing was learned here"
@@ -198,12 +214,26 @@ class OneByOne:
             notes=tuple(notes),
         )
 
+    def _changes(
+        self, placements: Sequence[Placement], learned: Predictor | None
+    ) -> dict[int, float]:
+        """How many times as long operators take now as they took when they were timed."""
+        if learned is None:
+            return {}
+        timed = [(place, each) for place, each in enumerate(self.samples) if each is not None]
+        changes = learned.calibration.changes(
+            [facts_of(placements[place], self._roof.threads) for place, _ in timed],
+            [each.pace for _, each in timed],
+            learned.pace,
+        )
+        return {place: change for (place, _), change in zip(timed, changes, strict=True)}
 
-def _prediction(sample: Sample) -> Prediction:
+
+def _prediction(sample: Sample, change: float) -> Prediction:
     return Prediction(
-        predicted_s=sample.median_s,
-        low_s=quantile(sample.times_s, 0.1),
-        high_s=quantile(sample.times_s, 0.9),
+        predicted_s=sample.median_s * change,
+        low_s=quantile(sample.times_s, 0.1) * change,
+        high_s=quantile(sample.times_s, 0.9) * change,
         samples=len(sample.times_s),
         distance=0.0,
         is_extrapolated=False,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline.latency.calibration import Calibration
 from roofline.latency.families import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation
-from roofline.pipeline.timing import MeasuredPass
+from roofline.machine.pace import Pace
+from roofline.pipeline.timing import MeasuredAgain, MeasuredPass
 from roofline.pipeline.workloads import Workload
 from roofline.workload.operators import State
 
@@ -20,13 +21,13 @@ class Judge:
     all: Calibration
     known: dict[str, Calibration]
 
-    def predictor(self, family: str) -> Predictor:
-        """What was learned from all other families."""
+    def predictor(self, family: str, pace: Pace) -> Predictor:
+        """What was learned from all other families, for cores that run so fast."""
         if family not in self.known:
             self.known[family] = Calibration(
                 self.all.runs, without=family, fault_s=self.all.fault_s
             )
-        return Predictor(calibration=self.known[family])
+        return Predictor(calibration=self.known[family], pace=pace)
 
 
 def judged_pass(
@@ -35,7 +36,7 @@ def judged_pass(
     predictor: Predictor,
     *,
     dtype: str,
-    remeasured_s: float | None,
+    again: MeasuredAgain | None,
     operators_measured_s: float | None,
 ) -> ModelValidation:
     """A measured pass beside its prediction.
@@ -43,9 +44,9 @@ def judged_pass(
     Args:
         asked: the model and its inputs.
         found: what was measured.
-        predictor: what has not seen its family.
+        predictor: what has not seen its family, at the pace of the measurement.
         dtype: the type that it mostly computed in.
-        remeasured_s: seconds of the whole, measured again; None: it was not.
+        again: the whole, measured again; None: it was not.
         operators_measured_s: the prediction from operators timed on their own; None: not asked for.
     """
     placements, samples = found.placements, found.timed.operators
@@ -67,6 +68,7 @@ def judged_pass(
     known = [each for each in bounds if each is not None]
     shapes = [each.shape for each in asked.specs if each.shape]
     run = predicted.run
+    usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
     return ModelValidation(
         model=asked.source.name,
         family=family_of(asked.source.name),
@@ -79,11 +81,15 @@ def judged_pass(
         predicted_high_s=run.high_s if run else None,
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
-        remeasured_s=remeasured_s,
+        remeasured_s=again.measured_s if again else None,
         bound_s=sum(known) if len(known) == len(bounds) else None,
         operators=bounded,
         below_bound=below,
         operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
         operators_s=sum(samples[place].median_s for place in at_work),
         samples=sum(len(each.operators) for each in predictor.calibration.runs),
+        clock_hz=found.timed.run.clock_hz,
+        hop_s=found.timed.run.hop_s,
+        predicted_usual_s=usual.predicted_s if usual else None,
+        remeasured_clock_hz=again.pace.clock_hz if again else None,
     )

@@ -86,7 +86,8 @@ def _stamps(file: Path) -> tuple[object, ...]:
 def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
     if profile.host is None:
         return None
-    if file == host_latency_file():
+    is_of_host = file == host_latency_file()
+    if is_of_host:
         if profile.host.difference(this_host()):
             # Measured here, and put under the roof of another machine.
             return None
@@ -101,7 +102,7 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         calibration, notes = Calibration(found[1] if found else ()), ()
     if not calibration.runs and not notes:
         return None
-    return Predictor(calibration=calibration, notes=tuple(notes))
+    return Predictor(calibration=calibration, notes=tuple(notes), is_of_host=is_of_host)
 
 
 FAULT_NOTE = "page_fault_s"

@@ -134,6 +134,7 @@ def predict(
         cold=False,
         notes=notes,
         predictor=predictor,
+        runs=predictor.runs_here if predictor else (),
     )
 
 

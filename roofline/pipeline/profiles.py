@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
@@ -108,6 +109,7 @@ def profile(
             progress=progress,
         )
         kept_as = type_of(real, run)
+    predictor = predictor_of(here.profile, hardware, run)
     analysis = assemble(
         asked.source.name,
         asked.specs,
@@ -116,7 +118,8 @@ def profile(
         found.roof,
         cold=False,
         notes=(*asked.notes, *found.capture.notes, *here.notes),
-        predictor=predictor_of(here.profile, hardware, run),
+        # Beside a measurement stands what is expected of the cores as they ran.
+        predictor=replace(predictor, pace=found.timed.run.pace) if predictor else None,
         timed=found.timed,
     )
     # What others disturbed says nothing of this machine.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.measuring.pace_gauge import pace_gauge
+from roofline.machine.pace import Pace
 from roofline.machine.system.activity import disturbances, read_activity
 from roofline.machine.system.circumstances import circumstances
 from roofline.machine.system.exclusive import alone_on_this_machine
@@ -54,6 +56,14 @@ class MeasuredPass:
     roof: Roof
     placements: tuple[Placement, ...]
     timed: Timed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredAgain:
+    """The median seconds of whole passes, and how fast the cores ran meanwhile."""
+
+    measured_s: float
+    pace: Pace
 
 
 @contextmanager
@@ -161,7 +171,10 @@ def measure(
     cpus = on.topology.allowed_cpus or on.topology.cores
     gauges = gauges or Gauges()
     before, begin = read_activity(cpus=cpus), gauges.wall()
-    with team(threads, on.topology.cores):
+    with (
+        team(threads, on.topology.cores),
+        pace_gauge(on.topology.cores[:threads]) as pace,
+    ):
         found = measure_in_place(
             model,
             workload.given,
@@ -170,7 +183,7 @@ def measure(
             effort=effort,
             teaching=teaching,
             compiled=compiled,
-            gauges=None if run.device == "cuda" else gauges,
+            gauges=None if run.device == "cuda" else replace(gauges, pace=pace),
             progress=progress,
         )
     noticed = disturbances(
@@ -194,6 +207,8 @@ def measure(
             compiled=found.compiled,
             date=date.today().isoformat(),
             conditions=(*conditions, *found.notes),
+            clock_hz=found.pace.clock_hz,
+            hop_s=found.pace.hop_s,
         ),
         operators=found.operators,
         faults=found.operator_faults,
@@ -215,7 +230,7 @@ def measure_again(
     run: Run,
     threads: int,
     effort: Effort,
-) -> float:
+) -> MeasuredAgain:
     """The median seconds of whole passes, once more.
 
     Args:
@@ -227,10 +242,19 @@ def measure_again(
     from roofline.latency.measuring.in_place import measure_whole
     from roofline.latency.measuring.team import team
 
-    with team(threads, on.topology.cores):
-        return measure_whole(
-            model, workload.given, name=workload.source.name, run=run, effort=effort
-        ).median_s
+    with (
+        team(threads, on.topology.cores),
+        pace_gauge(on.topology.cores[:threads]) as pace,
+    ):
+        rounds = measure_whole(
+            model,
+            workload.given,
+            name=workload.source.name,
+            run=run,
+            effort=effort,
+            gauges=replace(Gauges(), pace=pace),
+        )
+    return MeasuredAgain(measured_s=Sample(times_s=rounds.times_s(0)).median_s, pace=rounds.pace)
 
 
 def _sum_of_medians(samples: Sequence[Sample]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from roofline.pipeline.machines import Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import (
     Bench,
+    MeasuredAgain,
     MeasuredPass,
     Say,
     bench,
@@ -188,7 +189,7 @@ class _OneModel:
 
         measured: list[tuple[Workload, MeasuredPass]] = []
         skipped: list[Skipped] = []
-        again: list[float | None] = []
+        again: list[MeasuredAgain | None] = []
         model: torch.nn.Module | None = None
         dtype = self.run.dtype or "float32"
         for batch in batches:
@@ -224,7 +225,7 @@ class _OneModel:
         for asked, found in measured:
             assert model is not None
             try:
-                remeasured_s = measure_again(
+                second = measure_again(
                     self.here,
                     asked,
                     model,
@@ -234,18 +235,18 @@ class _OneModel:
                 )
             except (RooflineError, MemoryError):
                 # It ran once, and that is judged all the same.
-                remeasured_s = None
-            again.append(remeasured_s)
+                second = None
+            again.append(second)
         answers = [
             judged_pass(
                 asked,
                 found,
-                judge.predictor(family_of(self.name)),
+                judge.predictor(family_of(self.name), found.timed.run.pace),
                 dtype=dtype,
-                remeasured_s=remeasured_s,
+                again=second,
                 operators_measured_s=self._operators_measured_s(judge, asked, found),
             )
-            for (asked, found), remeasured_s in zip(measured, again, strict=True)
+            for (asked, found), second in zip(measured, again, strict=True)
         ]
         return answers, skipped
 
@@ -263,7 +264,7 @@ class _OneModel:
         except (RooflineError, MemoryError):
             # It was measured, and that is judged all the same.
             return None
-        said = one.predicted(judge.predictor(family_of(self.name))).run
+        said = one.predicted(judge.predictor(family_of(self.name), found.timed.run.pace)).run
         return said.predicted_s if said else None
 
 
@@ -276,21 +277,21 @@ def _ratio(
     measured_s: list[float] = []
     again_s: list[float] = []
     # Designs of other sizes are learned from, and that is said where ratios are reported.
-    predictor = Predictor(calibration=judge.all)
+    learned = Predictor(calibration=judge.all)
     for subject in pair:
         asked = subject_workload(subject, run, None)
         model = real_model(asked)
         found = measure(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        predictor = replace(learned, pace=found.timed.run.pace)
         said = predictor.predict(found.placements, threads).run
         predicted_s.append(said.predicted_s if said else None)
         measured_s.append(found.timed.run.measured_s)
-        again_s.append(
-            measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
-        )
+        again = measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        again_s.append(again.measured_s / again.pace.slowdown(found.timed.run.pace))
     standard_s, separable_s = predicted_s
     size = pair[0].shape
     return RatioValidation(
-        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {threads} threads",
+        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {threads} thread{'s' * (threads != 1)}",
         predicted=standard_s / separable_s if standard_s and separable_s else None,
         measured=measured_s[0] / measured_s[1],
         remeasured=again_s[0] / again_s[1],

@@ -12,6 +12,7 @@ from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.report import View, ViewOptions
+from roofline.presentation.reports.time_columns import TimeColumns
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
 _MORE_BYTES = ("gradient_byte", "optimizer_byte", "internal_byte")
@@ -21,7 +22,8 @@ _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0.
 
-    By type or phase: one line each, with its calls, its work and its bound. By module: the tree of
+    By type or phase: one line each, with its calls, its work, its bound, and what its operators are
+    predicted to take and took where that is known of all of them. By module: the tree of
     modules down to a depth, where ``part`` says what a line sums: a module with all in it
     (``whole``), what it does itself where others in it have lines (``own``), or the modules left
     out (``rest``). Lines of operators, types and phases add up to the total; those of modules do
@@ -33,16 +35,17 @@ def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     view = View(**options)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    sums = ("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte")
+    sums = ("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s")
+    time_s = TimeColumns(analysis).group_s
     if view.by == "module":
         writer.writerow([*_TREE, "is_open", *sums])
-        for each in module_tree(analysis, depth=view.levels, top=view.top):
+        for each in module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s):
             place = (each.path, each.depth, each.part, each.kind, each.calls, each.parameters)
             writer.writerow([*place, str(each.is_open).lower(), *_sums(each.group)])
         return text.getvalue()
     if view.by != "operator":
         writer.writerow([view.by, *sums])
-        for group in groups(analysis, operator.attrgetter(view.by)):
+        for group in groups(analysis, operator.attrgetter(view.by), time_s=time_s):
             writer.writerow([group.name, *_sums(group)])
         return text.getvalue()
     writer.writerow(FRAME_COLUMNS)
@@ -57,7 +60,8 @@ def _sums(group: Group) -> list[object]:
         for name in _WORK
     ]
     more = [getattr(group.work, name) for name in _MORE_BYTES]
-    return [group.calls, *work, group.bound_s, *more, group.fused_byte]
+    times = (group.predicted_s, group.measured_s)
+    return [group.calls, *work, group.bound_s, *more, group.fused_byte, *times]
 
 
 def machines_csv(comparison: MachineComparison) -> str:

@@ -109,7 +109,7 @@ def test_show_says_what_it_cannot_open(tmp_path: Path, capsys: pytest.CaptureFix
     for path, kind in ((difference, "hardware difference"), (comparison, "comparison of models")):
         assert error_of(capsys, "show", str(path)) == (
             f"roofline: error: {path}: is a {kind};"
-            " show opens analyses and comparisons of machines only\n"
+            " show opens analyses, comparisons of machines and validations only\n"
         )
     assert "roofline hardware show" in error_of(capsys, "show", "hwprofiles/v100.toml")
 

@@ -115,18 +115,20 @@ def test_every_option_reaches_the_pipeline(fake: Fake) -> None:
 
 
 def test_files_and_formats(fake: Fake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [str(tmp_path / f"a{suffix}") for suffix in (".json", ".csv", ".md", ".html")]
+    names = [str(tmp_path / f"a{suffix}") for suffix in (".json", ".csv", ".md", ".html", ".svg")]
     outputs = [word for name in names for word in ("-o", name)]
     assert run(["validate", *outputs]) == 0
     captured = capsys.readouterr()
-    assert captured.err.splitlines()[-4:] == [f"Wrote {name}" for name in names]
+    assert captured.err.splitlines()[-5:] == [f"Wrote {name}" for name in names]
     saved = json.loads(Path(names[0]).read_text())
     assert saved["totals"]["mape"] == pytest.approx(0.1)
     assert run(["validate", *outputs, "--force"]) == 0
     capsys.readouterr()
-    for stdout_format, name in zip(("json", "csv", "md", "html"), names, strict=True):
+    for stdout_format, name in zip(("json", "csv", "md", "html", "svg"), names, strict=True):
         assert run(["validate", "--format", stdout_format, "-o", "-"]) == 0
         assert capsys.readouterr().out == Path(name).read_text()
+    assert run(["validate", "-o", str(tmp_path / "a.png")]) == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_top_is_how_many_runs_are_shown(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +174,7 @@ def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[s
         (("--top", "0"), "--top"),
         (("--operators", "guessed"), "'guessed' is not 'measured'"),
         (("-o", "-"), "-o - takes --format as well"),
-        (("-o", "a.txt"), "a validation is written as .json, .csv, .md, .html"),
+        (("-o", "a.txt"), "a validation is written as .json, .csv, .md, .html, .png, .svg"),
         (("-o", "FOLDER/a.md", "-o", "FOLDER/a.md"), "is named twice"),
         (("-o", "FOLDER/there.md"), "exists; add --force"),
     ],

@@ -16,6 +16,7 @@ from roofline.design.machine_comparison import (
     read_machine_comparison,
 )
 from roofline.errors import FileFormatError, InputError
+from roofline.machine.catalog import load_hardware
 from roofline.placement import Bound
 from tests.presentation.examples import Network, analysis_of, ceiling
 from tests.presentation.machines import (
@@ -28,6 +29,7 @@ from tests.presentation.machines import (
     sheet,
     three_operators,
 )
+from tests.presentation.predictions import with_predictions
 
 COMPARISONS = comparisons()
 
@@ -52,7 +54,7 @@ def test_the_verdict_on_two_machines_names_them() -> None:
 
     Narrow: 80 + 80 + 800 + 80 ns. Wide: 8 + 40 + 800 + 8 ns, the middle one at its 4000 FLOP.
     """
-    verdict, times = pair().sentences
+    verdict, times, _ = pair().sentences
     assert verdict == "1 of 4 operators is compute-bound on wide but memory-bound on narrow"
     assert times == f"the bound is lowest on wide, 856 ns; on narrow it is {1040 / 856:.3g} × that"
 
@@ -88,7 +90,7 @@ def test_both_ways_are_said() -> None:
 def test_many_machines_name_the_pair_that_differs_most() -> None:
     """Ridges at 10, 1 and 0.01: with the third machine, the low one changes sides as well."""
     third = sheet("third", 1e9, 100e9)
-    verdict, farthest, _ = compare(three_operators(), [NARROW, WIDE, third]).sentences
+    verdict, farthest, *_ = compare(three_operators(), [NARROW, WIDE, third]).sentences
     assert verdict == (
         "2 of 4 operators change sides: each is compute-bound on some of the 3 machines"
         " and memory-bound on others"
@@ -148,7 +150,44 @@ def test_a_machine_without_ceilings_has_no_bound_and_the_others_do() -> None:
     comparison = COMPARISONS["one without ceilings"]
     assert [each.bound_s is None for each in comparison.machines] == [False, True]
     assert comparison.machines[1].compute_share is None
-    assert comparison.sentences[-1] == "no bound on bare: the ceilings are unknown"
+    _, unknown, alone, neither = comparison.sentences
+    assert unknown == "no bound on bare: the ceilings are unknown"
+    assert alone.startswith("bound only on narrow: nothing was learned there")
+    assert neither.startswith("neither bound nor prediction on bare: nothing was learned there")
+
+
+def test_predictions_stand_where_there_are_some() -> None:
+    """2 + 3 + 4 + 1 seconds and 1 between them, -10 to +20 %."""
+    comparison = COMPARISONS["predicted on one"]
+    narrow, wide = comparison.machines
+    assert (narrow.predicted_s, narrow.interval_s, narrow.measured_s) == (None, None, None)
+    assert wide.predicted_s == 11.0
+    assert wide.interval_s == pytest.approx((9.9, 13.2))
+    assert comparison.sentences[2:] == (
+        "predicted on wide: 11 s (9.9 s to 13 s)",
+        "bound only on narrow: nothing was learned there of such a run (`roofline calibrate`, run"
+        " there, learns it)",
+    )
+    work, copy = comparison.groups(lambda across: across[0].op)
+    assert work.predicted_s == (None, 9.0)
+    assert copy.predicted_s == (None, 1.0)
+
+
+def test_a_group_with_an_operator_that_is_not_predicted_has_no_prediction() -> None:
+    narrow, wide = pair().analyses
+    partly = with_predictions(wide, {"low": 2.0, "high": 4.0, "copy": 1.0})
+    comparison = MachineComparison.of([narrow, partly])
+    work, copy = comparison.groups(lambda across: across[0].op)
+    assert (work.predicted_s, copy.predicted_s) == ((None, None), (None, 1.0))
+    assert comparison.machines[1].predicted_s is None
+    assert comparison.sentences[-1] == "bound only on wide: 1 of 4 operators are not predicted"
+
+
+def test_machines_for_other_devices_are_told_apart_from_those_not_calibrated() -> None:
+    gpu = load_hardware("v100")
+    *_, here, there = compare(three_operators(), [NARROW, gpu]).sentences
+    assert here.startswith("bound only on narrow: nothing was learned there")
+    assert there == "bound only on v100: operators for cpu are not predicted on cuda"
 
 
 def test_a_data_type_without_a_ceiling_has_no_peak() -> None:

@@ -21,6 +21,7 @@ from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.isolated import cycle_of, measure_call, measure_unique
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.measuring.turns import plan_for
+from roofline.latency.samples import IsolatedSample
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.passes import Capture, Teaching, capture
 from roofline.workload.capture.training import maker_of
@@ -40,14 +41,14 @@ SHORT = Effort(warm_ups=0, least=1, most=1, budget_s=0)
 class Memory:
     """Keeps times as the store does, and how often each was asked for."""
 
-    times: dict[str, Sample] = field(default_factory=dict)
+    times: dict[str, IsolatedSample] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def isolated(self, key: str) -> Sample | None:
+    def isolated(self, key: str) -> IsolatedSample | None:
         self.asked.append(key)
         return self.times.get(key)
 
-    def keep_isolated(self, key: str, sample: Sample) -> None:
+    def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
         self.times[key] = sample
 
 
@@ -102,6 +103,10 @@ def called(func: Any, *args: Any, kept: Sequence[torch.Tensor] = (), **kwargs: A
     return call_of(func, args, kwargs, roles)
 
 
+def alone(*times_s: float) -> IsolatedSample:
+    return IsolatedSample(sample=Sample(times_s=times_s))
+
+
 def measured(call: Call, bench: Bench, cache_byte: int = 32 * KIB, **effort: Any) -> Sample:
     with bench:
         return measure_call(
@@ -110,7 +115,7 @@ def measured(call: Call, bench: Bench, cache_byte: int = 32 * KIB, **effort: Any
             last_level_byte=cache_byte,
             gauges=bench.gauges,
             effort=Effort(**effort) if effort else isolated.EFFORT,
-        )
+        ).sample
 
 
 # --- what is between two readings of the clock ----------------------------------------------------
@@ -136,7 +141,7 @@ def test_the_clock_is_read_right_before_and_after() -> None:
 
     sample = measure_call(
         called(ATEN.neg.default, torch.empty(4)), threads=1, last_level_byte=KIB, gauges=gauges
-    )
+    ).sample
 
     assert set(sample.times_s) == {1.0}
 
@@ -145,9 +150,8 @@ def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
     gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, waited=lambda: 0.0)
     call = called(ATEN.neg.default, torch.empty(4))
 
-    assert measure_call(
-        call, threads=1, last_level_byte=KIB, gauges=gauges, effort=SHORT
-    ).times_s == (1e-9,)
+    found = measure_call(call, threads=1, last_level_byte=KIB, gauges=gauges, effort=SHORT)
+    assert found.sample.times_s == (1e-9,)
 
 
 def test_there_are_no_more_rounds_than_asked_for() -> None:
@@ -459,7 +463,7 @@ def test_backward_passes_and_updates_run_on_their_own(make: Any) -> None:
 
 def unique(
     calls: Sequence[Call | None], store: Memory, say: Callable[[str], None] = print, **named: Any
-) -> list[Sample | None]:
+) -> list[IsolatedSample | None]:
     return measure_unique(
         calls, store=store, threads=1, last_level_byte=KIB, say=say, effort=SHORT, **named
     )
@@ -478,7 +482,7 @@ def test_equal_calls_are_measured_once_and_looked_for_once() -> None:
 
 
 def test_what_the_store_has_is_not_measured() -> None:
-    call, sample = called(ATEN.neg.default, torch.empty(4)), Sample(times_s=(0.5, 0.25))
+    call, sample = called(ATEN.neg.default, torch.empty(4)), alone(0.5, 0.25)
     store = Memory({call.key(1): sample})
     told: list[float] = []
     with Bench("aten.neg") as bench:
@@ -591,7 +595,7 @@ def test_what_never_had_a_core_is_given_and_not_kept() -> None:
         bench.cpu_share = 0.5
         found = unique([call], store, gauges=bench.gauges)
 
-    assert found == [Sample(times_s=(1.0,))]
+    assert found == [alone(1.0)]
     assert not store.times
 
 

@@ -28,9 +28,16 @@ from roofline.errors import FileFormatError, InputError, RooflineError
 from roofline.foundation.sampling import Sample
 from roofline.latency import database, sqlite_files, stored_rows
 from roofline.latency.environment import Environment
-from roofline.latency.samples import FACTS_VERSION, Facts, OperatorSample, RunSample
+from roofline.latency.samples import (
+    FACTS_VERSION,
+    Facts,
+    IsolatedSample,
+    OperatorSample,
+    RunSample,
+)
 from roofline.latency.store import STORE_VERSION, Store, latency_file, read_runs
 from roofline.machine.hardware import Host
+from roofline.machine.pace import Pace
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -77,6 +84,10 @@ def run(model: str = "resnet18", operators: int = 2) -> RunSample:
         faults=12.5,
         operators=tuple(map(operator, range(operators))),
     )
+
+
+def alone(times_s: tuple[float, ...]) -> IsolatedSample:
+    return IsolatedSample(sample=Sample(times_s=times_s), pace=Pace(clock_hz=3.9e9, hop_s=2e-7))
 
 
 def opened(path: Path, environment: Environment = HERE, said: list[str] | None = None) -> Store:
@@ -137,6 +148,7 @@ RUN = dict[str, st.SearchStrategy[Any]](
     batch=st.none() | COUNT,
     end_to_end_s=finite(0.0, more=True),
     operators=st.lists(st.builds(OperatorSample, **OPERATOR), max_size=4).map(tuple),
+    **dict.fromkeys(("clock_hz", "hop_s"), st.none() | finite(0.0, more=True)),
 )
 
 
@@ -167,10 +179,10 @@ def test_raw_times_come_back_under_their_key(key: str, times_s: tuple[float, ...
         path = Path(folder) / "a.latency.sqlite"
         with opened(path) as store:
             assert (store.isolated(key), store.isolated_count) == (None, 0)
-            store.keep_isolated(key, Sample(times_s=(1.0,)))
-            store.keep_isolated(key, Sample(times_s=times_s))
+            store.keep_isolated(key, alone(times_s=(1.0,)))
+            store.keep_isolated(key, alone(times_s=times_s))
         with opened(path) as store:
-            assert store.isolated(key) == Sample(times_s=times_s)
+            assert store.isolated(key) == alone(times_s=times_s)
             assert (store.isolated(f"{key}x"), store.isolated_count) == (None, 1)
 
 
@@ -218,7 +230,7 @@ def test_what_is_no_number_is_not_kept(path: Path, wrong: RunSample) -> None:
         with pytest.raises(ValueError, match="only finite numbers"):
             store.add(wrong)
         with pytest.raises(ValueError, match="only finite numbers"):
-            store.keep_isolated("key", Sample(times_s=(1.0, INF)))
+            store.keep_isolated("key", alone(times_s=(1.0, INF)))
         assert (store.runs(), store.isolated_count) == ((), 0)
 
 
@@ -226,10 +238,10 @@ def test_names_that_are_not_unicode_are_kept_with_escapes(path: Path) -> None:
     name = os.fsdecode(b"m\xff.py:Model")
     with opened(path) as store:
         store.add(run(name))
-        store.keep_isolated(name, Sample(times_s=(1.0,)))
+        store.keep_isolated(name, alone(times_s=(1.0,)))
         store.keep_note(name, name)
         assert models_of(store) == ["m\\udcff.py:Model"]
-        assert store.isolated(name) == Sample(times_s=(1.0,))
+        assert store.isolated(name) == alone(times_s=(1.0,))
         assert store.note(name) == "m\\udcff.py:Model"
 
 
@@ -266,7 +278,7 @@ def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
     assert FACTS_VERSION == 1
     with opened(path, other) as store:
         store.add(run(operators=1_233))
-        store.keep_isolated("key", Sample(times_s=(1.0,)))
+        store.keep_isolated("key", alone(times_s=(1.0,)))
         store.keep_note("progress", "all")
         assert store.unused() == ()
     with opened(path) as store:
@@ -274,11 +286,11 @@ def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
         assert store.note("progress") is None
         (line,) = store.unused()
         assert line == f"1,234 samples are not used: since they were measured, {why}"
-        store.keep_isolated("key", Sample(times_s=(2.0,)))
+        store.keep_isolated("key", alone(times_s=(2.0,)))
         assert store.unused() == (line,)
     with opened(path, other) as store:
         assert len(store.runs()) == 1
-        assert store.isolated("key") == Sample(times_s=(1.0,))
+        assert store.isolated("key") == alone(times_s=(1.0,))
         (line,) = store.unused()
         assert line.startswith("1 sample is not used: since it was measured, ")
 
@@ -591,13 +603,13 @@ def test_what_no_sample_can_be_is_damage_found_while_in_use(path: Path, statemen
 def test_damage_of_the_cache_is_found_while_in_use(path: Path) -> None:
     said: list[str] = []
     with opened(path, said=said) as store:
-        store.keep_isolated("key", Sample(times_s=(1.0,)))
+        store.keep_isolated("key", alone(times_s=(1.0,)))
         with sqlite3.connect(path) as connection:
             connection.execute("UPDATE isolated SET times_s = '[0]'")
         connection.close()
         assert store.isolated("key") is None
-        store.keep_isolated("key", Sample(times_s=(2.0,)))
-        assert store.isolated("key") == Sample(times_s=(2.0,))
+        store.keep_isolated("key", alone(times_s=(2.0,)))
+        assert store.isolated("key") == alone(times_s=(2.0,))
     assert "table 'isolated' holds what was never written there" in said[0]
 
 

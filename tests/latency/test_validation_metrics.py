@@ -380,3 +380,43 @@ def test_all_that_fail_are_said_at_once() -> None:
     assert failed.value.exit_code == 4
     check_thresholds(conditions[1:2], totals)
     check_thresholds([], totals)
+
+
+# -- how fast the cores ran ------------------------------------------------------------------------
+
+
+def test_a_second_measurement_is_compared_at_the_clock_of_the_first() -> None:
+    run = judged(100, 110, remeasured_s=150, clock_hz=3e9, remeasured_clock_hz=2e9)
+    assert run.remeasured_at_clock_s == 100
+    assert run.remeasured_difference == 0
+    assert ValidationTotals.of([run]).noise_floor == 0
+    # Where a clock is not known, seconds are all there is.
+    assert replace(run, clock_hz=None).remeasured_difference == 0.5
+    assert replace(run, remeasured_clock_hz=None).remeasured_difference == 0.5
+
+
+def test_runs_are_put_in_order_at_one_clock() -> None:
+    """The second took longer only because its clock was lower, and was predicted so."""
+    first = judged(100, 100, clock_hz=4e9)
+    second = judged(120, 122, clock_hz=3e9)
+    totals = ValidationTotals.of([first, second])
+    # 400 and 360 cycles were measured, 400 and 366 predicted.
+    assert (totals.close_pairs, totals.close_pairs_right) == (1, 1.0)
+    third = judged(120, 140, clock_hz=3e9)
+    assert ValidationTotals.of([first, third]).close_pairs_right == 0.0
+    # With one clock unknown, by their seconds.
+    unknown = replace(third, clock_hz=None)
+    assert ValidationTotals.of([first, unknown]).close_pairs_right == 1.0
+
+
+def test_predictions_for_the_usual_pace_have_their_own_figure() -> None:
+    totals = ValidationTotals.of([judged(100, 110, predicted_usual_s=130), judged(100, 100)])
+    assert totals.mape == pytest.approx(0.05)
+    assert totals.usual_pace_mape == pytest.approx(0.3)
+    assert ValidationTotals.of([judged(100, 110)]).usual_pace_mape is None
+
+
+@pytest.mark.parametrize("field", ["clock_hz", "hop_s", "predicted_usual_s", "remeasured_clock_hz"])
+def test_clocks_are_positive(field: str) -> None:
+    with pytest.raises(ValueError, match="positive numbers"):
+        replace(judged(1.0), **{field: 0.0})  # pyright: ignore[reportArgumentType]

@@ -20,6 +20,7 @@ from tests.presentation.examples import (
     level,
     resnet_like,
 )
+from tests.presentation.predictions import with_measurement, with_predictions
 
 
 def sheet(
@@ -62,6 +63,20 @@ def pair() -> MachineComparison:
     return compare(three_operators(), [NARROW, WIDE])
 
 
+def predicted_on_wide() -> MachineComparison:
+    """The pair; on the wide machine 2, 3, 4 and 1 seconds are predicted, and 1 between them."""
+    narrow, wide = pair().analyses
+    seconds = {"low": 2.0, "middle": 3.0, "high": 4.0, "copy": 1.0}
+    return MachineComparison.of([narrow, with_predictions(wide, seconds)])
+
+
+def partly_predicted() -> MachineComparison:
+    """Of the eight machines, one is predicted but for most operators, and one was measured."""
+    first, second, *others = eight().analyses
+    partly = with_predictions(first, {"conv1": 0.001, "fc": 0.002})
+    return MachineComparison.of([partly, with_measurement(second, 0.0123), *others])
+
+
 def eight() -> MachineComparison:
     """The ResNet-like model on eight machines, two of which share their peak."""
     figures = {
@@ -90,6 +105,8 @@ def comparisons() -> dict[str, MachineComparison]:
         "none has ceilings": compare(three_operators(), [nowhere, bare_profile()]),
         "empty model": compare(Network(), [NARROW, WIDE]),
         "hostile names": MachineComparison.of([strange, again]),
+        "predicted on one": predicted_on_wide(),
+        "partly predicted": partly_predicted(),
         "twenty": compare(
             resnet_like((1,)), [sheet(f"m{i}", 1e12 * (1 + i // 2), 1e11) for i in range(20)]
         ),

@@ -333,7 +333,8 @@ def test_sums_by_module_type_and_phase_have_all_times(by: str) -> None:
     (grid,) = [each for each in report.blocks if isinstance(each, Grid)]
     at = 0 if by == "module" else -1
     assert column(grid, "bound")[at] == "157 ns"
-    assert column(grid, "predicted")[at] == "240 ns"
+    # 235.5 ns; the totals say 10 % less to 10 % more.
+    assert column(grid, "predicted")[at] == "240 (210–260) ns"
     assert column(grid, "measured")[at] == "314 ns"
     assert column(grid, "share")[at] == "100 %"
 

@@ -19,11 +19,18 @@ from roofline.presentation.markdown import report_markdown
 from roofline.presentation.output import FORMATS, render
 from roofline.presentation.page import machines_html
 from roofline.presentation.plain import plain_text
-from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.reports.machines_report import machines_grid, machines_report
 from roofline.presentation.reports.machines_tables import key_of
 from roofline.presentation.reports.report import By, Choice, Grid
 from roofline.presentation.table import grid_that_fits, print_machines
-from tests.presentation.machines import comparisons, eight, pair, with_caches
+from tests.presentation.machines import (
+    comparisons,
+    eight,
+    pair,
+    partly_predicted,
+    predicted_on_wide,
+    with_caches,
+)
 
 COMPARISONS = comparisons()
 everything = pytest.mark.parametrize("name", COMPARISONS)
@@ -79,6 +86,45 @@ def test_groups_say_what_most_of_their_time_is_bound_by():
     (whole,) = grids(pair(), by="type")
     assert whole.rows[0][:2] == ("pointwise", "3")
     assert whole.rows[0][2:4] == ("mostly compute 960 ns", "mostly compute 848 ns")
+
+
+def test_predictions_by_hand():
+    comparison = predicted_on_wide()
+    machines = machines_grid(comparison)
+    assert machines.columns[-1].heading == "predicted"
+    assert [row[-1] for row in machines.rows] == ["bound only", "11 (10–13) s"]
+    changing, same = grids(comparison)
+    assert same.columns[-2].heading == "predicted on wide"
+    assert [(row[1], row[-2]) for row in (*changing.rows, *same.rows)] == [
+        ("middle", "3.0 s"),
+        ("high", "4.0 s"),
+        ("low", "2.0 s"),
+        ("copy", "1.0 s"),
+    ]
+    assert same.sums[-1][-2] == "10 s"
+    assert "predicted on wide: 11 s" in plain_text(machines_report(comparison))
+
+
+def test_what_is_not_predicted_says_so():
+    machines = machines_grid(partly_predicted())
+    assert [row[-1] for row in machines.rows] == ["–", "12 ms", *["–"] * 6]
+    grid = grids(partly_predicted(), by="operator", top=1000)[-1]
+    at = [each.heading for each in grid.columns].index("predicted on v100")
+    cells = {row[1]: row[at] for row in grid.rows}
+    assert cells["maxpool"] == "bound only"
+    assert grid.sums[-1][at] == "–"
+
+
+def test_without_predictions_there_is_no_column_for_them():
+    assert "predicted" not in " ".join(each.heading for each in machines_grid(pair()).columns)
+    assert not any("predicted" in each.heading for each in grids(pair())[0].columns)
+
+
+def test_narrow_terminals_show_bound_and_prediction():
+    text = on_terminal(predicted_on_wide(), 80)
+    line = next(line for line in text.splitlines() if "11 (10–13) s" in line)
+    assert "856 ns" in line
+    assert "wide" in line
 
 
 def test_who_knows_which_levels_is_said_once():

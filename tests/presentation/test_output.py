@@ -10,8 +10,10 @@ from roofline.analysis import read_analysis
 from roofline.errors import InputError
 from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
-from roofline.presentation.reports.report import By
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.report import By, Grid
 from tests.presentation.examples import examples, hostile, resnet, small
+from tests.presentation.predictions import with_predictions
 
 EXAMPLES = examples()
 
@@ -53,6 +55,42 @@ def test_csv_of_sums_adds_up_to_the_totals(by: By):
     # A group with an operator of unknown FLOP has no FLOP, rather than too few.
     known = [row for row in rows if row["flop"]]
     assert sum(int(row["flop"]) for row in known) <= analysis.totals.flop
+
+
+@pytest.mark.parametrize("by", ["module", "type"])
+def test_csv_of_sums_has_the_times_that_all_operators_of_a_line_have(by: By):
+    analysis = with_predictions(small(), {"act": 3.0})
+    lines = csv.DictReader(io.StringIO(to_csv(analysis, by=by)))
+    times = {line[by]: (line["predicted_s"], line["measured_s"]) for line in lines}
+    sums = {"module": {"": "", "fc": "", "act": "3.0"}, "type": {"pointwise": "3.0"}}
+    expected = sums[by] | ({} if by == "module" else {"matrix product": ""})
+    assert times == {name: (time, "") for name, time in expected.items()}
+
+
+@pytest.mark.parametrize("by", ["module", "type", "phase"])
+def test_csv_of_sums_has_no_times_where_none_are_known(by: By):
+    for line in csv.DictReader(io.StringIO(to_csv(resnet(), by=by))):
+        assert (line["predicted_s"], line["measured_s"]) == ("", "")
+
+
+def test_csv_takes_the_order_of_the_table():
+    """The linear layer has the longer bound, and the ReLU the longer prediction."""
+    for seconds, first in (
+        ({"fc": 2.0, "act": 3.0}, "pointwise"),
+        ({"act": 3.0}, "matrix product"),
+    ):
+        analysis = with_predictions(small(), seconds)
+        assert to_csv(analysis, by="type").splitlines()[1].startswith(f"{first},")
+        (grid,) = [each for each in report_of(analysis, by="type").blocks if isinstance(each, Grid)]
+        assert grid.rows[0][0] == first
+    longest = with_predictions(small(), {"fc": 2.0, "act": 3.0})
+    kept = list(csv.DictReader(io.StringIO(to_csv(longest, by="module", top=1))))
+    assert [(line["module"], line["part"]) for line in kept] == [
+        ("", "whole"),
+        ("act", "whole"),
+        ("", "rest"),
+    ]
+    assert [line["predicted_s"] for line in kept] == ["5.0", "3.0", "2.0"]
 
 
 def test_csv_adds_up_to_the_totals():

@@ -27,6 +27,13 @@ def grid(report: Report, title: str) -> Grid:
     return found
 
 
+def text_of(value: Validation, suffix: str, *, top: int = 20) -> str:
+    """The validation in a format that is text."""
+    text = render_validation(value, suffix, top=top)
+    assert isinstance(text, str)
+    return text
+
+
 def column(table: Grid, heading: str) -> list[str]:
     number = [each.heading for each in table.columns].index(heading)
     return [row[number] for row in table.rows]
@@ -95,17 +102,19 @@ def test_every_figure_stands_beside_its_noise_floor() -> None:
     assert rows["operator_error"] == ("–", "–", "0 runs")
     assert rows["bound_validity"] == ("100 %", "–", "150 operators")
     # What nobody asked for has no row; the noise floor is a column.
-    assert set(FIGURES) - set(rows) == {"ratio_error", "measured_operators_mape", "noise_floor"}
+    asked_for = {"ratio_error", "measured_operators_mape", "usual_pace_mape"}
+    assert set(FIGURES) - set(rows) == {*asked_for, "noise_floor"}
 
 
 def test_what_was_asked_for_has_its_row() -> None:
     value = validation(
-        judged(100, 100, operators_measured_s=103),
+        judged(100, 100, operators_measured_s=103, predicted_usual_s=90),
         ratios=(RatioValidation(name="a", predicted=2, measured=4, remeasured=5),),
     )
     rows = {row[1]: row[2:] for row in grid(validation_report(value), "How far off").rows}
     assert rows["ratio_error"] == ("50.0 %", "25.0 %", "1 pair")
     assert rows["measured_operators_mape"] == ("3.0 %", "–", "1 run")
+    assert rows["usual_pace_mape"] == ("10.0 %", "–", "1 run")
 
 
 def test_settings_have_a_table_where_there_are_several() -> None:
@@ -226,7 +235,7 @@ def test_what_others_wrote_is_made_safe() -> None:
     )
     assert "\x1b" not in plain_text(validation_report(evil))
     for suffix in (".md", ".html"):
-        text = render_validation(evil, suffix)
+        text = text_of(evil, suffix)
         assert "\x1b" not in text and "<b>" not in text
 
 
@@ -241,15 +250,19 @@ def test_a_terminal_of_any_width_shows_it() -> None:
 
 def test_formats() -> None:
     value = several()
-    assert json.loads(render_validation(value, ".json"))["totals"]["mape"] == pytest.approx(
-        0.58 / 3
-    )
-    assert render_validation(value, ".MD").startswith("# Predictions are off by 19.3 % ")
-    page = render_validation(value, ".html")
+    assert json.loads(text_of(value, ".json"))["totals"]["mape"] == pytest.approx(0.58 / 3)
+    assert text_of(value, ".MD").startswith("# Predictions are off by 19.3 % ")
+    page = text_of(value, ".html")
     assert page.startswith("<!doctype html>\n") and "<title>Predictions are off by" in page
     assert page.count("<html") == page.count("</html>") == 1
     assert "Predictions are off" in value._repr_html_()
-    short = render_validation(value, ".md", top=1)
+    # The picture stands above the tables, and nothing is fetched from elsewhere.
+    assert 0 < page.index("<svg") < page.index("<h4>")
+    assert "<script" not in page and 'src="' not in page
+    assert text_of(value, ".svg").startswith("<?xml")
+    picture = render_validation(value, ".png")
+    assert isinstance(picture, bytes) and picture.startswith(b"\x89PNG")
+    short = text_of(value, ".md", top=1)
     assert "… 2 more" in short
 
 
@@ -259,7 +272,7 @@ def test_csv_has_a_line_a_run_and_says_what_was_skipped() -> None:
         judged(100),
         skipped=(Skipped(model="vgg11", batch=8, dtype="float32", threads=2, problem="raised"),),
     )
-    first, second, third = csv.DictReader(io.StringIO(render_validation(value, ".csv")))
+    first, second, third = csv.DictReader(io.StringIO(text_of(value, ".csv")))
     assert (first["predicted_s"], first["error"], first["batch"]) == ("90", "-0.1", "")
     assert (first["channels_last"], first["problem"]) == ("false", "")
     assert (second["predicted_s"], second["error"]) == ("", "")
@@ -268,7 +281,7 @@ def test_csv_has_a_line_a_run_and_says_what_was_skipped() -> None:
 
 
 def test_save_knows_its_suffixes(tmp_path: Path) -> None:
-    for name in ("a.json", "a.csv", "a.md", "a.html"):
+    for name in ("a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg"):
         several().save(tmp_path / name)
         assert (tmp_path / name).stat().st_size
     with pytest.raises(InputError, match=r"a\.jsn: a validation is written as .*mean '\.json'"):

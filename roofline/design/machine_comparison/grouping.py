@@ -24,13 +24,15 @@ class Side:
 class GroupAcross:
     """Operators taken together, on every machine: ``bound_s``, ``shares`` and ``sides`` are theirs.
 
-    ``shares`` are fractions of the machine's bound; None where that is unknown.
+    ``shares`` are fractions of the machine's bound; None where that is unknown. ``predicted_s`` is
+    None where that of an operator is.
     """
 
     operators: tuple[Across, ...]
     bound_s: tuple[float | None, ...]
     shares: tuple[float | None, ...]
     sides: tuple[Side, ...]
+    predicted_s: tuple[float | None, ...]
 
     @property
     def largest_share(self) -> float:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import Analysis, OperatorRow, sum_bound_s
+from roofline.analysis import Analysis, OperatorRow, sum_bound_s, sum_known_s
 from roofline.design.machine_comparison.grouping import Across, GroupAcross, changes_sides, side_of
-from roofline.design.machine_comparison.sentences import times, verdict
+from roofline.design.machine_comparison.sentences import bounds, predictions, verdict
 from roofline.design.machine_comparison.summary import MachineSummary, summary_of
 from roofline.errors import InputError
 from roofline.foundation import schema
@@ -104,14 +104,18 @@ class MachineComparison:
                 for part, whole in zip(bound_s, wholes, strict=True)
             ),
             sides=tuple(map(side_of, columns)),
+            predicted_s=tuple(
+                sum_known_s([row.predicted_s for row in rows]) if rows else None for rows in columns
+            ),
         )
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a person should take home: who changes sides, and where the bound is lowest."""
+        """What a person should take home: who changes sides, and where it is fastest."""
         return (
             *verdict(self.names, self.operators),
-            *times(self.names, self.analyses),
+            *bounds(self.names, self.analyses),
+            *predictions(self.names, self.analyses),
         )
 
     def to_frame(self) -> pandas.DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison.grouping import Across, changes_sides
+from roofline.design.pass_times import DIGITS, lines_on_bounds_alone, lines_on_earlier
 from roofline.foundation.units import format_s
 from roofline.placement import Bound
 
@@ -64,7 +65,7 @@ def _crossing(operators: Sequence[Across], here: int, there: int) -> int:
     )
 
 
-def times(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
+def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
     """Where the bound is lowest and where highest, and where there is none."""
     known = [
         (each.totals.bound_s, name)
@@ -82,3 +83,16 @@ def times(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
     ]
     if unknown:
         yield f"no bound on {', '.join(unknown)}: the ceilings are unknown"
+
+
+def predictions(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
+    """What the model is predicted to take, and on which machines only its bound is known."""
+    for name, each in zip(names, analyses, strict=True):
+        if each.prediction:
+            low, high = each.prediction.low_s, each.prediction.high_s
+            yield (
+                f"predicted on {name}: {format_s(each.prediction.predicted_s, DIGITS)}"
+                f" ({format_s(low, DIGITS)} to {format_s(high, DIGITS)})"
+            )
+    yield from lines_on_bounds_alone(names, analyses, place="on")
+    yield from lines_on_earlier(names, analyses)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
+from roofline.design.pass_times import interval_s, measured_s, predicted_s
 from roofline.foundation.dtypes import DType
 from roofline.placement import (
     Bound,
@@ -23,6 +24,8 @@ class MachineSummary:
     ``compute`` is the highest ceiling of the data type that most of its FLOP are in, ``memory`` the
     farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
     The shares are fractions of ``bound_s``, in seconds, by what binds; None without a bound.
+    ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end to end;
+    None where there is none.
     """
 
     name: str
@@ -34,6 +37,9 @@ class MachineSummary:
     bound_s: float | None
     compute_share: float | None
     memory_share: float | None
+    predicted_s: float | None = None
+    interval_s: tuple[float, float] | None = None
+    measured_s: float | None = None
 
 
 def summary_of(name: str, analysis: Analysis) -> MachineSummary:
@@ -60,6 +66,9 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         bound_s=whole,
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),
+        predicted_s=predicted_s(analysis),
+        interval_s=interval_s(analysis),
+        measured_s=measured_s(analysis),
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from roofline.machine.pace import Pace
+
 Clock = Callable[[], float]
 
 LEAST_CPU_SHARE = 0.95
@@ -78,6 +80,7 @@ class Gauges:
     """Clocks in seconds and the counter of page faults; fakes in tests. ``waited`` are the seconds
     that threads had no core when they asked for one.
 
+    ``pace`` reads how fast the cores run, which takes some hundred microseconds.
     ``wait`` returns when all that was asked of the device is done (CUDA; a CPU does it at once),
     and ``waits`` says that there is such a wait, in which the thread has no core.
     """
@@ -86,6 +89,7 @@ class Gauges:
     thread_cpu: Clock = time.thread_time
     faults: Callable[[], int] = process_faults
     waited: Clock = waited_for_cores_s
+    pace: Callable[[], Pace] = Pace
     wait: Callable[[], None] = field(default=lambda: None)
     waits: bool = False
 

@@ -21,6 +21,7 @@ from roofline.latency.measuring.operator_clock import (
     WallStopwatch,
 )
 from roofline.latency.measuring.rounds import Effort, Progress, Rounds, run_rounds
+from roofline.machine.pace import UNKNOWN, Pace
 from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import model_error
 from roofline.workload.capture.passes import one_at_a_time
@@ -42,9 +43,9 @@ class InPlace:
 
     ``operators`` has one sample for each record of ``capture``, ``end_to_end`` is of passes in
     which nothing was timed but the whole, in turn with the others; ``compiled`` the same under
-    `torch.compile`. ``faults`` are the minor page faults of a pass, ``operator_faults`` those of
-    each operator, ``discarded`` the rounds that did not get the cores; where none did
-    ``are_disturbed`` is true. ``notes`` say what else was noticed.
+    `torch.compile`. ``pace`` is that of the cores meanwhile. ``faults`` are the minor page faults
+    of a pass, ``operator_faults`` those of each operator, ``discarded`` the rounds that did not get
+    the cores; where none did ``are_disturbed`` is true. ``notes`` say what else was noticed.
     """
 
     capture: Capture
@@ -54,6 +55,7 @@ class InPlace:
     operator_faults: tuple[int, ...]
     discarded: int
     are_disturbed: bool
+    pace: Pace = UNKNOWN
     compiled: Sample | None = None
     notes: tuple[str, ...] = ()
 
@@ -147,7 +149,7 @@ def measure_whole(
     run: Run,
     effort: Effort,
     gauges: Gauges | None = None,
-) -> Sample:
+) -> Rounds:
     """Times passes of `model` as a whole, on copies of its tensors, and nothing else.
 
     Args:
@@ -162,12 +164,11 @@ def measure_whole(
         torch.manual_seed(0)
         try:
             with staged(model, inputs, run, Reals(run)) as stage:
-                rounds = run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
+                return run_rounds([lambda: stage.step(silence)], gauges or Gauges(), effort)
         except (KeyboardInterrupt, RooflineError):
             raise
         except BaseException as error:
             raise model_error(error, name, paths) from error
-    return Sample(times_s=rounds.times_s(0))
 
 
 class _Timed:
@@ -221,6 +222,7 @@ class _Timed:
             operator_faults=tuple(faults),
             discarded=rounds.discarded,
             are_disturbed=rounds.are_disturbed,
+            pace=rounds.pace,
             compiled=Sample(times_s=rounds.times_s(2)) if len(subjects) > 2 else None,
             notes=tuple(notes),
         )

@@ -25,6 +25,7 @@ from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort, Progress, run_rounds
 from roofline.latency.measuring.team import team
 from roofline.latency.measuring.turns import Turns, plan_for
+from roofline.latency.samples import IsolatedSample
 from roofline.machine.library.default_settings import default_settings
 from roofline.machine.system.exclusive import Say
 
@@ -43,11 +44,11 @@ _FREE_MEMORY_SHARE = 0.4
 class Cache(Protocol):
     """Where times are kept by key, such as `roofline.latency.store.Store`."""
 
-    def isolated(self, key: str) -> Sample | None:
+    def isolated(self, key: str) -> IsolatedSample | None:
         """The times under that key; None: there are none."""
         ...
 
-    def keep_isolated(self, key: str, sample: Sample) -> None:
+    def keep_isolated(self, key: str, sample: IsolatedSample) -> None:
         """Keeps times under a key."""
         ...
 
@@ -75,7 +76,7 @@ def measure_call(
     cores: Sequence[int] = (),
     gauges: Gauges | None = None,
     effort: Effort = EFFORT,
-) -> Sample:
+) -> IsolatedSample:
     """The times of one call; its arguments are made for that, and are gone afterwards.
 
     Args:
@@ -108,7 +109,7 @@ def measure_unique(
     gauges: Gauges | None = None,
     effort: Effort = EFFORT,
     progress: Progress | None = None,
-) -> list[Sample | None]:
+) -> list[IsolatedSample | None]:
     """The times of calls, equal ones measured once, and none that the store has.
 
     Each is kept in the store as soon as it is measured.
@@ -188,7 +189,7 @@ def _conditions(threads: int, cores: Sequence[int]) -> Iterator[None]:
 class _Measured:
     """The times of a call, and whether too few of them are of calls that had the cores."""
 
-    sample: Sample
+    sample: IsolatedSample
     is_disturbed: bool
 
 
@@ -238,7 +239,10 @@ class _Bench:
         # Those that warm up come before all rounds.
         seconds = turns.seconds[effort.warm_ups :]
         return _Measured(
-            sample=Sample(times_s=tuple(seconds[number] for number in rounds.kept)),
+            sample=IsolatedSample(
+                sample=Sample(times_s=tuple(seconds[number] for number in rounds.kept)),
+                pace=rounds.pace,
+            ),
             is_disturbed=rounds.are_disturbed,
         )
 

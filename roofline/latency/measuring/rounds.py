@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from roofline.latency.measuring.gauges import Gauges, Passage
+from roofline.machine.pace import Pace, usual_pace
 
 Progress = Callable[[float, str], None]
 """Told how far a measurement is (0 to 1) and what it is doing."""
@@ -35,12 +37,14 @@ class Effort:
 class Rounds:
     """What rounds gave: for each one that counts, the passes of all subjects in their order.
 
+    ``paces`` are those that the cores had when it began and when it ended.
     ``discarded`` is how many were thrown away because a pass did not get the cores. Where too few
     were left, the least disturbed of them count too, and ``are_disturbed`` says so.
     """
 
     passages: list[tuple[Passage, ...]] = field(default_factory=list[tuple[Passage, ...]])
     kept: list[int] = field(default_factory=list[int])
+    paces: list[Pace] = field(default_factory=list[Pace])
     discarded: int = 0
     are_disturbed: bool = False
 
@@ -51,6 +55,11 @@ class Rounds:
     def faults(self, subject: int) -> tuple[int, ...]:
         """Its minor page faults."""
         return tuple(each[subject].faults for each in self.passages)
+
+    @property
+    def pace(self) -> Pace:
+        """The median pace of the rounds that count."""
+        return usual_pace(self.paces)
 
 
 def run_rounds(
@@ -79,7 +88,9 @@ def run_rounds(
     begin = gauges.wall()
     found, disturbed = Rounds(), Rounds()
     number = 0
+    paces = _Paces(gauges)
     while True:
+        started_at = paces.latest
         passages: list[Passage] = []
         for subject in subjects:
             before = gauges.read()
@@ -88,6 +99,9 @@ def run_rounds(
         into = disturbed if any(each.is_disturbed for each in passages) else found
         into.passages.append(tuple(passages))
         into.kept.append(number)
+        into.paces.append(
+            usual_pace((started_at, paces.after(math.fsum(each.wall_s for each in passages))))
+        )
         number += 1
         done = len(found.passages)
         elapsed_s = gauges.wall() - begin
@@ -109,6 +123,28 @@ def run_rounds(
         )[: effort.least - len(found.passages)]
         found.passages += [disturbed.passages[each] for each in order]
         found.kept += [disturbed.kept[each] for each in order]
+        found.paces += [disturbed.paces[each] for each in order]
         found.discarded -= len(order)
         found.are_disturbed = bool(order)
     return found
+
+
+_PACE_HOLDS_S = 0.02
+"""The clock of a core changes over seconds; reading it takes longer than many operators do."""
+
+
+class _Paces:
+    """The pace of the cores, read anew once the last reading is no longer young."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        self._gauges = gauges
+        self._age_s = 0.0
+        self.latest = gauges.pace()
+
+    def after(self, worked_s: float) -> Pace:
+        """The pace now that work took so many seconds."""
+        self._age_s += worked_s
+        if self._age_s > _PACE_HOLDS_S:
+            self.latest = self._gauges.pace()
+            self._age_s = 0.0
+        return self.latest

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from roofline.analysis import Run
 from roofline.design.comparison import Comparison
+from roofline.design.model_quantities import Quantity
+from roofline.design.pass_times import DIGITS
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.report import Block, Column, Grid, Notes, Report, printable
+from roofline.presentation.reports.time_columns import prediction_cell
 from roofline.presentation.reports.work_facts import run_words
 
 _WHAT_A_BOUND_IS = (
     "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"
     " design than for another"
 )
+
+_TIMES = ("predicted_s", "measured_s")
+"""The quantities that not every analysis knows."""
 
 COMPARISON_FORMATS = (".json", ".csv", ".md")
 
@@ -35,13 +42,10 @@ def comparison_report(comparison: Comparison) -> Report:
         *(Column(heading=f"{names[i]} / {base}", align="right", sacrifice=1) for i in others),
     )
     rows = [
-        (
-            quantity.title,
-            *quantity.text,
-            *(MISSING if ratios[i] is None else f"{ratios[i]:.3g}" for i in others),
-        )
+        (quantity.title, *_cells(comparison, quantity), *_ratio_cells(comparison, quantity, others))
         for quantity in comparison.quantities
-        for ratios in (comparison.ratios(quantity),)
+        # Of times that nobody knows there is no row; what is not predicted is said below.
+        if quantity.name not in _TIMES or any(each is not None for each in quantity.values)
     ]
     given = [
         ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs)
@@ -64,7 +68,10 @@ def comparison_report(comparison: Comparison) -> Report:
     blocks.append(
         Notes(
             title="In short",
-            lines=(*map(printable, comparison.sentences), _WHAT_A_BOUND_IS),
+            lines=(
+                *map(printable, (*comparison.sentences, *comparison.provenance)),
+                _WHAT_A_BOUND_IS,
+            ),
             urgent=False,
         )
     )
@@ -83,6 +90,30 @@ def comparison_report(comparison: Comparison) -> Report:
     )
 
 
+def _cells(comparison: Comparison, quantity: Quantity) -> tuple[str, ...]:
+    """A quantity of every model; predictions with their intervals, or that there is none."""
+    if quantity.name != "predicted_s":
+        return quantity.text
+    return tuple(
+        prediction_cell(value, interval, each.totals.bound_s)
+        for value, interval, each in zip(
+            quantity.values, comparison.intervals_s, comparison.analyses, strict=True
+        )
+    )
+
+
+def _ratio_cells(
+    comparison: Comparison, quantity: Quantity, others: Sequence[int]
+) -> tuple[str, ...]:
+    digits = DIGITS if quantity.name in _TIMES else 3
+    ratios = comparison.ratios(quantity)
+    return tuple(
+        # Without exponents, which `g` alone takes for what has more places than digits.
+        MISSING if (ratio := ratios[i]) is None else f"{float(f'{ratio:.{digits}g}'):g}"
+        for i in others
+    )
+
+
 def comparison_html(comparison: Comparison) -> str:
     """The comparison as a self-contained HTML fragment for notebooks."""
     return report_html(comparison_report(comparison))
@@ -95,11 +126,12 @@ def comparison_csv(comparison: Comparison) -> str:
     header = ["model"]
     for quantity in comparison.quantities:
         header += [quantity.name, f"{quantity.name}_ratio"]
-    writer.writerow([*header, "ceiling"])
+    writer.writerow([*header, *comparison.interval_columns, "ceiling"])
     for i, name in enumerate(comparison.names):
         row: list[object] = [name]
         for quantity in comparison.quantities:
             row += [quantity.values[i], comparison.ratios(quantity)[i]]
+        row += [values[i] for values in comparison.interval_columns.values()]
         shares = comparison.ceilings[i].shares
         writer.writerow([*row, shares[0][0] if shares else None])
     return text.getvalue()

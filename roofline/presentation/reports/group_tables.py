@@ -47,10 +47,7 @@ def _sums(view: View, times: TimeColumns) -> tuple[Column, ...]:
 def type_grid(analysis: Analysis, view: View) -> Grid:
     """The types that take longest, then the others as one row, all, and what is free."""
     times = TimeColumns(analysis)
-    found = sorted(
-        groups(analysis, lambda row: printable(row.type)),
-        key=lambda each: -(times.group_s(each) or 0.0),
-    )
+    found = groups(analysis, lambda row: printable(row.type), time_s=times.group_s)
     shown, others = found[: view.rows], found[view.rows :]
     names = {each.name for each in others}
     rows = working(analysis.operators)
@@ -59,7 +56,7 @@ def type_grid(analysis: Analysis, view: View) -> Grid:
     if others:
         rest = [row for row in rows if printable(row.type) in names]
         sums.append(_cells(group_of(f"{len(others)} more", rest, whole_s), view, times))
-    sums.append(_cells(group_of("total", rows, whole_s), view, times))
+    sums.append(_cells(group_of("total", rows, whole_s), view, times, is_all=True))
     if free := len(analysis.operators) - len(rows):
         sums.append(("free, beside these", str(free), *[""] * len(_sums(view, times))))
     return Grid(
@@ -77,7 +74,7 @@ def phase_grid(analysis: Analysis, view: View) -> Grid:
     sums: tuple[tuple[str, ...], ...] = ()
     if view.by == "phase":
         total = group_of("total", working(analysis.operators), analysis.totals.bound_s)
-        sums = (_cells(total, view, times),)
+        sums = (_cells(total, view, times, is_all=True),)
     return Grid(
         title="Phases",
         columns=(Column(heading="phase"), *_columns(view, times)),
@@ -89,7 +86,7 @@ def phase_grid(analysis: Analysis, view: View) -> Grid:
 def module_grid(analysis: Analysis, view: View) -> Grid:
     """The tree of modules, each with all that is in it; the model itself is the total."""
     times = TimeColumns(analysis)
-    branches = module_tree(analysis, depth=view.levels, top=view.top)
+    branches = module_tree(analysis, depth=view.levels, top=view.top, time_s=times.group_s)
     knows_modules = bool(analysis.modules)
     known = [
         Column(heading="class", sacrifice=5),
@@ -108,7 +105,7 @@ def module_grid(analysis: Analysis, view: View) -> Grid:
             (
                 branch_name(each),
                 *(_of_module(each) if knows_modules else ()),
-                *_cells(each.group, view, times)[1:],
+                *_cells(each.group, view, times, is_all=not each.depth)[1:],
             )
             for each in branches
         ),
@@ -134,7 +131,9 @@ def _of_module(branch: Branch) -> tuple[str, ...]:
     )
 
 
-def _cells(group: Group, view: View, times: TimeColumns) -> tuple[str, ...]:
+def _cells(
+    group: Group, view: View, times: TimeColumns, *, is_all: bool = False
+) -> tuple[str, ...]:
     flop, byte = group.work.flop or 0, group.work.traffic_byte
     return (
         group.name,
@@ -143,7 +142,7 @@ def _cells(group: Group, view: View, times: TimeColumns) -> tuple[str, ...]:
         format_byte(byte),
         *([format_byte(group.fused_byte)] if view.fused else []),
         sum_of_intensity(flop, byte, group.unknown_operators),
-        *times.group_cells(group),
+        *times.group_cells(group, is_all=is_all),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import date
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte, format_percent, format_s, format_si
+from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, RunPrediction
 from roofline.presentation.reports.report import age, printable, short_op
@@ -17,6 +18,7 @@ from roofline.presentation.reports.spreads import (
     digits_of_sample,
     in_its_unit,
     interval_words,
+    median_cell,
     median_text,
 )
 from roofline.presentation.reports.time_columns import source_word
@@ -31,6 +33,9 @@ _FAULTS_MATTER = 0.02
 """The share of a pass from which the cost of page faults is worth a word."""
 
 _NAMED = 4
+
+_ALONE = "measured alone"
+"""The source of an operator whose time is not learned (`roofline.latency.prediction`)."""
 
 
 def real_time(analysis: Analysis, limit: str) -> str:
@@ -50,7 +55,11 @@ def real_time(analysis: Analysis, limit: str) -> str:
         passes = f"median of {count} passes" if count > 1 else "one pass"
         predicted = f"{words[1]} predicted, " if words else ""
         return f"{model} took {median_text(sample)} (end to end, {passes}); {predicted}{limit}"
-    return f"{model} takes about {words[0]} ({words[1]} predicted; {limit})" if words else ""
+    before = _earlier_time(analysis.earlier) if analysis.earlier else ""
+    if words is None:
+        return f"{model} took {before} when it was measured before; {limit}" if before else ""
+    known = f"{words[1]} predicted{f', {before} measured before' if before else ''}"
+    return f"{model} takes about {words[0]} ({known}; {limit})"
 
 
 def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str, str]]:
@@ -62,7 +71,7 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
     """
     totals, measurement = analysis.totals, analysis.measurement
     if analysis.prediction is not None:
-        yield "Predicted", _predicted(analysis.prediction, measurement)
+        yield "Predicted", _predicted(analysis.prediction, _comparison(analysis))
     elif totals.predicted_s is not None:
         low, high = totals.predicted_low_s, totals.predicted_high_s
         between = f" ({format_s(low)} to {format_s(high)})" if low and high else ""
@@ -74,6 +83,8 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
         yield "Measured", _measured(analysis, measurement, today)
         if measurement.compiled is not None:
             yield "Compiled", _compiled(measurement.end_to_end, measurement.compiled)
+    elif analysis.earlier is not None:
+        yield "Measured", _earlier(analysis, analysis.earlier, today)
     elif totals.measured_s:
         yield (
             "Measured",
@@ -81,11 +92,11 @@ def latency_facts(analysis: Analysis, today: date | None) -> Iterable[tuple[str,
         )
 
 
-def _predicted(prediction: RunPrediction, measurement: RunMeasurement | None) -> str:
+def _predicted(prediction: RunPrediction, comparison: str) -> str:
     middle, between = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
     parts = [f"{middle} end to end ({between} in 8 of 10 cases)"]
-    if measurement is not None:
-        parts.append(_against(prediction.predicted_s / measurement.measured_s - 1))
+    if comparison:
+        parts.append(comparison)
     spread = prediction.high_s - prediction.low_s
     if prediction.predicted_s:
         digits = digits_of(spread / prediction.predicted_s)
@@ -103,9 +114,24 @@ def _predicted(prediction: RunPrediction, measurement: RunMeasurement | None) ->
     return " · ".join(parts)
 
 
-def _against(error: float) -> str:
-    words = "more" if error > 0 else "less"
-    return f"{_percent(abs(error))} {words} than measured"
+def _comparison(analysis: Analysis) -> str:
+    """How far a prediction is from the measurement, if there are both."""
+    prediction, measurement, earlier = analysis.prediction, analysis.measurement, analysis.earlier
+    if prediction is None:
+        return ""
+    if measurement is not None:
+        return f"{_off(prediction.predicted_s, measurement.measured_s)} than measured"
+    if earlier is not None:
+        off = f"{_off(prediction.predicted_s, earlier.measured_s)} than was measured before"
+        # Nearness to what one was taught is no proof.
+        is_learned = all(source_word(row) != _ALONE for row in analysis.operators)
+        return f"{off}, which it was learned from too" if is_learned else off
+    return ""
+
+
+def _off(predicted_s: float, measured_s: float) -> str:
+    error = predicted_s / measured_s - 1
+    return f"{_percent(abs(error))} {'more' if error > 0 else 'less'}"
 
 
 def _percent(fraction: float) -> str:
@@ -157,6 +183,20 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if measurement.date:
         parts.append(age(measurement.date, today))
     return " · ".join(parts)
+
+
+def _earlier(analysis: Analysis, earlier: EarlierRun, today: date | None) -> str:
+    spread = f" (IQR {format_s(earlier.iqr_s, 2)})" if earlier.iqr_s else ""
+    when = f"{age(earlier.date, today)} " if earlier.date else ""
+    named = f", as {printable(earlier.model)}" if earlier.model != analysis.model else ""
+    return (
+        f"{_earlier_time(earlier)} end to end{spread}"
+        f" · {when}by {earlier.origin}{named}{_bound_share(analysis, earlier.measured_s)}"
+    )
+
+
+def _earlier_time(earlier: EarlierRun) -> str:
+    return median_cell(earlier.measured_s, earlier.iqr_s or None)
 
 
 def _free(analysis: Analysis, measurement: RunMeasurement) -> str:

@@ -6,6 +6,7 @@ from typing import Unpack
 
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
+from roofline.design.pass_times import DIGITS
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -29,6 +30,7 @@ from roofline.presentation.reports.report import (
     ViewOptions,
     printable,
 )
+from roofline.presentation.reports.time_columns import prediction_cell
 from roofline.presentation.reports.work_facts import what_runs
 
 
@@ -66,25 +68,41 @@ def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions
 
 
 def machines_grid(comparison: MachineComparison) -> Grid:
-    """The machines, one a line: what they offer, and what binds the model there."""
+    """The machines, one a line: what they offer, what binds the model there, and its times."""
+    machines = comparison.machines
+    is_predicted = any(each.predicted_s is not None for each in machines)
+    is_measured = any(each.measured_s is not None for each in machines)
+    # Beside times, what the bound is made of gives way.
+    crowded = is_predicted or is_measured
+
+    def times(machine: MachineSummary) -> tuple[str, ...]:
+        predicted = prediction_cell(machine.predicted_s, machine.interval_s, machine.bound_s)
+        measured = format_s(machine.measured_s, DIGITS)
+        return (*([predicted] * is_predicted), *([measured] * is_measured))
+
     return Grid(
         title="Machines: ridge in FLOP/byte, and what of the bound is compute, what memory",
         columns=(
             Column(heading=""),
             Column(heading="machine"),
-            Column(heading="description", sacrifice=3),
-            Column(heading="threads", align="right", sacrifice=2),
-            Column(heading="peak", align="right"),
-            Column(heading="bandwidth", align="right"),
-            Column(heading="ridge", align="right"),
+            Column(heading="description", sacrifice=8 if crowded else 3),
+            Column(heading="threads", align="right", sacrifice=7 if crowded else 2),
+            Column(heading="peak", align="right", sacrifice=2 * crowded),
+            Column(heading="bandwidth", align="right", sacrifice=3 * crowded),
+            Column(heading="ridge", align="right", sacrifice=4 * crowded),
             Column(heading="bound", align="right"),
-            Column(heading="compute", align="right"),
-            Column(heading="memory", align="right", sacrifice=1),
+            Column(heading="compute", align="right", sacrifice=5 * crowded),
+            Column(heading="memory", align="right", sacrifice=6 if crowded else 1),
+            *([Column(heading="predicted", align="right")] * is_predicted),
+            *([Column(heading="measured", align="right")] * is_measured),
         ),
         rows=tuple(
-            _machine_cells(key_of(number), machine, is_cpu=analysis.hardware.device == "cpu")
+            (
+                *_machine_cells(key_of(number), machine, is_cpu=analysis.hardware.device == "cpu"),
+                *times(machine),
+            )
             for number, (machine, analysis) in enumerate(
-                zip(comparison.machines, comparison.analyses, strict=True)
+                zip(machines, comparison.analyses, strict=True)
             )
         ),
     )

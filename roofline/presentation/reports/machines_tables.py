@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from roofline.analysis import OperatorRow
-from roofline.design.machine_comparison import Across, GroupAcross, MachineComparison, Side
+from roofline.design.machine_comparison import Across, GroupAcross, MachineComparison
 from roofline.foundation.units import (
     MISSING,
     format_flop,
     format_intensity,
-    format_percent,
     format_s,
 )
-from roofline.placement import Bound
 from roofline.presentation.charts.points import name_of
 from roofline.presentation.reports.analysis_tables import likeness
+from roofline.presentation.reports.machines_cells import (
+    in_words,
+    letter,
+    predicted_cell,
+    range_of,
+    share_cell,
+)
 from roofline.presentation.reports.report import (
     MODEL_ITSELF,
     By,
@@ -31,8 +36,6 @@ from roofline.presentation.reports.report import (
     shape_of,
     short_op,
 )
-
-_LETTERS = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}
 
 
 def key_of(number: int) -> str:
@@ -186,6 +189,11 @@ def _choice(
     names = [printable(name) for name in comparison.names]
     keys = [key_of(number) for number in range(len(names))]
     changing = any(group.changes_sides for group in shown)
+    predicted = [
+        place
+        for place, each in enumerate(comparison.analyses)
+        if any(row.predicted_s is not None for row in each.operators)
+    ]
     letters = "C compute-bound, M memory-bound"
     if any(not side.whole for group in shown for side in group.sides):
         letters += "; c, m: most of the time"
@@ -194,27 +202,36 @@ def _choice(
         columns = rows.full if words else rows.short
         cells = rows.full_cells if words else rows.short_cells
         blank = ("",) * (len(columns) - 1)
+
+        def more(group: GroupAcross) -> tuple[str, ...]:
+            """What only the fullest layout has room for."""
+            times = (predicted_cell(group, place) for place in predicted)
+            return (*times, share_cell(group)) if words else ()
+
         return Grid(
             title=f"{title}{note}",
             columns=(
                 *columns,
                 *(Column(heading=heading, align="right") for heading in headings),
+                *(
+                    Column(heading=f"predicted on {names[place]}", align="right", sacrifice=1)
+                    for place in predicted * words
+                ),
                 *([Column(heading="largest share", align="right", sacrifice=2)] * words),
             ),
             rows=tuple(
                 (
                     *cells(group),
                     *(
-                        f"{_in_words(side) if words else _letter(side)} {format_s(time)}"
+                        f"{in_words(side) if words else letter(side)} {format_s(time)}"
                         for side, time in zip(group.sides, group.bound_s, strict=True)
                     ),
-                    *([_share(group)] * words),
+                    *more(group),
                 )
                 for group in shown
             ),
             sums=tuple(
-                (name, *blank, *map(format_s, group.bound_s), *([_share(group)] * words))
-                for name, group in sums
+                (name, *blank, *map(format_s, group.bound_s), *more(group)) for name, group in sums
             ),
         )
 
@@ -253,32 +270,12 @@ def _sides(
             (
                 *rows.short_cells(group),
                 " ".join(
-                    f"{_letter(side):<{len(key)}}"
+                    f"{letter(side):<{len(key)}}"
                     for key, side in zip(keys, group.sides, strict=True)
                 ),
-                *_range(group),
+                *range_of(group),
             )
             for group in shown
         ),
-        sums=tuple((name, *blank, "", *_range(group)) for name, group in sums),
+        sums=tuple((name, *blank, "", *range_of(group)) for name, group in sums),
     )
-
-
-def _range(group: GroupAcross) -> tuple[str, str]:
-    known = [time for time in group.bound_s if time is not None]
-    return (format_s(min(known, default=None)), format_s(max(known, default=None)))
-
-
-def _in_words(side: Side) -> str:
-    return str(side.bound) if side.whole else f"mostly {side.bound}"
-
-
-def _letter(side: Side) -> str:
-    letter = _LETTERS.get(side.bound, "?")
-    return letter if side.whole else letter.lower()
-
-
-def _share(group: GroupAcross) -> str:
-    known = any(share is not None for share in group.shares)
-    # Rounding in a sum must not show as "> 99.9 %".
-    return format_percent(min(1.0, round(group.largest_share, 12))) if known else MISSING

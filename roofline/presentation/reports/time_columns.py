@@ -35,6 +35,7 @@ class TimeColumns:
         self.is_measured = any(row.measured_s is not None for row in rows)
         self.kind: Kind = kind_of_time(analysis)
         self.whole_s = sum_s(rows, self.kind)
+        self._interval = (analysis.totals.predicted_low_s, analysis.totals.predicted_high_s)
 
     @property
     def is_more_than_bounds(self) -> bool:
@@ -105,13 +106,14 @@ class TimeColumns:
             Column(heading="share", align="right"),
         )
 
-    def group_cells(self, group: Group) -> tuple[str, ...]:
-        """The cells of a group."""
+    def group_cells(self, group: Group, *, is_all: bool = False) -> tuple[str, ...]:
+        """The cells of a group; that of all operators has the interval of the whole."""
         time_s = self.group_s(group)
+        low_s, high_s = self._interval if is_all else (None, None)
         share = time_s / self.whole_s if time_s is not None and self.whole_s else None
         return (
             format_s(group.bound_s),
-            *([interval_cell(group.predicted_s, None, None)] if self.is_predicted else []),
+            *([interval_cell(group.predicted_s, low_s, high_s)] if self.is_predicted else []),
             *([format_s(group.measured_s)] if self.is_measured else []),
             format_percent(None if share is None else rounded_share(share)),
         )
@@ -135,6 +137,15 @@ class TimeColumns:
 def source_word(row: OperatorRow) -> str:
     """Where a prediction comes from, as short as can be: ``"calibrated"``, ``"bound only"``."""
     return (row.prediction_source or BOUND_ONLY).partition(":")[0]
+
+
+def prediction_cell(
+    predicted_s: float | None, interval_s: tuple[float, float] | None, bound_s: float | None
+) -> str:
+    """A prediction with its interval in seconds, as far as there is one; else what there is."""
+    if predicted_s is None:
+        return MISSING if bound_s is None else BOUND_ONLY
+    return interval_cell(predicted_s, *(interval_s or (None, None)))
 
 
 def _predicted(rows: Sequence[OperatorRow]) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import html
 import io
 from pathlib import Path
+from typing import Literal
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import format_percent
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation, Validation
 from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import report_html
+from roofline.presentation.page import page_html, report_html
 from roofline.presentation.reports.report import Block, Facts, Notes, Report, printable
 from roofline.presentation.reports.validation_tables import (
     counted,
@@ -23,7 +23,7 @@ from roofline.presentation.reports.validation_tables import (
     totals_grid,
 )
 
-VALIDATION_FORMATS = (".json", ".csv", ".md", ".html")
+VALIDATION_FORMATS = (".json", ".csv", ".md", ".html", ".png", ".svg")
 
 ROWS = 20
 """How many runs, and how many ratios, are shown where nobody says."""
@@ -55,10 +55,11 @@ def validation_report(validation: Validation, *, top: int = ROWS) -> Report:
     warnings = tuple(map(printable, (*_warnings(validation), *validation.warnings)))
     if warnings:
         blocks.append(Notes(title="Warnings", lines=warnings))
-    return Report(headline=_headline(validation), blocks=tuple(blocks))
+    return Report(headline=verdict(validation), blocks=tuple(blocks))
 
 
-def _headline(validation: Validation) -> str:
+def verdict(validation: Validation) -> str:
+    """How far off predictions are, in one sentence."""
     totals = validation.totals
     again = totals.noise_floor
     noise = "" if again is None else f" (noise floor {format_percent(again)})"
@@ -174,10 +175,11 @@ def check_suffix(path: Path) -> None:
         )
 
 
-def render_validation(validation: Validation, suffix: str, *, top: int = ROWS) -> str:
-    """The validation in the format of `suffix`, one of `VALIDATION_FORMATS`.
+def render_validation(validation: Validation, suffix: str, *, top: int = ROWS) -> str | bytes:
+    """The validation in the format of `suffix`, one of `VALIDATION_FORMATS`; bytes for ``.png``.
 
-    ``.json`` and ``.csv`` hold all runs, the others the worst `top` of them.
+    ``.json`` and ``.csv`` hold all runs, ``.md`` and ``.html`` the worst `top` of them in their
+    tables; pictures show all.
     """
     match suffix.lower():
         case ".json":
@@ -185,17 +187,18 @@ def render_validation(validation: Validation, suffix: str, *, top: int = ROWS) -
         case ".csv":
             return validation_csv(validation)
         case ".html":
-            return _page(validation_report(validation, top=top))
+            picture = _picture(validation, "svg").decode("utf-8")
+            return page_html(validation_report(validation, top=top), picture)
+        case ".png":
+            return _picture(validation, "png")
+        case ".svg":
+            return _picture(validation, "svg").decode("utf-8")
         case _:
             return report_markdown(validation_report(validation, top=top))
 
 
-def _page(report: Report) -> str:
-    """A page that needs no other file; light or dark."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(report.headline)}</title>\n</head>\n<body>\n"
-        f"{report_html(report)}\n</body>\n</html>\n"
-    )
+def _picture(validation: Validation, format: Literal["png", "svg"]) -> bytes:
+    from roofline.presentation.drawing import savefig_bytes
+    from roofline.presentation.validation_figure import plot_validation
+
+    return savefig_bytes(plot_validation(validation), format)

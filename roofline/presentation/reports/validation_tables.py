@@ -52,6 +52,7 @@ _TITLES = {
     "bound_validity": "operators that keep their bound",
     "ratio_error": "mean error of designs' speed-ups",
     "measured_operators_mape": "mean error, operators timed alone",
+    "usual_pace_mape": "mean error, for the usual pace",
 }
 """The figures in the order they are read; the noise floor is a column."""
 
@@ -62,6 +63,7 @@ def totals_grid(validation: Validation) -> Grid:
     asked_for = {
         "ratio_error": bool(validation.ratios),
         "measured_operators_mape": totals.timed_alone_runs > 0,
+        "usual_pace_mape": totals.usual_pace_mape is not None,
     }
     rows: list[tuple[str, ...]] = []
     for name, title in _TITLES.items():
@@ -113,6 +115,7 @@ def _noise(validation: Validation) -> dict[str, float | None]:
         "within_20_percent": noise.within_20_percent,
         "close_pairs_right": noise.close_pairs_right,
         "measured_operators_mape": noise.mape,
+        "usual_pace_mape": noise.mape,
         "ratio_error": statistics.fmean(again) if again else None,
     }
 

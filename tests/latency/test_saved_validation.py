@@ -1,0 +1,66 @@
+"""Validations that were saved, read back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from roofline.errors import FileFormatError
+from roofline.latency.saved_validation import is_validation, validation_from_data
+from roofline.latency.validation import RatioValidation, Skipped
+from tests.latency.judged import judged, validation
+
+VALUE = validation(
+    judged(100, 110, remeasured_s=102, predicted_low_s=90, predicted_high_s=120),
+    judged(100, batch=None),
+    skipped=(Skipped(model="huge", batch=1, dtype="float32", threads=1, problem="no memory"),),
+    ratios=(RatioValidation(name="a", predicted=2, measured=4, remeasured=5),),
+    warnings=("busy",),
+)
+
+
+def data() -> dict[str, Any]:
+    return json.loads(VALUE.to_json())
+
+
+def test_what_was_saved_comes_back() -> None:
+    assert is_validation(data())
+    assert validation_from_data(data(), file="a.json") == VALUE
+
+
+def test_totals_are_those_of_the_runs() -> None:
+    """An older version has other totals, and a changed file wrong ones: 10 % is what is so."""
+    changed = {**data(), "totals": {"mape": 0.0}}
+    assert validation_from_data(changed, file="a.json").totals == VALUE.totals
+    assert validation_from_data(changed, file="a.json").totals.mape == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("other", [{}, [], None, {"models": [], "reference": ""}, {"operators": 1}])
+def test_other_files_are_none(other: object) -> None:
+    assert not is_validation(other)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"schema_version": 99}, "newer roofline"),
+        ({"models": 3}, "models"),
+        ({"models": [{"model": "net"}]}, "missing key"),
+        ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),
+        (
+            {"models": [{**data()["models"][0], "measured_s": 1e-300}]},
+            r"models\[0\]: a time of 1e-300",
+        ),
+        (
+            {"ratios": [{**data()["ratios"][0], "predicted": 1e20}]},
+            r"ratios\[0\]: a ratio of 1e\+20",
+        ),
+        ({"surprise": 1}, "surprise"),
+        ({"totals": []}, "totals"),
+    ],
+)
+def test_damaged_files_are_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(FileFormatError, match=rf"^a\.json: .*{said}"):
+        validation_from_data({**data(), **change}, file="a.json")
