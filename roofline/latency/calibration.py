@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -75,7 +77,7 @@ class Calibration:
         self.runs = tuple(each for each in runs if each.family != without and not each.train)
         self.fault_s = dict(fault_s or {})
         self._kinds: dict[tuple[str, str, int], Kind | None] = {}
-        self._overheads: dict[int, tuple[float, float]] = {}
+        self._overheads: dict[int, tuple[float, float, float]] = {}
 
     @cached_property
     def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
@@ -232,7 +234,7 @@ class Calibration:
             operators_s=operators_s,
             overhead_s=overhead_s,
             calibration=self.said,
-            held_out_error=self.held_out_error,
+            held_out_error=self._error_of(facts),
         )
 
     @cached_property
@@ -259,6 +261,21 @@ class Calibration:
         judged = [each for each in self.held_out if each.run.family != DESIGN]
         if len(judged) < _LEAST_RUNS:
             return None
+        return sum(abs(each.error) for each in judged) / len(judged)
+
+    def _error_of(self, facts: Sequence[Facts]) -> float | None:
+        """As `held_out_error`, of models like the one with these facts: of its type and threads."""
+        types = Counter(each.dtype for each in facts if _is_floating(each.dtype))
+        dtype = types.most_common(1)[0][0] if types else ""
+        judged = [
+            each
+            for each in self.held_out
+            if each.run.family != DESIGN
+            and each.run.threads == facts[0].threads
+            and each.run.dtype == dtype
+        ]
+        if len(judged) < _LEAST_RUNS:
+            return self.held_out_error
         return sum(abs(each.error) for each in judged) / len(judged)
 
     @cached_property
@@ -328,7 +345,8 @@ class Calibration:
         return pages * self.fault_s.get(facts.threads, 0.0)
 
     def overhead_s(self, facts: Sequence[Facts], *, calls: int, pace: Pace | None = None) -> float:
-        """What runs between operators, in seconds: calls, and giving fresh memory back.
+        """What runs between operators, in seconds: the pass itself, calls, and giving fresh memory
+        back.
 
         Args:
             facts: of all operators that do something, at least one, on one number of threads.
@@ -340,25 +358,26 @@ class Calibration:
             self._overheads[threads] = _overhead(
                 [each for each in self.runs if each.threads == threads], self.pace
             )
-        per_call_s, per_byte_s = self._overheads[threads]
+        per_call_s, per_byte_s, per_pass_s = self._overheads[threads]
         slowdown = (pace or self.pace).slowdown(self.pace)
-        return slowdown * (per_call_s * calls + per_byte_s * _fresh_byte(facts))
+        return slowdown * (per_pass_s + per_call_s * calls + per_byte_s * _fresh_byte(facts))
 
 
 def _fresh_byte(facts: Iterable[Facts]) -> float:
     return sum(2.0 ** each.numbers[-1] for each in facts if each.numbers and each.numbers[-1] > 0)
 
 
-def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float]:
-    """Seconds per call and per fresh byte, neither below 0, that explain what operators do not, at
-    the usual pace."""
+def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float, float]:
+    """Seconds per call, per fresh byte and per pass, none below 0, that explain what operators do
+    not, at the usual pace."""
     if not runs:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     rows = np.asarray(
         [
             (
                 run.calls,
                 _fresh_byte(each.facts for each in run.operators for _ in range(each.calls)),
+                1.0,
             )
             for run in runs
         ]
@@ -368,16 +387,19 @@ def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float]:
     gaps = gaps / slowdowns
     # A share of the run counts, not seconds: long runs would outweigh all others.
     weights = slowdowns / np.asarray([run.end_to_end_s for run in runs])
-    best, least = (0.0, 0.0), math.inf
-    for columns in ((0, 1), (0,), (1,)):
-        chosen = rows[:, columns] * weights[:, None]
+    best, least = (0.0, 0.0, 0.0), math.inf
+    every = range(rows.shape[1])
+    # As few of them as do; where all runs have as many calls, those rather than passes.
+    negligible = 1e-9 * float(((gaps * weights) ** 2).sum())
+    for columns in (each for size in every for each in combinations(every, size + 1)):
+        chosen = rows[:, list(columns)] * weights[:, None]
         if not chosen.any(axis=0).all():
             continue
         solution = np.linalg.lstsq(chosen, gaps * weights, rcond=None)[0]
         error = float(((chosen @ solution - gaps * weights) ** 2).sum())
-        if (solution >= 0).all() and error < least:
+        if (solution >= 0).all() and error < least - negligible:
             found = dict(zip(columns, map(float, solution), strict=True))
-            best, least = (found.get(0, 0.0), found.get(1, 0.0)), error
+            best, least = (found.get(0, 0.0), found.get(1, 0.0), found.get(2, 0.0)), error
     return best
 
 

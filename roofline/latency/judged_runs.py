@@ -36,6 +36,10 @@ class ModelValidation:
     for their usual pace, which is all that can be said beforehand. ``remeasured_clock_hz`` is the
     clock of the second measurement.
 
+    ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of;
+    ``discarded`` rounds of the first measurement did not get the cores, and ``are_disturbed`` says
+    that some of those had to count, because there were too few others.
+
     Raises:
         ValueError: no measured time, times that are none, an interval without its other end or
             without a prediction, or more operators below their bound than there are.
@@ -63,11 +67,16 @@ class ModelValidation:
     hop_s: float | None = None
     predicted_usual_s: float | None = None
     remeasured_clock_hz: float | None = None
+    measured_times_s: tuple[float, ...] = ()
+    remeasured_times_s: tuple[float, ...] = ()
+    discarded: int = 0
+    are_disturbed: bool = False
 
     def __post_init__(self) -> None:
         times = (
             *(self.measured_s, self.remeasured_s, self.predicted_s, self.operators_measured_s),
             *(self.predicted_usual_s, self.clock_hz, self.hop_s, self.remeasured_clock_hz),
+            *(*self.measured_times_s, *self.remeasured_times_s),
         )
         if not all(0 < each < math.inf for each in times if each is not None):
             raise ValueError(
@@ -79,7 +88,7 @@ class ModelValidation:
         if low is not None and high is not None and not 0 <= low <= high < math.inf:
             raise ValueError(f"{self.model}: an interval from {low} to {high} s is none")
         sums = (self.operator_abs_error_s or 0.0, self.operators_s, self.bound_s or 0.0)
-        if not all(0 <= each < math.inf for each in sums) or self.samples < 0:
+        if not all(0 <= each < math.inf for each in sums) or min(self.samples, self.discarded) < 0:
             raise ValueError(f"{self.model}: bounds, sums of times and samples are not negative")
         if not 0 <= self.below_bound <= self.operators:
             raise ValueError(

@@ -49,8 +49,9 @@ class RunPrediction:
     ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is from 10 to
     90 %. ``overhead_s`` is null where nothing was learned of what runs between operators; they
     alone are predicted then.
-    ``calibration`` says in words what it was learned from; ``held_out_error`` is the mean error of
-    whole models whose family was left out, a fraction; null where none could be.
+    ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
+    mean error of whole models of its type on as many threads whose family was left out, of all
+    models where there were few of those, and null where none could be left out.
 
     Raises:
         ValueError: an interval that does not hold the time.

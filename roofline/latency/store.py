@@ -8,6 +8,8 @@ are not used.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
@@ -185,8 +187,17 @@ class Store:
         return add_environment(connection, self._environment) if number is None else number
 
 
-def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...]] | None:
-    """The runs in a file that came with the profile of a machine, which is only read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRuns:
+    """The runs of one environment in a file, and its notes by name."""
+
+    environment: Environment
+    runs: tuple[RunSample, ...]
+    notes: Mapping[str, str]
+
+
+def read_runs(path: Path, host: Host) -> KeptRuns | None:
+    """The runs in a file that is only read, such as one that came with the profile of a machine.
 
     Of the environments that have the fingerprint of `host` and facts as they are told today, it is
     the one that was measured in last. None: there is none, or no such file.
@@ -196,7 +207,7 @@ def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...
         FileFormatError: it is damaged, is something else, or a newer version has written it.
     """
 
-    def work(connection: Connection) -> tuple[Environment, tuple[RunSample, ...]] | None:
+    def work(connection: Connection) -> KeptRuns | None:
         latest = dict(
             connection.execute("SELECT environment, max(id) FROM run GROUP BY environment")
         )
@@ -210,7 +221,12 @@ def read_runs(path: Path, host: Host) -> tuple[Environment, tuple[RunSample, ...
         if not fitting:
             return None
         _, number, environment = max(fitting, key=lambda each: each[0])
-        return environment, run_samples(connection, number)
+        notes = connection.execute("SELECT name, text FROM note WHERE environment = ?", (number,))
+        return KeptRuns(
+            environment=environment,
+            runs=run_samples(connection, number),
+            notes={str(name): str(text) for name, text in notes},
+        )
 
     if not os.path.lexists(path):
         return None

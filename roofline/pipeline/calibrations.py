@@ -16,8 +16,10 @@ from roofline.latency.calibration import HeldOut
 from roofline.latency.curriculum import DESIGN, Subject, designs, models
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
+from roofline.latency.samples import RunSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.learned import (
     FAULT_NOTE,
     calibration_of,
@@ -39,8 +41,11 @@ BUDGET_S = 285.0
 
 QUICK_BUDGET_S = 50.0
 
-_DESIGN_SHARE = 0.2
+_DESIGN_SHARE = 0.25
 """Of the time, what designs may have; models have the rest."""
+
+_TOGETHER = 8
+"""Designs that are measured in one process."""
 
 MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
 DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
@@ -81,53 +86,58 @@ def calibrate(
         MeasurementError: the machine is busy.
         InputError: a type that there is not, or a file that cannot be written.
     """
-    begin = clock()
     if budget_s is None:
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
     tell = say or _silent
     skipped: list[tuple[str, str]] = []
-    added = 0
     interrupted = False
     with (
         bench(force=force, say=tell, progress=None) as here,
         Store.open(host_latency_file(), host_environment(), say=tell) as store,
+        fresh_processes() as run,
     ):
         settings = _Settings.of(here.profile, dtypes)
         if fresh:
             store.forget_runs("calibrate")
             store.keep_note(_PROGRESS_NOTE, "[]")
+        # Waiting for others that measure is no part of it.
+        begin = clock()
+        before = len(store.runs())
         if fresh or not store.note(FAULT_NOTE):
-            store.keep_note(FAULT_NOTE, json.dumps(_fault_costs(here, settings.threads)))
+            store.keep_note(FAULT_NOTE, json.dumps(run(fault_costs, here, settings.threads)))
         done = _progress(store)
         try:
-            for step in _steps(settings, done, begin, budget_s, clock):
+            for steps in _steps(settings, done, begin, budget_s, clock):
                 if progress is not None:
                     fraction = min(1.0, (clock() - begin) / budget_s)
-                    progress(fraction, f"{step.subject.name} {step.dtype}")
+                    progress(fraction, f"{steps[0].subject.name} {steps[0].dtype}")
                 try:
-                    count = _measured(here, store, step, settings)
-                except RooflineError as error:
-                    skipped.append((step.subject.name, str(error)))
-                    continue
-                except MemoryError:
-                    skipped.append((step.subject.name, "ran out of memory"))
-                    continue
-                added += count
-                # What was disturbed, or failed, is tried again by the next calibration.
-                if count:
-                    done.add(step.key)
-                    store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
+                    outcomes = run(measured_steps, here, steps, settings.threads)
+                except (RooflineError, MemoryError) as error:
+                    # All of it ended with its process.
+                    outcomes = [_problem(error) for _ in steps]
+                for step, outcome in zip(steps, outcomes, strict=True):
+                    if isinstance(outcome, str):
+                        skipped.append((step.subject.name, outcome))
+                        continue
+                    for each in outcome:
+                        store.add(each)
+                    # What was disturbed, or failed, is tried again by the next calibration.
+                    if len(outcome) == len(step.subject.batches) * len(settings.threads):
+                        done.add(step.key)
+                store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
         calibration, notes = calibration_of(store), store.unused()
+        seconds = clock() - begin
     runs = calibration.runs
     return Calibrated(
         runs=len(runs),
         operators=sum(len(each.operators) for each in runs),
         models=len({each.model for each in runs if each.family != DESIGN}),
         families=len({each.family for each in runs if each.family != DESIGN}),
-        new_runs=added,
-        seconds=clock() - begin,
+        new_runs=len(runs) - before,
+        seconds=seconds,
         held_out=() if interrupted else settings_of(calibration.held_out, calibration.spread),
         skipped=tuple(skipped),
         interrupted=interrupted,
@@ -153,12 +163,15 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class Step:
+    """A subject in one type: what is measured at a stretch."""
+
     subject: Subject
     dtype: str
 
     @property
     def key(self) -> str:
+        """What tells it from others."""
         return f"{self.subject.name} {self.dtype}"
 
 
@@ -168,11 +181,14 @@ def _steps(
     begin: float,
     budget_s: float,
     clock: Callable[[], float],
-) -> Iterator[_Step]:
-    """What is still to be measured, until the time is over: designs have their share of it."""
+) -> Iterator[list[Step]]:
+    """What is still to be measured, until the time is over: designs have their share of it.
 
-    def left(subjects: Sequence[Subject]) -> list[_Step]:
-        steps = (_Step(subject=each, dtype=dtype) for each in subjects for dtype in settings.dtypes)
+    A model has a process of its own; designs, which are over before it has begun, share one.
+    """
+
+    def left(subjects: Sequence[Subject]) -> list[Step]:
+        steps = (Step(subject=each, dtype=dtype) for each in subjects for dtype in settings.dtypes)
         return [each for each in steps if each.key not in done]
 
     of_models, of_designs = left(models()), left(designs())
@@ -181,20 +197,51 @@ def _steps(
         has_share = spent[True] <= _DESIGN_SHARE * (spent[True] + spent[False])
         is_design = bool(of_designs) and (has_share or not of_models)
         start = clock()
-        yield (of_designs if is_design else of_models).pop(0)
+        left_over, count = (of_designs, _TOGETHER) if is_design else (of_models, 1)
+        chosen = left_over[:count]
+        del left_over[:count]
+        yield chosen
         spent[is_design] += clock() - start
 
 
-def _measured(here: Bench, store: Store, step: _Step, settings: _Settings) -> int:
-    """Measures one subject in one type, at all of its batches and threads; how many runs."""
+def measured_steps(
+    here: Bench, steps: Sequence[Step], teams: Sequence[int]
+) -> list[list[RunSample] | str]:
+    """What each step gave, or why it could not be measured."""
+    found: list[list[RunSample] | str] = []
+    for step in steps:
+        try:
+            found.append(measured_runs(here, step, teams))
+        except (RooflineError, MemoryError) as error:
+            found.append(_problem(error))
+    return found
+
+
+def _problem(error: BaseException) -> str:
+    return str(error) or "ran out of memory"
+
+
+def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSample]:
+    """One subject in one type, at all of its batches and on all numbers of threads.
+
+    Runs that others disturbed are left out.
+
+    Args:
+        here: this machine.
+        step: the subject and the type.
+        teams: numbers of threads.
+
+    Raises:
+        ModelError, MeasurementError: it cannot be built, or timed.
+    """
     subject = step.subject
     run = Run() if step.dtype == "float32" else Run(dtype=step.dtype)
     model: torch.nn.Module | None = None
-    count = 0
+    samples: list[RunSample] = []
     for batch in subject.batches:
         asked = subject_workload(subject, run, batch)
         model = model if model is not None else real_model(asked)
-        for threads in settings.threads:
+        for threads in teams:
             found = measure(
                 here,
                 asked,
@@ -203,13 +250,13 @@ def _measured(here: Bench, store: Store, step: _Step, settings: _Settings) -> in
                 threads=threads,
                 effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,
             )
-            if found.timed.run.are_disturbed:
-                continue
-            store.add(
-                sample_of(asked, found, dtype=step.dtype, origin="calibrate", family=subject.family)
-            )
-            count += 1
-    return count
+            if not found.timed.run.are_disturbed:
+                samples.append(
+                    sample_of(
+                        asked, found, dtype=step.dtype, origin="calibrate", family=subject.family
+                    )
+                )
+    return samples
 
 
 def _progress(store: Store) -> set[str]:
@@ -221,7 +268,7 @@ def _progress(store: Store) -> set[str]:
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
 
 
-def _fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:
+def fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:
     """Seconds that a page fault adds, by threads."""
     from roofline.latency.measuring.page_faults import page_fault_s
     from roofline.latency.measuring.team import team

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from roofline.analysis import InputSpec
 from roofline.latency.calibration import Calibration
 from roofline.latency.families import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation
 from roofline.machine.pace import Pace
 from roofline.pipeline.timing import MeasuredAgain, MeasuredPass
-from roofline.pipeline.workloads import Workload
 from roofline.workload.operators import State
 
 
@@ -31,7 +32,8 @@ class Judge:
 
 
 def judged_pass(
-    asked: Workload,
+    name: str,
+    specs: Sequence[InputSpec],
     found: MeasuredPass,
     predictor: Predictor,
     *,
@@ -42,7 +44,8 @@ def judged_pass(
     """A measured pass beside its prediction.
 
     Args:
-        asked: the model and its inputs.
+        name: the model's.
+        specs: its inputs.
         found: what was measured.
         predictor: what has not seen its family, at the pace of the measurement.
         dtype: the type that it mostly computed in.
@@ -66,12 +69,12 @@ def judged_pass(
             errors.append(abs(prediction.predicted_s - took_s))
     bounds = [placements[place].bound_s for place in at_work]
     known = [each for each in bounds if each is not None]
-    shapes = [each.shape for each in asked.specs if each.shape]
+    shapes = [each.shape for each in specs if each.shape]
     run = predicted.run
     usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
     return ModelValidation(
-        model=asked.source.name,
-        family=family_of(asked.source.name),
+        model=name,
+        family=family_of(name),
         batch=shapes[0][0] if shapes else None,
         dtype=dtype,
         threads=found.roof.threads,
@@ -81,7 +84,7 @@ def judged_pass(
         predicted_high_s=run.high_s if run else None,
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
-        remeasured_s=again.measured_s if again else None,
+        remeasured_s=again.sample.median_s if again else None,
         bound_s=sum(known) if len(known) == len(bounds) else None,
         operators=bounded,
         below_bound=below,
@@ -92,4 +95,8 @@ def judged_pass(
         hop_s=found.timed.run.hop_s,
         predicted_usual_s=usual.predicted_s if usual else None,
         remeasured_clock_hz=again.pace.clock_hz if again else None,
+        measured_times_s=found.timed.run.end_to_end.times_s,
+        remeasured_times_s=again.sample.times_s if again else (),
+        discarded=found.timed.run.discarded,
+        are_disturbed=found.timed.run.are_disturbed,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from roofline.errors import FileFormatError
+from roofline.errors import FileFormatError, InputError
 from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
-from roofline.latency.store import Store, latency_file, read_runs
+from roofline.latency.store import KeptRuns, Store, latency_file, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
@@ -91,18 +91,33 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         if profile.host.difference(this_host()):
             # Measured here, and put under the roof of another machine.
             return None
-        said: list[str] = []
-        with Store.open(file, host_environment(), say=said.append) as store:
-            calibration, notes = calibration_of(store), (*said, *store.unused())
+        calibration, notes = _of_host(file)
     else:
         try:
-            found = read_runs(file, profile.host)
+            kept = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        calibration, notes = Calibration(found[1] if found else ()), ()
+        calibration, notes = _calibration_of_kept(kept), ()
+        if kept is not None:
+            notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
     if not calibration.runs and not notes:
         return None
     return Predictor(calibration=calibration, notes=tuple(notes), is_of_host=is_of_host)
+
+
+def _of_host(file: Path) -> tuple[Calibration, tuple[str, ...]]:
+    """What was learned on this machine, and what to say of it."""
+    said: list[str] = []
+    try:
+        with Store.open(file, host_environment(), say=said.append) as store:
+            return calibration_of(store), (*said, *store.unused())
+    except InputError:
+        # What cannot be written can be read all the same.
+        here = host_environment()
+        kept = read_runs(file, here.host)
+        if kept is None or kept.environment.difference(here):
+            return Calibration(()), ()
+        return _calibration_of_kept(kept), ()
 
 
 FAULT_NOTE = "page_fault_s"
@@ -111,10 +126,20 @@ FAULT_NOTE = "page_fault_s"
 
 def calibration_of(store: Store) -> Calibration:
     """What was learned from all that a store has."""
+    return Calibration(store.runs(), fault_s=_fault_costs(store.note(FAULT_NOTE)))
+
+
+def _calibration_of_kept(kept: KeptRuns | None) -> Calibration:
+    if kept is None:
+        return Calibration(())
+    return Calibration(kept.runs, fault_s=_fault_costs(kept.notes.get(FAULT_NOTE)))
+
+
+def _fault_costs(note: str | None) -> dict[int, float]:
+    """Seconds of a page fault by threads."""
     try:
-        by_threads = json.loads(store.note(FAULT_NOTE) or "{}")
-        fault_s = {int(threads): float(cost) for threads, cost in by_threads.items()}
+        by_threads = json.loads(note or "{}")
+        return {int(threads): float(cost) for threads, cost in by_threads.items()}
     except (ValueError, TypeError, AttributeError):
         # Not what calibrate writes there: as if it had not.
-        fault_s = {}
-    return Calibration(store.runs(), fault_s=fault_s)
+        return {}

@@ -60,9 +60,9 @@ class MeasuredPass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAgain:
-    """The median seconds of whole passes, and how fast the cores ran meanwhile."""
+    """Whole passes, in seconds, and how fast the cores ran meanwhile."""
 
-    measured_s: float
+    sample: Sample
     pace: Pace
 
 
@@ -231,7 +231,7 @@ def measure_again(
     threads: int,
     effort: Effort,
 ) -> MeasuredAgain:
-    """The median seconds of whole passes, once more.
+    """Whole passes, once more.
 
     Args:
         on, workload, model, run, threads, effort: as for `measure`.
@@ -254,7 +254,7 @@ def measure_again(
             effort=effort,
             gauges=replace(Gauges(), pace=pace),
         )
-    return MeasuredAgain(measured_s=Sample(times_s=rounds.times_s(0)).median_s, pace=rounds.pace)
+    return MeasuredAgain(sample=Sample(times_s=rounds.times_s(0)), pace=rounds.pace)
 
 
 def _sum_of_medians(samples: Sequence[Sample]) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import InputSpec
 from roofline.errors import RooflineError
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
@@ -21,6 +24,8 @@ from roofline.latency.validation import (
 )
 from roofline.machine.system.host import package_version
 from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
+from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.isolation import OneByOne
 from roofline.pipeline.judging import Judge, judged_pass
 from roofline.pipeline.learned import (
     calibration_of,
@@ -40,7 +45,8 @@ from roofline.pipeline.timing import (
     real_model,
     type_of,
 )
-from roofline.pipeline.workloads import Workload, check_counts
+from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.placement import Roof
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
@@ -108,7 +114,7 @@ def validate(
     found: list[ModelValidation] = []
     skipped: list[Skipped] = []
     ratios: list[RatioValidation] = []
-    with bench(force=force, say=tell) as here:
+    with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
             calibration, notes = calibration_of(store), store.unused()
         teams = tuple(threads or (here.profile.threads,))
@@ -126,8 +132,7 @@ def validate(
             name, inputs = each if isinstance(each, tuple) else (each, None)
             for dtype in dtypes or (None,):
                 report(name)
-                one = _OneModel(
-                    here=here,
+                one = Asked(
                     name=name,
                     inputs=inputs,
                     run=Run(
@@ -135,22 +140,37 @@ def validate(
                         channels_last=channels_last,
                     ),
                     seq=seq,
+                    batches=tuple(batches or (None,)),
+                    teams=teams,
                     effort=effort,
-                    operators_measured=operators_measured,
                 )
-                got, failed = one.judged(judge, batches or (None,), teams)
+                measured, failed = _measured(process, here, one)
                 for one_failed in failed:
                     tell(f"{one_failed.model} is skipped: {one_failed.problem}")
-                found += got
                 skipped += failed
+                for each_measured in measured:
+                    alone = (
+                        _alone(process, here, one, each_measured) if operators_measured else None
+                    )
+                    found.append(_judged(judge, each_measured, alone))
                 done += 1
         for pair in grid() if designs else ():
             report(pair[0].name)
-            for each in teams:
-                ratios += [
-                    _ratio(here, judge, pair, threads=each, dtype=dtype)
-                    for dtype in dtypes or ("float32",)
-                ]
+            for each, dtype in itertools.product(teams, dtypes or ("float32",)):
+                try:
+                    ratios.append(_ratio(process, here, judge, pair, each, dtype))
+                except (RooflineError, MemoryError) as error:
+                    problem = str(error) or "ran out of memory"
+                    tell(f"{pair[0].name} is skipped: {problem}")
+                    skipped.append(
+                        Skipped(
+                            model=pair[0].name,
+                            batch=1,
+                            dtype=dtype,
+                            threads=each,
+                            problem=problem,
+                        )
+                    )
             done += 1
     return Validation.of(
         found,
@@ -170,106 +190,147 @@ def _without(runs: Sequence[object]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OneModel:
+class Asked:
     """One model in one type, at all sizes of its batch and numbers of threads."""
 
-    here: Bench
     name: str
     inputs: Any
     run: Run
     seq: int | None
+    batches: tuple[int | None, ...]
+    teams: tuple[int, ...]
     effort: Effort
-    operators_measured: bool
 
-    def judged(
-        self, judge: Judge, batches: Sequence[int | None], teams: Sequence[int]
-    ) -> tuple[list[ModelValidation], list[Skipped]]:
-        """What was said of it and what it took, and what could not be judged."""
-        from roofline.pipeline.workloads import workload_of
+    def skipped(self, batch: int | None, threads: int, dtype: str, error: BaseException) -> Skipped:
+        """Why a run of it could not be judged."""
+        return Skipped(
+            model=self.name,
+            batch=batch,
+            dtype=dtype,
+            threads=threads,
+            problem=str(error) or "ran out of memory",
+        )
 
-        measured: list[tuple[Workload, MeasuredPass]] = []
-        skipped: list[Skipped] = []
-        again: list[MeasuredAgain | None] = []
-        model: torch.nn.Module | None = None
-        dtype = self.run.dtype or "float32"
-        for batch in batches:
-            for threads in teams:
-                try:
-                    asked = workload_of(
-                        self.name, self.inputs, run=self.run, batch=batch, seq=self.seq
-                    )
-                    model = model if model is not None else real_model(asked)
-                    dtype = type_of(model, self.run)
-                    found = measure(
-                        self.here,
-                        asked,
-                        model,
-                        run=self.run,
-                        threads=threads,
-                        effort=self.effort,
-                    )
-                except (RooflineError, MemoryError) as error:
-                    problem = str(error) or "ran out of memory"
-                    skipped.append(
-                        Skipped(
-                            model=self.name,
-                            batch=batch,
-                            dtype=dtype,
-                            threads=threads,
-                            problem=problem,
-                        )
-                    )
-                    continue
-                measured.append((asked, found))
-        # Apart in time from the first: what moved in between is noise.
-        for asked, found in measured:
-            assert model is not None
-            try:
-                second = measure_again(
-                    self.here,
-                    asked,
-                    model,
-                    run=self.run,
-                    threads=found.roof.threads,
-                    effort=self.effort,
-                )
-            except (RooflineError, MemoryError):
-                # It ran once, and that is judged all the same.
-                second = None
-            again.append(second)
-        answers = [
-            judged_pass(
-                asked,
-                found,
-                judge.predictor(family_of(self.name), found.timed.run.pace),
-                dtype=dtype,
-                again=second,
-                operators_measured_s=self._operators_measured_s(judge, asked, found),
-            )
-            for (asked, found), second in zip(measured, again, strict=True)
-        ]
-        return answers, skipped
 
-    def _operators_measured_s(
-        self, judge: Judge, asked: Workload, found: MeasuredPass
-    ) -> float | None:
-        if not self.operators_measured:
-            return None
-        from roofline.pipeline.isolation import OneByOne
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A run that was measured, and its whole once more (None: it failed the second time)."""
 
+    name: str
+    specs: tuple[InputSpec, ...]
+    batch: int | None
+    dtype: str
+    found: MeasuredPass
+    again: MeasuredAgain | None
+
+
+def measured_twice(here: Bench, model: Asked) -> tuple[list[Measured], list[Skipped]]:
+    """What a model took, and what of it could not be measured."""
+    measured: list[Measured] = []
+    workloads: list[Workload] = []
+    skipped: list[Skipped] = []
+    module: torch.nn.Module | None = None
+    dtype = model.run.dtype or "float32"
+    for batch, threads in itertools.product(model.batches, model.teams):
         try:
-            one = OneByOne(
-                asked, run=self.run, roof=found.roof, topology=self.here.topology, say=_silent
+            asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
+            module = module if module is not None else real_model(asked)
+            dtype = type_of(module, model.run)
+            found = measure(
+                here, asked, module, run=model.run, threads=threads, effort=model.effort
             )
-        except (RooflineError, MemoryError):
-            # It was measured, and that is judged all the same.
-            return None
-        said = one.predicted(judge.predictor(family_of(self.name), found.timed.run.pace)).run
-        return said.predicted_s if said else None
+        except (RooflineError, MemoryError) as error:
+            skipped.append(model.skipped(batch, threads, dtype, error))
+            continue
+        workloads.append(asked)
+        measured.append(
+            Measured(
+                name=asked.source.name,
+                specs=asked.specs,
+                batch=batch,
+                dtype=dtype,
+                found=found,
+                again=None,
+            )
+        )
+    # Apart in time from the first: what moved in between is noise.
+    for place, (asked, each) in enumerate(zip(workloads, measured, strict=True)):
+        assert module is not None
+        # It ran once, and that is judged all the same.
+        with contextlib.suppress(RooflineError, MemoryError):
+            again = measure_again(
+                here,
+                asked,
+                module,
+                run=model.run,
+                threads=each.found.roof.threads,
+                effort=model.effort,
+            )
+            measured[place] = replace(each, again=again)
+    return measured, skipped
+
+
+def measured_alone(here: Bench, model: Asked, batch: int | None, roof: Roof) -> OneByOne:
+    """The operators of a model, each unique one timed on its own."""
+    asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
+    return OneByOne(asked, run=model.run, roof=roof, topology=here.topology, say=_silent)
+
+
+def measured_pair(
+    here: Bench, pair: tuple[Subject, Subject], threads: int, run: Run
+) -> list[tuple[MeasuredPass, MeasuredAgain]]:
+    """Two designs, each measured twice."""
+    found: list[tuple[MeasuredPass, MeasuredAgain]] = []
+    for subject in pair:
+        asked = subject_workload(subject, run, None)
+        model = real_model(asked)
+        first = measure(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        again = measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+        found.append((first, again))
+    return found
+
+
+def _measured(process: Runs, here: Bench, model: Asked) -> tuple[list[Measured], list[Skipped]]:
+    try:
+        return process(measured_twice, here, model)
+    except (RooflineError, MemoryError) as error:
+        # All of it ended with its process.
+        dtype = model.run.dtype or "float32"
+        return [], [
+            model.skipped(batch, threads, dtype, error)
+            for batch, threads in itertools.product(model.batches, model.teams)
+        ]
+
+
+def _alone(process: Runs, here: Bench, model: Asked, measured: Measured) -> OneByOne | None:
+    try:
+        return process(measured_alone, here, model, measured.batch, measured.found.roof)
+    except (RooflineError, MemoryError):
+        # It was measured, and that is judged all the same.
+        return None
+
+
+def _judged(judge: Judge, measured: Measured, alone: OneByOne | None) -> ModelValidation:
+    predictor = judge.predictor(family_of(measured.name), measured.found.timed.run.pace)
+    said = alone.predicted(predictor).run if alone is not None else None
+    return judged_pass(
+        measured.name,
+        measured.specs,
+        measured.found,
+        predictor,
+        dtype=measured.dtype,
+        again=measured.again,
+        operators_measured_s=said.predicted_s if said else None,
+    )
 
 
 def _ratio(
-    here: Bench, judge: Judge, pair: tuple[Subject, Subject], *, threads: int, dtype: str
+    process: Runs,
+    here: Bench,
+    judge: Judge,
+    pair: tuple[Subject, Subject],
+    threads: int,
+    dtype: str,
 ) -> RatioValidation:
     """How many times faster the second of two designs is, as predicted and as measured."""
     run = Run(dtype=dtype if dtype != "float32" else "")
@@ -278,20 +339,17 @@ def _ratio(
     again_s: list[float] = []
     # Designs of other sizes are learned from, and that is said where ratios are reported.
     learned = Predictor(calibration=judge.all)
-    for subject in pair:
-        asked = subject_workload(subject, run, None)
-        model = real_model(asked)
-        found = measure(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
+    for found, again in process(measured_pair, here, pair, threads, run):
         predictor = replace(learned, pace=found.timed.run.pace)
         said = predictor.predict(found.placements, threads).run
         predicted_s.append(said.predicted_s if said else None)
         measured_s.append(found.timed.run.measured_s)
-        again = measure_again(here, asked, model, run=run, threads=threads, effort=DESIGN_EFFORT)
-        again_s.append(again.measured_s / again.pace.slowdown(found.timed.run.pace))
+        again_s.append(again.sample.median_s / again.pace.slowdown(found.timed.run.pace))
     standard_s, separable_s = predicted_s
     size = pair[0].shape
+    team = f"{threads} thread{'s' * (threads != 1)}"
     return RatioValidation(
-        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {threads} thread{'s' * (threads != 1)}",
+        name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {team}",
         predicted=standard_s / separable_s if standard_s and separable_s else None,
         measured=measured_s[0] / measured_s[1],
         remeasured=again_s[0] / again_s[1],

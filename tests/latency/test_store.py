@@ -103,6 +103,12 @@ def filled(path: Path, *models: str, operators: int = 2, environment: Environmen
     return path
 
 
+def kept(path: Path) -> tuple[Environment, tuple[RunSample, ...]] | None:
+    """What is read from a file that is not written."""
+    found = read_runs(path, HOST)
+    return None if found is None else (found.environment, found.runs)
+
+
 def models_of(store: Store) -> list[str]:
     return [each.model for each in store.runs()]
 
@@ -664,7 +670,7 @@ def test_a_folder_that_cannot_be_written_is_said_in_a_line(visible: Path) -> Non
         assert "\n" not in str(caught.value)
     found = read_runs(path, HOST)
     assert found is not None
-    assert [each.model for each in found[1]] == ["a"]
+    assert [each.model for each in found.runs] == ["a"]
 
 
 def test_a_damaged_file_that_cannot_be_set_aside_is_said_in_a_line(visible: Path) -> None:
@@ -718,7 +724,7 @@ def test_odd_names(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -
     assert (tmp_path / name / name).is_file()
     found = read_runs(path, HOST)
     assert found is not None
-    assert [each.model for each in found[1]] == ["a"]
+    assert [each.model for each in found.runs] == ["a"]
     path.write_bytes(b"garbage")
     said: list[str] = []
     with opened(path, said=said):
@@ -753,16 +759,16 @@ def test_the_environment_measured_in_last_is_read(path: Path) -> None:
     filled(path, "elsewhere", environment=ELSEWHERE["available CPUs 1 became 2"])
     filled(path, "here")
     filled(path, "other facts", environment=replace(HERE, facts_version=FACTS_VERSION + 1))
-    assert read_runs(path, HOST) == (HERE, (run("here"),))
+    assert kept(path) == (HERE, (run("here"),))
     filled(path, "old again", environment=OLDER)
-    assert read_runs(path, HOST) == (OLDER, (run("old"), run("old again")))
+    assert kept(path) == (OLDER, (run("old"), run("old again")))
     assert read_runs(path, replace(HOST, cpu_model="Real 1")) is None
 
 
 def test_reading_leaves_nothing_behind(path: Path) -> None:
     filled(path, "a")
     before = path.stat()
-    assert read_runs(path, HOST) == (HERE, (run("a"),))
+    assert kept(path) == (HERE, (run("a"),))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
@@ -771,7 +777,7 @@ def test_what_is_still_in_the_log_is_read(path: Path) -> None:
     with opened(path) as store:
         store.add(run("a"))
         assert Path(f"{path}-wal").stat().st_size
-        assert read_runs(path, HOST) == (HERE, (run("a"),))
+        assert kept(path) == (HERE, (run("a"),))
 
 
 def test_a_copy_without_its_log_in_a_locked_folder_is_read(path: Path, visible: Path) -> None:
@@ -783,7 +789,7 @@ def test_a_copy_without_its_log_in_a_locked_folder_is_read(path: Path, visible: 
     lock(visible)
     found = read_runs(visible / "a", HOST)
     assert found is not None
-    assert found[1][0] == run("a")
+    assert found.runs[0] == run("a")
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"garbage" * 1000])
@@ -803,3 +809,11 @@ def test_damaged_samples_are_refused_and_left_where_they_are(path: Path) -> None
     with pytest.raises(FileFormatError, match="table 'operator' holds what was never written"):
         read_runs(path, HOST)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_notes_come_with_the_runs(path: Path) -> None:
+    with opened(filled(path, "a")) as store:
+        store.keep_note("page_fault_s", '{"1": 2e-7}')
+    found = read_runs(path, HOST)
+    assert found is not None
+    assert found.notes == {"page_fault_s": '{"1": 2e-7}'}

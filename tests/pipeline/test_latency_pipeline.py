@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hardware.saved import profile_to_toml
-from roofline.pipeline import calibrations, judging, profiles, timing, validations
+from roofline.pipeline import calibrations, judging, learned, profiles, timing, validations
 from roofline.pipeline.calibrations import calibrate
+from roofline.pipeline.fresh_processes import here
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.learned import host_environment, host_latency_file
 from roofline.pipeline.predictions import predict
@@ -66,6 +68,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
     monkeypatch.setattr(timing, "check_quiet", lambda _topology, **_options: ())
     monkeypatch.setattr(timing, "memory_pressure", tuple)
     monkeypatch.setattr(timing, "Gauges", undisturbed)
+    for module in (calibrations, validations):
+        monkeypatch.setattr(module, "fresh_processes", lambda: nullcontext(here))
     for module, names in (
         (calibrations, ("MODEL_EFFORT", "DESIGN_EFFORT")),
         (validations, ("_EFFORT", "DESIGN_EFFORT")),
@@ -399,6 +403,7 @@ def test_a_foreign_machine_is_predicted_from_what_lies_beside_its_file(
     here = predict(net(), torch.zeros(SHAPE))
     assert here.prediction is not None
     assert here.prediction.predicted_s == pytest.approx(found.prediction.predicted_s)
+    assert any("with torch" in each for each in found.warnings)
     # Samples of another machine than the file's are not taken for its own.
     text = profile_to_toml(replace(measured_profile(), host=host))
     foreign.write_text(text, encoding="utf-8")
@@ -421,6 +426,42 @@ def test_a_damaged_file_of_samples_is_said_and_bounds_stay(
     assert found.prediction is None
     assert found.totals.bound_s is not None
     assert any(latency_file(foreign).name in each for each in found.warnings)
+
+
+def test_samples_that_cannot_be_written_are_read(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate(dtypes=("float32",))
+    asked = torch.zeros(SHAPE)
+    before = predict(net(), asked)
+    assert before.prediction is not None
+
+    def refuse(*_args: object, **_options: object) -> Store:
+        raise InputError("the disk is read-only")
+
+    monkeypatch.setattr(learned, "_loaded", {})
+    monkeypatch.setattr(Store, "open", refuse)
+    assert predict(net(), asked).prediction == before.prediction
+    # Those of another torch are not used.
+    other = replace(host_environment(), torch="1.0")
+    monkeypatch.setattr(learned, "_loaded", {})
+    monkeypatch.setattr(learned, "host_environment", lambda: other)
+    assert predict(net(), asked).prediction is None
+
+
+def test_a_subject_of_which_a_part_was_disturbed_is_measured_again(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = calibrations.measured_runs
+
+    def measured_runs(here: Any, step: Any, teams: Any) -> list[RunSample]:
+        found = really(here, step, teams)
+        return found[1:] if step.subject.name == SUBJECTS[0].name else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(calibrations, "measured_runs", measured_runs)
+        assert calibrate(dtypes=("float32",)).new_runs == len(ALL) - 1
+    assert calibrate(dtypes=("float32",)).new_runs == 1
 
 
 def test_a_type_that_was_not_measured_has_bounds_and_a_note(measured: list[str]) -> None:

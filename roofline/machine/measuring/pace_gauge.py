@@ -76,6 +76,11 @@ def pace_gauge(
         yield lambda: Pace(clock_hz=clock_hz(), hop_s=hop_s())
 
 
+def compile_gauge() -> None:
+    """Compiles what `pace_gauge` runs, so that processes that are forked from now on have it."""
+    _compiled()
+
+
 def _unknown() -> None:
     return None
 

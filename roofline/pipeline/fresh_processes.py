@@ -1,0 +1,188 @@
+"""Work in processes of its own: how long a model takes there does not depend on what ran before.
+
+In a process that has run many models small operators take up to a fifth longer (its heap is in
+pieces, its code is spread out), while who runs a model runs that one. A server that has imported
+everything, and computed nothing, forks a process for each piece of work: a fork costs
+milliseconds, importing seconds, and threads that had computed would not survive it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, TypeVar
+
+from roofline.errors import MeasurementError, RooflineError, said_by
+
+T = TypeVar("T")
+
+_PATIENCE_S = 5.0
+"""How long a server that was told to end may take."""
+
+
+_KEPT_BYTE = 2**25 - 2**16
+"""Nearly the largest block that glibc, once it was freed, takes as the measure of what it keeps."""
+
+
+class Runs(Protocol):
+    """Runs a function on arguments, somewhere; raises what it raises."""
+
+    def __call__(self, function: Callable[..., T], /, *args: Any) -> T:
+        """What `function` returns."""
+        ...
+
+
+def here(function: Callable[..., T], /, *args: Any) -> T:
+    """Runs it in this process."""
+    return function(*args)
+
+
+@contextmanager
+def fresh_processes() -> Generator[Runs]:
+    """Runs functions each in a process of its own; where there is no fork, in this one.
+
+    Functions are those of modules; they, their arguments and results can be pickled. A process that
+    dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs.
+    """
+    if not hasattr(os, "fork"):
+        yield here
+        return
+    ask_here, ask_there = os.pipe()[::-1]
+    answer_here, answer_there = os.pipe()
+    server = subprocess.Popen(
+        [sys.executable, "-c", _SERVER, str(ask_there), str(answer_there)],
+        pass_fds=(ask_there, answer_there),
+        stdin=subprocess.DEVNULL,
+        # What models print is no part of a result.
+        stdout=subprocess.DEVNULL,
+        # Ctrl-C reaches this process alone, which then ends the others.
+        start_new_session=True,
+    )
+    os.close(ask_there)
+    os.close(answer_there)
+    ask, answers = Connection(ask_here, readable=False), Connection(answer_here, writable=False)
+
+    def run(function: Callable[..., T], /, *args: Any) -> T:
+        try:
+            ask.send_bytes(pickle.dumps((function, args)))
+            succeeded, found = pickle.loads(answers.recv_bytes())
+        except KeyboardInterrupt:
+            _kill(server)
+            raise
+        except (EOFError, OSError) as error:
+            raise MeasurementError(f"the process that measures ended: {said_by(error)}") from None
+        if not succeeded:
+            raise found
+        return found
+
+    try:
+        with ask, answers:
+            ask.send_bytes(pickle.dumps(sys.path))
+            yield run
+    except BaseException:
+        _kill(server)
+        raise
+    finally:
+        try:
+            server.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            _kill(server)
+            server.wait()
+
+
+def _kill(server: subprocess.Popen[bytes]) -> None:
+    """Ends the server and what it forked."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(server.pid, signal.SIGKILL)
+
+
+_SERVER = """
+import sys
+from multiprocessing.connection import Connection
+asked = Connection(int(sys.argv[1]), writable=False)
+answers = Connection(int(sys.argv[2]), readable=False)
+import pickle
+sys.path[:] = pickle.loads(asked.recv_bytes())
+from roofline.pipeline.fresh_processes import serve
+serve(asked, answers)
+"""
+
+
+def serve(asked: Connection, answers: Connection) -> None:
+    """Answers what is asked, each from a fork, until nobody asks any more."""
+    _prepare()
+    while True:
+        try:
+            request = asked.recv_bytes()
+        except EOFError:
+            return
+        answers.send_bytes(_forked(request, (asked, answers)))
+
+
+def _prepare() -> None:
+    """Imports what work will need, and computes nothing."""
+    import torch
+
+    from roofline.machine.measuring.pace_gauge import compile_gauge
+    from roofline.pipeline import calibrations, validations
+    from roofline.workload.capture import passes
+    from roofline.workload.models.libraries import availability
+
+    assert calibrations and validations and passes
+    for library in ("torchvision", "timm", "transformers"):
+        availability.library_or_reason(library)
+    compile_gauge()
+    # An allocator that never freed much gives memory back after every pass, and gets it anew, page
+    # by page. Any process that has loaded weights once is past that.
+    torch.empty(_KEPT_BYTE, dtype=torch.uint8)
+
+
+def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
+    """The answer of a process that is made for it."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forks beside other threads; those of numpy know of forks.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        for each in shared:
+            each.close()
+        os.close(reader)
+        with os.fdopen(writer, "wb") as file:
+            file.write(_answer(request))
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = file.read()
+    _, status = os.waitpid(child, 0)
+    return answer or pickle.dumps((False, MeasurementError(f"its process {_end(status)}")))
+
+
+def _answer(request: bytes) -> bytes:
+    try:
+        function, args = pickle.loads(request)
+        return pickle.dumps((True, function(*args)))
+    except BaseException as error:
+        try:
+            raised = pickle.dumps((False, error))
+            pickle.loads(raised)
+        # An error may hold anything.
+        except Exception:
+            said = said_by(error) or type(error).__name__
+            return pickle.dumps((False, RooflineError(said)))
+        return raised
+
+
+def _end(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return f"was ended by {name}" + (", as when memory runs out" if name == "SIGKILL" else "")
+    return f"ended with exit code {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,122 @@
+"""Functions that run in processes of their own, forked from one that computed nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from roofline.errors import InputError, MeasurementError, RooflineError
+from roofline.pipeline.fresh_processes import fresh_processes, here
+
+
+def process() -> tuple[int, int]:
+    return os.getpid(), os.getppid()
+
+
+def product(rows: int) -> tuple[float, int]:
+    """A product on all threads, which a process whose threads were forked away cannot compute."""
+    import torch
+
+    torch.set_num_threads(2)
+    ones = torch.ones(rows, rows)
+    return float((ones @ ones).sum()), torch.get_num_threads()
+
+
+def print_and_add(one: int, other: int) -> int:
+    print("models print")
+    return one + other
+
+
+def refuse(what: str) -> None:
+    raise InputError(what)
+
+
+def refuse_with_what_cannot_be_pickled() -> None:
+    raise ValueError(lambda: None)
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def leave() -> None:
+    os._exit(7)
+
+
+def modules() -> list[str]:
+    return [name for name in ("torch", "roofline.pipeline.validations") if name in sys.modules]
+
+
+def test_each_runs_in_a_process_of_its_own_and_all_come_from_one() -> None:
+    with fresh_processes() as run:
+        first, server = run(process)
+        second, same = run(process)
+        assert len({first, second, server, os.getpid()}) == 4
+        assert server == same
+        # They have imported what measuring takes, and threads work in each of them.
+        assert run(modules) == ["torch", "roofline.pipeline.validations"]
+        assert [run(product, rows) for rows in (512, 500)] == [(512.0**3, 2), (500.0**3, 2)]
+        assert run(print_and_add, 2, 3) == 5
+        with pytest.raises(InputError, match=r"^no good$"):
+            run(refuse, "no good")
+        with pytest.raises(RooflineError, match="lambda"):
+            run(refuse_with_what_cannot_be_pickled)
+        # A process that dies takes no other one along.
+        with pytest.raises(MeasurementError, match="ended by SIGKILL, as when memory runs out"):
+            run(die, signal.SIGKILL)
+        with pytest.raises(MeasurementError, match=r"ended by SIGSEGV$"):
+            run(die, signal.SIGSEGV)
+        with pytest.raises(MeasurementError, match="exit code 7"):
+            run(leave)
+        assert run(print_and_add, 1, 1) == 2
+        os.kill(server, signal.SIGKILL)
+        with pytest.raises(MeasurementError, match="the process that measures ended"):
+            run(process)
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
+
+
+_INTERRUPTED = """
+import sys
+from tests.pipeline.test_fresh_processes import wait_for_ever
+from roofline.pipeline.fresh_processes import fresh_processes
+try:
+    with fresh_processes() as run:
+        run(wait_for_ever, sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def wait_for_ever(told: str) -> None:
+    Path(told).write_text(str(os.getpid()), encoding="utf-8")
+    signal.pause()
+
+
+def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    os.mkfifo(told)
+    asked = subprocess.Popen(
+        [sys.executable, "-c", _INTERRUPTED, str(told)], stdout=subprocess.PIPE, text=True
+    )
+    # Returns when the other end was written.
+    process_id = int(told.read_text(encoding="utf-8"))
+    asked.send_signal(signal.SIGINT)
+    assert asked.communicate()[0] == "interrupted\n"
+    # Where nobody asks how a process ended, it stays as a zombie.
+    assert not psutil.pid_exists(process_id) or (
+        psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
+    )
+
+
+def test_without_forks_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with fresh_processes() as run:
+        assert run is here
+        assert run(os.getpid) == os.getpid()
