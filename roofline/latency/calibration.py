@@ -390,7 +390,7 @@ def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float, flo
     best, least = (0.0, 0.0, 0.0), math.inf
     every = range(rows.shape[1])
     # As few of them as do; where all runs have as many calls, those rather than passes.
-    negligible = 1e-9 * float(((gaps * weights) ** 2).sum())
+    negligible = 1e-18 * float(((gaps * weights) ** 2).sum())
     for columns in (each for size in every for each in combinations(every, size + 1)):
         chosen = rows[:, list(columns)] * weights[:, None]
         if not chosen.any(axis=0).all():
