@@ -2,10 +2,12 @@
 
 Run it on a quiet machine that was calibrated (`roofline calibrate --fresh`, five minutes):
 
-    python benchmarks/latency_accuracy.py /tmp/accuracy         # 30 minutes; goes on where it was
+    python benchmarks/latency_accuracy.py /tmp/accuracy         # 20 minutes; goes on where it was
     python benchmarks/latency_accuracy.py /tmp/accuracy --table # only the tables
+    python benchmarks/latency_accuracy.py /tmp/accuracy --operators-measured  # 5 minutes
 
-It writes latency_accuracy.md and latency_accuracy.json beside itself.
+It writes latency_accuracy.md and latency_accuracy.json beside itself; the last one writes
+latency_one_by_one.md and .json: eleven models, whose operators are timed on their own, too.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import itertools
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,10 @@ FAMILIES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "bert": (("hf:distilbert",), ("hf:bert",)),
     "gpt": ((DECODE,), ("hf:gpt2",)),
 }
+ONE_BY_ONE: tuple[Any, ...] = (
+    *("resnet18", "resnet50", "mobilenet_v2", "googlenet", "efficientnet_b0", "regnet_y_800mf"),
+    *("shufflenet_v2_x1_0", "timm:deit_tiny_patch16_224", "vit_b_32", "hf:distilbert", DECODE),
+)
 SETTINGS: dict[str, Any] = {"threads": [1, 2], "dtypes": ["float32", "bfloat16"]}
 
 
@@ -81,28 +88,31 @@ def main() -> None:
     parser.add_argument("--operators-measured", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
+    if options.operators_measured:
+        file = options.folder / "one-by-one" / "all.json"
+        file.parent.mkdir(exist_ok=True)
+        if not options.table and not file.exists():
+            _patiently(
+                file,
+                models=list(ONE_BY_ONE),
+                batches=[1],
+                operators_measured=True,
+                quick=True,
+                **SETTINGS,
+            )
+        _tables(file.parent, "latency_one_by_one")
+        return
     if not options.table:
         for family, (light, heavy) in FAMILIES.items():
             for kind, models, batches in (("light", light, [1, 8]), ("heavy", heavy, [1])):
                 file = options.folder / f"{family}-{kind}.json"
                 if models and not file.exists():
                     print(time.strftime("%H:%M:%S"), family, kind, flush=True)
-                    _keep(file, list(models), batches, options.operators_measured)
+                    _patiently(file, models=list(models), batches=batches, quick=True, **SETTINGS)
         file = options.folder / "designs.json"
         if not file.exists():
             _patiently(file, models=None, designs=True, quick=True, **SETTINGS)
-    _tables(options.folder)
-
-
-def _keep(file: Path, models: list[Any], batches: list[int], operators_measured: bool) -> None:
-    _patiently(
-        file,
-        models=models,
-        batches=batches,
-        operators_measured=operators_measured,
-        quick=True,
-        **SETTINGS,
-    )
+    _tables(options.folder, "latency_accuracy")
 
 
 def _patiently(file: Path, **what: Any) -> None:
@@ -120,13 +130,18 @@ def _patiently(file: Path, **what: Any) -> None:
         return
 
 
-def _tables(folder: Path) -> None:
+def _tables(folder: Path, name: str) -> None:
     parts = [
         schema.from_data(Validation, json.loads(path.read_text()), file=str(path), fix="run again")
         for path in sorted(folder.glob("*.json"))
     ]
     whole = Validation.of(
-        [each for part in parts for each in part.models],
+        [
+            # Wherever the checkout is.
+            replace(each, model=each.model.removeprefix(f"{HERE}/"))
+            for part in parts
+            for each in part.models
+        ],
         skipped=[each for part in parts for each in part.skipped],
         ratios=[each for part in parts for each in part.ratios],
         hardware=parts[0].hardware,
@@ -135,7 +150,7 @@ def _tables(folder: Path) -> None:
         warnings=dict.fromkeys(each for part in parts for each in part.warnings),
     )
     for suffix in (".md", ".json"):
-        (HERE / f"latency_accuracy{suffix}").write_text(
+        (HERE / f"{name}{suffix}").write_text(
             str(render_validation(whole, suffix)), encoding="utf-8"
         )
     print(whole, whole.totals)
