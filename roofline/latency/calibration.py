@@ -109,7 +109,7 @@ class Calibration:
         """What `Example` has of it, in halves of an octave; that of the usual pace where it is not
         known."""
         hop_s = pace.hop_s or self.pace.hop_s
-        if threads == 1 or hop_s is None:
+        if threads == 1 or hop_s is None or self.pace.hop_s is None:
             return 0.0
         return round(2 * math.log2(hop_s / 1e-9)) / 2
 

@@ -105,6 +105,9 @@ class RunSample:
     def __post_init__(self) -> None:
         if not 0 < self.end_to_end_s < math.inf or not 0 <= self.operators_s < math.inf:
             raise ValueError(f"a run takes a time, got {self.end_to_end_s}")
+        # One that is none is refused where samples are kept.
+        if self.end_to_end_iqr_s < 0:
+            raise ValueError(f"a run takes a spread, got {self.end_to_end_iqr_s}")
 
     @property
     def pace(self) -> Pace:

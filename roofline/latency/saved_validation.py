@@ -57,8 +57,12 @@ def validation_from_data(data: Any, *, file: str) -> Validation:
     schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     saved = schema.from_data(_Saved, data, file=file, fix=_FIX)
     for i, run in enumerate(saved.models):
-        times = (run.measured_s, run.remeasured_s, run.predicted_s, run.bound_s)
+        times = (
+            *(run.measured_s, run.remeasured_s, run.predicted_s, run.bound_s),
+            *(run.predicted_usual_s, run.operators_measured_s, run.hop_s),
+        )
         _check_range(times, f"models[{i}]: a time", file)
+        _check_range((run.clock_hz, run.remeasured_clock_hz), f"models[{i}]: a clock", file)
     for i, ratio in enumerate(saved.ratios):
         ratios = (ratio.measured, ratio.predicted, ratio.remeasured)
         _check_range(ratios, f"ratios[{i}]: a ratio", file)

@@ -102,8 +102,8 @@ def calibrate(
             store.keep_note(_PROGRESS_NOTE, "[]")
         # Waiting for others that measure is no part of it.
         begin = clock()
-        before = len(store.runs())
-        if fresh or not store.note(FAULT_NOTE):
+        before = len(calibration_of(store).runs)
+        if fresh or not calibration_of(store).fault_s:
             store.keep_note(FAULT_NOTE, json.dumps(run(fault_costs, here, settings.threads)))
         done = _progress(store)
         try:
@@ -263,7 +263,7 @@ def _progress(store: Store) -> set[str]:
     """The steps that were done before; none where the note is not what is written there."""
     try:
         found = json.loads(store.note(_PROGRESS_NOTE) or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return set()
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
-from roofline.errors import MeasurementError, RooflineError, said_by
+from roofline.errors import InputError, MeasurementError, RooflineError, said_by
 
 T = TypeVar("T")
 
@@ -58,7 +58,8 @@ def fresh_processes() -> Generator[Runs]:
     ask_here, ask_there = os.pipe()[::-1]
     answer_here, answer_there = os.pipe()
     server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER, str(ask_there), str(answer_there)],
+        # -P: what lies in the user's folder may have names of the standard library.
+        [sys.executable, "-P", "-c", _SERVER, str(ask_there), str(answer_there)],
         pass_fds=(ask_there, answer_there),
         stdin=subprocess.DEVNULL,
         # What models print is no part of a result.
@@ -72,13 +73,23 @@ def fresh_processes() -> Generator[Runs]:
 
     def run(function: Callable[..., T], /, *args: Any) -> T:
         try:
-            ask.send_bytes(pickle.dumps((function, args)))
+            request = pickle.dumps((function, args))
+        # Inputs may be anything, and say in any way that they cannot be pickled.
+        except Exception as error:
+            raise InputError(
+                f"what is measured in a process of its own must be picklable: {said_by(error)}"
+            ) from error
+        try:
+            ask.send_bytes(request)
             succeeded, found = pickle.loads(answers.recv_bytes())
         except KeyboardInterrupt:
             _kill(server)
             raise
         except (EOFError, OSError) as error:
-            raise MeasurementError(f"the process that measures ended: {said_by(error)}") from None
+            why = said_by(error) or "it was killed, or could not start"
+            raise MeasurementError(f"the process that measures ended: {why}") from None
+        except Exception as error:
+            raise RooflineError(f"its result cannot be read: {said_by(error)}") from error
         if not succeeded:
             raise found
         return found
@@ -124,7 +135,11 @@ def serve(asked: Connection, answers: Connection) -> None:
             request = asked.recv_bytes()
         except EOFError:
             return
-        answers.send_bytes(_forked(request, (asked, answers)))
+        try:
+            answers.send_bytes(_forked(request, (asked, answers)))
+        except OSError:
+            # Who asked is gone.
+            return
 
 
 def _prepare() -> None:
@@ -163,7 +178,10 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
     with os.fdopen(reader, "rb") as file:
         answer = file.read()
     _, status = os.waitpid(child, 0)
-    return answer or pickle.dumps((False, MeasurementError(f"its process {_end(status)}")))
+    if status or not answer:
+        # What it had begun to write is cut short.
+        return pickle.dumps((False, MeasurementError(f"its process {_end(status)}")))
+    return answer
 
 
 def _answer(request: bytes) -> bytes:
@@ -174,11 +192,17 @@ def _answer(request: bytes) -> bytes:
         try:
             raised = pickle.dumps((False, error))
             pickle.loads(raised)
-        # An error may hold anything.
+        # An error may hold anything, and be of a class that only this process has.
         except Exception:
-            said = said_by(error) or type(error).__name__
-            return pickle.dumps((False, RooflineError(said)))
-        return raised
+            return pickle.dumps((False, _as_own(error)))
+        own = isinstance(error, (RooflineError, MemoryError))
+        return raised if own else pickle.dumps((False, _as_own(error)))
+
+
+def _as_own(error: BaseException) -> RooflineError:
+    name = type(error).__name__
+    said = said_by(error)
+    return RooflineError(f"{name}: {said}" if said else name)
 
 
 def _end(status: int) -> str:

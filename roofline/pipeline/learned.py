@@ -111,6 +111,8 @@ def _of_host(file: Path) -> tuple[Calibration, tuple[str, ...]]:
     try:
         with Store.open(file, host_environment(), say=said.append) as store:
             return calibration_of(store), (*said, *store.unused())
+    except FileFormatError as error:
+        return Calibration(()), (str(error),)
     except InputError:
         # What cannot be written can be read all the same.
         here = host_environment()
@@ -139,7 +141,13 @@ def _fault_costs(note: str | None) -> dict[int, float]:
     """Seconds of a page fault by threads."""
     try:
         by_threads = json.loads(note or "{}")
-        return {int(threads): float(cost) for threads, cost in by_threads.items()}
-    except (ValueError, TypeError, AttributeError):
+        costs = {int(threads): float(cost) for threads, cost in by_threads.items()}
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         # Not what calibrate writes there: as if it had not.
         return {}
+    # NaN is in no range.
+    return {threads: cost for threads, cost in costs.items() if 0 <= cost < _LARGEST_FAULT_S}
+
+
+_LARGEST_FAULT_S = 1e-3
+"""A page fault takes microseconds at most."""

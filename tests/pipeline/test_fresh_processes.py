@@ -65,8 +65,10 @@ def test_each_runs_in_a_process_of_its_own_and_all_come_from_one() -> None:
         assert run(print_and_add, 2, 3) == 5
         with pytest.raises(InputError, match=r"^no good$"):
             run(refuse, "no good")
-        with pytest.raises(RooflineError, match="lambda"):
+        with pytest.raises(RooflineError, match=r"^ValueError: .*lambda"):
             run(refuse_with_what_cannot_be_pickled)
+        with pytest.raises(InputError, match="must be picklable"):
+            run(print_and_add, 1, lambda: None)
         # A process that dies takes no other one along.
         with pytest.raises(MeasurementError, match="ended by SIGKILL, as when memory runs out"):
             run(die, signal.SIGKILL)
@@ -113,6 +115,13 @@ def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
     assert not psutil.pid_exists(process_id) or (
         psutil.Process(process_id).status() == psutil.STATUS_ZOMBIE
     )
+
+
+def test_files_of_the_user_hide_no_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "random.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with fresh_processes() as run:
+        assert run(print_and_add, 2, 3) == 5
 
 
 def test_without_forks_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
