@@ -222,11 +222,13 @@ class Calibration:
             pace: that of the predictions; None: as usual, and the interval allows for any that the
                 machine had when it was measured.
         """
+        # A clock that could not be read is as good as none.
+        is_told = pace is not None and pace.clock_hz is not None
         overhead_s = self.overhead_s(facts, calls=calls, pace=pace)
         operators_s = sum(each.predicted_s for each, _ in predictions)
         predicted_s = operators_s + overhead_s
         deviation = _deviation([(each.predicted_s, by) for each, by in predictions], predicted_s)
-        factor = math.exp(Z_80 * deviation * (self.usual_spread if pace is None else self.spread))
+        factor = math.exp(Z_80 * deviation * (self.spread if is_told else self.usual_spread))
         return RunPrediction(
             predicted_s=predicted_s,
             low_s=predicted_s / factor,

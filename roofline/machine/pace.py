@@ -1,7 +1,7 @@
 """How fast the cores of a machine run at a moment, which shared hosts change from minute to minute.
 
-A hypervisor and its neighbours change the clock of a core by a quarter, and the way from core to
-core sixfold. Times of one moment say nothing of another one unless both are known.
+On the machine that this was developed on the clock of a core changes by a quarter, and the way from
+core to core eightfold. Times of one moment say nothing of another one unless both are known.
 """
 
 from __future__ import annotations

@@ -352,6 +352,8 @@ def test_an_interval_allows_for_any_clock_where_none_is_told() -> None:
     usual = known.predict_run(calls, predictions, calls=10)
     told = known.predict_run(calls, predictions, calls=10, pace=known.pace)
     assert usual.predicted_s == told.predicted_s
+    # A clock that could not be read is not told.
+    assert known.predict_run(calls, predictions, calls=10, pace=Pace()) == usual
     assert usual.high_s / usual.low_s > 2 * told.high_s / told.low_s
     least_s = sum(map(law_s, calls)) + 10 * 3e-6
     assert usual.low_s < least_s < 2 * least_s < usual.high_s
