@@ -26,6 +26,11 @@ def test_every_module_and_machine_is_in_it(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     for path in (ROOT / "roofline").rglob("*.py"):
         assert path.relative_to(ROOT).as_posix() in names
+    for suffix in ("js", "css", "html"):
+        found = list((ROOT / "roofline").rglob(f"*.{suffix}"))
+        assert found
+        for path in found:
+            assert path.relative_to(ROOT).as_posix() in names
     for path in (ROOT / "hwprofiles").glob("*.toml"):
         assert f"roofline/hwprofiles/{path.name}" in names
     assert "roofline/py.typed" in names
