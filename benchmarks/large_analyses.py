@@ -105,6 +105,9 @@ def main() -> None:
             cpu_s(lambda top=top: print_machines(several, console(), top=top)),
         )
     for suffix, format in FORMATS.items():
+        if format == "trace":
+            # It is of one measured pass.
+            continue
         row(
             f"`{suffix}`",
             cpu_s(lambda format=format: render(one, format, top=OPERATORS)),

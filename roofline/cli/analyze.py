@@ -14,9 +14,11 @@ from roofline.cli import candidates
 from roofline.cli.options import (
     files_among,
     format_option,
+    layers_options,
     machines_options,
     measuring_if_needed,
     output_options,
+    picture_of,
     present,
     run_options,
     view_options,
@@ -48,6 +50,7 @@ def _fraction(
 @run_options
 @machines_options
 @view_options
+@layers_options
 @click.option(
     "--min-coverage",
     callback=_fraction,
@@ -74,6 +77,8 @@ def command(
     top: int | None,
     depth: int | None,
     fused: bool,
+    layers: bool,
+    paper: str | None,
     min_coverage: float | None,
     outputs: tuple[Path, ...],
     force: bool,
@@ -84,7 +89,8 @@ def command(
     MODEL is the name of a model of torchvision, timm or transformers, taken from the first that
     has it (resnet50); timm:NAME and torchvision:NAME choose. hf:TYPE (hf:bert) is the transformers
     model of that type with its default sizes, hf:CLASS (hf:BertForMaskedLM) that class. Models of
-    your own are package.module:factory or file.py:Model. Nothing is downloaded and no weights are
+    your own are package.module:factory or file.py:Model. A design of a few layers is written out:
+    'conv2d(64,64,3,groups=64)+conv2d(64,64,1)@56x56'. Nothing is downloaded and no weights are
     allocated.
 
     The machine is this one, measured on first use, or --hardware. Several --hardware show which
@@ -97,7 +103,13 @@ def command(
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force)
+    check_targets(files, overwrite=force, will_be_measured=False)
+    picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
+    if layers and len(hardware) > 1:
+        raise InputError(
+            f"--layers draws one machine on paper and measured, and --hardware names"
+            f" {len(hardware)}; give one"
+        )
     from roofline.pipeline import analyze, compare_machines
 
     if len(hardware) > 1:
@@ -121,7 +133,7 @@ def command(
             cold=cold,
             progress=progress,
         )
-    present(result, files, stdout_format=stdout_format, view=view, force=force)
+    present(result, files, stdout_format=stdout_format, view=view, force=force, picture=picture)
     # Coverage is the model's, whatever the machine.
     analysis = result.analyses[0] if isinstance(result, MachineComparison) else result
     if min_coverage is not None and analysis.coverage.calls < min_coverage:

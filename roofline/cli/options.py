@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from roofline.analysis import Analysis
     from roofline.design.machine_comparison import MachineComparison
+    from roofline.presentation.pictures import Picture
     from roofline.presentation.reports.report import View
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -204,6 +205,40 @@ view_options = _together(
 )
 
 
+layers_options = _together(
+    click.option(
+        "--layers",
+        is_flag=True,
+        help="In pictures (.png, .svg): the roof on paper above the measured one, and shaded what"
+        " the hardware loses between them and what software loses below.",
+    ),
+    click.option(
+        "--paper",
+        metavar="NAME|FILE",
+        shell_complete=candidates.machines,
+        help="With --layers: the profile of this machine whose figures are those on paper; default:"
+        " what the machine's own profile knows.",
+    ),
+)
+
+
+def picture_of(
+    *, layers: bool, paper: str | None, files: tuple[Path, ...], stdout_format: str | None
+) -> Picture:
+    """How pictures are to be drawn, as the options say.
+
+    Raises:
+        InputError: options that have no effect.
+        HardwareError: `paper` is not known.
+    """
+    from roofline.machine.catalog import load_hardware
+    from roofline.presentation.pictures import Picture
+
+    picture = Picture(layers=layers, paper=load_hardware(paper) if paper is not None else None)
+    picture.check(files, stdout_format)
+    return picture
+
+
 def plain_console(*, stderr: bool = False) -> Console:
     """A console on stdout or stderr, as wide as the terminal, that colours nothing by itself."""
     import shutil
@@ -297,19 +332,22 @@ def present(
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
     view: View,
     force: bool,
+    picture: Picture | None = None,
 ) -> None:
     """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
     from roofline.analysis import Analysis
     from roofline.presentation.output import render, write
+    from roofline.presentation.pictures import Picture
     from roofline.presentation.reports.report import ViewOptions
     from roofline.presentation.table import print_analysis, print_machines
 
     options = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
+    drawn = picture or Picture()
     if stdout_format is not None:
-        put(render(result, stdout_format, **options))
+        put(render(result, stdout_format, picture=drawn, **options))
     elif isinstance(result, Analysis):
         print_analysis(result, result_console(), **options)
     else:
         print_machines(result, result_console(), **options)
-    write(result, files, overwrite=force, **options)
+    write(result, files, overwrite=force, picture=drawn, **options)
     say_written(files)

@@ -77,7 +77,8 @@ def command(
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force)
+    check_targets(files, overwrite=force, will_be_measured=False)
+    from roofline.pipeline.advising import with_findings
     from roofline.pipeline.predictions import predict
 
     # What the user's model prints is not the result.
@@ -100,6 +101,8 @@ def command(
             progress=progress,
             say=tell,
         )
+    # In a loop of predictions nobody would read them.
+    result = with_findings(result, hardware)
     present(result, files, stdout_format=stdout_format, view=view, force=force)
     if not any(each.predicted_s is not None for each in result.operators):
         name = result.hardware.name

@@ -15,7 +15,9 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    layers_options,
     output_options,
+    picture_of,
     present,
     progress_bar,
     run_options,
@@ -52,7 +54,8 @@ if TYPE_CHECKING:
     help="Do not keep what was measured for later predictions.",
 )
 @view_options
-@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
+@layers_options
+@output_options(".json .csv .md .html .png .svg .trace.json", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str,
@@ -75,6 +78,8 @@ def command(
     top: int | None,
     depth: int | None,
     fused: bool,
+    layers: bool,
+    paper: str | None,
     outputs: tuple[Path, ...],
     force: bool,
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
@@ -84,6 +89,8 @@ def command(
     The model runs for real, with random weights. Passes that are timed as a whole alternate with
     passes in which every operator is timed; passes that others on the machine disturbed do not
     count. Times are medians, with their interquartile range (IQR). MODEL is what analyze takes.
+
+    -o run.trace.json lays one pass out in time, for Perfetto (ui.perfetto.dev) or chrome://tracing.
     """
     from roofline.presentation.output import check_targets
     from roofline.presentation.reports.report import View
@@ -91,6 +98,7 @@ def command(
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
+    picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     from roofline.pipeline.profiles import profile
 
     # What the user's model prints is not the result.
@@ -116,4 +124,4 @@ def command(
             progress=progress,
             say=tell,
         )
-    present(result, files, stdout_format=stdout_format, view=view, force=force)
+    present(result, files, stdout_format=stdout_format, view=view, force=force, picture=picture)

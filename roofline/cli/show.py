@@ -11,7 +11,9 @@ from roofline.cli.options import (
     FileName,
     files_among,
     format_option,
+    layers_options,
     output_options,
+    picture_of,
     present,
     view_options,
 )
@@ -34,7 +36,8 @@ def _kind_of(data: Any) -> str:
 @click.command("show")
 @click.argument("file", type=FileName())
 @view_options
-@output_options(".json .csv .md .html .png .svg")
+@layers_options
+@output_options(".json .csv .md .html .png .svg .trace.json")
 @format_option
 def command(
     file: Path,
@@ -42,6 +45,8 @@ def command(
     top: int | None,
     depth: int | None,
     fused: bool,
+    layers: bool,
+    paper: str | None,
     outputs: tuple[Path, ...],
     force: bool,
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
@@ -64,10 +69,13 @@ def command(
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
+    picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
     if is_validation(data):
+        if layers:
+            raise InputError(f"{file}: is a validation; --layers is for analyses only")
         _show_validation(data, file, files, stdout_format=stdout_format, view=view, force=force)
         return
     several = is_machine_comparison(data)
@@ -78,7 +86,14 @@ def command(
             "",
         )
     read = machine_comparison_from_data if several else analysis_from_data
-    present(read(data, file=str(file)), files, stdout_format=stdout_format, view=view, force=force)
+    present(
+        read(data, file=str(file)),
+        files,
+        stdout_format=stdout_format,
+        view=view,
+        force=force,
+        picture=picture,
+    )
 
 
 def _show_validation(

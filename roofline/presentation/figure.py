@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -19,11 +20,12 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 
 from roofline.analysis import Analysis
+from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.charts.ceilings import Ceiling, Roofs
 from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart, chart_of
 from roofline.presentation.charts.labels import Segment, cut_to
-from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.lettering import SMALL_PT, TurnedText
 from roofline.presentation.charts.palette import Style
 from roofline.presentation.drawing import (
     ALARM,
@@ -38,18 +40,25 @@ from roofline.presentation.drawing import (
 from roofline.presentation.hardware_figure import plot_hardware
 from roofline.workload.operators import Phase
 
+_USUAL_INCH = 6.5
+
 _LIBRARY = "#6a3d9a"
+LIBRARY_LINE: dict[str, Any] = {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))}
+PAPER_LINE: dict[str, Any] = {"color": "#9c3d00", "linewidth": 1.4, "linestyle": (0, (3, 1.6))}
+_DIAGONAL: dict[str, Any] = {"color": INK, "linewidth": 1.3}
 _LINES: dict[str, dict[str, Any]] = {
     "main": {"color": INK, "linewidth": 1.1},
     "other": {"color": "#a8a8a8", "linewidth": 0.7},
-    "library": {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))},
+    "library": LIBRARY_LINE,
     "other library": {"color": "#c9b8dd", "linewidth": 0.7, "linestyle": (0, (5, 2.5))},
+    "paper": PAPER_LINE,
 }
 _WORDS = {
     "main": INK,
     "other": GREY_TEXT,
     "library": _LIBRARY,
     "other library": GREY_TEXT,
+    "paper": INK,
 }
 _AREA = {"D": 0.55, "d": 0.8, "*": 1.5, "P": 0.95, "X": 0.95, "^": 1.1, "v": 1.1, "s": 0.8}
 """Markers of equal s differ in ink: factors on their area that make them look alike."""
@@ -60,8 +69,10 @@ def plot(
     *,
     labels: int = 12,
     roofs: Roofs = "all",
+    layers: bool = False,
+    paper: HardwareProfile | str | FilePath | None = None,
     width_inch: float = 10.0,
-    height_inch: float = 6.5,
+    height_inch: float | None = None,
 ) -> Figure:
     """The roofline picture of an analysis, or of a machine by itself.
 
@@ -70,9 +81,31 @@ def plot(
             machine: its roof, paper against measurement, its curves; only the width counts then.
         labels: how many of the longest operators to name, where there is room.
         roofs: every ceiling that is known, or only those of the data types in use.
+        layers: the roof in two layers, on paper and measured, with what the hardware loses between
+            them shaded, and what software loses below; of the data types in use.
+        paper: the machine whose figures are those on paper, a profile, its name or file; None: what
+            the profile knows itself. It asks for `layers`.
         width_inch: the picture's width in inches.
-        height_inch: its height in inches.
+        height_inch: its height in inches; None: 6.5, and with layers what the words below need.
+
+    Raises:
+        InputError: options that have no effect together, or a `paper` that does not fit.
+        HardwareError: `paper` is not known.
     """
+    if layers or paper is not None:
+        from roofline.presentation.layers_figure import plot_layers
+
+        if roofs != "all":
+            raise InputError(
+                "roofs has no effect with layers, which draw the data types in use; leave it out"
+            )
+        return plot_layers(
+            analysis,
+            paper=paper,
+            labels=labels,
+            width_inch=width_inch,
+            height_inch=height_inch,
+        )
     if isinstance(analysis, HardwareProfile):
         return plot_hardware(analysis, width_inch=width_inch)
     chart = chart_of(
@@ -80,16 +113,16 @@ def plot(
         labels=labels,
         roofs=roofs,
         width_pt=72 * width_inch,
-        height_pt=72 * height_inch,
+        height_pt=72 * (height_inch or _USUAL_INCH),
     )
     return draw(chart)
 
 
-def draw(chart: Chart) -> Figure:
-    """The figure of a chart."""
+def draw(chart: Chart, *, on_shades: bool = False) -> Figure:
+    """The figure of a chart; words along its lines have a light ground where shades lie below."""
     figure, axes, paper = sheet(chart.width_pt, chart.height_pt, chart.frame, chart.x, chart.y)
     _draw_ceilings(axes, paper, chart)
-    _draw_memory(axes, paper, chart)
+    _draw_memory(axes, paper, chart, on_shades=on_shades)
     _draw_marks(axes, paper, chart)
     _draw_strip(paper, chart)
     _draw_legend(paper, chart)
@@ -97,7 +130,9 @@ def draw(chart: Chart) -> Figure:
     return figure
 
 
-def _kind(ceiling: Ceiling) -> str:
+def _kind(ceiling: Ceiling, on_paper: frozenset[str] = frozenset()) -> str:
+    if ceiling.label in on_paper:
+        return "paper"
     if ceiling.kind == "library":
         return "library" if ceiling.main else "other library"
     return "main" if ceiling.main else "other"
@@ -107,7 +142,7 @@ def _draw_ceilings(axes: Axes, paper: Axes, chart: Chart) -> None:
     highest = max((each.flop_per_s for each in chart.ceilings if _kind(each) == "main"), default=0)
     for ceiling, label in zip(chart.ceilings, chart.ceiling_labels, strict=True):
         (x0, y0), (x1, y1) = ceiling.ends(chart.x)
-        kind = _kind(ceiling)
+        kind = _kind(ceiling, chart.on_paper)
         style = dict(_LINES[kind])
         if kind == "main" and ceiling.flop_per_s == highest:
             style["linewidth"] = 1.9
@@ -117,14 +152,18 @@ def _draw_ceilings(axes: Axes, paper: Axes, chart: Chart) -> None:
         write(paper, label, colour=_WORDS[kind])
 
 
-def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
+def _draw_memory(axes: Axes, paper: Axes, chart: Chart, *, on_shades: bool) -> None:
     for diagonal, text in zip(chart.diagonals, chart.diagonal_labels, strict=True):
         (x0, y0), (x1, y1) = diagonal.ends(chart.x, chart.y)
         ridge = min(diagonal.ridge_flop_per_byte or x1, x1)
         top = ridge * diagonal.byte_per_s
-        axes.plot((x0, ridge), (y0, top), color=INK, linewidth=1.3, zorder=2)
+        look = _LINES["paper"] if diagonal.label in chart.on_paper else _DIAGONAL
+        axes.plot((x0, ridge), (y0, top), zorder=2, **look)
         axes.plot((ridge, x1), (top, y1), zorder=2, **_LINES["other"])
-        turned(paper, text)
+        if on_shades:
+            _along(paper, text)
+        else:
+            turned(paper, text)
     for ridge in chart.ridges:
         x, y = ridge.flop_per_byte, ridge.flop_per_s
         dots: dict[str, Any] = {"color": "#b5b5b5", "linewidth": 0.7, "linestyle": (0, (1, 2.5))}
@@ -132,6 +171,22 @@ def _draw_memory(axes: Axes, paper: Axes, chart: Chart) -> None:
         face: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK}
         axes.plot(x, y, marker="D", markersize=5, zorder=4, **face)
         write(paper, ridge.label, on_lines=True)
+
+
+def _along(paper: Axes, text: TurnedText) -> None:
+    """Words along a line, readable on shades and on other lines."""
+    text_at(
+        paper,
+        text.x_pt,
+        text.y_pt,
+        text.text,
+        text.size_pt,
+        rotation=text.angle_deg,
+        rotation_mode="anchor",
+        ha="center",
+        va="center",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.2},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +260,7 @@ def _draw_marks(axes: Axes, paper: Axes, chart: Chart) -> None:
         for mark in chart.marks
     ]
     _scatter(axes, spots)
-    for label in (mark.label for mark in chart.marks if mark.label):
+    for label in (*(mark.label for mark in chart.marks if mark.label), *chart.named):
         if label.leader:
             line(paper, label.leader, color=INK, linewidth=0.5, zorder=5)
         write(paper, label, on_lines=True)

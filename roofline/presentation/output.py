@@ -10,13 +10,15 @@ from roofline.analysis import Analysis, to_json
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.files import check_writable, write_atomically
+from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv, to_csv
 from roofline.presentation.markdown import report_markdown
+from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.reports.report import Report, ViewOptions
 
-Format = Literal["json", "csv", "md", "html", "png", "svg"]
+Format = Literal["json", "csv", "md", "html", "png", "svg", "trace"]
 
 FORMATS: dict[str, Format] = {
     ".json": "json",
@@ -25,8 +27,9 @@ FORMATS: dict[str, Format] = {
     ".html": "html",
     ".png": "png",
     ".svg": "svg",
+    ".trace.json": "trace",
 }
-"""The format that each suffix of a file chooses."""
+"""The format that each suffix of a file chooses; of two that fit, the longer does."""
 
 
 def format_of(path: Path) -> Format:
@@ -36,26 +39,36 @@ def format_of(path: Path) -> Format:
         InputError: an unknown suffix; the message names the known ones and the nearest.
     """
     suffix = path.suffix.lower()
-    found = FORMATS.get(suffix)
-    if found is None:
+    fitting = [each for each in FORMATS if suffix and path.name.lower().endswith(each)]
+    if not fitting:
         known = ", ".join(FORMATS)
         what = f"unknown suffix '{suffix}'" if suffix else "no suffix"
-        raise InputError(f"{path}: {what}; the known ones are {known}{nearest(suffix, FORMATS)}")
-    return found
+        both = "".join(path.suffixes[-2:]).lower()
+        near = nearest(both, FORMATS) or nearest(suffix, FORMATS)
+        raise InputError(f"{path}: {what}; the known ones are {known}{near}")
+    return FORMATS[max(fitting, key=len)]
 
+
+_USUAL = Picture()
 
 Result = Analysis | MachineComparison
 """What can be written."""
 
 
-def render(result: Result, format: Format, **view: Unpack[ViewOptions]) -> str | bytes:
+def render(
+    result: Result, format: Format, *, picture: Picture = _USUAL, **view: Unpack[ViewOptions]
+) -> str | bytes:
     """The result in a format: text, or bytes for ``png``.
 
     Args:
         result: what to render; ``json`` keeps all of it, the others what they can show.
         format: one of the values of `FORMATS`.
+        picture: how ``png`` and ``svg`` are drawn.
         view: how to look at it, the fields of `View`: what the rows of ``md``, ``html`` and
             ``csv`` are, and how many the first two have.
+
+    Raises:
+        InputError: a ``trace`` of what was not measured, or a picture that cannot be drawn so.
     """
     match format:
         case "json":
@@ -67,16 +80,16 @@ def render(result: Result, format: Format, **view: Unpack[ViewOptions]) -> str |
         case "md":
             return report_markdown(_report(result, view))
         case "html":
-            from roofline.presentation.drawing import savefig_bytes
-            from roofline.presentation.page import page_html
+            from roofline.presentation.interactive import interactive_page
 
-            picture = savefig_bytes(result.plot(), "svg").decode("utf-8")
-            return page_html(_report(result, view), picture)
+            return interactive_page(result, **view)
         case "png" | "svg":
             from roofline.presentation.drawing import savefig_bytes
 
-            picture = savefig_bytes(result.plot(), format)
-            return picture if format == "png" else picture.decode("utf-8")
+            drawn = savefig_bytes(picture.figure(result), format)
+            return drawn if format == "png" else drawn.decode("utf-8")
+        case "trace":
+            return trace_json(result)
 
 
 def _report(result: Result, view: ViewOptions) -> Report:
@@ -85,15 +98,22 @@ def _report(result: Result, view: ViewOptions) -> Report:
     return machines_report(result, **view)
 
 
-def check_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
+def check_targets(paths: Sequence[Path], *, overwrite: bool, will_be_measured: bool = True) -> None:
     """Refuses, before any work is done, targets that could not be written in the end.
 
+    Args:
+        paths: the files.
+        overwrite: whether they may exist.
+        will_be_measured: whether the result will have measured times, which a trace needs.
+
     Raises:
-        InputError: an unknown suffix, the same file twice, or as `check_writable`.
+        InputError: an unknown suffix, the same file twice, a trace of what is not measured, or as
+            `check_writable`.
     """
     seen: set[Path] = set()
     for path in paths:
-        format_of(path)
+        if format_of(path) == "trace" and not will_be_measured:
+            raise InputError(f"{path}: {NOT_MEASURED}")
         check_writable(path, overwrite=overwrite)
         if path.resolve() in seen:
             raise InputError(f"{path}: is named twice; give each file once")
@@ -105,6 +125,7 @@ def write(
     paths: Sequence[Path],
     *,
     overwrite: bool = False,
+    picture: Picture = _USUAL,
     **view: Unpack[ViewOptions],
 ) -> None:
     """Writes the result to each of `paths`, whole or not at all, in the format of its suffix.
@@ -112,9 +133,9 @@ def write(
     All targets are checked and all contents made before the first is written.
 
     Raises:
-        InputError: as `check_targets`, or the disk refuses.
+        InputError: as `check_targets` and `render`, or the disk refuses.
     """
     check_targets(paths, overwrite=overwrite)
-    contents = [render(result, format_of(path), **view) for path in paths]
+    contents = [render(result, format_of(path), picture=picture, **view) for path in paths]
     for path, content in zip(paths, contents, strict=True):
         write_atomically(path, content, overwrite=overwrite)

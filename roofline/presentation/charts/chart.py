@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
-from roofline.foundation.units import format_s, format_shape
-from roofline.machine.hardware import describe_threads
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import Ceiling, Diagonal, RoofLines, Roofs, roof_lines
+from roofline.presentation.charts.ceilings import (
+    Ceiling,
+    Diagonal,
+    RoofLines,
+    Roofs,
+    Spot,
+    roof_lines,
+)
 from roofline.presentation.charts.labels import (
     Anchor,
     Box,
@@ -38,12 +43,10 @@ from roofline.presentation.charts.margins import (
     legend_of,
     strip_of_marks,
 )
-from roofline.presentation.charts.palette import Style, styles
-from roofline.presentation.charts.points import Point, drawn, points_of, strip_of
-from roofline.presentation.reports.report import origin, printable
-from roofline.presentation.reports.spreads import interval_words, median_text
-from roofline.presentation.reports.times import above_roof, time_s
-from roofline.workload.operators import Phase, State
+from roofline.presentation.charts.palette import Style
+from roofline.presentation.charts.points import Point
+from roofline.presentation.charts.subjects import Subject, subject_of
+from roofline.workload.operators import Phase
 
 TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0
@@ -81,7 +84,9 @@ class Chart:
 
     ``ceiling_labels`` belong to ``ceilings`` and ``diagonal_labels`` to ``diagonals``, in their
     order; ``strip`` is the box beside the axes for operators without FLOP (None: there are none).
-    ``warnings`` name the points above their roof and the operators that have no place.
+    ``warnings`` name the points above their roof and the operators that have no place. ``named``
+    are the words at the places that were asked for, as far as there was room. ``on_paper`` are
+    the labels of the lines that nobody measured, where those are told apart.
     """
 
     width_pt: float
@@ -102,11 +107,31 @@ class Chart:
     strip_words: tuple[Label, ...]
     legend: tuple[LegendEntry, ...]
     warnings: tuple[str, ...]
+    named: tuple[Label, ...] = ()
+    on_paper: frozenset[str] = frozenset()
 
     @property
     def frame(self) -> Box:
         """The box of the axes."""
         return Box(self.x.start_pt, self.y.start_pt, self.x.end_pt, self.y.end_pt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What a picture has to hold besides its subject.
+
+    ``below_pt`` is kept free between legend and foot, ``beside`` are words right of the axes.
+    ``spots`` are places that the axes must hold, ``anchors`` words with the places that they name.
+    ``lines`` are those that words keep off where there is room; ``names_lines`` says whether the
+    legend tells the kinds of ceilings.
+    """
+
+    below_pt: float = 0.0
+    beside: tuple[str, ...] = ()
+    spots: tuple[Spot, ...] = ()
+    anchors: tuple[tuple[str, Spot], ...] = ()
+    lines: tuple[tuple[Spot, Spot], ...] = ()
+    names_lines: bool = True
 
 
 def chart_of(
@@ -126,38 +151,45 @@ def chart_of(
         width_pt: the picture's width in points.
         height_pt: its height in points.
     """
-    lines = roof_lines(analysis, roofs)
-    points, aside = points_of(analysis), strip_of(analysis)
-    look = styles(_types_by_time(analysis))
-    warnings = (*above_roof(analysis), *_without_place(analysis))
-    foot = _EDGE_PT + _FOOT_PT * (1 + bool(warnings))
-    shown = {each.type for each in (*points, *aside)}
-    below = Box(_EDGE_PT, 0.0, width_pt - _EDGE_PT, 0.0)
-    phases: set[Phase] = {each.phase for each in points}
-    legend = legend_of(look, shown, phases, lines.ceilings, below)
-    lowest = min((entry.y_pt for entry in legend), default=0.0) - LINE_PT / 2
-    legend = legend_of(look, shown, phases, lines.ceilings, _raised(below, foot - lowest))
+    subject = subject_of(analysis, roof_lines(analysis, roofs))
+    return composed(subject, Extras(), labels=labels, width_pt=width_pt, height_pt=height_pt)
 
+
+def composed(
+    subject: Subject, extras: Extras, *, labels: int, width_pt: float, height_pt: float
+) -> Chart:
+    """Everything in its place.
+
+    Args:
+        subject: what to draw.
+        extras: what else there must be room for.
+        labels: how many of the first points to name, where there is room.
+        width_pt: the picture's width in points.
+        height_pt: its height in points.
+    """
+    lines, points, aside = subject.lines, subject.points, subject.aside
+    foot = foot_pt(subject) + extras.below_pt
+    legend = _legend(subject, subject.lines.ceilings if extras.names_lines else (), width_pt, foot)
+    lowest = max((entry.y_pt + LINE_PT / 2 for entry in legend), default=foot)
     room = text_width_pt("M", SMALL_PT)
-    for each in lines.ceilings:
-        room = max(room, CEILING_GAP_PT + text_width_pt(each.label, SMALL_PT))
+    for text in (*(each.label for each in lines.ceilings), *extras.beside):
+        room = max(room, CEILING_GAP_PT + text_width_pt(text, SMALL_PT))
     if aside:
         room = max(room, CEILING_GAP_PT + _STRIP_PT)
     frame = Box(
         _EDGE_PT + _TICKS_Y_PT,
-        foot - lowest + _TICKS_X_PT,
+        lowest + _TICKS_X_PT,
         width_pt - _EDGE_PT - room,
         height_pt - _TITLE_PT,
     )
-    measured = any(row.measured_s is not None for row in analysis.operators)
-    x, y = _axes(lines, points, frame, measured=measured)
+    x, y = _axes(subject, extras.spots, frame)
     beside = Box(
         frame.right + CEILING_GAP_PT,
         frame.bottom,
         width_pt - _EDGE_PT,
         frame.bottom + _STRIP_SHARE * (frame.top - frame.bottom),
     )
-    strip, in_strip, strip_words = strip_of_marks(aside, beside, look)
+    strip, in_strip, strip_words = strip_of_marks(aside, beside, subject.look)
     ridges = _ridges(lines, x, y)
     discs = [_anchor(each, x, y) for each in points]
     taken = [ridge.label.box for ridge in ridges]
@@ -165,21 +197,28 @@ def chart_of(
         at = (x.pt(ridge.flop_per_byte), y.pt(ridge.flop_per_s))
         taken.append(Box.around(*at, _RIDGE_PT, _RIDGE_PT))
     turned = diagonal_labels(lines.diagonals, x, y, avoid=[*taken, *(disc.box for disc in discs)])
+    asked = [_anchor_at(text, spot, x, y) for text, spot in extras.anchors]
     named = discs[: max(0, labels)]
     placed = place_labels(
-        named,
+        [*asked, *named],
         frame=frame.grown(-2.0),
         size_pt=SMALL_PT,
         marks=[disc.box for disc in discs],
         taken=[*taken, *(box for text in turned for box in text.boxes)],
-        lines=_on_paper(lines, x, y),
+        lines=_on_paper(lines, extras.lines, x, y),
+    )
+    of_points = [*placed[len(asked) :], *[None] * (len(points) - len(named))]
+    names = cut_to(
+        subject.names,
+        0.9 * (width_pt - 2 * _EDGE_PT) - text_width_pt(subject.tail, TITLE_SIZE_PT),
+        TITLE_SIZE_PT,
     )
     return Chart(
         width_pt=width_pt,
         height_pt=height_pt,
-        title=_title(analysis, 0.9 * (width_pt - 2 * _EDGE_PT)),
-        machine=_machine(analysis, measured=measured),
-        provenance=cut_to(_provenance(analysis), width_pt - 2 * _EDGE_PT, SMALL_PT - 0.5),
+        title=names + subject.tail,
+        machine=subject.machine,
+        provenance=cut_to(subject.provenance, width_pt - 2 * _EDGE_PT, SMALL_PT - 0.5),
         x=x,
         y=y,
         ceilings=lines.ceilings,
@@ -190,42 +229,55 @@ def chart_of(
         diagonal_labels=turned,
         ridges=ridges,
         marks=tuple(
-            Mark(point=point, style=look[point.type], label=label)
-            for point, label in zip(
-                points, [*placed, *[None] * (len(points) - len(placed))], strict=True
-            )
+            Mark(point=point, style=subject.look[point.type], label=label)
+            for point, label in zip(points, of_points, strict=True)
         ),
         strip=strip if aside else None,
         strip_marks=in_strip,
         strip_words=strip_words,
         legend=legend,
-        warnings=warnings,
+        warnings=subject.warnings,
+        named=tuple(label for label in placed[: len(asked)] if label is not None),
     )
+
+
+def foot_pt(subject: Subject) -> float:
+    """How high the lines at the foot of a picture are, with the edge below them."""
+    return _EDGE_PT + _FOOT_PT * (1 + bool(subject.warnings))
+
+
+def _legend(
+    subject: Subject, ceilings: Sequence[Ceiling], width_pt: float, foot: float
+) -> tuple[LegendEntry, ...]:
+    """The legend, with its last row on `foot`."""
+    shown = {each.type for each in (*subject.points, *subject.aside)}
+    below = Box(_EDGE_PT, 0.0, width_pt - _EDGE_PT, 0.0)
+    phases: set[Phase] = {each.phase for each in subject.points}
+    legend = legend_of(subject.look, shown, phases, ceilings, below)
+    lowest = min((entry.y_pt for entry in legend), default=0.0) - LINE_PT / 2
+    return legend_of(subject.look, shown, phases, ceilings, _raised(below, foot - lowest))
 
 
 def _raised(box: Box, by: float) -> Box:
     return Box(box.left, box.bottom + by, box.right, box.top + by)
 
 
-def _types_by_time(analysis: Analysis) -> list[str]:
-    """The types of the operators that are not free, longest first."""
-    times: dict[str, float] = {}
-    for row in analysis.operators:
-        if row.state is not State.FREE:
-            times[row.type] = times.get(row.type, 0.0) + (time_s(row) or 0.0)
-    return sorted(times, key=lambda kind: -times[kind])
-
-
-def _axes(
-    lines: RoofLines, points: Sequence[Point], frame: Box, *, measured: bool
-) -> tuple[LogAxis, LogAxis]:
-    """Axes that hold every point and ceiling, and each ridge with some room around."""
+def _axes(subject: Subject, spots: Sequence[Spot], frame: Box) -> tuple[LogAxis, LogAxis]:
+    """Axes that hold every point, ceiling and spot, and each ridge with some room around."""
+    lines, points = subject.lines, subject.points
     cuts = [each.cut_flop_per_byte for each in lines.diagonals if each.cut_flop_per_byte]
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
     intensities = [point.flop_per_byte for point in points]
     low = min([*intensities, *(ridge / 8 for ridge in ridges)], default=0.01) / 1.6
-    high = max([*(2 * each for each in intensities), *(3 * cut for cut in cuts)], default=1000.0)
-    rates = [point.flop_per_s for point in points]
+    high = max(
+        [
+            *(2 * each for each in intensities),
+            *(3 * cut for cut in cuts),
+            *(3 * each for each, _ in spots),
+        ],
+        default=1000.0,
+    )
+    rates = [*(point.flop_per_s for point in points), *(rate for _, rate in spots)]
     heights = [each.flop_per_s for each in lines.ceilings]
     # Points say how far down to go; without them, the start of the slowest memory's roof does.
     slowest = [] if points else [low * each.byte_per_s for each in lines.diagonals[-1:]]
@@ -233,16 +285,18 @@ def _axes(
     top = 2.0 * max([*rates, *heights], default=0.0)
     if not top:
         top = 2.0 * max((high * each.byte_per_s for each in lines.diagonals), default=1e12)
-    time = "measured" if measured else "bound"
+    title = "arithmetic intensity (FLOP per byte crossing the operator's memory level)"
+    if text_width_pt(title, 8.5) > frame.right - frame.left + 2 * _TICKS_Y_PT:
+        title = "FLOP per byte"
     x = LogAxis(
-        title="arithmetic intensity (FLOP per byte crossing the operator's memory level)",
+        title=title,
         low=low,
         high=max(high, 10 * low),
         start_pt=frame.left,
         end_pt=frame.right,
     )
     y = LogAxis(
-        title=f"FLOP/s (FLOP / {time} time)",
+        title=subject.height,
         low=bottom,
         high=max(top, 10 * bottom),
         start_pt=frame.bottom,
@@ -276,67 +330,16 @@ def _anchor(point: Point, x: LogAxis, y: LogAxis) -> Anchor:
     )
 
 
-def _on_paper(lines: RoofLines, x: LogAxis, y: LogAxis) -> list[Segment]:
+def _anchor_at(text: str, spot: Spot, x: LogAxis, y: LogAxis) -> Anchor:
+    return Anchor(text=text, x_pt=x.pt(spot[0]), y_pt=y.pt(spot[1]), radius_pt=0.5)
+
+
+def _on_paper(
+    lines: RoofLines, others: Sequence[tuple[Spot, Spot]], x: LogAxis, y: LogAxis
+) -> list[Segment]:
     ends = [
+        *others,
         *(each.ends(x, y) for each in lines.diagonals),
         *(each.ends(x) for each in lines.ceilings),
     ]
     return [Segment(x.pt(x0), y.pt(y0), x.pt(x1), y.pt(y1)) for (x0, y0), (x1, y1) in ends]
-
-
-def _machine(analysis: Analysis, *, measured: bool) -> str:
-    profile = analysis.hardware
-    cpu = printable(profile.host.cpu_model) if profile.host else ""
-    state = "steady state" if analysis.cache == "steady" else "cold caches"
-    points = "points: bounds, which no run can beat"
-    if profile.knows_only_dram:
-        points = f"points: bounds with every operand from {printable(profile.memory[0].name)}"
-    if measured:
-        points = "points: measured times"
-    threads = describe_threads(profile, analysis.threads)
-    parts = [cpu, printable(profile.name), threads, state, points]
-    return " · ".join(filter(None, parts))
-
-
-def _title(analysis: Analysis, width_pt: float) -> str:
-    """The model, what it was given, and how long it takes.
-
-    What does not fit is cut from the names, never from the time: a number cut short is another one.
-    """
-    inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs]
-    time = _time(analysis)
-    step = "a training step of " if analysis.run.train else ""
-    names = [f"Roofline of {step}{printable(analysis.model)}", ", ".join(inputs)]
-    tail = f" · {time}" if time else ""
-    room = width_pt - text_width_pt(tail, TITLE_SIZE_PT)
-    return cut_to(" · ".join(filter(None, names)), room, TITLE_SIZE_PT) + tail
-
-
-def _time(analysis: Analysis) -> str:
-    """How long the pass took, or else what it takes at least and is expected to take."""
-    totals, prediction = analysis.totals, analysis.prediction
-    if analysis.measurement is not None:
-        return f"{median_text(analysis.measurement.end_to_end)} measured"
-    if totals.measured_s is not None:
-        return f"{format_s(totals.measured_s)} measured"
-    parts = [f"bound {format_s(totals.bound_s)}"] if totals.bound_s is not None else []
-    if prediction is not None:
-        words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
-        parts.append(f"predicted {words[0]}")
-    return ", ".join(parts)
-
-
-def _provenance(analysis: Analysis) -> str:
-    profile = analysis.hardware
-    how = "; `roofline hardware show` says how each was" if profile.host else ""
-    return f"Ceilings: {origin(profile, None)}{how}"
-
-
-def _without_place(analysis: Analysis) -> tuple[str, ...]:
-    missing = sum(bool(row.flop) and not drawn(row) for row in analysis.operators)
-    if not missing:
-        return ()
-    return (
-        f"{missing} operator{'s' * (missing != 1)} cannot be drawn: hardware"
-        f" '{printable(analysis.hardware.name)}' has no ceilings that give a time",
-    )
