@@ -211,9 +211,10 @@ def _scatter(axes: Axes, spots: Sequence[_Spot]) -> None:
     collection = PathCollection(
         [_outline(spot.style.marker) for spot in spots],
         sizes=[spot.diameter_pt**2 * _AREA.get(spot.style.marker, 1.0) for spot in spots],
-        facecolors=faces,
-        edgecolors=edges,
-        linewidths=widths,
+        # As lists: two words in a tuple would be one colour and its opacity.
+        facecolors=list(faces),
+        edgecolors=list(edges),
+        linewidths=list(widths),
         offsets=[(spot.x, spot.y) for spot in spots],
         offset_transform=axes.transData,
         alpha=0.85,

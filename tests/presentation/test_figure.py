@@ -5,6 +5,7 @@ from pathlib import Path
 
 import matplotlib
 import pytest
+from matplotlib.colors import to_rgb
 
 from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.drawing import savefig_bytes
@@ -68,3 +69,17 @@ def test_global_settings_and_pyplot_are_left_alone():
 def test_the_size_is_as_asked():
     figure = plot(resnet(), width_inch=7, height_inch=5)
     assert tuple(figure.get_size_inches()) == (7, 5)
+
+
+def test_two_operators_have_each_the_colour_of_its_type():
+    # A tuple of two colours is one colour and its opacity to matplotlib.
+    net = Network()
+    x = net.convolution(net.tensor(1, 8, 16, 16), 8, 3, "conv")
+    net.relu(x, "relu")
+    analysis = analysis_of(net, full_profile())
+    chart = chart_of(analysis)
+    assert len(chart.marks) == 2
+    (marks,) = plot(analysis).axes[0].collections
+    faces = [tuple(face[:3]) for face in marks.get_facecolor()]
+    assert faces == [to_rgb(mark.style.colour) for mark in chart.marks]
+    assert len(set(faces)) == 2
