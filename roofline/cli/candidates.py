@@ -86,8 +86,24 @@ def _models(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:
         # Two thousand names help nobody: the first library's, before there is a letter.
         known = names.all_names() if incomplete else sorted(names.torchvision_names())
         yield from (each for each in known if each.startswith(incomplete))
+        yield from _designs(incomplete)
         for path in _paths(incomplete, suffixes):
             yield f"{path}:" if path.endswith(".py") else path
+
+
+_NO_BRACKETS = re.compile(r"(\w+\+)*\w+")
+
+
+def _designs(incomplete: str) -> Iterator[str]:
+    """Designs that begin so, with the last layer's name whole; none once there are brackets.
+
+    Those have to be in quotes, where shells take what is put for other signs than it is.
+    """
+    from roofline.workload.models.expressions.layer_names import listed_layers
+
+    if _NO_BRACKETS.fullmatch(incomplete):
+        before, plus, begun = incomplete.rpartition("+")
+        yield from (f"{before}{plus}{each}" for each in listed_layers() if each.startswith(begun))
 
 
 def _paths(incomplete: str, suffixes: tuple[str, ...]) -> Iterator[str]:

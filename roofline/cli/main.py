@@ -15,13 +15,15 @@ from roofline.cli.interrupts import (
     end_on_interrupt,
     forget_interrupts,
 )
-from roofline.cli.streams import Streams, tell
+from roofline.cli.streams import Streams, columns, spelled, tell
 from roofline.errors import RooflineError, nearest
+from roofline.foundation.places import PlacedError, caret_lines
 
 COMPLETE = "_ROOFLINE_COMPLETE"
 """The environment variable by which a shell asks for completions, as click names it."""
 
 _COMMANDS = {
+    "advise": "Say what could be changed of a model to save time, and try it here.",
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
     "calibrate": "Learn how fast torch runs on this machine, for predictions.",
     "compare": "Hold models against each other on the same machine.",
@@ -97,25 +99,25 @@ def run(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     with Interrupts() as interrupts, Streams() as streams:
         try:
-            code, said = _outcome(arguments)
+            code, *said = _outcome(arguments)
         except BaseException:
             # Code that loses the KeyboardInterrupt may well fail in some other way for it.
             if not interrupts.seen:
                 raise
-            code, said = INTERRUPTED, MESSAGE
+            code, said = INTERRUPTED, [MESSAGE]
         interrupts.over = True
         unwritten = streams.failure()
         if interrupts.seen:
-            code, said = INTERRUPTED, MESSAGE
+            code, said = INTERRUPTED, [MESSAGE]
         elif unwritten:
-            code, said = 1, f"roofline: error: stdout cannot be written: {unwritten}"
-        if said:
-            tell(said)
+            code, said = 1, [f"roofline: error: stdout cannot be written: {unwritten}"]
+        for line in filter(None, said):
+            tell(line)
         return code
 
 
-def _outcome(arguments: list[str] | None) -> tuple[int, str]:
-    """Runs the command line: its exit code, and the line that stderr ends with, ``""`` for none."""
+def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
+    """Runs the command line: its exit code, and what stderr ends with, ``""`` for nothing."""
     try:
         if os.environ.get(COMPLETE):
             # The shells ask for completions so; click asks the classes of this module for them.
@@ -124,6 +126,9 @@ def _outcome(arguments: list[str] | None) -> tuple[int, str]:
             check_request(COMPLETE)
         code = cli.main(args=arguments, prog_name="roofline", standalone_mode=False)
         return (code if isinstance(code, int) else 0), ""
+    except PlacedError as error:
+        where = caret_lines(error.text, error.at, columns=columns(), spelled=spelled)
+        return error.exit_code, f"roofline: error: {error.message}", *where
     except RooflineError as error:
         return error.exit_code, f"roofline: error: {error}"
     except click.exceptions.NoArgsIsHelpError as nothing:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import io
 import os
+import shutil
 import sys
 from typing import Any, Literal, TextIO
 
@@ -163,6 +164,19 @@ def _fill_descriptors() -> None:
 def tell(text: str) -> None:
     """One line on stderr, whatever `text` holds."""
     _write(sys.stderr, f"{printable(text)}\n")
+
+
+def spelled(text: str) -> str:
+    """`text` as stderr will show it, whose encoding may lack characters of it."""
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return text.encode(encoding, _ERRORS).decode(encoding)
+
+
+def columns() -> int:
+    """How wide a line on stderr may be: as the terminal is, or 100 where there is none."""
+    if not sys.stderr.isatty():
+        return 100
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 def put(content: str | bytes) -> None:

@@ -6,10 +6,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from roofline.latency.families import DESIGN as DESIGN
 from roofline.latency.families import family_of
-
-DESIGN = "design"
-"""The family of what is no model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

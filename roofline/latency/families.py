@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+DESIGN = "design"
+"""The family of what is no model."""
+
 _KIN = (
     # What a name begins with, and its family: the first that fits.
     (r"(tv_|legacy_|gc|eca|se|sk|wide_)*(resnet|resnext|res2net|res2next)", "resnet"),
@@ -26,8 +29,13 @@ _KIN = (
 def family_of(model: str) -> str:
     """The family of a model by its name: ``"resnet"`` of ``"timm:wide_resnet50_2"``.
 
-    Where no kin is known it is the first word of the name, without digits.
+    Where no kin is known it is the first word of the name, without digits. Layers that are written
+    down have the family `DESIGN`.
     """
+    written = model.partition("@")[0]
+    if "(" in written or "+" in written:
+        return DESIGN
+    model = written
     name = model.rpartition(":")[2].lower() if not model.endswith(".py") else model
     for pattern, family in _KIN:
         if re.match(pattern, name):

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import parse_shape
+from roofline.workload.models.expressions import is_expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,9 +327,19 @@ def inputs_for(
     if given is None:
         takes = ", ".join(inspect.signature(module.forward).parameters)
         if takes and not default:
+            if is_expression(name):
+                raise InputError(
+                    f"'{name}' says no shape: write that of its input behind an @ (as in"
+                    " conv2d(64,64,3)@56x56 or linear(64,10)@1x64), or give --input"
+                )
             raise InputError(
                 f"model '{name}' does not say what inputs it takes; add --input SHAPE for each"
                 f" (its forward takes {takes})"
             )
         given = _together(default)
+    elif default and is_expression(name):
+        raise InputError(
+            f"'{name}' says its input already, behind the @: leave --input out, or the @ and what"
+            " follows it"
+        )
     return given if batch is None else given.with_batch(batch)

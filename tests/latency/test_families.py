@@ -96,3 +96,17 @@ def test_every_default_family_can_be_predicted_from_others() -> None:
 )
 def test_kin_under_other_names(model: str, family: str) -> None:
     assert family_of(model) == family
+
+
+@pytest.mark.parametrize(
+    ("written", "family"),
+    [
+        ("conv2d(64,64,3)@56x56", DESIGN),
+        ("embedding(100,8)@1x128:int64", DESIGN),
+        ("relu+gelu@1x8", DESIGN),
+        ("resnet18@1x3x64x64", "resnet"),
+        ("timm:mobilenetv2_100@1x3x64x64", "mobilenet"),
+    ],
+)
+def test_layers_that_are_written_down_are_no_family_of_models(written: str, family: str):
+    assert family_of(written) == family

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from roofline.errors import ModelError
+from roofline.foundation.places import PlacedError
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.libraries.availability import said, with_torchvision
 from roofline.workload.models.unallocated import Unallocated
@@ -46,6 +47,7 @@ def build(
 
     Raises:
         ModelError: the factory raised, or returned no module.
+        PlacedError: as the factory raised it: it is about a text that was written.
     """
 
     def make() -> Any:
@@ -57,13 +59,13 @@ def build(
     try:
         with Unallocated():
             module = make()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, PlacedError):
         raise
     except BaseException:
         rebuild = None
         try:
             module = make()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, PlacedError):
             raise
         except BaseException as error:
             raise ModelError(f"model '{name}': building it failed: {said(error)}") from error

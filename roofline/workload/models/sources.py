@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib
-import importlib.util
 import inspect
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,13 +15,16 @@ import torch
 from roofline.errors import InputError, ModelError, nearest
 from roofline.workload.models.building import Source as Source
 from roofline.workload.models.building import build
+from roofline.workload.models.expressions import is_expression
+from roofline.workload.models.expressions.arguments import signature_of
+from roofline.workload.models.expressions.building import Factory, Find, design_source
+from roofline.workload.models.expressions.layers import layer_class
 from roofline.workload.models.functions import Function, name_of
+from roofline.workload.models.homes import OWN, home_of, named, not_a_factory
 from roofline.workload.models.libraries import names
 from roofline.workload.models.libraries.availability import (
     install_command,
     library_or_reason,
-    said,
-    with_torchvision,
 )
 from roofline.workload.models.libraries.availability import (
     torchvision_or_reason as torchvision_or_reason,
@@ -45,7 +43,6 @@ from roofline.workload.models.libraries.transformers_models import (
 )
 
 _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX.items()}
-_OWN = "package.module:factory or file.py:Model"
 
 
 def load(name: str, *, seq: int | None = None) -> Source:
@@ -55,7 +52,8 @@ def load(name: str, *, seq: int | None = None) -> Source:
         name: ``resnet50`` (torchvision's, else timm's, else transformers'),
             ``torchvision:resnet50``, ``timm:resnet50``, ``hf:bert`` or ``hf:BertForMaskedLM``,
             ``package.module:factory``, or ``file.py:Model``; a factory is called without arguments
-            and returns a module, or is a module itself.
+            and returns a module, or is a module itself. Or a design: ``conv2d(64,64,3)@56x56``,
+            ``file.py:Block(64)@1x64x56x56`` (docs/designs.md).
         seq: how many tokens a model that takes tokens is given; None: 128.
 
     Raises:
@@ -63,25 +61,20 @@ def load(name: str, *, seq: int | None = None) -> Source:
             factory, a factory that raises or returns no module.
         InputError: `seq` for a model that takes no tokens, or not so many.
     """
+    if is_expression(name):
+        if seq is not None:
+            raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
+        return design_source(name, _finder())
     library, colon, model = name.partition(":")
     if colon and library in _LIBRARY_OF:
         return _from_library(_LIBRARY_OF[library], model, name, seq)
     before, colon, after = name.rpartition(":")
-    if colon and before.endswith(".py"):
-        around = functools.partial(_first_on_path, Path(before).parent.resolve())
-        with around():
-            home = _file_module(Path(before))
-        return _from_factory(name, home, after, seq, around)
     if not colon and name.endswith(".py"):
         raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
     if not colon:
         return _from_first_library(name, seq)
-    if "/" in before or not all(part.isidentifier() for part in before.split(".")):
-        raise ModelError(
-            f"model '{name}': '{before}' is neither a package nor a .py file;"
-            f" write resnet50, timm:resnet50, hf:bert, {_OWN}"
-        )
-    return _from_factory(name, _package_module(name, before), after, seq)
+    home, around = home_of(name, before)
+    return _from_factory(name, home, after, seq, around)
 
 
 def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None) -> Source:
@@ -167,7 +160,7 @@ def _from_first_library(name: str, seq: int | None) -> Source:
             )
         return replace(source, notes=(*notes, *source.notes))
     if missing:
-        raise ModelError(f"model '{name}': {'; '.join(missing)}; models of your own work: {_OWN}")
+        raise ModelError(f"model '{name}': {'; '.join(missing)}; models of your own work: {OWN}")
     raise _unknown(name)
 
 
@@ -180,6 +173,11 @@ def _reason_against(library: Library) -> list[str]:
 def _unknown(name: str) -> ModelError:
     if names.is_abstract(name):
         return no_model_of_its_own(name)
+    if layer_class(name):
+        return ModelError(
+            f"'{name}' is a layer of torch.nn: write what it takes and a shape, as in"
+            " conv2d(64,64,3)@56x56 or relu()@1x64x56x56"
+        )
     without = [each for each in LIBRARIES[1:] if not names.names_of(each)]
     more = f"; {' and '.join(without)} would know more: {install_command()}" if without else ""
     kind = names.nearest_type(name) if names.is_on_a_hub(name) else None
@@ -190,59 +188,36 @@ def _unknown(name: str) -> ModelError:
         )
     return ModelError(
         f"unknown model '{name}'{nearest(name, names.all_names())}"
-        f" (names of torchvision, timm and transformers, {_OWN}{more})"
+        f" (names of torchvision, timm and transformers, {OWN}{more})"
     )
 
 
 # -- the user's own models -------------------------------------------------------------------------
 
 
-def _package_module(name: str, package: str) -> ModuleType:
-    # A script's folder is on the path when Python runs it; a command's is not.
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return with_torchvision(lambda: importlib.import_module(package))
-    except ModuleNotFoundError as error:
-        if error.name and package.split(".")[0] == error.name.split(".")[0]:
-            raise ModelError(f"model '{name}': no package '{error.name}' is installed") from None
-        raise ModelError(f"model '{name}': importing '{package}' failed: {error}") from error
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ModelError(f"model '{name}': importing '{package}' failed: {said(error)}") from error
+def _finder() -> Find:
+    """What finds the models in a design that are not torch's; each file is read once for it."""
+    homes: dict[str, tuple[ModuleType, Callable[[], AbstractContextManager[None]]]] = {}
 
+    def find(home: str, name: str) -> Factory | None:
+        if home in _LIBRARY_OF or (not home and any(names.has(each, name) for each in LIBRARIES)):
+            source = load(f"{home}:{name}" if home else name)
+            make = source.rebuild or (lambda: source.module)
+            return Factory(make=make, signature=None, notes=source.notes)
+        if not home:
+            return None
+        full_name = f"{home}:{name}"
+        if home not in homes:
+            homes[home] = home_of(full_name, home)
+        module, around = homes[home]
+        made = named(full_name, module, name)
+        if isinstance(made, torch.nn.Module):
+            return Factory(make=lambda: made, signature=None)
+        if not callable(made):
+            raise not_a_factory(full_name, name, made)
+        return Factory(make=made, signature=signature_of(made), around=around)
 
-@contextlib.contextmanager
-def _first_on_path(folder: Path) -> Iterator[None]:
-    """Imports look into `folder` first, as they do when Python runs a file in it."""
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(folder))
-
-
-def _file_module(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ModelError(f"{path}: no such file")
-    # A name of its own, so that a file called torch.py is not taken for torch.
-    name = f"roofline_model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ModelError(f"{path}: is not a Python file")
-    loader, module = spec.loader, importlib.util.module_from_spec(spec)
-    # Known while it runs and after: dataclasses and pickle look their module up.
-    sys.modules[name] = module
-    try:
-        with_torchvision(lambda: loader.exec_module(module))
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        del sys.modules[name]
-        raise ModelError(f"{path}: importing it failed: {said(error)}") from error
-    return module
+    return find
 
 
 def _needed_arguments(factory: Any) -> list[str]:
@@ -266,12 +241,7 @@ def _from_factory(
     seq: int | None,
     around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Source:
-    factory = getattr(home, factory_name, None)
-    if factory is None:
-        public = [each for each in dir(home) if not each.startswith("_")]
-        raise ModelError(
-            f"model '{name}': nothing called '{factory_name}' in it{nearest(factory_name, public)}"
-        )
+    factory = named(name, home, factory_name)
     if isinstance(factory, torch.nn.Module):
         return _with_inputs(Source(name=name, module=factory), seq)
     if needed := _needed_arguments(factory):
@@ -281,8 +251,5 @@ def _from_factory(
             " to roofline.analyze in Python)"
         )
     if not callable(factory):
-        raise ModelError(
-            f"model '{name}': '{factory_name}' is a {type(factory).__name__},"
-            " not a module nor a function that makes one"
-        )
+        raise not_a_factory(name, factory_name, factory)
     return _with_inputs(build(name, factory, around), seq)

@@ -1,0 +1,594 @@
+"""Modules of designs: what they count is what the same module counts that is built by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import roofline
+from roofline.errors import InputError, ModelError
+from roofline.foundation.places import PlacedError
+from roofline.workload.inputs import InputRequest
+from roofline.workload.models.designs import SelfAttention, separable
+from roofline.workload.models.expressions.layer_names import listed_layers
+from roofline.workload.models.expressions.layers import layer_class, layer_names
+from roofline.workload.models.sources import load
+
+OWN = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, channels, stride=1):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, stride, 1)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+
+class Two(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+class Pair(nn.Module):
+    def forward(self, x):
+        return x, x
+
+class Valued(nn.Module):
+    def forward(self, x):
+        return x[: int(x.sum() > 0) + 1]
+
+class Keeping(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "kept"):
+            self.kept = torch.arange(x.shape[-1]).to(x.dtype)
+        return x + self.kept
+
+class Real(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, int(torch.ones(2).sum()), 1)
+
+    def forward(self, x):
+        return self.conv(x)
+
+def broken(number):
+    raise ValueError(f"no {number}")
+
+def text():
+    return "text"
+
+read = 0
+read += 1
+ready = Block(8)
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with models in it, to stand in."""
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "a+b.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def totals(model: Any, inputs: Any = None, **options: Any) -> tuple[object, ...]:
+    """What an analysis says of a model, but for its names."""
+    found = roofline.analyze(model, inputs, hardware="10980xe", **options)
+    rows = sorted((row.op, row.flop, row.traffic_byte) for row in found.operators)
+    return (found.totals, rows)
+
+
+def refusal(text: str) -> tuple[str, str]:
+    """What is said of a design, and what stands from the caret on."""
+    with pytest.raises(PlacedError) as caught:
+        load(text)
+    return caught.value.message, text[caught.value.at :]
+
+
+# -- against modules built by hand -----------------------------------------------------------------
+
+
+class _Output(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+class _Added(nn.Module):
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + x
+
+
+BY_HAND: list[tuple[str, Callable[[], nn.Module], Any]] = [
+    ("conv2d(64,32,3,padding=1)@28x28", lambda: nn.Conv2d(64, 32, 3, padding=1), (1, 64, 28, 28)),
+    (
+        "conv2d(16,16,3,groups=16)+conv2d(16,16,1)@28x28",
+        lambda: nn.Sequential(nn.Conv2d(16, 16, 3, groups=16), nn.Conv2d(16, 16, 1)),
+        (1, 16, 28, 28),
+    ),
+    (
+        "conv2d(16,16,3,padding=1,groups=16,bias=false)+batchnorm2d(16)+relu(true)"
+        "+conv2d(16,32,1,bias=false)+batch_norm2d(32)+relu(inplace=True)@2x16x9x9",
+        lambda: nn.Sequential(
+            *(layer for block in separable(16, 32).children() for layer in block.children())
+        ),
+        (2, 16, 9, 9),
+    ),
+    ("linear(40,30)@1x40", lambda: nn.Linear(40, 30), (1, 40)),
+    (
+        "conv1d(3,4,3,padding=same,padding_mode=reflect)@56",
+        lambda: nn.Conv1d(3, 4, 3, padding="same", padding_mode="reflect"),
+        (1, 3, 56),
+    ),
+    ("conv3d(3,4,(1,3,3))@8x16x16", lambda: nn.Conv3d(3, 4, (1, 3, 3)), (1, 3, 8, 16, 16)),
+    (
+        "conv_transpose2d(3,4,2,stride=2)@8x8",
+        lambda: nn.ConvTranspose2d(3, 4, 2, stride=2),
+        (1, 3, 8, 8),
+    ),
+    ("batchnorm2d(64)@28x28", lambda: nn.BatchNorm2d(64), (1, 64, 28, 28)),
+    ("layernorm((4,8))@2x4x8", lambda: nn.LayerNorm([4, 8]), (2, 4, 8)),
+    ("groupnorm(2,8)@1x8x5x5", lambda: nn.GroupNorm(2, 8), (1, 8, 5, 5)),
+    ("rmsnorm(8)@1x8", lambda: nn.RMSNorm(8), (1, 8)),
+    ("gelu(tanh)@1x8", lambda: nn.GELU("tanh"), (1, 8)),
+    ("softmax()@2x8", lambda: nn.Softmax(dim=-1), (2, 8)),
+    (
+        "upsample(scale_factor=2,mode=bilinear)@1x3x8x8",
+        lambda: nn.Upsample(scale_factor=2, mode="bilinear"),
+        (1, 3, 8, 8),
+    ),
+    ("maxpool2d(3,2,1)@1x3x8x8", lambda: nn.MaxPool2d(3, 2, 1), (1, 3, 8, 8)),
+    ("adaptiveavgpool2d((1,none))@1x3x8x8", lambda: nn.AdaptiveAvgPool2d((1, None)), (1, 3, 8, 8)),
+    (
+        "lstm(8,16,num_layers=2)@1x5x8",
+        lambda: _Output(nn.LSTM(8, 16, num_layers=2, batch_first=True)),
+        (1, 5, 8),
+    ),
+    ("gru(8,16)@1x5x8", lambda: _Output(nn.GRU(8, 16, batch_first=True)), (1, 5, 8)),
+    (
+        "rnn(8,16,nonlinearity=relu,batch_first=false)@5x1x8",
+        lambda: _Output(nn.RNN(8, 16, nonlinearity="relu")),
+        (5, 1, 8),
+    ),
+    (
+        "rnn(8,16,1,relu,false)@1x5x8",
+        lambda: _Output(nn.RNN(8, 16, 1, "relu", False, batch_first=True)),
+        (1, 5, 8),
+    ),
+    ("attention(16,4)@1x5x16", lambda: SelfAttention(16, 4), (1, 5, 16)),
+    ("multiheadattention(16,4)@1x5x16", lambda: SelfAttention(16, 4), (1, 5, 16)),
+    (
+        "transformerencoderlayer(16,4,32)@1x5x16",
+        lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True),
+        (1, 5, 16),
+    ),
+    ("embedding(100,8)@2x5", lambda: nn.Embedding(100, 8), "2x5:int64"),
+    (
+        "residual(linear(8,8)+relu())@1x8",
+        lambda: _Added(nn.Linear(8, 8), nn.ReLU()),
+        (1, 8),
+    ),
+    (
+        "2*(linear(8,8)+2*relu())+(sigmoid()+identity())@1x8",
+        lambda: nn.Sequential(
+            *(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.ReLU()) for _ in range(2)), nn.Sigmoid()
+        ),
+        (1, 8),
+    ),
+    ("bilinear(3,4,5)@2x3,2x4", lambda: nn.Bilinear(3, 4, 5), ["2x3", "2x4"]),
+]
+
+
+@pytest.mark.parametrize(("text", "make", "inputs"), BY_HAND, ids=[each[0] for each in BY_HAND])
+def test_counts_are_those_of_the_module_built_by_hand(
+    text: str, make: Callable[[], nn.Module], inputs: Any
+) -> None:
+    assert totals(text) == totals(make(), inputs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"train": True},
+        {"batch": 8},
+        {"dtype": "bfloat16"},
+        {"channels_last": True},
+        {"train": True, "batch": 3, "optimizer": "sgd"},
+    ],
+)
+def test_runs_are_as_with_other_models(options: dict[str, Any]) -> None:
+    text = "conv2d(8,8,3)+batchnorm2d(8)+relu()+flatten()+linear(32,10)@4x4"
+
+    def made() -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 10)
+        )
+
+    assert totals(text, **options) == totals(made(), (1, 8, 4, 4), **options)
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+
+def test_every_layer_of_torch_is_known() -> None:
+    """Found from torch.nn: what has a forward with an argument, but losses and containers."""
+    known = {layer_class(name).kind for name in layer_names()}  # type: ignore[union-attr]
+    public = {
+        each
+        for name, each in vars(nn).items()
+        if isinstance(each, type) and issubclass(each, nn.Module)
+    }
+    without = {each.__name__ for each in public - known}
+    assert all(
+        name.startswith("Lazy") or "Loss" in name or name.endswith(("List", "Dict", "Base"))
+        for name in without
+        - {"Module", "Container", "DataParallel"}
+        - {"Sequential", "TransformerEncoder", "TransformerDecoder"}
+    )
+
+
+def test_names_for_completion_are_those_of_the_layers() -> None:
+    """They are read from torch's source, without importing it."""
+    assert set(listed_layers()) == {*layer_names(), "residual"}
+
+
+@pytest.mark.parametrize("name", layer_names())
+def test_every_layer_says_what_it_takes(name: str) -> None:
+    kind = layer_class(name)
+    assert kind is not None
+    if name == "identity":
+        # torch's takes whatever there is.
+        assert load("identity(no_such_argument=1)@1x1").default_inputs
+        return
+    message, at = refusal(f"relu()+{name}(no_such_argument=1)@1x1")
+    assert f"{name} takes no argument 'no_such_argument'" in message
+    assert at.startswith("no_such_argument")
+
+
+def test_names_with_underscores_and_capitals() -> None:
+    names = ("ConvTranspose2d", "conv_transpose2d", "convtranspose2d", "conv_transpose_2d")
+    assert {layer_class(name) for name in names} == {layer_class("convtranspose2d")}
+
+
+# -- the module ------------------------------------------------------------------------------------
+
+
+def test_nothing_is_allocated_and_can_be_built_with_weights() -> None:
+    source = load("linear(1000000,1000000)+relu()@1x1000000")
+    assert {each.device.type for each in source.module.parameters()} == {"meta"}
+    small = load("2*linear(4,4)@1x4")
+    assert small.rebuild is not None
+    weights = [each for each in small.rebuild().parameters() if each.dim() == 2]
+    assert {each.device.type for each in weights} == {"cpu"}
+    assert not torch.equal(*weights)
+
+
+def test_names_of_modules_align_comparisons() -> None:
+    source = load(
+        "conv2d(8,8,3,groups=8)+relu()+conv2d(8,8,1)+2*(relu()+residual(relu()))+attention(4,2)@8x6x6"
+    )
+    paths = [path for path, _ in source.module.named_modules() if "out_proj" not in path]
+    assert paths == [
+        *("", "conv2d", "relu", "conv2d_2"),
+        *("group", "group.relu", "group.residual", "group.residual.relu"),
+        *("group_2", "group_2.relu", "group_2.residual", "group_2.residual.relu"),
+        "multiheadattention",
+    ]
+
+
+def test_names_of_modules_cannot_clash(folder: Path) -> None:
+    (folder / "b.py").write_text("from torch import nn\nrelu_2 = relu = nn.ReLU\n")
+    source = load("relu()+b.py:relu_2()+relu()+b.py:relu()+2*b.py:relu_2@1x3")
+    assert len(list(source.module.children())) == 6
+
+
+def test_the_name_is_what_was_written_in_its_shortest_form() -> None:
+    text = " conv2d( 64, 4*16 , kernel_size=[3, 3] , padding_mode='zeros' ) @ 56 x {7*8} "
+    assert load(text).name == "conv2d(64,64,kernel_size=(3,3),padding_mode=zeros)@56x56"
+    assert roofline.analyze("relu( )@1 x 8", hardware="10980xe").model == "relu()@1x8"
+
+
+def test_modes_are_left_as_they_are(folder: Path) -> None:
+    source = load("own.py:ready+relu()@1x8x4x4")
+    assert all(each.training for each in source.module.modules())
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("conv2d(64,8,3)@56x28", [(1, 64, 56, 28)]),
+        ("conv2d(64,8,3)@4x64x56x28", [(4, 64, 56, 28)]),
+        ("conv2d(64,8,3)@64x56x28", [(64, 56, 28)]),
+        ("conv1d(64,8,3)@56", [(1, 64, 56)]),
+        ("conv3d(4,8,3)@8x16x16", [(1, 4, 8, 16, 16)]),
+        ("batchnorm1d(64)@8x64", [(8, 64)]),
+        ("batchnorm1d(64)@56", [(1, 64, 56)]),
+        ("instancenorm2d(6)@5x5", [(1, 6, 5, 5)]),
+        ("relu()+dropout()+conv2d(6,7,1)@5x5", [(1, 6, 5, 5)]),
+        ("2*(residual(conv2d(6,6,1)))@5x5", [(1, 6, 5, 5)]),
+        ("linear(64,8)@64", [(64,)]),
+        ("linear(64,8)@2x3x64", [(2, 3, 64)]),
+        ("relu()@7x7", [(7, 7)]),
+        ("attention(8,2)@1x5x8, 1x6x8", [(1, 5, 8), (1, 6, 8)]),
+        ("attention(8,2)@1x5x8, 1x6x8,1x6x8", [(1, 5, 8), (1, 6, 8), (1, 6, 8)]),
+        ("conv2d(64,8,3)", []),
+    ],
+)
+def test_inputs(text: str, shapes: list[tuple[int, ...]]) -> None:
+    assert load(text).default_inputs == tuple(InputRequest(shape=shape) for shape in shapes)
+
+
+def test_types_of_inputs() -> None:
+    assert str(load("embedding(9,3)@1x4").default_inputs[0].dtype) == "int64"
+    assert str(load("embedding(9,3)@1x4:int32").default_inputs[0].dtype) == "int32"
+    assert str(load("relu()@1x4:bfloat16").default_inputs[0].dtype) == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "at"),
+    [
+        (
+            "conv2d(64,64,1)+conv2d(32,64,3)+relu()@56x56",
+            "conv2d(32,64,3) takes 32 channels, but gets 64 from the layer before: 1x64x56x56",
+            "conv2d(32",
+        ),
+        (
+            "conv2d(32,64,3)@1x3x9x9",
+            "conv2d(32,64,3) takes 32 channels, but gets 3 from the input: 1x3x9x9",
+            "conv2d",
+        ),
+        ("conv2d(32,64,3)@3x9x9", "takes 32 channels, but gets 3 from the input: 3x9x9", "conv2d"),
+        ("batchnorm1d(4)@3x5", "takes 4 channels, but gets 5 from the input", "batchnorm1d"),
+        (
+            "relu()+2*(relu()+residual(relu()+linear(4,5)))@1x4",
+            "residual: what it gives, 1x5, cannot be added to its input, 1x4",
+            "residual",
+        ),
+        (
+            "2*linear(4,8)@1x4",
+            "linear(4,8) takes 4 features, but gets 8 from the layer before: 1x8",
+            "linear",
+        ),
+        (
+            "conv2d(1,2,3)+linear(8,10)@4x4",
+            "linear(8,10) takes 8 features, but gets 2 from the layer before: 1x2x2x2;"
+            " write flatten() before it",
+            "linear",
+        ),
+        (
+            "conv2d(3,4,5)@4x4",
+            "conv2d(3,4,5) does not take 1x3x4x4 from the input: Calculated padded input size",
+            "conv2d",
+        ),
+        ("layernorm(4)@1x5", "layernorm(4) does not take 1x5 from the input: Given", "layernorm"),
+        ("lstm(4,4)+linear(5,1)@1x9x4", "takes 5 features, but gets 4", "linear"),
+        ("lstm(4,4)+conv1d(5,1,1)@1x9x4", "takes 5 channels, but gets 9", "conv1d"),
+        ("gru(4,3,bidirectional=true)+linear(5,1)@9x4", "but gets 6 from the layer b", "linear"),
+        ("lstm(4,4)@1x2x9x4", "lstm(4,4) does not take 1x2x9x4 from the input", "lstm"),
+        ("lstm(4,4)@1x5x4,1x1x4", "takes one input, but 2 are written", "1x1x4"),
+        ("lstm(4,4)+relu()+linear(5,1)@1x1000000000x4", "takes 5 features", "linear"),
+        ("lstm(4,4)@1x9x5", "takes 4 features, but gets 5", "lstm"),
+        ("attention(8,2)@1x9x5", "takes 8 features, but gets 5", "attention"),
+        ("transformerencoderlayer(8,2)@1x9x5", "takes 8 features, but gets 5", "transformer"),
+        ("grucell(8,2)@1x5", "takes 8 features, but gets 5", "grucell"),
+        ("groupnorm(2,8)@1x5x5", "takes 8 channels, but gets 5", "groupnorm"),
+        (
+            "linear(4,4)@1x4:int64",
+            "linear(4,4) takes floating-point numbers, but gets int64",
+            "linear",
+        ),
+        (
+            "embedding(9,3)@1x4:float32",
+            "embedding(9,3) does not take 1x4 from the inp",
+            "embedding",
+        ),
+        ("adaptivemaxpool1d(2,true)+relu()@1x1x4", "takes a tensor, but gets a tuple", "relu"),
+        ("linear(4,0)@1x4", "linear(4,0) gives nothing of 1x4: 1x0", "linear"),
+        ("maxpool2d(2)+conv2d(3,4,5)@4x4", "does not say how many channels there are", "4x4"),
+        ("bilinear(3,4,5)@2x3", "takes 2 inputs (input1, input2), but 1 is written", "2x3"),
+        ("relu()@2x3,4x5", "relu() takes one input, but 2 are written", "4x5"),
+        ("relu()@1000000000x1000000000000", "is too large: a tensor has less", "1000000000x1"),
+        ("relu()@2x3:qint8", "an input of dtype qint8 cannot be made", "2x3"),
+    ],
+)
+def test_shapes_that_do_not_fit(text: str, said: str, at: str) -> None:
+    message, rest = refusal(text)
+    assert said in message
+    assert rest.startswith(at)
+    assert "\n" not in message
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "at"),
+    [
+        ("conv2x(1,2)", "no layer is called 'conv2x'; did you mean 'conv2d'?", "conv2x"),
+        ("relu()+Conv9D(1)", "no layer is called 'Conv9D'; did you mean 'conv3d'?", "Conv9D"),
+        ("residul(relu())", "'relu(…)' cannot be an argument", "relu"),
+        ("residul(1)", "did you mean 'residual'?", "residul"),
+        ("qwertyuiop()", "no layer is called 'qwertyuiop' (layers of torch.nn", "qwertyuiop"),
+        ("sequential()", "no layer is called 'sequential'", "sequential"),
+        ("__class__()", "no layer is called '__class__'", "__class__"),
+        ("linear(5,5,baas=true)", "takes no argument 'baas'; did you mean 'bias'?", "baas"),
+        ("linear(5,5,device='cuda')", "takes no argument 'device'", "device"),
+        ("conv2d(64)", "conv2d needs out_channels and kernel_size too: conv2d(in_", "conv2d"),
+        ("conv2d", "is a layer of torch.nn", ""),
+        ("conv2d@5x5", "conv2d needs in_channels and out_channels and kernel", "conv2d"),
+        ("linear(1,2,true,4)", "takes no 4th argument without a name (3 at most", "4)"),
+        ("sigmoid(3)", "sigmoid takes no first argument without a name (none", "3)"),
+        ("linear(1,2,in_features=4)", "'in_features' is given twice: the first", "in_features"),
+        ("conv2d(64,64,3,groups=5)", "in_channels must be divisible by groups", "conv2d"),
+        ("conv2d(64,64,3,padding_mode='x')", "padding_mode must be one of", "conv2d"),
+        ("conv2d(64,-64,3)", "conv2d(64,-64,3): ", "conv2d"),
+        ("conv2d('a',64,3)", "conv2d('a',64,3): TypeError", "conv2d"),
+        ("instancenorm2d(reflect,'x')@3x8x1x2", "does not take 3x8x1x2 from the input", "inst"),
+        ("linear(1e3,10)", "linear(1000.0,10): TypeError", "linear"),
+        ("linear(10000000000000,100000000000000)", "linear(", "linear"),
+        ("attention(9,2)", "embed_dim must be divisible by num_heads", "attention"),
+        ("conv2d(c,c*2,3)@5x5", "'c' has no value: write a number in its place", "c,c*2"),
+        ("relu()@{size}x5", "--sweep size=16:1024:x2", "size"),
+        ("conv2d(3,3,3,padding=smae)", "did you mean 'same'", "smae"),
+        ("lstm(8,8,99999999999)@1x2x8", "num_layers of 99,999,999,999 is too much", "lstm"),
+        ("transformer(8,1,1,2000)", "num_decoder_layers of 2,000 is too much", "transformer"),
+        ("1001*relu()@1", "1,001 layers are too many for a design: at most 1,000", "1001"),
+        ("1000*(1000*(1000*(1000*relu())))@1", "1,000,000,000,000 layers are too", "1000"),
+        ("999999999999*(relu()+relu())@1", "1,999,999,999,998 layers", "9999"),
+    ],
+)
+def test_arguments_that_do_not_fit(text: str, said: str, at: str) -> None:
+    if not at:
+        with pytest.raises(ModelError, match=said):
+            load(text)
+        return
+    message, rest = refusal(text)
+    assert said in message
+    assert rest.startswith(at)
+    assert "\n" not in message
+
+
+# -- models of the user's own ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "own.py:Block(8,stride=2)@1x8x8x8",
+        "own.py:Block(8, 2)@1x8x8x8",
+        "'own.py':Block(channels=4*2, stride=2)@1x8x8x8",
+        "'a+b.py':Block(8,2)@1x8x8x8",
+        "own:Block(8,2)@1x8x8x8",
+    ],
+)
+def test_own_models_with_arguments(text: str, folder: Path) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 3, 2, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.conv(x))
+
+    assert totals(text) == totals(Block(), (1, 8, 8, 8))
+
+
+def test_an_own_model_alone_is_the_model_itself(folder: Path) -> None:
+    """Its modules have the paths that they have without a shape."""
+    assert [path for path, _ in load("own.py:Block(8)@1x8x4x4").module.named_modules()] == [
+        "",
+        "conv",
+    ]
+    assert "Block.conv" in dict(load("own.py:Block(8)+relu()@1x8x4x4").module.named_modules())
+
+
+def test_a_file_of_a_design_is_read_once(folder: Path) -> None:
+    (folder / "loud.py").write_text(f"{OWN}\nprint('read')")
+    source = load("own.py:Block(8)+own.py:Block(8)+own.py:ready+own.py:Pair+own.py:Pair@1x8x4x4")
+    kinds = {type(each) for each in source.module.children()}
+    assert len(kinds) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "at"),
+    [
+        ("own.py:Block()@1x2", "own.py:Block needs channels too", "own.py"),
+        ("own.py:Block@1x2", "own.py:Block needs channels too", "own.py"),
+        ("own.py:Block(8,strid=2)@1x2", "did you mean 'stride'?", "strid"),
+        ("own.py:Blok(8)@1x2", "nothing called 'Blok' in it; did you mean 'Block'?", "own.py"),
+        ("relu()+no.py:Block(8)@1x2", "no.py: no such file", "no.py"),
+        ("relu()+no.package:Block(8)@1x2", "no package 'no' is installed", "no.package"),
+        ("own.py:number@1x2", "'number' is a int, not a module", "own.py"),
+        ("own.py:ready(3)@1x2", "own.py:ready takes no arguments here", "3"),
+        ("own.py:broken(3)@1x2", "building it failed: ValueError: no 3", "own.py"),
+        ("own.py:text()@1x2", "own.py:text gives a str, not a torch.nn.Module", "own.py"),
+        ("resnet18(3)@1x2", "resnet18 takes no arguments here", "3"),
+        ("timm:no_such@1x3x4x4", "unknown", "timm"),
+        ("hf:a-hub/name@1x3x4x4", "nothing is downloaded", "hf"),
+        (
+            "own.py:Block(8)+conv2d(4,4,1)@1x8x5x5",
+            "takes 4 channels, but gets 8 from the layer before: 1x8x5x5",
+            "conv2d",
+        ),
+        (
+            "relu()+own.py:Block(8)@1x4x5x5",
+            "own.py:Block(8) does not take 1x4x5x5 from the layer before: ",
+            "own.py",
+        ),
+        ("own.py:Pair()+relu()@1x4", "relu() takes a tensor, but gets a tuple", "relu"),
+        ("own.py:Block(8)+relu()@1x8x4x4,1x8x4x4", "does not take 1x8x4x4, 1x8x4x4", "own.py"),
+    ],
+)
+def test_own_models_that_do_not_fit(text: str, said: str, at: str, folder: Path) -> None:
+    message, rest = refusal(text)
+    assert said in message
+    assert rest.startswith(at)
+    assert "\n" not in message
+
+
+def test_own_models_that_need_values_are_not_judged(folder: Path) -> None:
+    """Shapes say nothing of what comes after; the pass itself will."""
+    assert load("relu()+own.py:Valued()+linear(99,1)@2x4").default_inputs
+    source = load("relu()+own.py:Real(4)+conv2d(3,3,1)@1x4x4x4")
+    assert "built for real" in source.notes[0]
+
+
+def test_what_a_model_keeps_from_a_call_is_not_kept_from_the_check(folder: Path) -> None:
+    text = "relu()+own.py:Keeping()+relu()@2x4"
+    assert not any("kept" in vars(each) for each in load(text).module.modules())
+    assert roofline.analyze(text, hardware="10980xe").totals.flop == 3 * 2 * 4
+
+
+def test_own_models_of_several_inputs(folder: Path) -> None:
+    found = roofline.analyze("own.py:Two()+linear(8,2)@1x8,1x8", hardware="10980xe")
+    assert [each.shape for each in found.inputs] == [(1, 8), (1, 8)]
+
+
+def test_models_of_libraries_with_a_shape() -> None:
+    source = load("torchvision:resnet18@2x3x64x64")
+    assert source.default_inputs == (InputRequest(shape=(2, 3, 64, 64)),)
+    assert source.rebuild is not None
+    assert "layer1.0.conv1" in dict(source.module.named_modules())
+    assert "resnet18.layer1" in dict(
+        load("resnet18+linear(1000,10)@1x3x64x64").module.named_modules()
+    )
+
+
+# -- beside --input --------------------------------------------------------------------------------
+
+
+def test_input_in_the_place_of_the_shape() -> None:
+    assert totals("conv2d(8,8,3)", "1x8x5x5") == totals("conv2d(8,8,3)@5x5")
+
+
+def test_a_shape_is_missing() -> None:
+    with pytest.raises(InputError, match=r"'conv2d\(8,8,3\)' says no shape: write that .* --input"):
+        totals("conv2d(8,8,3)")
+
+
+def test_both() -> None:
+    with pytest.raises(InputError, match="says its input already, behind the @: leave --input out"):
+        totals("conv2d(8,8,3)@5x5", "1x8x5x5")
+
+
+def test_tokens_are_in_the_shape() -> None:
+    with pytest.raises(InputError, match="--seq 5: write 5 into the shape"):
+        totals("linear(4,4)@1x4", seq=5)
