@@ -86,6 +86,12 @@ def number(data: Any) -> float:
     return float(data)
 
 
+def signed(data: Any) -> float:
+    """A number, which may be below 0."""
+    need(type(data) in (int, float) and abs(data) < 2**256, "number")
+    return float(data)
+
+
 def positive(data: Any) -> float:
     need(number(data) > 0, "positive")
     return float(data)
@@ -729,6 +735,59 @@ EARLIER = table(
 )
 
 
+def an_interval(low: str, high: str) -> Callable[[dict[str, Any]], None]:
+    """Both of its ends, in their order, or neither."""
+
+    def check(it: dict[str, Any]) -> None:
+        need((it[low] is None) == (it[high] is None), "both ends")
+        need(it[low] is None or it[low] <= it[high], "order of ends")
+
+    return check
+
+
+def measured_as_a_whole(it: dict[str, Any]) -> None:
+    names = ("measured_before_s", "measured_after_s", "measured_low_s", "verdict")
+    need(len({it[name] is None for name in names}) == 1, "all of a measurement")
+
+
+FINDING = table(
+    {
+        "rule": (text, REQUIRED),
+        "operators": (several(whole(0)), []),
+        "evidence": (text, REQUIRED),
+        "change": (text, REQUIRED),
+        "basis": (word("prediction", "estimate", "at most", "bound"), "prediction"),
+        "predicted_before_s": (maybe(number), None),
+        "predicted_after_s": (maybe(number), None),
+        "saving_low_s": (maybe(signed), None),
+        "saving_high_s": (maybe(signed), None),
+        "measured_before_s": (maybe(number), None),
+        "measured_after_s": (maybe(number), None),
+        "measured_low_s": (maybe(signed), None),
+        "measured_high_s": (maybe(signed), None),
+        "verdict": (maybe(word("confirmed", "not confirmed")), None),
+        "note": (text, ""),
+    },
+    an_interval("saving_low_s", "saving_high_s"),
+    an_interval("measured_low_s", "measured_high_s"),
+    measured_as_a_whole,
+)
+
+
+def findings_are_at_operators(it: dict[str, Any]) -> None:
+    for each in it["findings"]:
+        indexes = each["operators"]
+        need(indexes == sorted(set(indexes)), "rising")
+        need(all(index < len(it["operators"]) for index in indexes), "operators that there are")
+
+
+def phases_follow_each_other(it: dict[str, Any]) -> None:
+    order = ("forward", "backward", "optimizer")
+    phases = [order.index(row["phase"]) for row in it["operators"]]
+    need(phases == sorted(phases), "phases in their order")
+    need(not any(phases) or it["run"]["train"], "training has more than one phase")
+
+
 def earlier_has_no_newer(it: dict[str, Any]) -> None:
     if it["earlier"] is None:
         return
@@ -745,7 +804,7 @@ def prediction_is_of_operators(it: dict[str, Any]) -> None:
 
 NEWEST_ANALYSIS = table(
     {
-        "schema_version": (version(5), REQUIRED),
+        "schema_version": (version(6), REQUIRED),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
         "run": (RUN, RUN({})),
@@ -760,6 +819,7 @@ NEWEST_ANALYSIS = table(
         "prediction": (maybe(PREDICTION), None),
         "measurement": (maybe(MEASUREMENT), None),
         "earlier": (maybe(EARLIER), None),
+        "findings": (several(FINDING), []),
         "warnings": (several(text), []),
     },
     totals_are_sums,
@@ -768,6 +828,8 @@ NEWEST_ANALYSIS = table(
     peak_agrees,
     prediction_is_of_operators,
     earlier_has_no_newer,
+    findings_are_at_operators,
+    phases_follow_each_other,
     lambda it: one_of_each(module["path"] for module in it["modules"]),
 )
 

@@ -91,11 +91,11 @@ def originals(kind: str) -> tuple[bytes, ...]:
     old = [(DATA / name).read_bytes() for name in which.files]
     new = [which.write(which.read(DATA / name)).encode() for name in which.files]
     # That of version 3 is of inference.
-    return (*old, *new, *([with_earlier(new[1])] if kind == "analysis" else []))
+    return (*old, *new, *([with_more(new[1])] if kind == "analysis" else []))
 
 
-def with_earlier(content: bytes) -> bytes:
-    """The analysis, saying what it took when it was measured before."""
+def with_more(content: bytes) -> bytes:
+    """The analysis, saying what it took when it was measured before, and what could be changed."""
     earlier = {
         "measured_s": 0.0283,
         "iqr_s": 0.0002,
@@ -103,7 +103,25 @@ def with_earlier(content: bytes) -> bytes:
         "origin": "calibrate",
         "model": "resnet-like",
     }
-    return json.dumps({**json.loads(content), "earlier": earlier}, indent=1).encode()
+    finding = {
+        "rule": "foldable batch norm",
+        "operators": [0, 1],
+        "evidence": "2 batch norms",
+        "change": "fold them",
+        "basis": "prediction",
+        "predicted_before_s": 0.002,
+        "predicted_after_s": 0.001,
+        "saving_low_s": 0.0005,
+        "saving_high_s": 0.0015,
+        "measured_before_s": 0.003,
+        "measured_after_s": 0.004,
+        "measured_low_s": -0.002,
+        "measured_high_s": 0.0001,
+        "verdict": "not confirmed",
+        "note": "",
+    }
+    more = {"earlier": earlier, "findings": [finding]}
+    return json.dumps({**json.loads(content), **more}, indent=1).encode()
 
 
 @cache

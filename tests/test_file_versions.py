@@ -40,8 +40,8 @@ def test_an_old_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     again = tmp_path / path.name
     again.write_text(to_json(read_analysis(path)), encoding="utf-8")
     written_by = int(path.stem.split("-")[1].removeprefix("v"))
-    assert json.loads(path.read_text())["schema_version"] == written_by < 5
-    assert json.loads(again.read_text())["schema_version"] == 5
+    assert json.loads(path.read_text())["schema_version"] == written_by < 6
+    assert json.loads(again.read_text())["schema_version"] == 6
     assert json.loads(again.read_text())["hardware"]["schema_version"] == 3
     for each in (path, again):
         analysis = read_analysis(each)
@@ -101,7 +101,7 @@ def without_defaults(data: Any) -> Any:
 
 def test_the_hardware_in_an_analysis_has_a_version_of_its_own() -> None:
     data = json.loads(ANALYSES[0].read_text())
-    data["schema_version"] = 5
+    data["schema_version"] = 6
     before = json.dumps(data)
     assert analysis_from_data(data, file="a.json") == read_analysis(ANALYSES[0])
     assert json.dumps(data) == before
@@ -133,7 +133,7 @@ Edit = Callable[[dict[str, Any]], object]
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda d: d.update(schema_version=6), "a.json: schema_version 6 was written by a newer"),
+        (lambda d: d.update(schema_version=7), "a.json: schema_version 7 was written by a newer"),
         (
             lambda d: d["hardware"].update(schema_version=4),
             "a.json: hardware: schema_version 4 was written by a newer",
@@ -150,7 +150,7 @@ def test_a_newer_version_is_refused_with_the_fix(
     with pytest.raises(FileFormatError) as refused:
         read_analysis(path)
     assert message in str(refused.value)
-    newest = 3 if "hardware" in message else 5
+    newest = 3 if "hardware" in message else 6
     assert f"this one reads up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("upgrade with `pip install --upgrade roofline`")
     assert run(["show", str(path)]) == 2
@@ -162,8 +162,23 @@ def test_an_old_file_is_brought_up_to_date_from_the_command_line(
 ) -> None:
     target = tmp_path / "new.json"
     assert run(["show", str(ANALYSES[0]), "-o", str(target)]) == 0
-    assert json.loads(target.read_text())["schema_version"] == 5
+    assert json.loads(target.read_text())["schema_version"] == 6
     assert read_analysis(target) == read_analysis(ANALYSES[0])
+
+
+def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
+    path, again = DATA / "analysis-v5-tiny.json", tmp_path / "again.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    found = read_analysis(path)
+    again.write_text(to_json(found), encoding="utf-8")
+    new = json.loads(again.read_text(encoding="utf-8"))
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 6)
+    assert new.pop("findings") == []
+    assert "findings" not in old
+    assert new == old
+    assert read_analysis(again) == found
+    assert found.prediction is not None and found.measurement is not None
+    assert found.prediction.predicted_s == old["prediction"]["predicted_s"]
 
 
 def large() -> Analysis:

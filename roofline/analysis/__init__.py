@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from roofline.analysis.findings import Basis as Basis
+from roofline.analysis.findings import Finding as Finding
+from roofline.analysis.findings import ranked as ranked
 from roofline.analysis.grouping import Group as Group
 from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups

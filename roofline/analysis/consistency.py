@@ -71,6 +71,13 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
         yield "the phases of the operators do not follow each other"
     if phases and phases[-1] and not analysis.run.train:
         yield f"operators are of the {PHASES[phases[-1]]} phase, but run.train is false"
+    for number, finding in enumerate(analysis.findings):
+        for index in finding.operators:
+            if not 0 <= index < len(analysis.operators):
+                yield (
+                    f"findings[{number}] names operator {index}, but there are"
+                    f" {len(analysis.operators)}"
+                )
     labels = _CeilingLabels.of(hardware)
     for position, row in enumerate(analysis.operators):
         if row.index != position:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis.findings import Finding
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
@@ -33,7 +34,8 @@ class Analysis:
     ``cache`` says which of two consecutive passes they describe: ``steady`` (caches hold what the
     pass before left) or ``cold``. ``prediction`` is what the whole pass is expected to take,
     ``measurement`` what it took, ``earlier`` what it took when these operators were measured before
-    on this machine; null where there is none.
+    on this machine; null where there is none. ``findings`` are what could be changed, that which
+    saves most first.
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`.
@@ -54,6 +56,7 @@ class Analysis:
     prediction: RunPrediction | None = None
     measurement: RunMeasurement | None = None
     earlier: EarlierRun | None = None
+    findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -81,7 +84,9 @@ class Analysis:
         return pandas.DataFrame(columns)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the analysis to a file whose suffix says how: .json .csv .md .html .png .svg.
+        """Writes the analysis to a file whose suffix says how.
+
+        These are .json .csv .md .html .png .svg, and .trace.json where operators were measured.
 
         Raises:
             InputError: an unknown suffix, a file that exists, or a folder that cannot be written.

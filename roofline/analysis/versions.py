@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from roofline.foundation import schema
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Of saved analyses: older ones are migrated, newer ones refused (docs/file-formats.md)."""
 
 _FUSED_TYPES = ("attention", "recurrent")
@@ -35,4 +35,6 @@ STEPS: Mapping[int, schema.Step] = {
     3: _to_4,
     # Fields that version 5 added are those of predictions and measurements, which 4 had none of.
     4: lambda analysis: analysis,
+    # Version 6 added findings, of which 5 had none.
+    5: lambda analysis: analysis,
 }

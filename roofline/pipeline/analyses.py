@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
@@ -10,6 +11,7 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.hosts import check_threads_of_host
 from roofline.pipeline.learned import predictor_of
@@ -22,12 +24,15 @@ from roofline.pipeline.machines import (
     threads_on,
 )
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.workloads import check_counts, workload_of
+from roofline.pipeline.workloads import Workload, check_counts, workload_of
 from roofline.placement import Roof
-from roofline.workload.residency import residency
+from roofline.workload.residency import Residency, residency
+from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
+
+    from roofline.workload.capture.passes import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 
@@ -60,7 +65,8 @@ def analyze(
     Args:
         model: a module, a function, or a name: ``"resnet50"`` (torchvision's, else timm's, else
             transformers'), ``"timm:resnet50"``, ``"hf:bert"``, ``"hf:BertForMaskedLM"``,
-            ``"package.module:factory"``, ``"file.py:Model"``.
+            ``"package.module:factory"``, ``"file.py:Model"``, or a design with the shape that goes
+            in: ``"conv2d(64,64,3)+relu()@56x56"`` (docs/designs.md).
         inputs: a tensor, a shape such as ``(1, 3, 224, 224)`` or ``"1x3x224x224"``, a sequence of
             these for several positional inputs, a mapping for keyword inputs, or both as
             ``roofline.Inputs(x, mask=m)``; each may be nested as the model takes it. Only shapes
@@ -110,7 +116,7 @@ def analyze(
         cold=cold,
         progress=progress,
     )
-    return analysis
+    return with_findings(analysis, hardware)
 
 
 def compare_machines(
@@ -194,8 +200,28 @@ def _analyses(
     """One capture of the model, placed under the ceilings of each machine."""
     run = options.run()
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    # Whatever can be wrong is found first, before ten seconds go into measuring this machine.
-    known: list[tuple[HardwareProfile, tuple[str, ...]] | None] = []
+    known = known_machines(machines, threads)
+    captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+    return placed_on(captured, known, threads=threads, cold=cold, progress=progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMachine:
+    """A machine as it was asked for, and its profile with notes; None: it must be measured."""
+
+    asked: Hardware | None
+    found: tuple[HardwareProfile, tuple[str, ...]] | None
+
+
+def known_machines(
+    machines: Sequence[Hardware | None], threads: int | None
+) -> tuple[KnownMachine, ...]:
+    """The machines that are meant, all checked before ten seconds go into measuring this one.
+
+    Raises:
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    known: list[KnownMachine] = []
     for hardware in machines:
         is_host = hardware is None or (isinstance(hardware, str) and means_host(hardware))
         found = None
@@ -204,11 +230,42 @@ def _analyses(
             threads_on(found[0], threads, alone=len(machines) == 1)
         elif threads is not None:
             check_threads_of_host(threads)
-        known.append(found)
+        known.append(KnownMachine(asked=hardware, found=found))
     several = len(machines) > 1
-    if several and threads is not None and all(each and each[0].device != "cpu" for each in known):
+    if (
+        several
+        and threads is not None
+        and all(each.found and each.found[0].device != "cpu" for each in known)
+    ):
         raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
+    return tuple(known)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedPass:
+    """One pass of a model, which may be placed under the ceilings of any machine."""
+
+    workload: Workload
+    capture: Capture
+    reuse: Residency
+    run: Run
+
+
+def captured_pass(
+    model: Model,
+    inputs: Any,
+    options: RunOptions,
+    *,
+    run: Run,
+    batch: int | None,
+    seq: int | None,
+) -> CapturedPass:
+    """The model, run once on fake tensors; the arguments are those of `analyze`.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or rejects its inputs.
+        InputError: inputs are wrong.
+    """
     from roofline.workload.capture.passes import capture
 
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
@@ -221,20 +278,34 @@ def _analyses(
         teaching=options.teaching(),
         rebuild=source.rebuild,
     )
-    reuse = residency(captured.records)
+    return CapturedPass(
+        workload=asked, capture=captured, reuse=residency(captured.records), run=run
+    )
+
+
+def placed_on(
+    captured: CapturedPass,
+    machines: Sequence[KnownMachine],
+    *,
+    threads: int | None,
+    cold: bool,
+    progress: Progress | None,
+) -> list[Analysis]:
+    """The pass under the ceilings of each machine, with so many threads of each CPU."""
+    asked = captured.workload
     analyses: list[Analysis] = []
-    for named, found in zip(machines, known, strict=True):
-        profile, hardware_notes = found or host_hardware(progress)
+    for machine in machines:
+        profile, hardware_notes = machine.found or host_hardware(progress)
         # What was learned is of passes whose caches the pass before had filled.
-        predictor = None if cold else predictor_of(profile, named, run)
+        predictor = None if cold else predictor_of(profile, machine.asked, captured.run)
         analysis = assemble(
-            source.name,
+            asked.source.name,
             asked.specs,
-            captured,
-            reuse,
+            captured.capture,
+            captured.reuse,
             Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
             cold=cold,
-            notes=(*asked.notes, *captured.notes, *hardware_notes),
+            notes=(*asked.notes, *captured.capture.notes, *hardware_notes),
             predictor=predictor,
             runs=predictor.runs_here if predictor else (),
         )

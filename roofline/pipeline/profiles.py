@@ -14,6 +14,7 @@ from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import Origin, RunSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
 from roofline.pipeline.machines import Hardware, Progress, hardware_for, means_host, threads_on
@@ -128,7 +129,7 @@ def profile(
         sample = sample_of(asked, found, dtype=kept_as, origin="profile")
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
             store.add(sample)
-    return analysis
+    return with_findings(analysis, hardware)
 
 
 def sample_of(

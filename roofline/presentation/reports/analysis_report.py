@@ -10,6 +10,7 @@ from roofline.analysis import Analysis, groups
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.machine.hardware import describe_threads
 from roofline.placement import Bound, Roof, ceiling_types
+from roofline.presentation.reports.advice_lines import advice_notes
 from roofline.presentation.reports.analysis_tables import (
     groups_of_unknown,
     operator_grid,
@@ -64,6 +65,7 @@ def report_of(
     unknown = groups_of_unknown(analysis)
     if unknown:
         blocks.append(unknown_grid(unknown))
+    blocks += advice_notes(analysis)
     blocks.append(Facts(lines=(("Coverage", coverage_text(analysis)),)))
     warnings = (*analysis.warnings, *measurement_warnings(analysis), *above_roof(analysis))
     if warnings:

@@ -1,0 +1,386 @@
+"""Whether advice holds: for every rule, models that trigger it, before and after the change.
+
+Run it on a quiet machine that was calibrated (`roofline calibrate`):
+
+    python benchmarks/advice_confirmed.py /tmp/advice          # five minutes; goes on where it was
+    python benchmarks/advice_confirmed.py /tmp/advice --table  # only the table
+    python benchmarks/advice_confirmed.py /tmp/advice --quick  # a few rounds, to see that it runs
+
+It writes advice_confirmed.md and advice_confirmed.json beside itself (with --quick into the
+folder). Of designs, both sides are written out below and timed as whole models in turn; of models
+of libraries, the change is the one that `roofline advise --measure` makes. A saving is confirmed
+where its interval, from 10 to 90 % of rounds, is above zero.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from roofline.analysis import Finding
+from roofline.design.advice import Advice
+from roofline.foundation.files import write_atomically
+from roofline.foundation.units import format_s
+from roofline.machine import catalog
+from roofline.pipeline.advising import advise
+from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
+from roofline.pipeline.profiles import profile
+from roofline.pipeline.trials import of_rounds
+from roofline.workload.runs import Run
+
+HERE = Path(__file__).parent
+
+
+class _Repeated(nn.Module):
+    """A function of a tensor, over and over, so that a pass takes long enough to be timed."""
+
+    def __init__(
+        self, step: Callable[[nn.Module, torch.Tensor], torch.Tensor], times: int, **layers: Any
+    ) -> None:
+        super().__init__()
+        self._step = step
+        self._times = times
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(self._times):
+            x = self._step(self, x)
+        return x
+
+
+def _chain(channels: int, kernel: int = 3, *, layers: int = 6, groups: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        *(
+            nn.Conv2d(channels, channels, kernel, padding=kernel // 2, groups=groups, bias=False)
+            for _ in range(layers)
+        )
+    )
+
+
+def odd_channels() -> nn.Module:
+    """Convolutions of 116 channels, as ShuffleNet has them."""
+    return _chain(116)
+
+
+def even_channels() -> nn.Module:
+    """The same of 128."""
+    return _chain(128)
+
+
+def large_kernels() -> nn.Module:
+    """Convolutions of 11x11."""
+    return _chain(64, 11, layers=2)
+
+
+def small_kernels() -> nn.Module:
+    """3x3 convolutions of the same reach."""
+    return _chain(64, 3, layers=10)
+
+
+def norms_behind_activations() -> nn.Module:
+    """Conv→ReLU→BN, eight times."""
+    return nn.Sequential(
+        *(
+            layer
+            for _ in range(8)
+            for layer in (
+                nn.Conv2d(32, 32, 3, padding=1, bias=False),
+                nn.ReLU(inplace=True),
+                nn.BatchNorm2d(32),
+            )
+        )
+    )
+
+
+def folded_norms() -> nn.Module:
+    """Conv→BN→ReLU, eight times, folded."""
+    return nn.Sequential(
+        *(
+            layer
+            for _ in range(8)
+            for layer in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(inplace=True))
+        )
+    )
+
+
+def _separable(channels: int) -> list[nn.Module]:
+    return [
+        nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(channels, channels, 1, bias=False),
+    ]
+
+
+def separable() -> nn.Module:
+    """Depthwise and pointwise convolutions of few channels on small images."""
+    return nn.Sequential(*(layer for _ in range(12) for layer in _separable(32)))
+
+
+def standard() -> nn.Module:
+    """Standard ones in their place."""
+    return _chain(32, layers=12)
+
+
+def tiny_operators() -> nn.Module:
+    """Two hundred operators on a few numbers."""
+    return _Repeated(lambda _, x: x * 1.01 + 0.01, 100)
+
+
+def few_operators() -> nn.Module:
+    """The same numbers from two."""
+    factor = 1.01**100
+    offset = 0.01 * sum(1.01**each for each in range(100))
+    return _Repeated(lambda _, x: x * factor + offset, 1)
+
+
+def needless_copies() -> nn.Module:
+    """Copies of what nobody changes."""
+    return _Repeated(lambda _, x: torch.relu(x.clone() * 1.01), 10)
+
+
+def no_copies() -> nn.Module:
+    """The originals."""
+    return _Repeated(lambda _, x: torch.relu(x * 1.01), 10)
+
+
+def rearranged() -> nn.Module:
+    """Permuted and made contiguous for what looks at single elements."""
+    return _Repeated(lambda _, x: torch.relu(x.transpose(1, 2).contiguous() * 1.01), 10)
+
+
+def in_order() -> nn.Module:
+    """The same in the order in which it lies."""
+    return _Repeated(lambda _, x: torch.relu(x * 1.01), 10)
+
+
+def types_back_and_forth() -> nn.Module:
+    """Every activation in another type."""
+    return _Repeated(lambda _, x: torch.relu((x * 1.01).bfloat16()).float(), 10)
+
+
+def one_type() -> nn.Module:
+    """All of it in one."""
+    return _Repeated(lambda _, x: torch.relu(x * 1.01), 10)
+
+
+def fragmented() -> nn.Module:
+    """Four small convolutions of one input."""
+    layers = {f"branch{each}": nn.Conv2d(128, 32, 1) for each in range(4)}
+    return _Repeated(
+        lambda own, x: torch.cat([layer(x) for layer in own.children()], 1), 6, **layers
+    )
+
+
+def together() -> nn.Module:
+    """One of them all."""
+    return _Repeated(lambda own, x: next(own.children())(x), 6, layer=nn.Conv2d(128, 128, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A rule, the model that triggers it, and the one with the change made (``""``: advise makes
+    it). ``is_profiled``: the rule looks at measured operators."""
+
+    rule: str
+    model: str
+    shape: str
+    after: str = ""
+    is_profiled: bool = False
+
+
+CASES = (
+    Case(rule="channel padding", model="odd_channels", after="even_channels", shape="1x116x28x28"),
+    Case(
+        rule="unusual kernel",
+        model="large_kernels",
+        after="small_kernels",
+        shape="1x64x56x56",
+        is_profiled=True,
+    ),
+    Case(rule="foldable batch norm", model="resnet50", shape="1x3x224x224"),
+    Case(rule="foldable batch norm", model="mobilenet_v2", shape="1x3x224x224"),
+    Case(
+        rule="batch norm behind an activation",
+        model="norms_behind_activations",
+        after="folded_norms",
+        shape="1x32x56x56",
+    ),
+    Case(rule="depthwise below the ridge", model="separable", after="standard", shape="1x32x14x14"),
+    Case(
+        rule="standard convolution instead of depthwise",
+        model="separable",
+        after="standard",
+        shape="1x32x14x14",
+    ),
+    Case(rule="ruled by dispatch", model="tiny_operators", after="few_operators", shape="8x8"),
+    Case(rule="needless copy", model="needless_copies", after="no_copies", shape="64x256x256"),
+    Case(rule="rearranging copy", model="rearranged", after="in_order", shape="64x256x256"),
+    Case(
+        rule="types back and forth",
+        model="types_back_and_forth",
+        after="one_type",
+        shape="64x256x256",
+    ),
+    Case(rule="fragmented branches", model="fragmented", after="together", shape="1x128x14x14"),
+    Case(rule="fragmented branches", model="googlenet", shape="1x3x224x224"),
+    Case(rule="pooling of contiguous images", model="resnet18", shape="1x3x224x224"),
+    Case(rule="pooling of contiguous images", model="googlenet", shape="1x3x224x224"),
+    Case(rule="channels-last layout", model="resnet18", shape="1x3x224x224"),
+    Case(rule="channels-last layout", model="vgg11", shape="1x3x224x224"),
+    Case(rule="lower precision", model="resnet50", shape="1x3x224x224"),
+    Case(rule="lower precision", model="vit_b_32", shape="1x3x224x224"),
+    Case(rule="small batch", model="alexnet", shape="1x3x224x224"),
+    Case(rule="number of threads", model="shufflenet_v2_x0_5", shape="1x3x224x224"),
+)
+
+
+def main() -> None:
+    """Measures what is not there yet, and writes the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", metavar="RULE", help="the cases of one rule")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    cases = [each for each in CASES if options.only in (None, each.rule)]
+    for case in cases if not options.table else ():
+        file = _file(options.folder, case)
+        if not file.exists():
+            print(time.strftime("%H:%M:%S"), case.rule, case.model, flush=True)
+            text = json.dumps(_measured(case, quick=options.quick), indent=1)
+            write_atomically(file, text, overwrite=False)
+    _write(options.folder, HERE if not options.quick else options.folder)
+
+
+def _file(folder: Path, case: Case) -> Path:
+    return folder / f"{case.rule.replace(' ', '_')}-{case.model}.json"
+
+
+def _measured(case: Case, *, quick: bool) -> dict[str, Any]:
+    """What was predicted of a case, and what was measured, in seconds."""
+    name = f"{Path(__file__)}:{case.model}" if case.after else case.model
+    by_advise = not case.after
+    if case.is_profiled:
+        advice = Advice(analysis=profile(name, case.shape, learn=False, quick=quick, force=quick))
+    else:
+        is_quick = by_advise and quick
+        advice = advise(name, case.shape, measure=by_advise, quick=is_quick, force=quick)
+    found = next((each for each in advice.findings if each.rule == case.rule), None)
+    result: dict[str, Any] = {
+        "rule": case.rule,
+        "model": case.model,
+        "shape": case.shape,
+        "after": case.after,
+        "is_found": found is not None,
+        "basis": found.basis if found else None,
+        "evidence": found.evidence if found else "",
+        "tried": list(advice.tried),
+        **_predicted(found),
+    }
+    if by_advise:
+        return {**result, **_as_measured(found)}
+    return {**result, **_in_turn(case, quick=quick)}
+
+
+def _predicted(found: Finding | None) -> dict[str, float | None]:
+    names = ("predicted_before_s", "saving_s", "saving_low_s", "saving_high_s")
+    return {name: getattr(found, name) if found else None for name in names}
+
+
+def _as_measured(found: Finding | None) -> dict[str, Any]:
+    names = ("measured_before_s", "measured_after_s", "measured_low_s", "measured_high_s")
+    known = {name: getattr(found, name) if found else None for name in names}
+    return {**known, "verdict": found.verdict if found else None}
+
+
+def _in_turn(case: Case, *, quick: bool) -> dict[str, Any]:
+    """Both sides of a design, timed as whole models in turn."""
+    threads = catalog.load_hardware(catalog.HOST).threads
+    sides = [
+        Candidate(
+            name=name,
+            model=f"{Path(__file__)}:{name}",
+            inputs=_after_shape(case) if name == case.after else case.shape,
+            batch=None,
+            seq=None,
+            run=Run(),
+            threads=threads,
+        )
+        for name in (case.model, case.after)
+    ]
+    rounds = measured_in_turn(sides, rounds=2 if quick else 7, force=quick)
+    found = of_rounds([(before, after) for before, after in rounds.rounds])
+    return {
+        "measured_before_s": found.before_s,
+        "measured_after_s": found.after_s,
+        "measured_low_s": found.low_s,
+        "measured_high_s": found.high_s,
+        "verdict": found.verdict,
+        "rounds_s": [[each.measured_s for each in pair] for pair in rounds.rounds],
+    }
+
+
+def _after_shape(case: Case) -> str:
+    """Wider convolutions take wider images."""
+    return case.shape.replace("x116x", "x128x") if case.after == "even_channels" else case.shape
+
+
+def _write(folder: Path, target: Path) -> None:
+    files = [_file(folder, case) for case in CASES]
+    results = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+    text = "\n".join(_lines(results)) + "\n"
+    write_atomically(target / "advice_confirmed.md", text, overwrite=True)
+    write_atomically(
+        target / "advice_confirmed.json", json.dumps(results, indent=1) + "\n", overwrite=True
+    )
+    print(text)
+
+
+def _lines(results: list[dict[str, Any]]) -> Iterable[str]:
+    confirmed = sum(each["verdict"] == "confirmed" for each in results)
+    yield "# Advice, before and after the change"
+    yield ""
+    yield f"{confirmed} of {len(results)} savings were confirmed: their interval, from 10 to 90 %"
+    yield "of rounds, is above zero. Predictions are from before anybody measured the model; `~` is"
+    yield "an estimate from a count, `≤` the most that there is to be had. Times of pooling, and"
+    yield "of `googlenet`'s branches, are those of operators on their own, all others of passes."
+    yield ""
+    yield "| rule | model | found | predicted saving | measured saving | of | verdict |"
+    yield "|---|---|---|---:|---:|---:|---|"
+    for each in results:
+        hedge = {"at most": "≤ ", "estimate": "~ "}.get(each["basis"], "")
+        predicted = f"{hedge}{_signed(each['saving_s'])}"
+        before, after = each["measured_before_s"], each["measured_after_s"]
+        measured = "–"
+        if before is not None and after is not None:
+            low, high = _signed(each["measured_low_s"]), _signed(each["measured_high_s"])
+            measured = f"{_signed(before - after)} ({low} … {high})"
+        model = f"{each['model']} → {each['after']}" if each["after"] else each["model"]
+        found = "yes" if each["is_found"] else "no"
+        verdict = each["verdict"] or "not tried"
+        yield (
+            f"| {each['rule']} | {model} | {found} | {predicted} | {measured} |"
+            f" {_signed(before)} | {verdict} |"
+        )
+
+
+def _signed(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return format_s(seconds) if seconds >= 0 else f"-{format_s(-seconds)}"
+
+
+if __name__ == "__main__":
+    main()

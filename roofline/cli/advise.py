@@ -1,0 +1,137 @@
+"""``roofline advise MODEL``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    OVERWRITE_OR_MEASURE,
+    files_among,
+    hardware_option,
+    output_options,
+    progress_bar,
+    result_console,
+    run_options,
+    say_written,
+    threads_option,
+    workload_options,
+)
+from roofline.cli.streams import put, tell
+from roofline.errors import InputError
+
+if TYPE_CHECKING:
+    from roofline.design.advice import Advice
+
+
+@click.command("advise")
+@click.argument("model", shell_complete=candidates.models_and_saved)
+@workload_options
+@run_options
+@hardware_option
+@threads_option
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Try the findings on this machine, each in turn with the model as it is.",
+)
+@click.option("--quick", is_flag=True, help="With --measure: measure less.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many findings are shown, and tried; default: 10.",
+)
+@output_options(".json .csv .md .html", force=OVERWRITE_OR_MEASURE)
+@click.option(
+    "--format",
+    "stdout_format",
+    type=click.Choice(["json", "csv", "md", "html"]),
+    help="Write this to stdout in place of the table (with or without -o -).",
+)
+def command(
+    model: str,
+    inputs: tuple[str, ...],
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
+    hardware: str | None,
+    threads: int | None,
+    measure: bool,
+    quick: bool,
+    top: int | None,
+    outputs: tuple[Path, ...],
+    force: bool,
+    stdout_format: Literal["json", "csv", "md", "html"] | None,
+) -> None:
+    """Say what could be changed of MODEL to save time, that which saves most first.
+
+    Every finding has numbers of this model on this machine, and a saving that is predicted, or
+    with --measure tried. MODEL is what analyze takes, or an analysis saved as .json, of which the
+    findings are shown that are in it.
+    """
+    from datetime import date
+
+    from roofline.presentation.reports.advice_report import (
+        DEFAULT_TOP,
+        advice_report,
+        check_targets,
+        render_advice,
+        write_advice,
+    )
+    from roofline.presentation.table import print_report
+
+    files = files_among(outputs, stdout_format)
+    check_targets(files, overwrite=force)
+    if model.endswith(".json") and Path(model).is_file():
+        if measure:
+            raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
+        advice = _saved(model)
+    else:
+        from roofline.pipeline.advising import advise
+
+        # What the user's model prints is not the result.
+        with redirect_stdout(sys.stderr), progress_bar("Advising") as progress:
+            advice = advise(
+                model,
+                list(inputs) or None,
+                hardware=hardware,
+                dtype=dtype,
+                batch=batch,
+                seq=seq,
+                threads=threads,
+                train=train,
+                optimizer=optimizer,
+                autocast=autocast,
+                channels_last=channels_last,
+                device=device,
+                measure=measure,
+                quick=quick,
+                top=top or DEFAULT_TOP,
+                force=force,
+                progress=progress,
+                say=tell,
+            )
+    if stdout_format is not None:
+        put(render_advice(advice, stdout_format, top=top))
+    else:
+        print_report(advice_report(advice, top=top, today=date.today()), result_console())
+    write_advice(advice, files, top=top, overwrite=force)
+    say_written(files)
+
+
+def _saved(file: str) -> Advice:
+    """The advice in a file, or that in an analysis saved there; needs no torch."""
+    from roofline.design.advice import read_advice
+
+    return read_advice(file)

@@ -1,0 +1,128 @@
+"""Copies that nobody needs, that only rearrange, or that change the data type back and forth."""
+
+from __future__ import annotations
+
+from roofline.analysis import OperatorRow
+from roofline.design.advice.proposals import Proposal, left_out
+from roofline.design.advice.savings import Saving
+from roofline.design.advice.subject import Subject
+from roofline.foundation.units import format_byte
+
+_COPIES = ("aten.clone", "aten._to_copy", "aten.contiguous")
+_CASTS = ("aten._to_copy",)
+_INTO_INTEGERS = ("aten.quantize_per_tensor", "aten.quantize_per_channel")
+_OUT_OF_INTEGERS = ("aten.dequantize",)
+_FEW_STEPS = 3
+"""Operators between a cast and the one back: with more between them, the other type is of use."""
+
+
+def needless_copies(subject: Subject) -> list[Proposal]:
+    """Copies in the same type and layout, of what is not changed afterwards, nor is the copy."""
+    rows = [
+        row
+        for row in subject.working
+        if _is_copy(row)
+        and row.inputs[0].layout == row.outputs[0].layout != "strided"
+        and row.inputs[0].elements == row.inputs[0].distinct_elements
+        and not _is_written_later(subject, row)
+    ]
+    return subject.finding(
+        "needless copy",
+        rows,
+        subject.saving_without(rows),
+        evidence=f"{_copies(rows)} in the type and layout of the original, and neither is changed"
+        f" afterwards: {subject.share(rows)}",
+        change="leave them out: use the original",
+        swaps=left_out(rows),
+    )
+
+
+def rearranging_copies(subject: Subject) -> list[Proposal]:
+    """Copies that put what was permuted in another order: all of it, for the next operator."""
+    rows = [
+        row
+        for row in subject.working
+        if _is_copy(row)
+        and row.inputs[0].layout != row.outputs[0].layout
+        and row.inputs[0].elements == row.inputs[0].distinct_elements
+    ]
+    times = [subject.time(row) for row in rows]
+    if not rows or not all(times):
+        return []
+    return subject.finding(
+        "rearranging copy",
+        rows,
+        Saving(before_s=sum(each.s for each in times if each), after_s=0.0),
+        basis="at most" if subject.basis == "prediction" else "bound",
+        evidence=f"{_copies(rows)} behind permute, transpose or the like, into another order:"
+        f" {subject.share(rows)}",
+        change="compute in the order in which it lies, or permute once and stay there",
+    )
+
+
+def types_back_and_forth(subject: Subject) -> list[Proposal]:
+    """Casts, or quantisations, that the next few operators undo."""
+    pairs = [
+        (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
+    ]
+    rows = list({row.index: row for pair in pairs for row in pair}.values())
+    ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
+    return subject.finding(
+        "types back and forth",
+        rows,
+        subject.saving_without(rows),
+        evidence=f"{len(pairs)} times {', '.join(sorted(ways))} with at most {_FEW_STEPS} operators"
+        f" in between: {subject.share(rows)}",
+        change="stay in one type: cast once, where the part that gains by it begins and ends",
+        swaps=left_out(rows),
+    )
+
+
+def _is_copy(row: OperatorRow) -> bool:
+    return (
+        row.op in _COPIES
+        and len(row.inputs) == 1
+        and len(row.outputs) == 1
+        and row.inputs[0].dtype == row.outputs[0].dtype
+        and not row.inputs[0].role.persists
+    )
+
+
+def _is_written_later(subject: Subject, row: OperatorRow) -> bool:
+    """Whether the original or the copy is written to after the copy was made."""
+    storages = (row.inputs[0].storage, row.outputs[0].storage)
+    return any(subject.last_write.get(each, -1) > row.index for each in storages)
+
+
+def _types(row: OperatorRow) -> tuple[str, ...]:
+    """The types that a cast goes from and to, () for what is none."""
+    if not (row.inputs and row.outputs):
+        return ()
+    types = row.inputs[0].dtype.name, row.outputs[0].dtype.name
+    if row.op in _INTO_INTEGERS or row.op in _OUT_OF_INTEGERS:
+        return types
+    is_floating = row.inputs[0].dtype.kind == row.outputs[0].dtype.kind == "float"
+    return types if row.op in _CASTS and is_floating and types[0] != types[1] else ()
+
+
+def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
+    """The casts back to the type before, within a few operators that read one another."""
+    before, after = _types(cast)
+    front, found = [cast], dict[int, OperatorRow]()
+    for _ in range(_FEW_STEPS + 1):
+        behind: dict[int, OperatorRow] = {}
+        for row in front:
+            behind |= {each.index: each for each in subject.readers(row)}
+        found |= {index: row for index, row in behind.items() if _types(row) == (after, before)}
+        front = [row for index, row in behind.items() if index not in found and _is_cheap(row)]
+    return list(found.values())
+
+
+def _is_cheap(row: OperatorRow) -> bool:
+    """Whether it gains so little by a smaller type that casts for its sake do not pay."""
+    return not row.multiply_add
+
+
+def _copies(rows: list[OperatorRow]) -> str:
+    byte = format_byte(sum(row.traffic_byte for row in rows))
+    return f"{len(rows)} cop{'ies' if len(rows) != 1 else 'y'} ({byte} of traffic)"

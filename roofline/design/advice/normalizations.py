@@ -1,0 +1,89 @@
+"""Batch norms that could be folded into the convolution before them, or cannot for their place."""
+
+from __future__ import annotations
+
+from roofline.analysis import OperatorRow
+from roofline.design.advice.alternatives import is_plain_convolution
+from roofline.design.advice.proposals import Proposal, left_out
+from roofline.design.advice.subject import Subject
+
+_BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm_legit_no_training")
+
+
+FOLDABLE = "foldable batch norm"
+"""The name of the rule whose findings are tried by folding, in the whole model."""
+
+
+def foldable_norms(subject: Subject) -> list[Proposal]:
+    """Conv→BN: in inference the norm is a scale and a shift, which the weights can take in."""
+    return _found(
+        subject,
+        FOLDABLE,
+        [row for row in _norms(subject) if _is_after_convolution(subject, row)],
+        "{} directly behind a convolution that nothing else reads, in inference: {}",
+        "fold them: torch.nn.utils.fusion.fuse_conv_bn_eval, or all of a model by"
+        " torch.fx.experimental.optimization.fuse",
+    )
+
+
+def norms_behind_activations(subject: Subject) -> list[Proposal]:
+    """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
+    return _found(
+        subject,
+        "batch norm behind an activation",
+        [row for row in _norms(subject) if _is_after_activation(subject, row)],
+        "{} behind Conv→activation, where no convolution can take them in: {}",
+        "train it as Conv→BN→activation: the norm can then be folded and costs nothing",
+    )
+
+
+def _found(
+    subject: Subject, rule: str, rows: list[OperatorRow], evidence: str, change: str
+) -> list[Proposal]:
+    norms = f"{len(rows)} batch norm{'s' * (len(rows) != 1)}"
+    return subject.finding(
+        rule,
+        rows,
+        subject.saving_without(rows),
+        evidence=evidence.format(norms, subject.share(rows)),
+        change=change,
+        swaps=left_out(rows),
+    )
+
+
+def _norms(subject: Subject) -> list[OperatorRow]:
+    """Batch norms that use the statistics they have learned."""
+    if subject.analysis.run.train:
+        return []
+    return [
+        row
+        for row in subject.working
+        if row.op in _BATCH_NORMS and not row.attributes.get("training", False)
+    ]
+
+
+def fold_pairs(subject: Subject) -> list[tuple[str, str]]:
+    """The modules of each convolution, and of the batch norm that it could take in."""
+    pairs: list[tuple[str, str]] = []
+    for norm in _norms(subject):
+        before = subject.writer(norm)
+        if before is not None and _is_after_convolution(subject, norm):
+            pairs.append((before.module_path, norm.module_path))
+    return pairs
+
+
+def _is_after_convolution(subject: Subject, norm: OperatorRow) -> bool:
+    before = subject.writer(norm)
+    return (
+        before is not None
+        and is_plain_convolution(before)
+        and [row.index for row in subject.readers(before)] == [norm.index]
+    )
+
+
+def _is_after_activation(subject: Subject, norm: OperatorRow) -> bool:
+    between = subject.writer(norm)
+    if between is None or between.type != "pointwise" or len(between.inputs) != 1:
+        return False
+    before = subject.writer(between)
+    return before is not None and is_plain_convolution(before)

@@ -1,0 +1,140 @@
+"""What rules look at: the operators of an analysis, who reads what whom wrote, and what-ifs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from roofline.analysis import Analysis, Basis, Finding, OperatorRow
+from roofline.design.advice.alternatives import Alternative, as_it_is
+from roofline.design.advice.proposals import Proposal, Swap
+from roofline.design.advice.savings import NOTHING, Saving, saving_of
+from roofline.design.advice.what_if import Time, WhatIf, time_of_pass
+from roofline.foundation.units import format_percent
+from roofline.workload.dataflow import Dataflow, dataflow
+from roofline.workload.operators import State
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model's pass, as rules ask about it.
+
+    Args:
+        analysis: of the model.
+        what_if: times of operators that are not there.
+    """
+
+    analysis: Analysis
+    what_if: WhatIf
+
+    @property
+    def rows(self) -> tuple[OperatorRow, ...]:
+        """The operators in the order in which they ran."""
+        return self.analysis.operators
+
+    @cached_property
+    def working(self) -> list[OperatorRow]:
+        """Those that do something."""
+        return [row for row in self.rows if row.state is not State.FREE]
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """Who reads what whom wrote."""
+        return dataflow([as_it_is(row).record for row in self.rows])
+
+    @cached_property
+    def last_write(self) -> dict[int, int]:
+        """By storage, the index of the last operator that writes to it."""
+        return {spec.storage: row.index for row in self.working for spec in row.outputs}
+
+    @property
+    def basis(self) -> Basis:
+        """What times are."""
+        return self.what_if.basis
+
+    @cached_property
+    def pass_s(self) -> float:
+        """The seconds of a pass that savings are held against; 0: nobody can say."""
+        return time_of_pass(self.analysis, self.basis) or 0.0
+
+    def time(self, row: OperatorRow) -> Time | None:
+        """The time of an operator as it is; None: nobody can say."""
+        if self.basis == "bound":
+            return Time(s=row.bound_s) if row.bound_s is not None else None
+        if row.predicted_s is None:
+            return None
+        return Time(s=row.predicted_s, low_s=row.predicted_low_s, high_s=row.predicted_high_s)
+
+    def share(self, rows: Sequence[OperatorRow]) -> str:
+        """Which part of the pass operators take, in words."""
+        taken_s = sum(each.s for row in rows if (each := self.time(row)))
+        what = "of the predicted time" if self.basis == "prediction" else "of the bound"
+        return f"{format_percent(taken_s / self.pass_s)} {what}" if self.pass_s else "of no time"
+
+    def writer(self, row: OperatorRow, operand: int = 0) -> OperatorRow | None:
+        """Who wrote an operand, where a single operator wrote all of it."""
+        read = self.flow.read[row.index]
+        if operand >= len(read) or read[operand].value is None:
+            return None
+        latest = read[operand].latest_writer
+        return None if latest is None else self.rows[latest]
+
+    def readers(self, row: OperatorRow) -> list[OperatorRow]:
+        """Who reads anything that an operator wrote."""
+        found = {reader for _, value in self.flow.written[row.index] for reader in value.readers}
+        return [self.rows[index] for index in sorted(found)]
+
+    def saving_without(self, rows: Sequence[OperatorRow]) -> Saving | None:
+        """What is saved where operators are left out; None: nobody can say."""
+        times = [self.time(row) for row in rows]
+        known = [(each, NOTHING) for each in times if each is not None]
+        return saving_of(known, self.basis) if known and len(known) == len(times) else None
+
+    def compared(
+        self, before: Sequence[OperatorRow], after: Sequence[Alternative]
+    ) -> list[tuple[Time, Time] | None]:
+        """Operators and what would take the place of each, on one footing; None: nobody can say."""
+        times = self.what_if.times([*map(as_it_is, before), *after])
+        pairs = zip(times[: len(before)], times[len(before) :], strict=True)
+        return [(one, other) if one and other else None for one, other in pairs]
+
+    def finding(
+        self,
+        rule: str,
+        rows: Sequence[OperatorRow],
+        saving: Saving | None,
+        *,
+        evidence: str,
+        change: str,
+        basis: Basis | None = None,
+        swaps: Sequence[Swap] = (),
+    ) -> list[Proposal]:
+        """The finding, if it is worth a word; else nothing.
+
+        Args:
+            rule: its name.
+            rows: the operators concerned.
+            saving: what it saves.
+            evidence: what says so.
+            change: what to do.
+            basis: what the times of `saving` are; None: as of all.
+            swaps: what to time where the change is tried.
+        """
+        if saving is None or not self.pass_s or not saving.is_worth(self.pass_s):
+            return []
+        # Of bounds there is nothing more certain, nor less.
+        of = (basis or self.basis) if self.basis == "prediction" else self.basis
+        is_certain = of == "prediction"
+        finding = Finding(
+            rule=rule,
+            operators=tuple(sorted({row.index for row in rows})),
+            evidence=evidence,
+            change=change,
+            basis=of,
+            predicted_before_s=saving.before_s,
+            predicted_after_s=saving.after_s,
+            saving_low_s=saving.low_s if is_certain else None,
+            saving_high_s=saving.high_s if is_certain else None,
+        )
+        return [Proposal(finding=finding, swaps=tuple(swaps))]

@@ -1,0 +1,250 @@
+"""Changes of how a whole model is run: its layout, type, batch and threads, tried by prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from roofline.analysis import Analysis, Finding, OperatorRow, groups, working
+from roofline.design.advice.savings import LEAST_SHARE, Saving, saving_of
+from roofline.design.advice.what_if import Time
+from roofline.foundation.units import format_byte, format_flop_per_s, format_percent, format_s
+from roofline.placement import Roof
+from roofline.workload.tensors import Role
+
+_BATCHES = (8, 32)
+"""How many times the batch that is given is tried."""
+
+_HEAVY = 0.5
+"""From this share of a pass's bytes from memory on, weights dominate."""
+
+_LONG = 0.05
+"""Of a pass, the least that reading its weights must take."""
+
+_SHOWN = 2
+"""How many kinds of operators are named that a change moves most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """The model run in another way.
+
+    ``options`` are those of `roofline.predict` that change, ``samples`` how many times as many
+    samples a pass has then, ``why`` the evidence that made it worth a try, ``""`` for none.
+    """
+
+    rule: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    samples: float = 1.0
+    change: str
+    why: str = ""
+
+
+def variants_of(analysis: Analysis) -> list[Variant]:
+    """Which other ways of running a model are worth a prediction, as its operators say."""
+    return [each for kind in _KINDS for each in kind(analysis)]
+
+
+def _layouts(analysis: Analysis) -> Iterable[Variant]:
+    """Channels-last, where images are laid out with their rows last."""
+    images = [
+        row
+        for row in working(analysis.operators)
+        if row.type in ("convolution", "depthwise convolution", "pooling")
+        and row.inputs
+        and len(row.inputs[0].shape) == 4
+    ]
+    if images and not analysis.run.channels_last:
+        yield Variant(
+            rule="channels-last layout",
+            name="channels-last",
+            options={"channels_last": True},
+            change="model.to(memory_format=torch.channels_last), and its images too",
+        )
+
+
+def _types(analysis: Analysis) -> Iterable[Variant]:
+    """Types of 16 bits, where the model computes in float32."""
+    if analysis.run.dtype or analysis.run.autocast or analysis.run.train:
+        return
+    if all(_kept_type(row) in ("float32", "") for row in working(analysis.operators)):
+        for name in ("bfloat16", "float16"):
+            yield Variant(
+                rule="lower precision",
+                name=name,
+                options={"dtype": name},
+                change=f"model.to(torch.{name}), and check what that does to its results",
+            )
+
+
+def _kept_type(row: OperatorRow) -> str:
+    """The floating type of the largest thing that an operator reads and the model keeps."""
+    kept = [
+        each for each in row.inputs if each.role is Role.PARAMETER and each.dtype.kind == "float"
+    ]
+    return max(kept, key=lambda each: each.byte).dtype.name if kept else ""
+
+
+def _batches(analysis: Analysis) -> Iterable[Variant]:
+    """Larger batches, where most of what comes from memory are weights: once a pass is enough."""
+    share, byte = weight_traffic(analysis)
+    shapes = [each.shape for each in analysis.inputs if each.shape]
+    levels = Roof(analysis.hardware, analysis.threads).levels
+    prediction = analysis.prediction
+    pass_s = prediction.predicted_s if prediction else analysis.totals.bound_s
+    if analysis.run.train or not (shapes and levels and pass_s) or share < _HEAVY:
+        return
+    read_s = share * byte / levels[-1].byte_per_s
+    if read_s < _LONG * pass_s:
+        return
+    batch = shapes[0][0]
+    for factor in _BATCHES:
+        yield Variant(
+            rule="small batch",
+            name=f"batch {batch * factor}",
+            options={"batch": batch * factor},
+            samples=factor,
+            change=f"put {batch * factor} samples in a pass, where they may wait for each other",
+            why=f"weights are {format_percent(share)} of the {format_byte(byte)} that must come"
+            f" from memory in a pass of {batch} sample{'s' * (batch != 1)}, and reading them takes"
+            f" at least {format_s(read_s)} of {format_s(pass_s)}",
+        )
+
+
+def weight_traffic(analysis: Analysis) -> tuple[float, int]:
+    """The share of weights among the bytes from the farthest memory in a pass, and those bytes."""
+    byte = kept = 0
+    for row in working(analysis.operators):
+        crossing = list(row.level_byte.values())
+        far = crossing[-1] if crossing else row.traffic_byte
+        byte += far
+        kept += min(far, sum(each.byte for each in row.inputs if each.role is Role.PARAMETER))
+    return (kept / byte if byte else 0.0), byte
+
+
+def _threads(analysis: Analysis) -> Iterable[Variant]:
+    """One thread, where several share work that may be too small for them; all, where one works."""
+    if analysis.hardware.device != "cpu":
+        return
+    for threads in {1, analysis.hardware.threads} - {analysis.threads}:
+        yield Variant(
+            rule="number of threads",
+            name=f"{threads} thread{'s' * (threads != 1)}",
+            options={"threads": threads},
+            change=f"torch.set_num_threads({threads})",
+        )
+
+
+_KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (_layouts, _types, _batches, _threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is expected of a variant: a finding where that is worth a change, and words if not.
+
+    ``is_open``: predictions cannot tell, and measuring it could.
+    """
+
+    variant: Variant
+    finding: Finding | None = None
+    words: str = ""
+    is_open: bool = False
+
+
+def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
+    """The same model as it is and run in another way, held against each other.
+
+    Args:
+        variant: how else it was run.
+        before: as it is.
+        after: so.
+    """
+    saving = _saving(variant, before, after)
+    if saving is None:
+        return _unknown(variant, before, after)
+    is_predicted = before.prediction is not None
+    per_pass = " for as many samples" if variant.samples != 1 else ""
+    times = f"{format_s(saving.after_s)} instead of {format_s(saving.before_s)}{per_pass}"
+    if not saving.is_worth(saving.before_s):
+        is_open = bool(saving.low_s is not None and (saving.high_s or 0.0) > 0 > saving.low_s)
+        is_open &= (saving.high_s or 0.0) >= LEAST_SHARE * saving.before_s
+        within = ", which predictions cannot tell apart" if is_open else ""
+        return Outcome(variant=variant, words=f"{variant.name}: {times}{within}", is_open=is_open)
+    why = [variant.why] if variant.why else []
+    finding = Finding(
+        rule=variant.rule,
+        evidence="; ".join([*why, f"{variant.name}: {times}", *_moved(variant, before, after)]),
+        change=variant.change,
+        basis="prediction" if is_predicted else "bound",
+        predicted_before_s=saving.before_s,
+        predicted_after_s=saving.after_s,
+        saving_low_s=saving.low_s,
+        saving_high_s=saving.high_s,
+    )
+    return Outcome(variant=variant, finding=finding)
+
+
+def _unknown(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
+    """What is known of a variant that nobody predicted: what torch reaches in its type, maybe."""
+    then, now = _library_rate(before), _library_rate(after)
+    if then and now and now < then:
+        rates = f"{format_flop_per_s(now)} in products, and {format_flop_per_s(then)} as it is"
+        return Outcome(variant=variant, words=f"{variant.name}: torch reaches {rates}")
+    words = f"{variant.name}: not predicted, nothing like it was measured here"
+    return Outcome(variant=variant, words=words, is_open=True)
+
+
+def _library_rate(analysis: Analysis) -> float | None:
+    """What torch itself reaches in matrix products of the model's type; None: it is not known."""
+    products: dict[str, int] = {}
+    for row in working(analysis.operators):
+        if row.multiply_add and row.outputs:
+            name = row.outputs[0].dtype.name
+            products[name] = products.get(name, 0) + row.multiply_add
+    if not products:
+        return None
+    name = max(products, key=lambda each: products[each])
+    rates = [
+        each.peak_flop_per_s
+        for each in analysis.hardware.compute
+        if (each.kind, each.dtype.name, each.threads) == ("library", name, analysis.threads)
+        and each.kernel == "gemm"
+    ]
+    return max(rates, default=None)
+
+
+def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | None:
+    """The seconds saved in a pass; bounds where nothing is predicted of the model as it is."""
+    if before.prediction is None:
+        known = before.totals.bound_s, after.totals.bound_s
+        if known[0] is None or known[1] is None:
+            return None
+        return Saving(before_s=known[0], after_s=known[1] / variant.samples)
+    if after.prediction is None:
+        return None
+    one, other = (
+        Time(s=each.predicted_s, low_s=each.low_s, high_s=each.high_s)
+        for each in (before.prediction, after.prediction)
+    )
+    return saving_of([(one, other.times(1 / variant.samples))], "prediction")
+
+
+def _moved(variant: Variant, before: Analysis, after: Analysis) -> list[str]:
+    """The kinds of operators whose times change most, in words."""
+    times = [
+        {each.name: each.predicted_s if analysis.prediction else each.bound_s for each in kinds}
+        for analysis, kinds in (
+            (before, groups(before, lambda row: row.type)),
+            (after, groups(after, lambda row: row.type)),
+        )
+    ]
+    moved: list[tuple[float, str]] = []
+    for name, one in times[0].items():
+        other = times[1].get(name)
+        if one is not None and other is not None:
+            now = other / variant.samples
+            moved.append((one - now, f"{name} {format_s(one)} → {format_s(now)}"))
+    most = sorted(moved, reverse=True)[:_SHOWN]
+    return [", ".join(words for saved, words in most if saved > 0)] if most else []

@@ -1,0 +1,168 @@
+"""advise: what could be changed of a model, predicted, and tried on this machine where asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis, ranked
+from roofline.design.advice import Advice, findings_of, proposals_of
+from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
+from roofline.errors import InputError, RooflineError
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.learned import predictor_of
+from roofline.pipeline.machines import Hardware, Progress, means_host
+from roofline.pipeline.predictions import predict
+from roofline.pipeline.timing import Say
+
+if TYPE_CHECKING:
+    import torch
+
+    Model = torch.nn.Module | Callable[..., Any] | str
+
+
+def with_findings(analysis: Analysis, hardware: Hardware | None) -> Analysis:
+    """The analysis with what the rules find in its operators.
+
+    Args:
+        analysis: of a model.
+        hardware: its machine, as it was asked for.
+    """
+    predictor = None
+    if analysis.prediction is not None:
+        predictor = predictor_of(analysis.hardware, hardware, analysis.run)
+    return replace(analysis, findings=findings_of(analysis, predictor))
+
+
+def advise(
+    model: Model,
+    inputs: Any = None,
+    *,
+    hardware: Hardware | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
+    measure: bool = False,
+    quick: bool = False,
+    top: int = 10,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Advice:
+    """What could be changed of a model to save time, that which is predicted to save most first.
+
+    Rules look at every operator; then the model is predicted in another layout, other types, larger
+    batches and with other threads. A finding saves at least 1 % of a pass, and more than its
+    prediction may be wrong by. On a machine that was not calibrated, bounds stand for predictions.
+
+    Args:
+        model, inputs, hardware, dtype, batch, seq, threads, train, optimizer, loss, autocast,
+            channels_last, device: as for `predict`.
+        measure: tries the findings on this machine, each in turn with the model as it is.
+        quick: measures less.
+        top: how many findings are tried.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for.
+
+    Raises:
+        ModelError, InputError, HardwareError: as `predict`.
+        MeasurementError: findings are to be tried, and the machine is busy.
+    """
+    if quick and not measure:
+        raise InputError("--quick has no effect without --measure")
+    if type(top) is not int or top < 1:
+        raise InputError(f"--top {top}: must be a whole number from 1")
+    if measure:
+        _check_can_be_tried(hardware, device=device, train=train)
+    options: dict[str, Any] = {
+        "hardware": hardware,
+        "dtype": dtype,
+        "batch": batch,
+        "seq": seq,
+        "threads": threads,
+        "train": train,
+        "optimizer": optimizer,
+        "loss": loss,
+        "autocast": autocast,
+        "channels_last": channels_last,
+        "device": device,
+        "progress": progress,
+    }
+    analysis = predict(model, inputs, **options)
+    predictor = predictor_of(analysis.hardware, hardware, analysis.run)
+    proposals = list(proposals_of(analysis, predictor))
+    outcomes = [_outcome(model, inputs, options, analysis, each) for each in variants_of(analysis)]
+    outcomes = _best_of_each(outcomes)
+    if measure:
+        from roofline.pipeline.trials import tried
+
+        proposals, outcomes = tried(
+            model,
+            inputs,
+            options,
+            analysis=analysis,
+            proposals=proposals,
+            outcomes=outcomes,
+            top=top,
+            quick=quick,
+            force=force,
+            progress=progress,
+            say=say,
+        )
+    findings = [each.finding for each in proposals]
+    findings += [each.finding for each in outcomes if each.finding]
+    return Advice(
+        analysis=replace(analysis, findings=ranked(tuple(findings))),
+        tried=tuple(each.words for each in outcomes if each.words),
+    )
+
+
+def _check_can_be_tried(hardware: Hardware | None, *, device: str, train: bool) -> None:
+    """Refuses trials of what does not run here, or is trained.
+
+    Raises:
+        InputError: says which option to leave out.
+    """
+    is_value = isinstance(hardware, HardwareProfile)
+    if hardware is not None and (is_value or not means_host(hardware)):
+        raise InputError("--measure tries findings on this machine; leave --hardware out")
+    if device != "cpu":
+        raise InputError(f"--measure tries findings on a CPU; leave --device {device} out")
+    if train:
+        raise InputError("--measure tries findings in inference; leave --train out")
+
+
+def _outcome(
+    model: Model, inputs: Any, options: dict[str, Any], analysis: Analysis, variant: Variant
+) -> Outcome:
+    """What is expected of the model run in another way."""
+    try:
+        other = predict(model, inputs, **{**options, **variant.options})
+    except RooflineError as error:
+        # A model may well refuse a type, or a batch that its own code knows better.
+        return Outcome(variant=variant, words=f"{variant.name}: cannot be tried ({error})")
+    return outcome_of(variant, analysis, other)
+
+
+def _best_of_each(outcomes: list[Outcome]) -> list[Outcome]:
+    """Of several findings of one rule (batches, types) the one that saves most; all words."""
+    best: dict[str, Outcome] = {}
+    for each in outcomes:
+        if each.finding:
+            known = best.get(each.variant.rule)
+            if known is None or _saved(each) > _saved(known):
+                best[each.variant.rule] = each
+    return [each for each in outcomes if not each.finding or best[each.variant.rule] is each]
+
+
+def _saved(outcome: Outcome) -> float:
+    return (outcome.finding.saving_s or 0.0) if outcome.finding else 0.0

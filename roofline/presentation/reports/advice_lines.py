@@ -1,0 +1,68 @@
+"""Findings in words, as reports on analyses and on advice both say them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from roofline.analysis import Analysis, Finding
+from roofline.foundation.units import MISSING, format_s
+from roofline.presentation.reports.report import Notes, module_of, printable, short_op
+
+_BASIS = {
+    "prediction": "predicted",
+    "estimate": "estimated from the prediction",
+    "at most": "the most there is, predicted",
+    "bound": "of the bound",
+}
+_SHOWN = 3
+
+
+def pass_s(analysis: Analysis) -> float | None:
+    """The seconds that savings are part of: predicted, else the bound."""
+    return analysis.prediction.predicted_s if analysis.prediction else analysis.totals.bound_s
+
+
+def basis_words(finding: Finding) -> str:
+    """What the seconds of a finding are, in words."""
+    return _BASIS[finding.basis] if finding.saving_s is not None else "found by trying it"
+
+
+def saving_text(finding: Finding) -> str:
+    """What it saves, with its interval; ``"~ 1 ms"`` of an estimate, ``"≤ 1 ms"`` of the most."""
+    if finding.saving_s is None:
+        return MISSING
+    hedge = {"at most": "≤ ", "estimate": "~ "}.get(finding.basis, "")
+    text = f"{hedge}{format_s(finding.saving_s)}"
+    if finding.saving_low_s is None or finding.saving_high_s is None:
+        return text
+    return f"{text} ({format_s(finding.saving_low_s)} … {format_s(finding.saving_high_s)})"
+
+
+def names_of(analysis: Analysis, finding: Finding) -> str:
+    """Where it is: the operator that costs most, with its module, and how many more there are."""
+    rows = [analysis.operators[index] for index in finding.operators]
+    if not rows:
+        return "the whole model"
+    first = max(rows, key=lambda row: row.predicted_s or row.bound_s or 0.0)
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{short_op(first)} in {module_of(first)}{more}"
+
+
+def advice_notes(analysis: Analysis) -> Iterable[Notes]:
+    """The section that reports on analyses have where something was found."""
+    if not analysis.findings:
+        return
+    lines = [
+        printable(
+            f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
+            f" {each.evidence} ⇒ {each.change}"
+        )
+        for each in analysis.findings[:_SHOWN]
+    ]
+    more = len(analysis.findings) - _SHOWN
+    others = f"{more} more, " if more > 0 else ""
+    lines.append(
+        f"{others}other layouts, types, batches and threads: roofline advise"
+        f" {printable(analysis.model)}"
+    )
+    yield Notes(title="What could be changed", lines=tuple(lines), urgent=False)

@@ -1,0 +1,41 @@
+"""Long names of what is compared as letters, so that tables and sentences stay readable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from string import ascii_uppercase
+
+from roofline.design.comparison import Comparison
+from roofline.design.comparison_grid import ComparisonGrid
+from roofline.presentation.reports.report import printable
+
+_LONG = 28
+"""How many characters a name may have before all names become letters."""
+
+Legend = tuple[tuple[str, str], ...]
+"""Each letter and the name that it stands for; empty where names stand for themselves."""
+
+
+def with_letters(comparison: Comparison) -> tuple[Comparison, Legend]:
+    """The comparison with letters for names, if one of those is long; and what they stand for."""
+    letters = _letters(comparison.names)
+    if not letters:
+        return comparison, ()
+    legend = tuple(zip(letters, map(printable, comparison.names), strict=True))
+    return replace(comparison, names=letters), legend
+
+
+def grid_with_letters(grid: ComparisonGrid) -> tuple[ComparisonGrid, Legend]:
+    """The same for models on several machines."""
+    found = [with_letters(each) for each in grid.comparisons]
+    return replace(grid, comparisons=tuple(each for each, _ in found)), found[0][1]
+
+
+def _letters(names: tuple[str, ...]) -> tuple[str, ...]:
+    if max(len(printable(name)) for name in names) <= _LONG:
+        return ()
+    count = len(ascii_uppercase)
+    return tuple(
+        ascii_uppercase[place % count] + (str(place // count + 1) if place >= count else "")
+        for place in range(len(names))
+    )

@@ -1,0 +1,91 @@
+"""``roofline advise``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.machine.hardware import profile_to_toml
+from tests.presentation.examples import full_profile
+
+MODEL = """
+import torch
+
+class Folded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 32, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(32)
+    def forward(self, x):
+        return self.norm(self.conv(x))
+"""
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    Path("model.py").write_text(MODEL)
+    Path("machine.toml").write_text(profile_to_toml(full_profile()))
+    return tmp_path
+
+
+ASKED = ["model.py:Folded", "--input", "1x3x64x64", "--hardware", "machine.toml"]
+
+
+def test_advice_has_its_verdict_first(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", *ASKED, "-o", "a.json", "-o", "a.md", "-o", "a.csv", "-o", "a.html"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("model.py:Folded could save ")
+    assert "foldable batch norm" in out and "fuse_conv_bn_eval" in out
+    assert "of the bound" in out
+    assert json.loads(Path("a.json").read_text())["kind"] == "advice"
+    assert "foldable batch norm" in Path("a.md").read_text()
+    assert Path("a.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_analyses_have_the_section_and_their_files_are_advised_on_without_torch(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["analyze", *ASKED, "-o", "r.json"]) == 0
+    assert "What could be changed" in capsys.readouterr().out
+    assert run(["advise", *ASKED, "-o", "a.json"]) == 0
+    capsys.readouterr()
+    for file in ("r.json", "a.json"):
+        program = (
+            "import sys; from roofline.cli.main import run;"
+            f"code = run(['advise', '{file}']); assert 'torch' not in sys.modules; sys.exit(code)"
+        )
+        shown = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert "foldable batch norm" in shown.stdout
+
+
+def test_formats_go_to_stdout(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["advise", *ASKED, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.startswith("rule,operators,evidence,change,basis,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*ASKED, "--measure"], "--measure tries findings on this machine; leave --hardware out"),
+        ([*ASKED, "--quick"], "--quick has no effect without --measure"),
+        ([*ASKED, "-o", "a.png"], "a.png: advice is written as"),
+        (["r.json", "--measure"], "r.json is saved, and cannot be tried"),
+        (["nothing.json"], "nothing.json"),
+    ],
+)
+def test_mistakes_end_in_a_line(
+    arguments: list[str], message: str, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("r.json").write_text("{}")
+    assert run(["advise", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and len(said.splitlines()) == 1

@@ -1,0 +1,406 @@
+"""Every rule of advice has a model that triggers it, and one that must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.design.advice import findings_of
+from roofline.machine.hardware import Duration, Overhead
+from roofline.workload.operators import OperatorRecord
+from tests.design.advice_models import Clock, analysed, by_flop, found_in
+from tests.presentation.examples import MEASURED, dram_profile, full_profile
+
+
+class Given(nn.Module):
+    """A function of layers, as a module."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        self._function = function
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self._function(self, x)
+
+
+def conv(into: int, out: int, kernel: Any = 3, **options: Any) -> nn.Conv2d:
+    padding = options.pop("padding", "same" if options.get("stride", 1) == 1 else 1)
+    return nn.Conv2d(into, out, kernel, padding=padding, bias=False, **options)
+
+
+# Channels
+
+
+def test_channels_that_are_no_multiples_are_padded() -> None:
+    model = nn.Sequential(conv(3, 24), conv(24, 24))
+    found = found_in(model, 1, 3, 96, 96)["channel padding"]
+    assert found.operators == (0, 1)
+    assert (found.basis, found.saving_low_s) == ("estimate", None)
+    # 24 of 32 on one side of the first convolution, whose image nobody can widen; of the second on
+    # both.
+    plane = 96 * 96
+    times_s = [
+        2 * plane * into * 24 * 9 / 1e11 + 4 * (plane * (into + 24) + into * 24 * 9) / 1e10 + 1e-5
+        for into in (3, 24)
+    ]
+    assert found.predicted_before_s == pytest.approx(sum(times_s))
+    useful = 0.75 * times_s[0] + 0.75**2 * times_s[1]
+    assert found.predicted_after_s == pytest.approx(useful)
+    assert "24 channels" in found.evidence and "multiples of 16" in found.evidence
+
+
+@pytest.mark.parametrize("channels", [32, 48, 64])
+def test_multiples_of_a_vector_are_not_padded(channels: int) -> None:
+    model = nn.Sequential(conv(3, channels), conv(channels, channels))
+    assert "channel padding" not in found_in(model, 1, 3, 96, 96)
+
+
+def test_padding_is_of_machines_whose_vectors_are_known() -> None:
+    model = nn.Sequential(conv(3, 24), conv(24, 24))
+    assert "channel padding" not in found_in(model, 1, 3, 64, 64, profile=dram_profile())
+
+
+def test_small_images_become_products_that_have_no_blocks() -> None:
+    model = nn.Sequential(conv(32, 20, 1), conv(20, 32, 1))
+    assert "channel padding" not in found_in(model, 1, 32, 8, 8)
+
+
+def slow_if(is_slow: Callable[[OperatorRecord], bool], times: float = 10.0) -> Any:
+    return lambda record: by_flop(record) * (times if is_slow(record) else 1.0)
+
+
+def kernel_of(record: OperatorRecord) -> tuple[int, ...]:
+    is_conv = record.op == "aten.convolution"
+    return record.inputs[1].shape[2:] if is_conv else ()
+
+
+@pytest.mark.parametrize("kernel", [(11, 11), (2, 2), (1, 7)])
+def test_a_kernel_that_is_slow_for_its_flop_is_named(kernel: tuple[int, int]) -> None:
+    # A kernel of even size cannot keep the size of an image by padding.
+    padding, size = ((1, 1), 33) if kernel == (2, 2) else ("same", 32)
+    model = nn.Sequential(conv(32, 32), conv(32, 32, kernel, padding=padding))
+    is_slow = slow_if(lambda record: kernel_of(record) == kernel)
+    found = found_in(model, 1, 32, 32, 32, time_of=is_slow)["unusual kernel"]
+    assert len(found.operators) == 1
+    assert f"of {kernel[0]}x{kernel[1]} reach" in found.evidence
+    taps = kernel[0] * kernel[1]
+    flop = 2 * size * size * 32 * 32 * 9
+    byte = 4 * ((32 * 32 + size * size) * 32 + 32 * 32 * 9)
+    assert found.predicted_after_s == pytest.approx((flop / 1e11 + byte / 1e10 + 1e-5) * taps / 9)
+
+
+@pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 1)])
+def test_a_kernel_as_fast_as_any_is_not(kernel: tuple[int, int]) -> None:
+    model = nn.Sequential(conv(32, 32), conv(32, 32, kernel))
+    assert "unusual kernel" not in found_in(model, 1, 32, 32, 32)
+
+
+def test_patches_that_do_not_overlap_are_no_unusual_kernel() -> None:
+    patches = nn.Conv2d(3, 64, 16, stride=16)
+    is_slow = slow_if(lambda record: kernel_of(record) == (16, 16))
+    assert "unusual kernel" not in found_in(patches, 1, 3, 64, 64, time_of=is_slow)
+
+
+# Batch norms
+
+
+def test_a_norm_behind_a_convolution_can_be_folded() -> None:
+    model = nn.Sequential(conv(32, 32), nn.BatchNorm2d(32), nn.ReLU())
+    found = found_in(model, 1, 32, 32, 32)
+    fold = found["foldable batch norm"]
+    elements = 32 * 32 * 32
+    assert fold.predicted_after_s == 0
+    assert fold.predicted_before_s == pytest.approx(1e-5 + 8 * elements / 1e10, rel=0.05)
+    assert fold.saving_low_s == pytest.approx(0.99 * (fold.predicted_before_s or 0))
+    assert "batch norm behind an activation" not in found
+
+
+def test_a_norm_behind_an_activation_cannot() -> None:
+    model = nn.Sequential(conv(32, 32), nn.ReLU(), nn.BatchNorm2d(32))
+    found = found_in(model, 1, 32, 32, 32)
+    assert "Conv→BN→activation" in found["batch norm behind an activation"].change
+    assert "foldable batch norm" not in found
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        # The norm in front of the convolution, as DenseNet has it.
+        nn.Sequential(nn.BatchNorm2d(32), nn.ReLU(), conv(32, 32)),
+        # Somebody else reads what the convolution gives.
+        Given(
+            lambda own, x: own.norm(y := own.conv(x)) + y,
+            conv=conv(32, 32),
+            norm=nn.BatchNorm2d(32),
+        ),
+        nn.Sequential(conv(32, 32), nn.GroupNorm(4, 32)),
+    ],
+    ids=["before", "read twice", "group norm"],
+)
+def test_other_norms_cannot_be_folded(model: nn.Module) -> None:
+    found = found_in(model, 1, 32, 32, 32)
+    assert not {"foldable batch norm", "batch norm behind an activation"} & found.keys()
+
+
+def test_norms_that_are_trained_are_not_folded() -> None:
+    model = nn.Sequential(conv(8, 32), nn.BatchNorm2d(32))
+    assert "foldable batch norm" not in found_in(model, 2, 8, 16, 16, train=True)
+
+
+# Depthwise convolutions
+
+
+def separable(channels: int = 32) -> nn.Module:
+    return nn.Sequential(
+        conv(channels, channels, groups=channels), nn.ReLU(), conv(channels, 64, 1), conv(64, 64)
+    )
+
+
+def is_depthwise(record: OperatorRecord) -> bool:
+    return record.type == "depthwise convolution"
+
+
+def test_depthwise_convolutions_that_take_too_long_are_named_and_replaced() -> None:
+    found = found_in(separable(), 1, 32, 32, 32, time_of=slow_if(is_depthwise, 40.0))
+    below = found["depthwise below the ridge"]
+    assert below.operators == (0,)
+    assert below.basis == "at most"
+    standard = found["standard convolution instead of depthwise"]
+    assert standard.operators == (0, 1, 2)
+    # 3x3 from 32 to 64 channels.
+    flop = 2 * 32 * 32 * 32 * 64 * 9
+    byte = 4 * (32 * 32 * (32 + 64) + 32 * 64 * 9)
+    assert standard.predicted_after_s == pytest.approx(flop / 1e11 + byte / 1e10 + 1e-5)
+
+
+def test_an_expansion_and_its_depthwise_convolution_can_be_one() -> None:
+    model = nn.Sequential(conv(16, 64, 1), nn.ReLU(), conv(64, 64, stride=2, groups=64))
+    found = found_in(model, 1, 16, 32, 32, time_of=slow_if(is_depthwise, 100.0))
+    standard = found["standard convolution instead of depthwise"]
+    assert standard.operators == (0, 1, 2)
+    flop = 2 * 16 * 16 * 16 * 64 * 9
+    byte = 4 * (32 * 32 * 16 + 16 * 16 * 64 + 16 * 64 * 9)
+    assert standard.predicted_after_s == pytest.approx(flop / 1e11 + byte / 1e10 + 1e-5)
+
+
+def test_depthwise_convolutions_in_proportion_are_not() -> None:
+    # As long as their FLOP say, which is next to nothing.
+    found = found_in(
+        separable(), 1, 32, 32, 32, time_of=lambda record: (record.work.flop or 0) / 1e11 + 1e-9
+    )
+    assert not any("depthwise" in rule for rule in found)
+
+
+# Small operators
+
+
+def many_sums(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    total = x
+    for number in range(20):
+        total = total + (x + number)
+    return total
+
+
+def test_many_tiny_operators_are_ruled_by_dispatch() -> None:
+    tiny = Given(many_sums)
+    profile = with_overheads(1e-6)
+    found = found_in(tiny, 4, 4, time_of=lambda _: 1.5e-6, profile=profile)["ruled by dispatch"]
+    assert len(found.operators) == 40
+    assert found.basis == "at most"
+    assert found.predicted_before_s == pytest.approx(40 * 1.5e-6)
+
+
+def test_operators_that_compute_are_not() -> None:
+    large = Given(many_sums)
+    profile = with_overheads(1e-6)
+    assert "ruled by dispatch" not in found_in(large, 512, 512, profile=profile)
+
+
+def test_nobody_knows_what_a_call_takes_on_a_data_sheet() -> None:
+    tiny = Given(many_sums)
+    found = found_in(tiny, 4, 4, time_of=lambda _: 1.5e-6, profile=dram_profile())
+    assert "ruled by dispatch" not in found
+
+
+def with_overheads(add_s: float) -> Any:
+    time = Duration(fast_s=add_s, median_s=add_s, spread=0.01, provenance=MEASURED)
+    overhead = Overhead(name="dispatch of add", threads=1, time=time)
+    return replace(full_profile(), overheads=(overhead,))
+
+
+# Copies
+
+
+def test_a_copy_of_what_stays_as_it_is_is_needless() -> None:
+    model = Given(lambda _, x: torch.relu(x * 2).clone() + 1)
+    found = found_in(model, 64, 64)["needless copy"]
+    assert found.operators == (2,)
+    assert found.predicted_before_s == pytest.approx(1e-5 + 8 * 64 * 64 / 1e10)
+    assert found.predicted_after_s == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda _, x: torch.relu(x * 2).clone().add_(1),
+        lambda _, x: (y := x * 2).clone() + y.add_(1),
+        lambda _, x: (x * 2).contiguous() + 1,
+    ],
+    ids=["the copy is changed", "the original is changed", "no copy at all"],
+)
+def test_a_copy_for_a_reason_is_not(function: Any) -> None:
+    assert "needless copy" not in found_in(Given(function), 64, 64)
+
+
+def test_a_permuted_tensor_that_is_made_contiguous_is_rearranged() -> None:
+    model = Given(lambda _, x: (x * 2).permute(0, 2, 1).contiguous() + 1)
+    found = found_in(model, 8, 64, 32)
+    assert found["rearranging copy"].basis == "at most"
+    assert "needless copy" not in found
+
+
+def test_a_permuted_tensor_that_is_read_as_it_lies_is_not() -> None:
+    model = Given(lambda _, x: (x * 2).permute(0, 2, 1) + 1)
+    assert "rearranging copy" not in found_in(model, 8, 64, 32)
+
+
+# Types
+
+
+def test_casts_that_are_undone_are_ping_pong() -> None:
+    model = Given(lambda _, x: (x * 2).bfloat16().relu().float() + 1)
+    found = found_in(model, 64, 64)["types back and forth"]
+    assert "float32 → bfloat16" in found.evidence
+    assert len(found.operators) == 2
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_quantisation_that_is_undone_is_ping_pong() -> None:
+    def there_and_back(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.quantize_per_tensor(x * 2, 0.1, 0, torch.qint8).dequantize() + 1
+
+    found = found_in(Given(there_and_back), 64, 64)
+    assert len(found["types back and forth"].operators) == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Given(lambda _, x: (x * 2).bfloat16().relu() + 1),
+        Given(
+            lambda own, x: own.layer((x * 2).bfloat16()).float(),
+            layer=nn.Linear(64, 64).bfloat16(),
+        ),
+    ],
+    ids=["one way", "a product in between"],
+)
+def test_casts_that_are_of_use_are_not(model: nn.Module) -> None:
+    assert "types back and forth" not in found_in(model, 64, 64)
+
+
+# Branches
+
+
+def test_branches_of_one_input_and_kernel_can_be_one_layer() -> None:
+    model = Given(
+        lambda own, x: torch.cat([own.a(y := x * 2), own.b(y), own.c(y)], 1),
+        a=conv(32, 16, 1),
+        b=conv(32, 32, 1),
+        c=conv(32, 48, 1),
+    )
+    found = found_in(model, 1, 32, 16, 16)["fragmented branches"]
+    assert len(found.operators) == 3
+    # The input is read once instead of three times, and two calls are saved.
+    assert found.saving_s == pytest.approx(2e-5 + 2 * 4 * 16 * 16 * 32 / 1e10)
+
+
+def test_linear_layers_of_one_input_can_be_one_layer() -> None:
+    model = Given(
+        lambda own, x: own.q(y := x * 2) + own.k(y) + own.v(y),
+        q=nn.Linear(64, 64),
+        k=nn.Linear(64, 64),
+        v=nn.Linear(64, 64),
+    )
+    found = found_in(model, 32, 64)["fragmented branches"]
+    assert found.saving_s == pytest.approx(2e-5 + 2 * 4 * 32 * 64 / 1e10)
+    assert "3 linear layers in 1 group" in found.evidence
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(conv(32, 32, 1), conv(32, 32, 1)),
+        Given(lambda own, x: own.a(y := x * 2) + own.b(y), a=conv(32, 32, 1), b=conv(32, 32, 3)),
+        Given(lambda own, x: own.a(y := x * 2) + own.a(y), a=conv(32, 32, 1)),
+    ],
+    ids=["one behind the other", "other kernels", "the same weights"],
+)
+def test_layers_that_cannot_be_one_are_not(model: nn.Module) -> None:
+    assert "fragmented branches" not in found_in(model, 1, 32, 16, 16)
+
+
+# All of them
+
+
+def test_a_plain_model_has_no_findings() -> None:
+    model = nn.Sequential(conv(64, 64), nn.ReLU(), conv(64, 64), nn.Flatten(), nn.Linear(4096, 64))
+    assert found_in(model, 1, 64, 8, 8) == {}
+
+
+def test_what_saves_less_than_a_hundredth_is_not_said() -> None:
+    model = nn.Sequential(conv(32, 32), nn.BatchNorm2d(32))
+    is_long = slow_if(lambda record: kernel_of(record) == (3, 3), 1e4)
+    assert found_in(model, 1, 32, 32, 32, time_of=is_long) == {}
+
+
+def test_a_measured_kernel_counts_as_it_was_measured() -> None:
+    clock = Clock()
+    model = nn.Sequential(conv(32, 32), conv(32, 32, 11))
+    analysis = analysed(model, 1, 32, 32, 32, clock=clock)
+    rows = [
+        replace(row, measured_s=10 * (row.predicted_s or 0.0), measured_iqr_s=1e-6)
+        for row in analysis.operators
+    ]
+    assert "unusual kernel" not in {each.rule for each in findings_of(analysis, clock)}
+    measured = replace(analysis, operators=(rows[0], rows[1]))
+    (found,) = [each for each in findings_of(measured, clock) if each.rule == "unusual kernel"]
+    assert found.predicted_before_s == rows[1].measured_s
+
+
+# Pooling
+
+
+def pooled() -> nn.Module:
+    return nn.Sequential(conv(32, 32), nn.MaxPool2d(2))
+
+
+def is_pooling(record: OperatorRecord) -> bool:
+    return record.type == "pooling"
+
+
+def test_pooling_far_above_its_bound_is_named() -> None:
+    def by_layout(record: OperatorRecord) -> float:
+        is_slow = is_pooling(record) and record.inputs[0].layout == "contiguous"
+        return by_flop(record) * (10.0 if is_slow else 1.0)
+
+    found = found_in(pooled(), 1, 32, 64, 64, time_of=by_layout)["pooling of contiguous images"]
+    assert (found.operators, found.basis) == ((1,), "prediction")
+    assert found.predicted_after_s == pytest.approx((found.predicted_before_s or 0) / 10)
+    # Where the other layout is as slow as far as is learned, only the bound is sure.
+    slow = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling))
+    assert slow["pooling of contiguous images"].basis == "at most"
+
+
+def test_pooling_near_its_bound_and_with_channels_last_is_not() -> None:
+    rule = "pooling of contiguous images"
+    near = found_in(pooled(), 1, 32, 64, 64, time_of=lambda r: r.work.traffic_byte / 1e11)
+    assert rule not in near
+    last = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling), channels_last=True)
+    assert rule not in last

@@ -1,0 +1,366 @@
+"""advise: findings predicted, and tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.analysis import Analysis, Finding
+from roofline.design.advice.alternatives import Alternative, as_it_is
+from roofline.design.advice.proposals import Proposal
+from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
+from roofline.design.measured_rounds import RoundTime
+from roofline.errors import InputError, MeasurementError
+from roofline.latency.prediction import RunPrediction
+from roofline.pipeline.advising import advise, with_findings
+from roofline.pipeline.model_trials import folded, round_of
+from roofline.pipeline.operator_trials import SwapTimes, call_of, strides_of
+from roofline.pipeline.timing import Bench
+from roofline.pipeline.trials import Trial, of_rounds, together, with_measured
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.workload.tensors import TensorSpec
+from tests.design.advice_models import Clock, analysed
+from tests.presentation.examples import dram_profile, full_profile
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten()
+    )
+
+
+# What is predicted
+
+
+def test_other_ways_of_running_a_model_are_those_that_its_operators_call_for() -> None:
+    images = analysed(small(), 1, 3, 16, 16, clock=Clock())
+    assert [each.name for each in variants_of(images)] == [
+        "channels-last",
+        "bfloat16",
+        "float16",
+        "1 thread",
+    ]
+    weights = analysed(nn.Linear(4096, 4096), 1, 4096, clock=Clock())
+    assert [each.name for each in variants_of(weights)] == [
+        "bfloat16",
+        "float16",
+        "batch 8",
+        "batch 32",
+        "1 thread",
+    ]
+    halves = analysed(small(), 1, 3, 16, 16, dtype="bfloat16", channels_last=True)
+    assert [each.name for each in variants_of(halves)] == ["1 thread"]
+
+
+def test_weights_that_dominate_are_evidence_for_larger_batches() -> None:
+    weights = analysed(nn.Linear(4096, 4096), 1, 4096)
+    (eight, _) = [each for each in variants_of(weights) if each.rule == "small batch"]
+    # Of 64 MiB of weights those that a cache of 32 MiB does not keep.
+    assert "weights are 100 % of the 33.6 MB" in eight.why
+    many = analysed(nn.Linear(256, 256), 4096, 256)
+    assert not [each for each in variants_of(many) if each.rule == "small batch"]
+
+
+def with_pass(analysis: Analysis, time_s: float, uncertainty_s: float) -> Analysis:
+    return replace(
+        analysis,
+        prediction=RunPrediction(
+            predicted_s=time_s,
+            low_s=time_s - uncertainty_s,
+            high_s=time_s + uncertainty_s,
+            operators_s=time_s,
+            overhead_s=None,
+            calibration="a test",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("after_s", "uncertainty_s", "is_finding", "is_open"),
+    [
+        (40e-3, 3e-3, True, False),
+        (97e-3, 3e-3, False, True),
+        (103e-3, 3e-3, False, True),
+        (150e-3, 3e-3, False, False),
+        (99.9e-3, 1e-6, False, False),
+    ],
+    ids=["faster", "maybe faster", "maybe slower", "slower", "hardly faster"],
+)
+def test_a_variant_is_a_finding_if_predictions_can_tell(
+    after_s: float, uncertainty_s: float, is_finding: bool, is_open: bool
+) -> None:
+    analysis = analysed(small(), 1, 3, 16, 16, clock=Clock())
+    variant = Variant(rule="a rule", name="another way", change="do it")
+    before = with_pass(analysis, 100e-3, 4e-3 if uncertainty_s > 1e-3 else 1e-6)
+    found = outcome_of(variant, before, with_pass(analysis, after_s, uncertainty_s))
+    assert (found.finding is not None, found.is_open) == (is_finding, is_open)
+    if found.finding:
+        # 3 and 4 make 5.
+        assert found.finding.saving_low_s == pytest.approx(55e-3)
+        assert found.finding.saving_high_s == pytest.approx(65e-3)
+    else:
+        assert "instead of 100 ms" in found.words
+
+
+def test_of_a_larger_batch_the_time_of_as_many_samples_counts() -> None:
+    analysis = analysed(small(), 1, 3, 16, 16, clock=Clock())
+    variant = Variant(rule="small batch", name="batch 8", samples=8, change="do it")
+    found = outcome_of(
+        variant, with_pass(analysis, 10e-3, 1e-6), with_pass(analysis, 16e-3, 1e-6)
+    ).finding
+    assert found is not None
+    assert found.saving_s == pytest.approx(8e-3)
+
+
+def test_a_type_that_torch_has_no_kernels_for_is_said_to_be_slow() -> None:
+    fast = full_profile()
+    slow = replace(
+        fast.compute[-2],
+        dtype=fast.compute[0].dtype,
+        peak_flop_per_s=208e9,
+        sustained_flop_per_s=1e9,
+    )
+    from roofline.foundation.dtypes import dtype
+
+    half = replace(slow, dtype=dtype("float16"), peak_flop_per_s=7e9)
+    profile = replace(fast, compute=(*fast.compute, half))
+    analysis = analysed(nn.Linear(64, 64), 8, 64, clock=Clock(), profile=profile)
+    other = analysed(nn.Linear(64, 64), 8, 64, profile=profile, dtype="float16")
+    variant = Variant(rule="lower precision", name="float16", change="do it")
+    found = outcome_of(variant, analysis, other)
+    assert found.words == (
+        "float16: torch reaches 7.00 GFLOP/s in products, and 208 GFLOP/s as it is"
+    )
+    assert not found.is_open
+
+
+def test_advise_of_a_machine_without_calibration_says_what_bounds_say() -> None:
+    advice = advise(nn.Linear(1024, 1024), (1, 1024), hardware=dram_profile())
+    assert {each.basis for each in advice.findings} == {"bound"}
+    rules = [each.rule for each in advice.findings]
+    assert "small batch" in rules and "lower precision" in rules
+    savings = [each.saving_s or 0.0 for each in advice.findings]
+    assert savings == sorted(savings, reverse=True)
+
+
+def test_an_analysis_with_findings_shows_them() -> None:
+    analysis = with_findings(
+        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
+    )
+    assert [each.rule for each in analysis.findings] == ["foldable batch norm"]
+    titles = [getattr(block, "title", "") for block in report_of(analysis).blocks]
+    assert "What could be changed" in titles
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quick": True}, "--quick has no effect without --measure"),
+        ({"measure": True, "hardware": dram_profile()}, "leave --hardware out"),
+        ({"measure": True, "train": True}, "leave --train out"),
+        ({"measure": True, "device": "meta"}, "leave --device meta out"),
+        ({"top": 0}, "--top 0: must be a whole number from 1"),
+        ({"top": True}, "--top True: must be"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        advise(small(), (1, 3, 16, 16), **options)
+
+
+# What is measured
+
+
+def rounds(*pairs: tuple[float, float]) -> list[tuple[RoundTime, RoundTime]]:
+    return [(RoundTime(times_s=(one,)), RoundTime(times_s=(other,))) for one, other in pairs]
+
+
+def test_a_saving_is_confirmed_where_its_interval_holds_no_zero() -> None:
+    found = of_rounds(rounds((10, 8), (11, 8), (12, 8)))
+    assert (found.before_s, found.after_s) == (11, 8)
+    assert (found.low_s, found.high_s) == (pytest.approx(2.2), pytest.approx(3.8))
+    assert found.verdict == "confirmed"
+    doubtful = of_rounds(rounds((10, 11), (11, 8), (12, 8)))
+    assert doubtful.before_s - doubtful.after_s == 3
+    assert doubtful.verdict == "not confirmed"
+
+
+def test_rounds_are_held_against_each_other_at_one_clock_and_for_as_many_samples() -> None:
+    before = RoundTime(times_s=(8.0,), clock_hz=2e9)
+    after = RoundTime(times_s=(4.0,), clock_hz=4e9)
+    found = of_rounds([(before, after)] * 3, samples=2)
+    # At half the clock it would have taken 8 s for two samples.
+    assert found.after_s == pytest.approx(4.0)
+
+
+def test_swaps_that_are_equal_vary_together() -> None:
+    one = SwapTimes(before_s=(10.0, 10.0, 10.0), after_s=(9.0, 7.0, 5.0))
+    assert one.savings_s == (1.0, 3.0, 5.0)
+    twice = together([one, one])
+    assert (twice.before_s, twice.after_s) == (20, 14)
+    assert (twice.low_s, twice.high_s) == (pytest.approx(6 - 3.2), pytest.approx(6 + 3.2))
+
+
+def test_folding_leaves_a_model_what_it_computes() -> None:
+    torch.manual_seed(0)
+    model = small().eval()
+    cast("nn.BatchNorm2d", model[1]).running_mean.normal_()  # pyright: ignore[reportOptionalMemberAccess]
+    x = torch.rand(2, 3, 16, 16)
+    changed = folded(model, [("0", "1")])
+    assert isinstance(changed[1], nn.Identity) and isinstance(model[1], nn.BatchNorm2d)  # pyright: ignore[reportIndexIssue]
+    assert torch.allclose(changed(x), model(x), atol=1e-5)
+    with pytest.raises(MeasurementError, match="ReLU and Flatten cannot be folded"):
+        folded(model, [("2", "3")])
+
+
+def operators_of(model: nn.Module, *shape: int, **options: Any) -> list[Alternative]:
+    rows = analysed(model, *shape, **options).operators
+    return [as_it_is(row) for row in rows if row.state != "free"]
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_calls_can_be_made_again_from_their_records(channels_last: bool) -> None:
+    from roofline.latency.measuring.turns import Turns, plan_for
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = layers(x).permute(0, 2, 1).contiguous().bfloat16().float()
+        return head(y.flatten(1))
+
+    layers = nn.Sequential(*list(small())[:3], nn.MaxPool2d(2), nn.Flatten(2))
+    head = nn.Linear(16 * 64, 5)
+
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers, self.head = layers, head
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return forward(x)
+
+    operators = operators_of(Whole(), 2, 3, 16, 16, channels_last=channels_last)
+    names = [each.record.op for each in operators]
+    assert {"aten.convolution", "aten.native_batch_norm", "aten.addmm"} <= set(names)
+    # With channels last they lie as they are permuted.
+    assert ("aten.clone" in names) is not channels_last
+    for operator in operators:
+        call = call_of(operator)
+        turns = Turns(
+            call, plan_for(call.storages, cycle_byte=2**16, turns=2), sweep=None, clock=lambda: 0.0
+        )
+        turns.prepare()
+        turns.call()
+        result = turns._result
+        first = result[0] if isinstance(result, tuple) else result
+        assert tuple(first.shape) == operator.record.outputs[0].shape, operator.record.op
+
+
+def test_a_call_that_cannot_be_made_again_says_so() -> None:
+    (operator,) = operators_of(nn.ReLU(), 4, 4)
+    for op in ("custom.nothing", "aten.nothing"):
+        with pytest.raises(MeasurementError, match="cannot be called on its own"):
+            call_of(replace(operator, record=replace(operator.record, op=op)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "strides"),
+    [
+        ((2, 3, 4, 5), "contiguous", (60, 20, 5, 1)),
+        ((2, 3, 4, 5), "channels-last", (60, 1, 15, 3)),
+        ((3, 4), "strided", (1, 3)),
+        ((7,), "strided", (1,)),
+        ((), "contiguous", ()),
+    ],
+)
+def test_strides_follow_from_layouts(
+    shape: tuple[int, ...], layout: Any, strides: tuple[int, ...]
+) -> None:
+    (operator,) = operators_of(nn.ReLU(), 4, 4)
+    spec: TensorSpec = replace(
+        operator.record.inputs[0], shape=shape, layout=layout, distinct_elements=1
+    )
+    assert strides_of(spec) == strides
+
+
+class Machine:
+    """Answers what a process would have measured."""
+
+    def __init__(self, before_s: float, after_s: float) -> None:
+        self.before_s, self.after_s = before_s, after_s
+        self.asked: list[Any] = []
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        if function is round_of:
+            _, whole, _ = args
+            self.asked.append(whole)
+            is_changed = whole != self.asked[0]
+            return RoundTime(times_s=(self.after_s if is_changed else self.before_s,))
+        _, swaps, *_ = args
+        return [SwapTimes(before_s=(2.0, 2.0), after_s=(1.0, 1.5)) for _ in swaps]
+
+
+def trial(machine: Machine, analysis: Analysis) -> Trial:
+    names = ("dtype", "batch", "seq", "threads", "channels_last", "autocast")
+    options: dict[str, Any] = {**dict.fromkeys(names), "channels_last": False}
+    here = Bench(profile=full_profile(), topology=cast("Any", None), conditions=())
+    return Trial(machine, here, small(), None, options, analysis, quick=True)
+
+
+def test_a_fold_is_tried_in_the_whole_model() -> None:
+    analysis = with_findings(
+        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
+    )
+    machine = Machine(3.0, 2.0)
+    tried = trial(machine, analysis).of_operators(Proposal(finding=analysis.findings[0])).finding
+    assert machine.asked[1].folds == (("0", "1"),)
+    assert (tried.measured_before_s, tried.measured_after_s, tried.verdict) == (3, 2, "confirmed")
+
+
+def test_another_way_to_run_is_tried_with_its_options() -> None:
+    analysis = analysed(small(), 1, 3, 16, 16)
+    machine = Machine(3.0, 2.0)
+    variant = Variant(rule="a", name="bfloat16", options={"dtype": "bfloat16"}, change="do it")
+    finding = Finding(rule="a", evidence="b", change="c")
+    found = trial(machine, analysis).of_model(Outcome(variant=variant, finding=finding)).finding
+    assert machine.asked[1].run.dtype == "bfloat16"
+    assert found is not None and found.verdict == "confirmed"
+
+
+@pytest.mark.parametrize(("after_s", "is_finding"), [(2.0, True), (4.0, False)])
+def test_what_predictions_cannot_tell_becomes_a_finding_if_measurement_can(
+    after_s: float, is_finding: bool
+) -> None:
+    analysis = analysed(small(), 1, 3, 16, 16)
+    variant = Variant(rule="a", name="that way", options={"channels_last": True}, change="do it")
+    outcome = Outcome(variant=variant, words="that way: 3 s, perhaps", is_open=True)
+    found = trial(Machine(3.0, after_s), analysis).of_model(outcome)
+    assert (found.finding is not None) is is_finding
+    if found.finding:
+        assert (found.finding.verdict, found.finding.saving_s) == ("confirmed", None)
+    else:
+        assert found.words.startswith("that way: 3 s, perhaps; measured 4.00 s instead of 3.00 s")
+
+
+def test_a_failing_trial_is_a_note() -> None:
+    def fails(function: Callable[..., Any], *args: Any) -> Any:
+        raise MeasurementError("it was ended")
+
+    analysis = with_findings(
+        analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
+    )
+    (finding,) = analysis.findings
+    found = trial(cast("Any", fails), analysis).of_operators(Proposal(finding=finding)).finding
+    assert found.verdict is None
+    assert found.note == "no single change of it can be tried"
+
+
+def test_measured_times_and_their_verdict_belong_together() -> None:
+    finding = Finding(rule="a", evidence="b", change="c")
+    found = with_measured(finding, of_rounds(rounds((3, 4), (3, 4))))
+    assert (found.measured_saving_s, found.verdict) == (-1, "not confirmed")
+    with pytest.raises(ValueError, match="belong together"):
+        replace(found, verdict=None)
