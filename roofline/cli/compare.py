@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
 from roofline.cli import candidates
+from roofline.cli.comparing_options import (
+    machines_compared_options,
+    measure_options,
+    side_by_side_options,
+    sweep_options,
+    ways_options,
+)
 from roofline.cli.options import (
-    machine_options,
+    OVERWRITE_OR_MEASURE,
+    files_among,
+    format_option,
     measuring_if_needed,
     output_options,
+    progress_bar,
     result_console,
-    run_options,
     say_written,
-    workload_options,
 )
-from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.cli.streams import put, tell
+from roofline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from roofline.presentation.comparison_output import Compared
+    from roofline.presentation.reports.comparison_tables import AlignedBy, CompareView
 
 
 @click.command("compare")
@@ -34,70 +49,158 @@ from roofline.foundation.files import check_writable, write_atomically
     "--reference",
     metavar="MODEL",
     shell_complete=candidates.models_given,
-    help="What ratios refer to; default: the first.",
+    help="What ratios refer to: a model (in its first way), or one way of it ('resnet50 bfloat16');"
+    " default: the first.",
 )
-@workload_options
-@run_options
-@machine_options
-@output_options(".json .csv .md")
+@ways_options
+@machines_compared_options
+@measure_options
+@side_by_side_options
+@sweep_options
+@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
+@format_option
 def command(
     models: tuple[str, ...],
     reference: str | None,
     inputs: tuple[str, ...],
-    batch: int | None,
+    batches: tuple[int, ...],
     seq: int | None,
-    dtype: str | None,
+    dtypes: tuple[str, ...],
+    layouts: tuple[str, ...],
     train: bool,
     optimizer: str | None,
     autocast: str | None,
     channels_last: bool,
     device: str,
-    hardware: str | None,
-    threads: int | None,
+    hardware: tuple[str, ...],
+    teams: tuple[int, ...],
     cold: bool,
+    measure: bool,
+    rounds: int | None,
+    by: AlignedBy | None,
+    top: int | None,
+    depth: int | None,
+    sweep: str | None,
+    executor: str | None,
+    jobs: int | None,
+    yes: bool,
     outputs: tuple[Path, ...],
     force: bool,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
 ) -> None:
-    """Hold models against each other on the same machine: FLOP, parameters, bytes, ceiling, bound.
+    """Hold models against each other: FLOP, bytes, memory, ceilings, bound, prediction, time.
 
-    Each is what analyze takes as MODEL, or an analysis saved as .json. The options hold for all.
+    Each is what analyze takes as MODEL, a design ('conv2d(64,64,3)@56x56'), or an analysis saved as
+    .json. --dtype, --batch, --threads and --layout, given more than once, make variants: every
+    model is run in every way. Several --hardware show who wins where. --measure times all of them
+    here, in turn. --sweep compares designs at many sizes.
     """
-    from roofline.presentation.reports.comparison_report import (
-        check_suffix,
-        comparison_report,
-        render_comparison,
-    )
-    from roofline.presentation.table import print_report
+    channels = _layouts(layouts, channels_last=channels_last)
+    how: dict[str, Any] = {
+        "inputs": list(inputs) or None,
+        "seq": seq,
+        "cold": cold,
+        "train": train,
+        "optimizer": optimizer,
+        "autocast": autocast,
+        "device": device,
+    }
+    ways: dict[str, Any] = {
+        "dtype": _one_or_all(dtypes),
+        "batch": _one_or_all(batches),
+        "threads": _one_or_all(teams),
+        "channels_last": channels,
+    }
+    if sweep is not None:
+        _refuse_in_sweep(ways, measure=measure, by=by, top=top, depth=depth, format=stdout_format)
+        from roofline.cli.sweeping import run_sweep
 
-    for path in outputs:
-        check_suffix(path)
-        check_writable(path, overwrite=force)
-    if reference is not None and reference not in models:
-        raise InputError(
-            f"--reference '{reference}' is none of the models{nearest(reference, models)}"
+        run_sweep(
+            models,
+            spec=sweep,
+            reference=reference,
+            hardware=hardware,
+            executor=executor,
+            jobs=jobs,
+            yes=yes,
+            options={**how, **ways},
+            outputs=outputs,
+            force=force,
         )
+        return
+    for option, given in {"--executor": executor, "--jobs": jobs, "--yes": yes or None}.items():
+        if given is not None:
+            raise InputError(f"{option} has no effect without --sweep")
+    from roofline.presentation.comparison_output import check_comparison_targets
+    from roofline.presentation.reports.comparison_tables import CompareView
+
+    view = CompareView(by=by, top=top, depth=depth)
+    files = files_among(outputs, stdout_format)
+    check_comparison_targets(files, overwrite=force)
     from roofline.pipeline import compare
 
+    bar: AbstractContextManager[Any] = (
+        progress_bar("Measuring") if measure else measuring_if_needed()
+    )
     # What the user's models print is not the result.
-    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
-        comparison = compare(
-            *models,
-            inputs=list(inputs) or None,
-            reference=0 if reference is None else models.index(reference),
-            hardware=hardware,
-            dtype=dtype,
-            train=train,
-            optimizer=optimizer,
-            autocast=autocast,
-            channels_last=channels_last,
-            device=device,
-            batch=batch,
-            seq=seq,
-            threads=threads,
-            cold=cold,
-            progress=progress,
-        )
-    print_report(comparison_report(comparison), result_console())
-    for path in outputs:
-        write_atomically(path, render_comparison(comparison, path), overwrite=force)
-    say_written(outputs)
+    with redirect_stdout(sys.stderr), bar as progress:
+        options: dict[str, Any] = {
+            **how,
+            **ways,
+            "reference": 0 if reference is None else reference,
+            "hardware": list(hardware) if len(hardware) > 1 else next(iter(hardware), None),
+            "measure": measure,
+            "rounds": rounds,
+            "force": force,
+            "progress": progress,
+            "say": tell,
+        }
+        # Which of both it gives depends on what the options hold.
+        comparison = cast("Callable[..., Compared]", compare)(*models, **options)
+    _present(comparison, files, view, stdout_format=stdout_format, force=force)
+
+
+def _present(
+    comparison: Compared,
+    files: tuple[Path, ...],
+    view: CompareView,
+    *,
+    stdout_format: str | None,
+    force: bool,
+) -> None:
+    from roofline.presentation.comparison_output import render_comparison, write_comparison
+    from roofline.presentation.reports.comparison_report import report_of_comparison
+    from roofline.presentation.table import print_report
+
+    if stdout_format is not None:
+        put(render_comparison(comparison, stdout_format, view))
+    else:
+        print_report(report_of_comparison(comparison, view), result_console())
+    write_comparison(comparison, files, overwrite=force, view=view)
+    say_written(files)
+
+
+def _one_or_all(given: tuple[Any, ...]) -> Any:
+    """The one value of an option, or the list of several; None where it is not given."""
+    return list(given) if len(given) > 1 else next(iter(given), None)
+
+
+def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bool]:
+    """Whether channels come last, in one way or in several."""
+    if channels_last and layouts:
+        raise InputError("--channels-last beside --layout: write --layout channels-last")
+    found = [each == "channels-last" for each in layouts]
+    return found if len(found) > 1 else found[0] if found else channels_last
+
+
+def _refuse_in_sweep(ways: dict[str, Any], **others: Any) -> None:
+    """Refuses what a sweep has its own way for, or none."""
+    for option, given in others.items():
+        if given:
+            raise InputError(f"--{option} has no effect beside --sweep; leave one of both out")
+    for option, given in ways.items():
+        if isinstance(given, list):
+            shown = {"channels_last": "layout"}.get(option, option)
+            raise InputError(
+                f"--{shown} is given more than once beside --sweep: give one, or sweep over it"
+            )

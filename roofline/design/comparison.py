@@ -5,22 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, groups
-from roofline.design.model_differences import times, work_and_bound
+from roofline.design.comparison_data import comparison_frame, data_of
+from roofline.design.comparison_notes import (
+    differs_only_in_batch,
+    notes_on,
+    samples_of,
+)
+from roofline.design.measured_rounds import MeasuredRounds
+from roofline.design.model_differences import Design, measured_ratio, predicted_ratio, sentence
 from roofline.design.model_quantities import Quantity, quantities_of
+from roofline.design.module_alignment import (
+    DEPTH,
+    Alignment,
+    modules_side_by_side,
+    types_side_by_side,
+)
 from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_on_earlier
+from roofline.design.ratios import Ratio
 from roofline.errors import InputError
-from roofline.foundation import schema
+from roofline.foundation.sampling import quantile
 from roofline.foundation.units import MISSING
-from roofline.machine.hardware import describe_threads
 
 if TYPE_CHECKING:
     import pandas
-
-SCHEMA_VERSION = 2
-"""Of comparisons in JSON files, which are read nowhere (docs/file-formats.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,36 +45,45 @@ class Ceilings:
         """The largest ones: ``"float32 avx512 fma 61 %, DRAM read 25 %"``."""
         return ", ".join(f"{name} {share:.0%}" for name, share in self.shares[:2]) or MISSING
 
-    @property
-    def why(self) -> str:
-        """What most of the bound is by, as the end of a sentence; ``""`` without a bound."""
-        if not self.shares:
-            return ""
-        name, share = self.shares[0]
-        return f"; bound for {share:.0%} of it by {name}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison:
-    """Analyses of models on the same machine and thread count; ``reference`` is an index.
+    """Analyses of models on the same machine; ``reference`` is an index.
 
-    They may be run differently, in another data type or in training; `notes` say when that makes
-    them another thing.
+    They may be run differently, in another data type, with other threads or in training; `notes`
+    say when that makes them another thing. ``rounds`` are measurements of all of them in turn.
+    With ``per_sample``, work and times are those of one sample of a batch.
     """
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
     reference: int = 0
+    rounds: MeasuredRounds | None = None
+    per_sample: bool = False
 
     @classmethod
     def of(
-        cls, analyses: Sequence[Analysis], *, reference: int = 0, names: Sequence[str] = ()
+        cls,
+        analyses: Sequence[Analysis],
+        *,
+        reference: int = 0,
+        names: Sequence[str] = (),
+        rounds: MeasuredRounds | None = None,
+        per_sample: bool | None = None,
     ) -> Comparison:
         """The comparison of `analyses`, called `names` or what their models are called.
 
+        Args:
+            analyses: at least two, of one machine.
+            reference: the number of the one that ratios refer to.
+            names: what they are called.
+            rounds: what they took, measured in turn.
+            per_sample: tells work and times of one sample; None: where inputs differ in their first
+                sizes, and in these alone.
+
         Raises:
-            InputError: fewer than two, names that do not fit, another machine or thread count, or
-                no such reference.
+            InputError: fewer than two, names that do not fit, another machine, or no such
+                reference.
         """
         if len(analyses) < 2:
             raise InputError("a comparison takes at least two models")
@@ -71,39 +91,92 @@ class Comparison:
             raise InputError(f"{len(names)} names for {len(analyses)} models")
         if not 0 <= reference < len(analyses):
             raise InputError(f"reference {reference}: there are models 0 to {len(analyses) - 1}")
+        if rounds is not None and rounds.models != len(analyses):
+            raise InputError(f"{rounds.models} measured models for {len(analyses)} analyses")
         first = analyses[0]
         for other in analyses[1:]:
-            if (other.hardware.name, other.threads, other.cache) != (
-                first.hardware.name,
-                first.threads,
-                first.cache,
-            ):
+            if (other.hardware.name, other.cache) != (first.hardware.name, first.cache):
                 raise InputError(
                     f"'{first.model}' was analysed for {_setting(first)},"
                     f" '{other.model}' for {_setting(other)}: analyse both for the same"
                 )
-        found = tuple(names) or _distinct([each.model for each in analyses])
-        return cls(names=found, analyses=tuple(analyses), reference=reference)
+        if per_sample is None:
+            per_sample = differs_only_in_batch(analyses)
+        return cls(
+            names=tuple(names) or distinct([each.model for each in analyses]),
+            analyses=tuple(analyses),
+            reference=reference,
+            rounds=rounds,
+            per_sample=per_sample and samples_of(analyses) is not None,
+        )
 
     def __repr__(self) -> str:
         return f"<Comparison: {'; '.join(self.sentences)}>"
 
     @property
+    def samples(self) -> tuple[int, ...] | None:
+        """How many samples each pass takes, where work and times are told for one; else None."""
+        return samples_of(self.analyses) if self.per_sample else None
+
+    @property
+    def designs(self) -> tuple[Design, ...]:
+        """The models, each with its name."""
+        samples = self.samples or (1,) * len(self.names)
+        return tuple(
+            Design(name=name, analysis=each, number=number, samples=count)
+            for number, (name, each, count) in enumerate(
+                zip(self.names, self.analyses, samples, strict=True)
+            )
+        )
+
+    @property
     def quantities(self) -> tuple[Quantity, ...]:
         """FLOP, parameters, bytes, memory, intensity, bound and times of every model."""
-        return quantities_of(self.analyses)
+        return quantities_of(self.analyses, samples=self.samples, rounds=self.rounds)
+
+    def quantity(self, of: str) -> Quantity:
+        """The quantity that is called so, for one sample where batches differ."""
+        return next(each for each in self.quantities if each.of == of)
 
     def ratios(self, quantity: Quantity) -> tuple[float | None, ...]:
         """Each value over the reference's; None where one is unknown or the reference's is 0."""
-        base = quantity.values[self.reference]
+        return tuple(each.value if each else None for each in self.uncertain_ratios(quantity))
+
+    def uncertain_ratios(self, quantity: Quantity) -> tuple[Ratio | None, ...]:
+        """The same, those of predictions and of measurements in turn with their intervals."""
+        base = self.designs[self.reference]
+        if quantity.of == "predicted_s":
+            return tuple(predicted_ratio(base, each) for each in self.designs)
+        if quantity.of == "measured_s":
+            return tuple(measured_ratio(base, each, self.rounds) for each in self.designs)
+        of_base = quantity.values[self.reference]
         return tuple(
-            value / base if value is not None and base else None for value in quantity.values
+            Ratio(value=value / of_base) if value is not None and of_base else None
+            for value in quantity.values
         )
 
     @property
     def intervals_s(self) -> tuple[tuple[float, float] | None, ...]:
-        """The 10-90 % interval of each model's prediction in seconds; None where there is none."""
-        return tuple(map(interval_s, self.analyses))
+        """The 10-90 % interval of each prediction in seconds; None where there is none.
+
+        For one sample, where times are.
+        """
+        found = zip(map(interval_s, self.analyses), self.designs, strict=True)
+        return tuple(
+            (ends[0] / each.samples, ends[1] / each.samples) if ends else None
+            for ends, each in found
+        )
+
+    @property
+    def measured_intervals_s(self) -> tuple[tuple[float, float] | None, ...]:
+        """What holds 8 of 10 rounds of each model, in seconds; None where there is one or none."""
+        if self.rounds is None or len(self.rounds.rounds) < 2:
+            return (None,) * len(self.names)
+        samples = [list(self.rounds.sample(each.number).times_s) for each in self.designs]
+        return tuple(
+            (quantile(found, 0.1) / each.samples, quantile(found, 0.9) / each.samples)
+            for found, each in zip(samples, self.designs, strict=True)
+        )
 
     @property
     def ceilings(self) -> tuple[Ceilings, ...]:
@@ -122,90 +195,71 @@ class Comparison:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What a person should take home, one sentence for each model but the reference."""
-        base, ceilings = self.analyses[self.reference], self.ceilings
+        hardware = self.analyses[0].hardware
+        # A profile that tells its host was measured by who reads this.
+        return self.sentences_for("here" if hardware.host else f"on {hardware.name}")
+
+    def sentences_for(self, where: str) -> tuple[str, ...]:
+        """The same, `where` naming the machine: ``"on v100"``."""
+        base = self.designs[self.reference]
         return tuple(
-            f"{name} against {self.names[self.reference]}:"
-            f" {', '.join(work_and_bound(base, each))}{ceilings[index].why}"
-            f"{''.join(f'; {words}' for words in times(base, each))}"
-            for index, (name, each) in enumerate(zip(self.names, self.analyses, strict=True))
-            if index != self.reference
+            f"{each.name} against {base.name}: {sentence(base, each, self.rounds, where=where)}"
+            for each in self.designs
+            if each is not base and each.number != base.number
+        )
+
+    def modules(self, depth: int = DEPTH) -> Alignment:
+        """The modules of all models down to `depth`, each beside its counterparts."""
+        return modules_side_by_side(
+            self.analyses, reference=self.reference, depth=depth, samples=self.samples
         )
 
     @property
+    def types(self) -> Alignment:
+        """The types of operators of all models side by side."""
+        return types_side_by_side(self.analyses, reference=self.reference, samples=self.samples)
+
+    @property
     def provenance(self) -> tuple[str, ...]:
-        """Which models have a bound only, and why; whose measurements are of an earlier day."""
+        """Which models have a bound only, and why; when and how what was measured was."""
         return (
             *lines_on_bounds_alone(self.names, self.analyses, place="for"),
-            *lines_on_earlier(self.names, self.analyses),
+            *(
+                (_in_turn(self.rounds),)
+                if self.rounds
+                else lines_on_earlier(self.names, self.analyses)
+            ),
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the ratios must know: that runs of different kinds are compared."""
-        named = list(zip(self.names, self.analyses, strict=True))
-        notes: list[str] = []
-        trained = [name for name, each in named if each.run.train]
-        inferred = [name for name, each in named if not each.run.train]
-        if trained and inferred:
-            notes.append(
-                f"ratios are between training ({', '.join(trained)}) and inference"
-                f" ({', '.join(inferred)})"
-            )
-        if len({each.run.device for each in self.analyses}) > 1:
-            each_on = ", ".join(f"{name} on {each.run.device}" for name, each in named)
-            notes.append(f"operators are those of different devices: {each_on}")
-        predictions = [(name, each.prediction) for name, each in named if each.prediction]
-        partial = [name for name, each in predictions if each.overhead_s is None]
-        if partial and len(partial) < len(predictions):
-            notes.append(
-                f"predicted for {', '.join(partial)} are the operators alone, for others also what"
-                " runs between them"
-            )
-        return tuple(notes)
+        """What a reader of the ratios must know: that unlike things are compared."""
+        measured = self.rounds.conditions if self.rounds else ()
+        return (*notes_on(self.names, self.analyses, per_sample=self.per_sample), *measured)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a model: every quantity with its unit, and its ratio to the reference."""
-        import pandas
-
-        columns: dict[str, Any] = {"model": list(self.names)}
-        for quantity in self.quantities:
-            columns[quantity.name] = pandas.array(quantity.values, dtype="Float64")
-            columns[f"{quantity.name}_ratio"] = pandas.array(self.ratios(quantity), dtype="Float64")
-        for name, values in self.interval_columns.items():
-            columns[name] = pandas.array(values, dtype="Float64")
-        columns["ceiling"] = [each.shares[0][0] if each.shares else None for each in self.ceilings]
-        return pandas.DataFrame(columns)
-
-    @property
-    def interval_columns(self) -> dict[str, tuple[float | None, ...]]:
-        """The ends of the intervals, by the name of their column in tables and files."""
-        found = self.intervals_s
-        return {
-            "predicted_low_s": tuple(each[0] if each else None for each in found),
-            "predicted_high_s": tuple(each[1] if each else None for each in found),
-        }
+        return comparison_frame(self)
 
     def to_json(self) -> str:
         """The comparison as JSON text: the table, and the analyses whole."""
-        rows = [
-            {
-                "model": name,
-                "run": schema.to_data(self.analyses[index].run),
-                **{each.name: each.values[index] for each in self.quantities},
-                **{f"{each.name}_ratio": self.ratios(each)[index] for each in self.quantities},
-                **{name: values[index] for name, values in self.interval_columns.items()},
-                "ceilings": dict(self.ceilings[index].shares),
-            }
-            for index, name in enumerate(self.names)
-        ]
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "reference": self.names[self.reference],
-            "models": rows,
-            "sentences": list(self.sentences),
-            "analyses": [schema.to_data(each) for each in self.analyses],
-        }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the comparison to a file whose suffix says how: .json .csv .md .html .png .svg.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        """
+        from roofline.presentation.comparison_output import write_comparison
+
+        write_comparison(self, [Path(path)], overwrite=overwrite)
+
+    def plot(self, **options: Any) -> Any:
+        """Times and ratios as a matplotlib Figure; options: those of `plot_comparison`."""
+        from roofline.presentation.comparison_figure import plot_comparison
+
+        return plot_comparison(self, **options)
 
     def _repr_html_(self) -> str:
         from roofline.presentation.reports.comparison_report import comparison_html
@@ -213,12 +267,21 @@ class Comparison:
         return comparison_html(self)
 
 
+def _in_turn(rounds: MeasuredRounds) -> str:
+    count = len(rounds.rounds)
+    passes = min(len(each.times_s) for one in rounds.rounds for each in one)
+    where = ", each in a process of its own" if rounds.own_processes else ""
+    return (
+        f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
+        f" {count} round{'s' * (count != 1)} of all models{where}, at least {passes} passes a round"
+    )
+
+
 def _setting(analysis: Analysis) -> str:
-    threads = describe_threads(analysis.hardware, analysis.threads)
-    return f"{analysis.hardware.name} ({threads}, {analysis.cache} caches)"
+    return f"{analysis.hardware.name} ({analysis.cache} caches)"
 
 
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
     """The names, numbered where they would be the same."""
     if len(set(names)) == len(names):
         return tuple(names)

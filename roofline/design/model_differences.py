@@ -1,57 +1,188 @@
-"""In what one model differs from another, in words."""
+"""In what one model differs from another, in a sentence: work, time, and why these differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from roofline.analysis import Analysis
-from roofline.design.pass_times import DIGITS, interval_s, measured_s, predicted_s
-from roofline.foundation.units import format_si
+from roofline.design.measured_rounds import MeasuredRounds
+from roofline.design.pass_times import interval_s, measured_s, predicted_s
+from roofline.design.ratios import Ratio, ratio_of_predictions
+from roofline.design.time_parts import Kind, kind_of_times, leading_part, whole_of
 
 _SAME = 1.05
 """A ratio below this is 1 in as many digits as times of passes are worth."""
 
 
-def work_and_bound(base: Analysis, other: Analysis) -> Iterable[str]:
-    """How much more or fewer FLOP `other` has than `base`, and how much higher its bound is."""
-    if base.totals.unknown_operators or other.totals.unknown_operators:
-        yield "FLOP not fully known"
-    else:
-        yield _times(base.totals.flop, other.totals.flop, "fewer FLOP", "more FLOP")
-    yield _times(base.totals.bound_s, other.totals.bound_s, "lower bound time", "higher bound time")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """One of the models compared: its name, its analysis, and how many samples a pass takes.
+
+    ``number`` is its place among those measured. Where batches do not differ, ``samples`` is 1.
+    """
+
+    name: str
+    analysis: Analysis
+    number: int
+    samples: int = 1
 
 
-def times(base: Analysis, other: Analysis) -> Iterable[str]:
-    """How much faster `other` is predicted to be than `base`, and was; where both are known."""
-    of_base, of_other = predicted_s(base), predicted_s(other)
-    if of_base and of_other:
-        either = ", though the intervals overlap" if _overlap(base, other) else ""
-        yield f"{_as_fast(of_base / of_other, 'predicted')}{either}"
-    of_base, of_other = measured_s(base), measured_s(other)
-    if of_base and of_other:
-        yield _as_fast(of_base / of_other, "measured")
+def sentence(base: Design, other: Design, rounds: MeasuredRounds | None, *, where: str) -> str:
+    """What a person should take home of `other` against `base`.
+
+    ``"8.4 × fewer FLOP, 3.4 × faster here (predicted; 8 of 10: 2.9 to 4.1): the depthwise
+    convolution takes 64 % of its time and is bound by L2 read"``
+
+    Args:
+        base: the reference.
+        other: what is held against it.
+        rounds: what both took in turn, if they were measured so.
+        where: ``"here"``, or on which machine.
+    """
+    work, promise = _work(base, other)
+    speeds = list(_speeds(base, other, rounds, where))
+    joined = ", ".join(words for words, _ in speeds)
+    won = speeds[0][1] if speeds else None
+    # FLOP say one thing and time the other.
+    but = promise and won and (promise - 1) * (won - 1) < 0 and max(won, 1 / won) >= _SAME
+    said = f"{work}, but {joined}" if but else ", ".join(filter(None, (work, joined)))
+    return f"{said}{_reason(base, other)}"
 
 
-def _times(base: float | None, value: float | None, less: str, more: str) -> str:
-    if not base or not value:
-        return (
-            f"{less.split()[-1]} unknown"
-            if base is None or value is None
-            else f"no {less.split()[-1]}"
-        )
-    ratio = base / value
-    return f"{ratio:.3g} × {less}" if ratio >= 1 else f"{1 / ratio:.3g} × {more}"
+def predicted_ratio(base: Design, other: Design) -> Ratio | None:
+    """How many times as long `other` is predicted to take as `base`, for each sample."""
+    of_base, of_other = predicted_s(base.analysis), predicted_s(other.analysis)
+    if not of_base or not of_other:
+        return None
+    if base.number == other.number or _is_same_pass(base.analysis, other.analysis):
+        return Ratio(value=1.0)
+    return ratio_of_predictions(
+        of_other / other.samples,
+        _per_sample(interval_s(other.analysis), other.samples),
+        of_base / base.samples,
+        _per_sample(interval_s(base.analysis), base.samples),
+    )
 
 
-def _as_fast(ratio: float, what: str) -> str:
-    """A ratio of times, the reference's first, in no more digits than such times are worth."""
-    factor = max(ratio, 1 / ratio)
+def _is_same_pass(base: Analysis, other: Analysis) -> bool:
+    """Whether the same operators are predicted in the same way: whatever is wrong is so in both."""
+    return (base.prediction, base.operators) == (other.prediction, other.operators)
+
+
+def measured_ratio(base: Design, other: Design, rounds: MeasuredRounds | None) -> Ratio | None:
+    """The same of measurements: of rounds in turn, with their spread, or else of other days."""
+    if rounds is not None:
+        return rounds.ratio(other.number, base.number, per=other.samples / base.samples)
+    of_base, of_other = measured_s(base.analysis), measured_s(other.analysis)
+    if not of_base or not of_other:
+        return None
+    return Ratio(value=of_other / other.samples / (of_base / base.samples))
+
+
+def _per_sample(interval: tuple[float, float] | None, samples: int) -> tuple[float, float] | None:
+    return (interval[0] / samples, interval[1] / samples) if interval else None
+
+
+def _work(base: Design, other: Design) -> tuple[str, float | None]:
+    """How many times fewer FLOP `other` has, in words and as a number."""
+    of_base, of_other = base.analysis.totals, other.analysis.totals
+    per = " per sample" if base.samples != other.samples else ""
+    if of_base.unknown_operators or of_other.unknown_operators:
+        return "FLOP not fully known", None
+    if not of_base.flop or not of_other.flop:
+        return ("as many FLOP" if of_base.flop == of_other.flop else "no FLOP on one side"), None
+    ratio = of_base.flop / base.samples / (of_other.flop / other.samples)
+    factor = _three(max(ratio, 1 / ratio))
+    if factor == "1":
+        return f"as many FLOP{per}", 1.0
+    return f"{factor} × {'fewer' if ratio > 1 else 'more'} FLOP{per}", ratio
+
+
+def _speeds(
+    base: Design, other: Design, rounds: MeasuredRounds | None, where: str
+) -> Iterable[tuple[str, float]]:
+    """How many times faster `other` is: measured, predicted, or by bounds alone."""
+    per = " per sample" if base.samples != other.samples else ""
+    found: list[tuple[Ratio, str, str]] = []
+    predicted = predicted_ratio(base, other)
+    if predicted is not None:
+        found.append((predicted.inverse, "predicted", "; 8 of 10"))
+    measured = measured_ratio(base, other, rounds)
+    if measured is not None and rounds is not None:
+        found.insert(0, (measured.inverse, "measured", f"; {len(rounds.rounds)} rounds"))
+    elif measured is not None:
+        now = base.analysis.measurement and other.analysis.measurement
+        found.append((measured.inverse, "measured" if now else "measured before", ""))
+    place = f"{per} {where}"
+    for ratio, how, of in found:
+        yield f"{_as_fast(ratio, place)} ({how}{_ends(ratio, of)})", ratio.value
+        place = ""
+    bounds = (base.analysis.totals.bound_s, other.analysis.totals.bound_s)
+    if not found and bounds[0] and bounds[1]:
+        ratio = bounds[0] / base.samples / (bounds[1] / other.samples)
+        factor = max(ratio, 1 / ratio)
+        lower = "lower" if ratio > 1 else "higher"
+        same = _three(factor) == "1"
+        words = "the same bound time" if same else f"{_three(factor)} × {lower} bound time"
+        yield f"{words}{per} {where}", ratio
+    elif not found:
+        yield "bound time unknown", 1.0
+
+
+def _as_fast(ratio: Ratio, place: str) -> str:
+    """A ratio of times, the reference's first, in words."""
+    factor = max(ratio.value, 1 / ratio.value)
     if factor < _SAME:
-        return f"about the same {what} time"
-    return f"{format_si(factor, '', DIGITS)} × {'lower' if ratio > 1 else 'higher'} {what} time"
+        return f"about as fast{place}"
+    toward = ratio if ratio.value > 1 else ratio.inverse
+    return f"{toward.words[0]} × {'faster' if ratio.value > 1 else 'slower'}{place}"
 
 
-def _overlap(base: Analysis, each: Analysis) -> bool:
-    """Whether the intervals of both predictions do, so that either may be the faster."""
-    here, there = interval_s(base), interval_s(each)
-    return bool(here and there and max(here[0], there[0]) <= min(here[1], there[1]))
+def _ends(ratio: Ratio, of: str) -> str:
+    """The interval of a ratio, in the direction that it is told in."""
+    toward = ratio if ratio.value >= 1 else ratio.inverse
+    ends = toward.words[1]
+    if ends is None:
+        return ""
+    either = ", so either may be the faster" if ratio.may_be_either else ""
+    return f"{of}: {ends[0]} to {ends[1]}{either}"
+
+
+def _reason(base: Design, other: Design) -> str:
+    """Which part takes the time, and what binds it, as the end of a sentence; ``""`` if unknown.
+
+    It is a part of the design that gets through fewer FLOP in a second: there FLOP did not turn
+    into time. Where both get through as many, it is the longest part of the second.
+    """
+    kind = kind_of_times((base.analysis, other.analysis))
+    if kind is None:
+        return ""
+    subject, against = _slower_of(base, other, kind)
+    part = leading_part(subject.analysis, kind, against.analysis if against else None)
+    if part is None:
+        return ""
+    whose = "its time" if subject is other else f"the time of {subject.name}"
+    if kind == "bound":
+        whose = whose.replace("time", "bound", 1)
+    return f": {part.words(whose)}"
+
+
+def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design | None]:
+    """Which of both does fewer FLOP in a second, and the other of them; None: neither does."""
+    of_base, of_other = (_flop_per_s(each.analysis, kind) for each in (base, other))
+    if not of_base or not of_other or max(of_base / of_other, of_other / of_base) < _SAME:
+        return other, None
+    return (other, base) if of_other < of_base else (base, other)
+
+
+def _flop_per_s(analysis: Analysis, kind: Kind) -> float | None:
+    whole_s = whole_of(analysis, kind)
+    if analysis.totals.unknown_operators or not whole_s:
+        return None
+    return analysis.totals.flop / whole_s
+
+
+def _three(ratio: float) -> str:
+    """A ratio of counts in three digits, without an exponent."""
+    return f"{float(f'{ratio:.3g}'):g}" if ratio < 1e4 else f"{ratio:.0f}"

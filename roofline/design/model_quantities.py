@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
+from roofline.design.measured_rounds import MeasuredRounds
 from roofline.design.pass_times import DIGITS, measured_s, predicted_s
 from roofline.foundation.units import (
     format_byte,
@@ -18,74 +19,133 @@ from roofline.foundation.units import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One quantity of every model: ``values`` in the unit its name carries, None where unknown."""
+    """One quantity of every model: ``values`` in the unit its name carries, None where unknown.
+
+    ``of`` is the name without ``_per_sample``, which stands where batches differ.
+    """
 
     name: str
     title: str
     values: tuple[float | None, ...]
     text: tuple[str, ...]
+    of: str
 
 
-def quantities_of(analyses: Sequence[Analysis]) -> tuple[Quantity, ...]:
-    """FLOP, parameters, bytes, memory, intensity, bound and times of every model."""
+def quantities_of(
+    analyses: Sequence[Analysis],
+    *,
+    samples: Sequence[int] | None = None,
+    rounds: MeasuredRounds | None = None,
+) -> tuple[Quantity, ...]:
+    """FLOP, parameters, bytes, memory, intensity, bound and times of every model.
+
+    Args:
+        analyses: the models.
+        samples: how many each takes in a pass, where work and times are told for one of them.
+        rounds: what they took in turn, which goes before what they took on other days.
+    """
     found: list[Quantity] = []
-    for name, title, value, form, is_flop in _QUANTITIES:
+    for each in _QUANTITIES:
         values: list[float | None] = []
         text: list[str] = []
-        for each in analyses:
-            partial = is_flop and each.totals.unknown_operators > 0
+        by_sample = samples is not None and each.grows
+        for number, analysis in enumerate(analyses):
+            value = each.value(analysis)
+            if each.name == "measured_s" and rounds is not None:
+                value = rounds.sample(number).median_s
+            if by_sample and samples is not None and value is not None:
+                value /= samples[number]
+            partial = each.is_flop and analysis.totals.unknown_operators > 0
             # What is only known in part is shown as a least, and compared with nothing.
-            values.append(None if partial else value(each))
-            text.append(("≥ " if partial else "") + form(value(each)))
-        found.append(Quantity(name=name, title=title, values=tuple(values), text=tuple(text)))
+            values.append(None if partial else value)
+            text.append(("≥ " if partial else "") + each.form(value))
+        found.append(
+            Quantity(
+                name=f"{each.name}_per_sample" if by_sample else each.name,
+                title=f"{each.title} per sample" if by_sample else each.title,
+                values=tuple(values),
+                text=tuple(text),
+                of=each.name,
+            )
+        )
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A quantity of an analysis, its form, and whether it grows with the batch."""
+
+    name: str
+    title: str
+    value: Callable[[Analysis], float | None]
+    form: Callable[[float | None], str]
+    is_flop: bool = False
+    grows: bool = False
 
 
 def _time(value_s: float | None) -> str:
     return format_s(value_s, DIGITS)
 
 
-_QUANTITIES: tuple[
-    tuple[str, str, Callable[[Analysis], float | None], Callable[[float | None], str], bool], ...
-] = (
-    ("flop", "FLOP", lambda each: each.totals.flop, format_flop, True),
-    (
-        "multiply_add",
-        "multiply-adds",
-        lambda each: each.totals.multiply_add,
-        lambda value: format_si(value, ""),
-        True,
+def _count(value: float | None) -> str:
+    return format_si(value, "")
+
+
+_QUANTITIES = (
+    _Kind(
+        name="flop",
+        title="FLOP",
+        value=lambda each: each.totals.flop,
+        form=format_flop,
+        is_flop=True,
+        grows=True,
     ),
-    (
-        "parameters",
-        "parameters",
-        lambda each: each.totals.parameters,
-        lambda value: format_si(value, ""),
-        False,
+    _Kind(
+        name="multiply_add",
+        title="multiply-adds",
+        value=lambda each: each.totals.multiply_add,
+        form=_count,
+        is_flop=True,
+        grows=True,
     ),
-    (
-        "parameter_bytes",
-        "parameter size",
-        lambda each: each.totals.parameter_bytes,
-        format_byte,
-        False,
+    _Kind(
+        name="parameters",
+        title="parameters",
+        value=lambda each: each.totals.parameters,
+        form=_count,
     ),
-    ("traffic_byte", "traffic", lambda each: each.totals.traffic_byte, format_byte, False),
-    (
-        "peak_memory_byte",
-        "peak memory",
-        lambda each: each.totals.peak_memory_byte,
-        format_byte,
-        False,
+    _Kind(
+        name="parameter_bytes",
+        title="parameter size",
+        value=lambda each: each.totals.parameter_bytes,
+        form=format_byte,
     ),
-    (
-        "intensity_flop_per_byte",
-        "intensity (FLOP/B)",
-        lambda each: each.totals.intensity_flop_per_byte,
-        format_intensity,
-        False,
+    _Kind(
+        name="traffic_byte",
+        title="traffic",
+        value=lambda each: each.totals.traffic_byte,
+        form=format_byte,
+        grows=True,
     ),
-    ("bound_s", "bound", lambda each: each.totals.bound_s, format_s, False),
-    ("predicted_s", "predicted", predicted_s, _time, False),
-    ("measured_s", "measured", measured_s, _time, False),
+    _Kind(
+        name="peak_memory_byte",
+        title="peak memory",
+        value=lambda each: each.totals.peak_memory_byte,
+        form=format_byte,
+    ),
+    _Kind(
+        name="intensity_flop_per_byte",
+        title="intensity (FLOP/B)",
+        value=lambda each: each.totals.intensity_flop_per_byte,
+        form=format_intensity,
+    ),
+    _Kind(
+        name="bound_s",
+        title="bound",
+        value=lambda each: each.totals.bound_s,
+        form=format_s,
+        grows=True,
+    ),
+    _Kind(name="predicted_s", title="predicted", value=predicted_s, form=_time, grows=True),
+    _Kind(name="measured_s", title="measured", value=measured_s, form=_time, grows=True),
 )

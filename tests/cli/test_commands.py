@@ -243,7 +243,7 @@ BAD_CALLS = [
     (["analyze"], "MODEL"),
     (["compare", "resnet18"], "at least two"),
     (["compare", "resnet18", "resnet34", "--reference", "resnet19"], "none of the models"),
-    (["compare", "resnet18", "resnet34", "-o", "TMP/c.png"], ".png"),
+    (["compare", "resnet18", "resnet34", "-o", "TMP/c.xlsx"], ".xlsx"),
     (["hardware", "show", "10980xf"], "did you mean '10980xe"),
     (["hardware", "show", "TMP/none.toml"], "no such file"),
     (["hardware", "show"], "run `roofline measure`"),

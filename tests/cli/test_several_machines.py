@@ -72,7 +72,7 @@ def test_the_host_is_one_of_the_machines(capsys: pytest.CaptureFixture[str]) -> 
         ([*SMALL, "--hardware", "v100"], "--hardware v100 is given twice; name it once"),
         ([*SMALL, "--hardware", "v10"], "did you mean 'v100'"),
         ([*SMALL, "-o", "a.jsn"], "unknown suffix"),
-        (["compare", "resnet18", "resnet34", *PAIR], "takes one machine; for one model on several"),
+        (["profile", "resnet18", *PAIR], "takes one machine; for one model on several"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 import roofline
 from roofline.design.comparison import Comparison
 from roofline.errors import InputError
+from roofline.presentation.comparison_output import render_comparison
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.comparison_report import (
     comparison_csv,
@@ -64,9 +66,9 @@ def test_ceilings_and_sentence() -> None:
     comparison = pair()
     assert [each.shares for each in comparison.ceilings] == [(("DRAM", 1.0),), (("DRAM", 1.0),)]
     (sentence,) = comparison.sentences
-    assert (
-        sentence
-        == "b against a: 8 × fewer FLOP, 1.3 × lower bound time; bound for 100% of it by DRAM"
+    assert sentence == (
+        "b against a: 8 × fewer FLOP, 1.3 × lower bound time on 10980xe:"
+        " the depthwise convolution takes 100 % of its bound and is bound by DRAM"
     )
 
 
@@ -88,6 +90,27 @@ def test_unknown_flop_is_never_compared_as_if_it_were_known() -> None:
     assert comparison.ratios(flop) == (None, None)
 
 
+class Nothing(torch.nn.Module):
+    """No operator at all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@pytest.mark.parametrize("reference", [0, 1])
+@pytest.mark.parametrize("other", [Nothing(), torch.nn.Flatten(0), torch.nn.PixelShuffle(2)])
+def test_what_does_no_flop_is_compared_all_the_same(other: torch.nn.Module, reference: int) -> None:
+    models = (torch.nn.ReLU(), other)
+    machines: tuple[Any, ...] = (DRAM, [DRAM, "v100"])
+    for hardware in machines:
+        found = roofline.compare(
+            *models, inputs=(1, 4, 8, 8), names=["a", "b"], hardware=hardware, reference=reference
+        )
+        assert "no FLOP on one side" in found.sentences[-1]
+        for format in ("json", "csv", "md", "html"):
+            assert render_comparison(found, format)
+
+
 def test_every_form_says_the_same() -> None:
     comparison = pair()
     frame = comparison.to_frame()
@@ -105,6 +128,18 @@ def test_every_form_says_the_same() -> None:
     assert comparison.sentences[0] in text
     assert "<table" in comparison_html(comparison)
     assert repr(comparison).startswith("<Comparison: b against a")
+
+
+def test_files_have_modules_side_by_side() -> None:
+    data = json.loads(pair().to_json())
+    assert data["hardware"] == DRAM
+    assert data["rounds"] is None
+    ((first, second),) = data["modules"]["rows"]
+    assert data["modules"]["time"] == "bound"
+    assert [first["flop"], second["flop"]] == [115_200, 14_400]
+    (nothing, light), (dense, none) = data["types"]["rows"]
+    assert none is nothing is None
+    assert (dense["name"], light["name"]) == ("convolution", "depthwise convolution")
 
 
 def test_what_cannot_be_compared() -> None:
@@ -134,6 +169,6 @@ def test_runs_of_different_kinds_are_told() -> None:
     assert "training step (sgd)" in report
     assert "ratios are between training" in report
     alike = Comparison.of([step, step])
-    assert not alike.notes
+    assert alike.notes == ("Conv2d (1) and Conv2d (2) are the same: one model, run in one way",)
     assert json.loads(comparison.to_json())["models"][1]["run"]["optimizer"] == "sgd"
     assert "\nrun" not in plain_text(comparison_report(pair()))

@@ -1,0 +1,214 @@
+"""Models on several machines: one comparison for each, and who wins where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.design.comparison import Comparison, distinct
+from roofline.design.comparison_data import frame_of, rows_of, table_data
+from roofline.design.ratios import Ratio
+from roofline.errors import InputError
+from roofline.foundation import schema
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA_VERSION = 1
+"""Of comparisons on several machines in JSON files, which are read nowhere."""
+
+KIND = "comparison of models on several machines"
+"""What such a file says it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Winner:
+    """The model that takes the least time on a machine, and by which kind of time.
+
+    ``ratio`` is how many times as long the next one takes, with its interval where there is one.
+    """
+
+    machine: str
+    model: str
+    kind: str
+    ratio: Ratio
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ComparisonGrid:
+    """The same models on several machines; ``machines`` names each of the ``comparisons``."""
+
+    machines: tuple[str, ...]
+    comparisons: tuple[Comparison, ...]
+
+    @classmethod
+    def of(cls, comparisons: Sequence[Comparison]) -> ComparisonGrid:
+        """The comparisons of the same models on each machine, in their order.
+
+        Raises:
+            InputError: none, or not the same models with the same reference everywhere.
+        """
+        if not comparisons:
+            raise InputError("a comparison on several machines takes at least one")
+        first = comparisons[0]
+        for each in comparisons:
+            if (each.names, each.reference) != (first.names, first.reference):
+                raise InputError(
+                    f"{', '.join(each.names)} are not what is compared on the first machine,"
+                    f" {', '.join(first.names)}"
+                )
+        names = distinct([each.analyses[0].hardware.name for each in comparisons])
+        return cls(machines=names, comparisons=tuple(comparisons))
+
+    def __repr__(self) -> str:
+        return f"<ComparisonGrid: {'; '.join(self.sentences)}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the models are called."""
+        return self.comparisons[0].names
+
+    @property
+    def winners(self) -> tuple[Winner | None, ...]:
+        """On each machine the fastest model; None where neither times nor bounds are known."""
+        return tuple(map(_winner, self.machines, self.comparisons))
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """Who wins where, a sentence for each kind of time: ``"predicted: B wins on x"``."""
+        return tuple(_verdict(self.winners))
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a person should take home: who wins where, then each model on each machine."""
+        return (
+            *self.verdict,
+            *(
+                words
+                for machine, each in zip(self.machines, self.comparisons, strict=True)
+                for words in each.sentences_for(f"on {machine}")
+            ),
+        )
+
+    @property
+    def provenance(self) -> tuple[str, ...]:
+        """Of which models there is a bound only, machine by machine."""
+        return tuple(
+            f"{machine}: {line}"
+            for machine, each in zip(self.machines, self.comparisons, strict=True)
+            for line in each.provenance
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the ratios must know, each line once."""
+        return tuple(dict.fromkeys(line for each in self.comparisons for line in each.notes))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a model and machine: the columns of `Comparison.to_frame` after ``hardware``."""
+        return frame_of(self.rows)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The same as plain values; unknown is None."""
+        return [
+            {"hardware": machine, **row}
+            for machine, each in zip(self.machines, self.comparisons, strict=True)
+            for row in rows_of(each)
+        ]
+
+    def to_json(self) -> str:
+        """All comparisons as JSON text, and the analyses whole."""
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "kind": KIND,
+            "sentences": list(self.sentences),
+            "machines": [
+                {**table_data(each), "hardware": machine}
+                for machine, each in zip(self.machines, self.comparisons, strict=True)
+            ],
+            "analyses": [
+                [schema.to_data(analysis) for analysis in each.analyses]
+                for each in self.comparisons
+            ],
+        }
+        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        """
+        from roofline.presentation.comparison_output import write_comparison
+
+        write_comparison(self, [Path(path)], overwrite=overwrite)
+
+    def plot(self, **options: Any) -> Any:
+        """Times and ratios, machine by machine; options: those of `plot_comparison`."""
+        from roofline.presentation.comparison_figure import plot_comparison
+
+        return plot_comparison(self, **options)
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.reports.comparison_report import comparison_html
+
+        return comparison_html(self)
+
+
+def _winner(machine: str, comparison: Comparison) -> Winner | None:
+    quantities = (("measured", "measured_s"), ("predicted", "predicted_s"), ("bound", "bound_s"))
+    for kind, name in quantities:
+        if name == "measured_s" and comparison.rounds is None:
+            # Of another day, and not in turn.
+            continue
+        found = comparison.quantity(name)
+        times = [(value, number) for number, value in enumerate(found.values) if value is not None]
+        if len(times) < len(found.values) or not all(value for value, _ in times):
+            continue
+        (_, best), (_, second) = sorted(times)[:2]
+        names = comparison.names
+        asked = Comparison.of(
+            comparison.analyses,
+            names=names,
+            reference=best,
+            rounds=comparison.rounds,
+            per_sample=comparison.per_sample,
+        )
+        ratio = asked.uncertain_ratios(found)[second]
+        assert ratio is not None, "both times are known"
+        return Winner(
+            machine=machine, model=names[best], kind=kind, ratio=ratio, next=names[second]
+        )
+    return None
+
+
+def _verdict(winners: Sequence[Winner | None]) -> Iterable[str]:
+    """``"B wins on x and y, A on z (predicted)"``: a sentence for each kind of time."""
+    by_kind: dict[str, dict[str, list[str]]] = {}
+    for each in winners:
+        if each is not None:
+            margin = _margin(each)
+            places = by_kind.setdefault(each.kind, {}).setdefault(each.model, [])
+            places.append(f"{each.machine} ({margin})")
+    for kind, models in by_kind.items():
+        told = [f"{model} wins on {_and(places)}" for model, places in models.items()]
+        how = "by its bound alone" if kind == "bound" else kind
+        yield f"{how}: {', '.join(told)}"
+
+
+def _margin(winner: Winner) -> str:
+    if winner.ratio.value < 1.005:
+        return f"no faster than {winner.next}"
+    either = ", though either may be the faster" if winner.ratio.may_be_either else ""
+    return f"{winner.ratio.words[0]} × as fast as {winner.next}{either}"
+
+
+def _and(places: Sequence[str]) -> str:
+    if len(places) < 2:
+        return "".join(places)
+    return f"{', '.join(places[:-1])} and {places[-1]}"

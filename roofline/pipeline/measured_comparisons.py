@@ -1,0 +1,188 @@
+"""Models measured in turn on this machine, each in each round in a process of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from roofline.design.measured_rounds import MeasuredRounds, RoundTime
+from roofline.errors import InputError, MeasurementError
+from roofline.latency.measuring.rounds import Effort
+from roofline.machine.catalog import name_of_host
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.fresh_processes import here as run_here
+from roofline.pipeline.machines import Progress, means_host
+from roofline.pipeline.timing import Bench, Say, bench, measure_again, real_model
+from roofline.pipeline.workloads import workload_of
+from roofline.workload.runs import Run
+
+DEFAULT_ROUNDS = 5
+_MOST_ROUNDS = 1000
+_EFFORT = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model that is measured: what `analyze` took, and how many threads compute."""
+
+    name: str
+    model: Any
+    inputs: Any
+    batch: int | None
+    seq: int | None
+    run: Run
+    threads: int
+
+
+def check_measurable(
+    hardware: object, *, train: bool, device: str, cold: bool, rounds: int | None
+) -> None:
+    """Refuses what cannot be measured here, before anything is analysed.
+
+    Raises:
+        InputError: another machine or device, training, a first pass, or no such number of rounds.
+    """
+    machines = hardware if isinstance(hardware, (list, tuple)) else (hardware,)  # pyright: ignore[reportUnknownVariableType]  anything may be given
+    for each in machines:  # pyright: ignore[reportUnknownVariableType]
+        if not _is_this_machine(each):
+            name = each.name if isinstance(each, HardwareProfile) else each
+            raise InputError(
+                f"--measure times the models on this machine, and --hardware {name} is another:"
+                " leave one of both out"
+            )
+    if device != "cpu":
+        raise InputError(
+            f"--measure --device {device}: models are measured in turn on the CPU only;"
+            " `roofline profile` times one on a device"
+        )
+    if train:
+        raise InputError(
+            "--measure --train: passes of inference are measured in turn; `roofline profile"
+            " --train` times a step of training"
+        )
+    if cold:
+        raise InputError("--measure --cold: repeated passes are measured; leave --cold out")
+    if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS):
+        raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {_MOST_ROUNDS}")
+
+
+def _is_this_machine(hardware: object) -> bool:
+    if isinstance(hardware, HardwareProfile):
+        return hardware.name == name_of_host()
+    return hardware is None or means_host(str(hardware))
+
+
+def measured_in_turn(
+    candidates: Sequence[Candidate],
+    *,
+    rounds: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    processes: Callable[[], AbstractContextManager[Runs]] | None = None,
+    on: Callable[..., AbstractContextManager[Bench]] = bench,
+) -> MeasuredRounds:
+    """What the candidates take: all of them once in each round, in their order.
+
+    What drifts from minute to minute, the clock and the neighbours, so meets all of them. Every
+    time is from a new process, which builds the model, warms it up and times whole passes.
+
+    Args:
+        candidates: the models.
+        rounds: how many rounds; None: 5.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for.
+        processes: where models run; None: in new processes, or in this one where one of the
+            models cannot leave it.
+        on: what makes this machine ready.
+
+    Raises:
+        MeasurementError: the machine is busy, or a process died.
+        ModelError: a model raised.
+    """
+    count = DEFAULT_ROUNDS if rounds is None else rounds
+    found: list[tuple[RoundTime, ...]] = []
+    stays = "" if processes is not None else _who_stays(candidates)
+    where = processes or (this_process if stays else fresh_processes)
+    with on(force=force, say=say or _silent, progress=progress) as here, where() as process:
+        for number in range(count):
+            times: list[RoundTime] = []
+            for place, each in enumerate(candidates):
+                if progress is not None:
+                    done = number * len(candidates) + place
+                    what = f"{each.name}, round {number + 1} of {count}"
+                    progress(done / (count * len(candidates)), what)
+                times.append(_timed(process, here, each))
+            found.append(tuple(times))
+    notes = (*here.conditions, *((_IN_THIS_PROCESS.format(stays),) if stays else ()))
+    return MeasuredRounds(
+        rounds=tuple(found),
+        date=date.today().isoformat(),
+        own_processes=not stays,
+        conditions=notes,
+    )
+
+
+_IN_THIS_PROCESS = (
+    "measured in this process, not in new ones: {} is defined in __main__ or cannot be pickled, so"
+    " that what ran before may matter"
+)
+
+
+@contextmanager
+def this_process() -> Generator[Runs]:
+    """Runs functions where they are called."""
+    yield run_here
+
+
+def _who_stays(candidates: Sequence[Candidate]) -> str:
+    """The first candidate that another process could not load; ``""`` if there is none."""
+    for each in candidates:
+        if isinstance(each.model, str):
+            continue
+        try:
+            content = pickle.dumps((each.model, each.inputs))
+        # Models may say in any way that they cannot be pickled.
+        except Exception:
+            return each.name
+        # A new process has a main module of its own.
+        if b"__main__" in content:
+            return each.name
+    return ""
+
+
+def round_time(here: Bench, candidate: Candidate) -> RoundTime:
+    """One candidate in one round; runs in a process of its own."""
+    asked = workload_of(
+        candidate.model,
+        candidate.inputs,
+        run=candidate.run,
+        batch=candidate.batch,
+        seq=candidate.seq,
+    )
+    found = measure_again(
+        here,
+        asked,
+        real_model(asked),
+        run=candidate.run,
+        threads=candidate.threads,
+        effort=_EFFORT,
+    )
+    return RoundTime(times_s=found.sample.times_s, clock_hz=found.pace.clock_hz)
+
+
+def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:
+    try:
+        return process(round_time, here, candidate)
+    except MemoryError:
+        raise MeasurementError(f"{candidate.name} ran out of memory") from None
+
+
+def _silent(_: str) -> None:
+    pass

@@ -1,0 +1,206 @@
+"""``roofline compare`` on the command line: ways, machines, rows, formats, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.design.comparison import Comparison
+from tests.presentation.examples import small
+
+SHEET = ["--hardware", "10980xe"]
+NET = "squeezenet1_1"
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What a call that is refused says: one line."""
+    assert run(["compare", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> Path:
+    """A file with a standard and a separable block of 64 channels."""
+    path = tmp_path / "blocks.py"
+    path.write_text(
+        "from torch import nn\n"
+        "def Standard():\n"
+        "    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.ReLU())\n"
+        "def Separable():\n"
+        "    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False),"
+        " nn.Conv2d(64, 64, 1, bias=False), nn.ReLU())\n"
+    )
+    return path
+
+
+def test_one_model_in_several_types(capsys: pytest.CaptureFixture[str]) -> None:
+    types = ["--dtype", "float32", "--dtype", "bfloat16"]
+    assert run(["compare", NET, *types, *SHEET, "--reference", f"{NET} bfloat16"]) == 0
+    said = capsys.readouterr().out
+    assert f"{NET} bfloat16 against {NET} float32 on 10980xe" in said
+    assert "Modules side by side (bound), the largest differences first" in said
+
+
+def test_batches_threads_and_layouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.json"
+    ways = ["--batch", "1", "--batch", "4", "--threads", "1", "--threads", "16"]
+    layouts = ["--layout", "contiguous", "--layout", "channels-last"]
+    assert run(["compare", NET, *ways, *layouts, *SHEET, "-o", str(path)]) == 0
+    data = json.loads(path.read_text())
+    assert [each["model"] for each in data["models"]][:2] == [
+        f"{NET} · batch 1 · 1 thread · contiguous",
+        f"{NET} · batch 1 · 1 thread · channels-last",
+    ]
+    assert len(data["models"]) == 8
+    assert {each["flop_per_sample_ratio"] for each in data["models"]} == {1.0}
+    assert [each["threads"] for each in data["models"]] == [1, 1, 16, 16] * 2
+    assert data["models"][1]["run"]["channels_last"]
+    assert "batches differ: FLOP, traffic and times are those of one sample" in (
+        capsys.readouterr().out
+    )
+
+
+def test_several_machines(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [f"{blocks}:Standard", f"{blocks}:Separable", "--input", "1x64x56x56"]
+    machines = [*SHEET, "--hardware", "v100"]
+    assert run(["compare", *models, *machines]) == 0
+    said = capsys.readouterr().out
+    assert "by its bound alone: " in said
+    assert "wins on 10980xe (" in said
+    assert run(["compare", *models, *machines, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [each["hardware"] for each in rows] == ["10980xe", "10980xe", "v100", "v100"]
+
+
+def test_rows_are_chosen(blocks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = [f"{blocks}:Standard", f"{blocks}:Separable", "--input", "1x64x56x56", *SHEET]
+
+    def table(*options: str) -> list[str]:
+        assert run(["compare", *models, *options]) == 0
+        said = capsys.readouterr().out
+        lines = said[said.index("side by side") :].split("\n\n")[0].splitlines()
+        return [line.split("  ")[0] for line in lines[2:]]
+
+    # Both have 0, a convolution; 1 is another class in the same place, 2 is one's own.
+    assert table("--by", "module") == ["0", "1", "2"]
+    assert table("--by", "type") == ["convolution", "depthwise convolution", "pointwise"]
+    assert table("--by", "module", "--top", "1")[1:] == ["2 more"]
+    assert table("--depth", "0") == ["(model)"]
+
+
+def test_every_format_is_written(blocks: Path, tmp_path: Path) -> None:
+    models = [f"{blocks}:Standard", f"{blocks}:Separable", "--input", "1x64x8x8", *SHEET]
+    suffixes = ("json", "csv", "md", "html", "png", "svg")
+    paths = [tmp_path / f"c.{suffix}" for suffix in suffixes]
+    assert run(["compare", *models, *(word for path in paths for word in ("-o", str(path)))]) == 0
+    starts = (b"{", b"model,", b"#", b"<!doctype html>", b"\x89PNG", b"<?xml")
+    for path, start in zip(paths, starts, strict=True):
+        assert path.read_bytes().startswith(start), path
+    assert b"<svg" in paths[3].read_bytes()
+
+
+def test_equal_things_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", NET, NET, *SHEET]) == 0
+    said = capsys.readouterr().out
+    assert f"{NET} (1) and {NET} (2) are the same: one model, run in one way" in said
+    assert f"{NET} (2) against {NET} (1): as many FLOP, the same bound time on 10980xe" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([NET], "at least two models, or one in several ways"),
+        ([NET, NET, "--reference", "squeezenet1_0"], "did you mean 'squeezenet1_1'"),
+        ([NET, "--dtype", "float32", "--dtype", "float32"], "--dtype float32 is given twice"),
+        ([NET, "--layout", "contiguous", "--layout", "contiguous"], "--layout contiguous is given"),
+        ([NET, "--layout", "rows"], "rows"),
+        ([NET, NET, "--channels-last", "--layout", "contiguous"], "write --layout channels-last"),
+        ([NET, NET, "--executor", "dask:x"], "--executor has no effect without --sweep"),
+        ([NET, NET, "--jobs", "2"], "--jobs has no effect without --sweep"),
+        ([NET, NET, "--yes"], "--yes has no effect without --sweep"),
+        ([NET, NET, "--sweep", "a=1:2", "--measure"], "--measure has no effect beside --sweep"),
+        ([NET, "--sweep", "a=1:2", "--batch", "1", "--batch", "2"], "--batch is given more than"),
+        ([NET, NET, "--measure"], "--hardware 10980xe is another"),
+        ([NET, NET, "--rounds", "2"], "--rounds 2 has no effect without --measure"),
+        ([NET, NET, "--by", "type", "--depth", "2"], "--depth 2 has no effect on rows by type"),
+        ([NET, NET, "-o", "c.xlsx"], "unknown suffix"),
+        ([NET, NET, "-o", "-"], "--format"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert words in error_of(capsys, *arguments, *SHEET)
+
+
+def test_saved_analyses_are_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", NET, *SHEET, "-o", str(saved)]) == 0
+    capsys.readouterr()
+    said = error_of(capsys, str(saved), NET, "--measure")
+    assert f"--measure cannot change an analysis that is saved ({saved})" in said
+    twice = error_of(capsys, str(saved), NET, *SHEET, "--hardware", "v100")
+    assert "--hardware cannot change an analysis that is saved" in twice
+    data: dict[str, Any] = json.loads(saved.read_text())
+    saved.write_text(json.dumps({**data, "schema_version": 99}))
+    assert "99" in error_of(capsys, str(saved), NET, *SHEET)
+
+
+def test_a_sweep_is_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Sweeping:
+        @staticmethod
+        def run_sweep(models: tuple[str, ...], **options: Any) -> None:
+            given.update(models=models, **options)
+
+    monkeypatch.setitem(sys.modules, "roofline.cli.sweeping", Sweeping)
+    spec = "channels=16:64:x2"
+    line = ["compare", "a", "b", "--sweep", spec, "--jobs", "2", "--yes", "--dtype", "float32"]
+    assert run([*line, "--hardware", "v100", "--reference", "b", "-o", "s.png"]) == 0
+    assert given["models"] == ("a", "b")
+    assert (given["spec"], given["jobs"], given["yes"], given["executor"]) == (spec, 2, True, None)
+    assert given["hardware"] == ("v100",)
+    assert (given["reference"], given["force"]) == ("b", False)
+    assert given["outputs"] == (Path("s.png"),)
+    assert given["options"]["dtype"] == "float32"
+    assert given["options"]["channels_last"] is False
+
+
+def test_measuring_is_handed_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def compare(*models: str, **options: Any) -> Comparison:
+        asked.update(models=models, **options)
+        return Comparison.of([small(), small()], names=models)
+
+    monkeypatch.setattr("roofline.pipeline.compare", compare)
+    line = ["compare", "a", "b", "--measure", "--rounds", "3", "--threads", "1", "--threads", "2"]
+    assert run([*line, "--hardware", "host", "--force", "--channels-last"]) == 0
+    assert (asked["models"], asked["measure"], asked["rounds"]) == (("a", "b"), True, 3)
+    assert (asked["hardware"], asked["threads"], asked["force"]) == ("host", [1, 2], True)
+    assert asked["channels_last"] is True
+    assert "a against b on sheet" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    probe = (
+        "from roofline.cli.main import run; run(['compare', '--help']); import sys;"
+        "assert not {'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True)

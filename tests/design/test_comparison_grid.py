@@ -1,0 +1,135 @@
+"""Models on several machines: who wins where, and all of it in every form."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import roofline
+from roofline.analysis import Analysis
+from roofline.design.comparison import Comparison
+from roofline.design.comparison_grid import ComparisonGrid
+from roofline.errors import InputError
+from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
+from roofline.presentation.reports.comparison_tables import CompareView
+from tests.presentation.examples import ceiling, level, small
+from tests.presentation.predictions import with_predictions
+
+
+def machine(name: str, flop_per_s: float, byte_per_s: float) -> HardwareProfile:
+    """A machine of one compute ceiling and DRAM."""
+    return HardwareProfile(
+        name=name,
+        device="cpu",
+        threads=4,
+        compute=(ceiling(flop_per_s, unit="core", kernel="unspecified", threads=4),),
+        memory=(level("DRAM", None, {"unspecified": byte_per_s}, threads=4),),
+    )
+
+
+COMPUTES = machine("computes", 1e12, 1e9)
+STREAMS = machine("streams", 1e9, 1e12)
+
+
+def grid() -> ComparisonGrid:
+    """16 channels of 10 x 10, 8 x 8 come out: one has more FLOP, the other more bytes."""
+    models = (
+        torch.nn.Conv2d(16, 16, 3, bias=False),
+        torch.nn.Sequential(
+            torch.nn.Conv2d(16, 16, 3, groups=16, bias=False),
+            torch.nn.Conv2d(16, 16, 1, bias=False),
+        ),
+    )
+    found = roofline.compare(
+        *models, inputs=(1, 16, 10, 10), names=["dense", "light"], hardware=[COMPUTES, STREAMS]
+    )
+    assert isinstance(found, ComparisonGrid)
+    return found
+
+
+def test_one_wins_where_bytes_count_the_other_where_flop_do() -> None:
+    """dense: 2 x 64 x 16 x 144 FLOP; 6400 in, 4096 out, 9216 weights.
+
+    light: 2 x 64 x 16 x (9 + 16) FLOP; 6400 + 3 x 4096, and 576 + 1024 weights.
+    """
+    found = grid()
+    assert found.machines == ("computes", "streams")
+    bounds = [each.quantity("bound_s").values for each in found.comparisons]
+    assert bounds[0] == pytest.approx((19_712e-9, 20_288e-9))
+    assert bounds[1] == pytest.approx((294_912e-9, 51_200e-9))
+    assert found.verdict == (
+        "by its bound alone: dense wins on computes (1.0 × as fast as light),"
+        " light wins on streams (5.8 × as fast as dense)",
+    )
+    first, second = found.sentences[1:]
+    # 3 % more of a bound are no contradiction of FLOP.
+    assert first.startswith(
+        "light against dense: 5.76 × fewer FLOP, 1.03 × higher bound time on computes:"
+    )
+    assert "5.76 × lower bound time on streams" in second
+
+
+def test_predictions_win_before_bounds_and_say_when_it_is_open() -> None:
+    """10 s from 9 to 12 against 9 from 8.1 to 10.8."""
+    slow = with_predictions(small(), {"fc": 6.0, "act": 3.0})
+    near = with_predictions(small(), {"fc": 5.0, "act": 3.0})
+
+    def elsewhere(analysis: Analysis) -> Analysis:
+        return replace(analysis, hardware=replace(analysis.hardware, name="other"))
+
+    found = ComparisonGrid.of(
+        [
+            Comparison.of([slow, near], names=["a", "b"]),
+            Comparison.of([elsewhere(near), elsewhere(slow)], names=["a", "b"]),
+        ]
+    )
+    here = small().hardware.name
+    assert found.verdict == (
+        f"predicted: b wins on {here} (1.1 × as fast as a, though either may be the faster),"
+        " a wins on other (1.1 × as fast as b, though either may be the faster)",
+    )
+
+
+def test_every_form_has_all_machines() -> None:
+    found = grid()
+    rows = list(csv.DictReader(io.StringIO(comparison_csv(found))))
+    assert [(each["hardware"], each["model"]) for each in rows] == [
+        ("computes", "dense"),
+        ("computes", "light"),
+        ("streams", "dense"),
+        ("streams", "light"),
+    ]
+    frame = found.to_frame()
+    assert list(frame.columns) == list(rows[0])
+    assert frame["bound_s"].tolist() == [float(each["bound_s"]) for each in rows]
+    data = json.loads(found.to_json())
+    assert [each["hardware"] for each in data["machines"]] == ["computes", "streams"]
+    assert data["machines"][1]["models"][1]["bound_s"] == pytest.approx(51_200e-9)
+    assert len(data["analyses"][1]) == 2
+    text = plain_text(report_of_comparison(found))
+    assert "dense against light on computes, streams" in text
+    assert found.verdict[0] in text
+    assert "side by side" not in text
+    text = plain_text(report_of_comparison(found, CompareView(by="type")))
+    assert "Types of operators side by side on streams (bound)" in text
+    assert "<table" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert repr(found).startswith("<ComparisonGrid: by its bound alone")
+
+
+def test_what_is_no_grid() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        ComparisonGrid.of([])
+    first = Comparison.of([small(), small()], names=["a", "b"])
+    with pytest.raises(InputError, match="not what is compared"):
+        ComparisonGrid.of([first, replace(first, reference=1)])
+    one = torch.nn.ReLU()
+    for hardware, words in (([], "an empty list"), ([STREAMS, STREAMS], "streams is given twice")):
+        with pytest.raises(InputError, match=words):
+            roofline.compare(one, one, inputs=(1, 2), hardware=hardware)

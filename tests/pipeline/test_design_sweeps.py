@@ -1,0 +1,365 @@
+"""Sweeps of designs: what is captured, what is refused, and that numbers are those of analyze."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+import roofline
+from roofline.design.sweeps.spec import grid_of
+from roofline.errors import InputError
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.sweeps.jobs import Captured, Context, Job
+from roofline.pipeline.sweeps.planning import plan_of
+from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent
+from tests.builders import ceiling, level, profile
+
+STANDARD = "conv2d({channels},{channels},3,padding=1,bias=false)@{size}x{size}"
+SEPARABLE = (
+    "conv2d({channels},{channels},3,padding=1,groups={channels},bias=false)"
+    "+conv2d({channels},{channels},1,bias=false)@{size}x{size}"
+)
+NAMES = ("standard", "separable")
+
+
+def bound_to(text: str, channels: object, size: object) -> str:
+    return text.replace("{channels}", str(channels)).replace("{size}", str(size))
+
+
+@pytest.fixture
+def machine() -> HardwareProfile:
+    """1 and 2 TFLOP/s on 1 and 2 threads, a cache of 1 MB at 100 GB/s, DRAM at 10 GB/s."""
+    return profile(
+        [ceiling(1e12), ceiling(2e12, threads=2), ceiling(3e12, of="bfloat16", threads=2)],
+        [
+            level("L2", 10**6, {"read": {1: 1e11}}),
+            level("DRAM", None, {"read": {1: 1e10, 2: 1.5e10}}),
+        ],
+        threads=2,
+    )
+
+
+def test_every_cell_is_what_analyze_says(machine: HardwareProfile) -> None:
+    result = roofline.sweep(
+        STANDARD, SEPARABLE, axes="channels=8|32,size=7|14", hardware=machine, names=NAMES
+    )
+    assert result.points[1] == {"channels": 8, "size": 14}
+    for point, cells in zip(result.points, result.cells, strict=True):
+        for text, cell in zip((STANDARD, SEPARABLE), cells, strict=True):
+            design = bound_to(text, point["channels"], point["size"])
+            alone = roofline.analyze(design, hardware=machine).totals
+            assert (cell.flop, cell.bound_s) == (alone.flop, alone.bound_s)
+            assert (cell.traffic_byte, cell.parameters) == (alone.traffic_byte, alone.parameters)
+            assert cell.ceiling and cell.ceiling_share and 0 < cell.ceiling_share <= 1
+    # By hand: 2 x 14 x 14 x 8 x 8 x 9 FLOP, and 8 x 8 x 9 parameters.
+    assert result.cells[1][0].flop == 225792
+    assert result.cells[1][0].parameters == 576
+    # Nothing was learned of that machine, and that is said.
+    assert {each.basis for each in result.verdicts} == {"bound"}
+    assert any("no calibration" in each for each in result.warnings)
+
+
+def test_one_capture_serves_all_machines_and_threads(
+    machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Job] = []
+    before = Context.captured
+
+    def counted(self: Context, job: Job) -> Captured:
+        asked.append(job)
+        return before(self, job)
+
+    monkeypatch.setattr(Context, "captured", counted)
+    plan = plan_of(
+        (STANDARD, "conv2d(4,4,1)@{size}x{size}"),
+        grid_of("channels=8|16|32,size=7|14,threads=1|2"),
+        hardware=machine,
+        options=RunOptions(),
+    )
+    # The second design has no channels.
+    assert (plan.grid.count, plan.design_points, plan.job_count) == (12, 24, 6 + 2)
+    from roofline.pipeline.sweeps.sweeping import carry_out
+
+    result = carry_out(plan, Where(kind="local"))
+    assert len(asked) == 8
+    assert result.threads is None
+    point = {
+        tuple(each.values()): cells for each, cells in zip(result.points, result.cells, strict=True)
+    }
+    one, two = point[32, 14, 1][0].bound_s, point[32, 14, 2][0].bound_s
+    assert one is not None and two is not None and one > two
+    assert point[8, 14, 1][1] == point[32, 14, 1][1]
+
+
+def test_options_are_axes_of_models_by_name_too(machine: HardwareProfile) -> None:
+    result = roofline.sweep(
+        nn.Linear(64, 64),
+        nn.Linear(64, 16),
+        inputs="1x64",
+        axes={"batch": [1, 4], "dtype": ["float32", "bfloat16"]},
+        names=("wide", "narrow"),
+        hardware=machine,
+        threads=2,
+    )
+    flop = [cells[0].flop for cells in result.cells]
+    byte = [cells[0].traffic_byte for cells in result.cells]
+    # 64 x 64 multiply-adds and as many biases as outputs, once for each row of the batch.
+    assert flop == [8192 + 64] * 2 + [4 * (8192 + 64)] * 2
+    assert byte[0] == 2 * (byte[1] or 0)
+    assert result.names == ("wide", "narrow")
+
+
+def test_layout_and_several_machines_are_axes(machine: HardwareProfile) -> None:
+    result = roofline.sweep(
+        "conv2d(8,8,3)@9x9",
+        "conv2d(8,8,1)@9x9",
+        axes="layout=contiguous|channels-last",
+        hardware=[machine, "h100"],
+    )
+    assert [each.name for each in result.grid.axes] == ["layout", "hardware"]
+    assert result.points[1] == {"layout": "contiguous", "hardware": "h100"}
+    assert [each.name for each in result.hardware] == ["test", "h100"]
+    here, there = result.cells[0][0], result.cells[1][0]
+    assert here.flop == there.flop and here.bound_s != there.bound_s
+    same = roofline.sweep(
+        "conv2d(8,8,3)@9x9", "conv2d(8,8,1)@9x9", axes="hardware=h100|a100", names=("x", "y")
+    )
+    assert same.cells[0][0].bound_s == there.bound_s
+
+
+def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: HardwareProfile) -> None:
+    result = roofline.sweep(
+        "conv2d({c},{c},3)@9x9",
+        "conv2d({c},{c},3,groups=3)@9x9",
+        axes="c=8|9|12",
+        hardware=machine,
+        names=("plain", "grouped"),
+    )
+    assert [cells[1].is_built for cells in result.cells] == [False, True, True]
+    assert "divi" in result.cells[0][1].problem
+    assert result.verdicts[0].winner is None
+    assert len(result.problems) == 1 and "1 of 3 points" in result.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("designs", "axes", "said"),
+    [
+        ((STANDARD, SEPARABLE), "chanels=8,size=7", "did you mean 'channels'"),
+        ((STANDARD, SEPARABLE), "channels=8", "the variable 'size' of .* has no axis"),
+        ((STANDARD, STANDARD), "channels=8,size=7", "given twice"),
+        ((STANDARD,), "channels=8,size=7", "at least two designs"),
+        ((STANDARD, "saved.json"), "channels=8,size=7", "cannot be swept"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,batch=0|1", "whole numbers from 1"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,dtype=int8", "floating type"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,layout=nhwc", "contiguous and channels-last"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,threads=9", "choose 1 to 2"),
+        ((STANDARD, SEPARABLE), "channels=8,size=7,balance=1|2", "stands alone"),
+        ((STANDARD, "conv3d({channels}"), "channels=8,size=7", "not closed"),
+        ((STANDARD, "no-such-model"), "channels=8|9,size=7", "no-such-model: unknown model"),
+        ((STANDARD, "linear(3,{channels})@1x4"), "channels=8|9|10,size=7", "linear"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_the_work(
+    designs: tuple[str, ...], axes: str, said: str, machine: HardwareProfile
+) -> None:
+    with pytest.raises(InputError, match=said):
+        roofline.sweep(*designs, axes=axes, hardware=machine)
+
+
+def test_what_is_an_axis_is_not_an_option_as_well(machine: HardwareProfile) -> None:
+    with pytest.raises(InputError, match="--hardware is also an axis"):
+        roofline.sweep(STANDARD, SEPARABLE, axes="hardware=v100,channels=8,size=7", hardware="h100")
+    for option in ({"batch": 2}, {"threads": 1}, {"dtype": "float32"}):
+        (name,) = option
+        value = "float32" if name == "dtype" else 1
+        with pytest.raises(InputError, match=f"--{name} is also an axis"):
+            roofline.sweep(
+                STANDARD,
+                SEPARABLE,
+                axes={"channels": 8, "size": 7, name: [value]},
+                hardware=machine,
+                **option,  # pyright: ignore[reportArgumentType]
+            )
+
+
+def test_a_million_points_are_counted_and_estimated_without_being_made(
+    machine: HardwareProfile,
+) -> None:
+    plan = plan_of(
+        (STANDARD, SEPARABLE),
+        grid_of("channels=1:1000000:1,size=1:1000:1"),
+        hardware=machine,
+        options=RunOptions(),
+    )
+    assert plan.job_count == plan.design_points == 2 * 10**9
+    seconds = estimate_s(plan, Where(kind="processes", count=2))
+    assert seconds is not None and seconds > 1e5
+    assert needs_consent(plan, None)
+    few = plan_of(
+        (STANDARD, SEPARABLE), grid_of("channels=8,size=7"), hardware=machine, options=RunOptions()
+    )
+    assert not needs_consent(few, 1.0)
+    assert needs_consent(few, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 second"),
+        (75, "80 seconds"),
+        (100, "2 minutes"),
+        (7200, "2 hours"),
+        (1e6, "12 days"),
+    ],
+)
+def test_durations_for_people(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == f"about {text}"
+
+
+@pytest.mark.parametrize(
+    ("executor", "jobs", "said"),
+    [
+        ("proceses", None, "did you mean 'processes'"),
+        ("local", 4, "has no effect"),
+        (None, 0, "from 1"),
+        ("dask:tcp://x:1", 2, "has no effect"),
+        (3, None, "concurrent.futures.Executor"),
+    ],
+)
+def test_executors_that_there_are_not(executor: object, jobs: int | None, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Where.of(executor, jobs)  # pyright: ignore[reportArgumentType]
+
+
+def test_short_sweeps_stay_here_and_long_ones_take_processes() -> None:
+    where = Where.of(None, None)
+    assert where.settled(1.0).kind == "local"
+    assert where.settled(1000.0).kind == ("processes" if where.count > 1 else "local")
+    assert Where.of(None, 1).kind == "local"
+    assert (Where.of(None, 3).kind, Where.of(None, 3).count) == ("processes", 3)
+
+
+def test_the_users_file_goes_with_the_work(
+    machine: HardwareProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roofline.pipeline.sweeps.shipping import in_reach, shipped_for
+
+    (tmp_path / "block.py").write_text(
+        "from torch import nn\nfrom beside import wide\n"
+        "def Block(n): return nn.Conv2d(n, wide(n), 1)\n"
+    )
+    (tmp_path / "beside.py").write_text("def wide(n): return 2 * n\n")
+    monkeypatch.chdir(tmp_path)
+    text = "block.py:Block({n})@1x{n}x5x5"
+    shipped = shipped_for([text, "conv2d({n},{n},1)@5x5", nn.ReLU()])
+    assert [each.path for each in shipped] == ["block.py"]
+    assert in_reach(text, shipped) == text
+    # On a machine that has no such file, and on one that has another of that name.
+    for there in (tmp_path / "elsewhere", tmp_path / "other"):
+        there.mkdir()
+        monkeypatch.chdir(there)
+        if there.name == "other":
+            (there / "block.py").write_text("raise RuntimeError('not this one')\n")
+        from roofline.pipeline.sweeps import shipping
+
+        shipping._is_here.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        found = in_reach(text, shipped)
+        assert found != text and found.endswith("block.py:Block({n})@1x{n}x5x5")
+        analysis = roofline.analyze(found.replace("{n}", "3"), hardware=machine)
+        assert analysis.totals.parameters == 3 * 6 + 6
+
+
+# -- over machines ---------------------------------------------------------------------------------
+
+
+def test_a_ridge_sweep_is_the_classic_model(machine: HardwareProfile) -> None:
+    texts = [
+        each.replace("{channels}", "64").replace("{size}", "56") for each in (STANDARD, SEPARABLE)
+    ]
+    result = roofline.ridge_sweep(
+        *texts, axes="balance=0.001:1000000:x10", hardware=machine, names=NAMES
+    )
+    assert (result.dtype, result.threads) == ("float32", 2)
+    alone = [roofline.analyze(each, hardware=machine).totals for each in texts]
+    # Where bytes are free, least FLOP alone count; where they are dear, traffic alone does.
+    least = [each.least_flop / 2e12 for each in alone]
+    assert result.bound_s[0] == pytest.approx(least)
+    by_traffic = alone[1].traffic_byte / alone[0].traffic_byte
+    assert result.ratios[-1][1] == pytest.approx(by_traffic)
+    assert result.bound_s[-1][0] == pytest.approx(alone[0].traffic_byte / (2e12 / 1e6))
+    # Each bound falls with bandwidth.
+    for design in range(2):
+        times = [each[design] for each in result.bound_s]
+        assert times == sorted(times)
+
+
+def test_crossings_are_where_bounds_are_equal(machine: HardwareProfile) -> None:
+    texts = [
+        each.replace("{channels}", "64").replace("{size}", "56") for each in (STANDARD, SEPARABLE)
+    ]
+    result = roofline.ridge_sweep(*texts, axes="balance=1:1024:x2", hardware=machine, names=NAMES)
+    (crossing,) = result.crossings
+    assert (crossing.before, crossing.after) == (1, 0)
+    beside = roofline.ridge_sweep(
+        *texts,
+        axes={"balance": [crossing.balance * 0.999, crossing.balance * 1.001]},
+        hardware=machine,
+        names=NAMES,
+    )
+    low, high = (each[1] for each in beside.ratios)
+    assert low < 1 < high and math.isclose(low, high, rel_tol=0.01)
+
+
+def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> None:
+    result = roofline.ridge_sweep(
+        "conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30", hardware=machine
+    )
+    found = {each.name: each for each in result.machines}
+    v100 = roofline.load_hardware("v100")
+    (memory,) = v100.memory
+    peak = max(
+        each.peak_flop_per_s
+        for each in v100.compute
+        if each.dtype.name == "float32" and each.kind == "hardware"
+    )
+    balance = peak / max(each.peak_byte_per_s for each in memory.bandwidth)
+    assert found["v100"].balance == pytest.approx(balance)
+    own = [
+        roofline.analyze(each, hardware="v100").totals.bound_s
+        for each in ("conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30")
+    ]
+    assert found["v100"].bound_s == pytest.approx(own)
+    assert list(found) == sorted(found, key=lambda name: found[name].balance)
+    assert any("v100-article" in each for each in result.left_out)
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ("balance=1:8:x2,channels=8|16", "cannot vary beside"),
+        ("balance=4", "at least two"),
+        ("balance=0:4:1", "above 0"),
+        ("balance=a|b", "above 0"),
+        ("channels=8", "takes the axis balance"),
+    ],
+)
+def test_balances_that_are_none(axes: str, said: str, machine: HardwareProfile) -> None:
+    with pytest.raises(InputError, match=said):
+        roofline.ridge_sweep(
+            "conv2d({channels},8,1)@9x9", "relu()@9x9", axes=axes, hardware=machine
+        )
+
+
+def test_a_single_value_may_stand_beside_balance(machine: HardwareProfile) -> None:
+    result = roofline.ridge_sweep(
+        "conv2d({c},8,1)@9x9", "conv2d({c},4,1)@9x9", axes="balance=1|2,c=8", hardware=machine
+    )
+    assert result.run == "1x8x9x9 float32"
+    with pytest.raises(InputError, match="no hardware ceilings for float64"):
+        roofline.ridge_sweep(
+            "conv2d(8,8,1)@9x9", "conv2d(8,4,1)@9x9", hardware="v100-article", dtype="float64"
+        )

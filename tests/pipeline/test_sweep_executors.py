@@ -1,0 +1,280 @@
+"""The same sweep here, in processes, in executors of other kinds, and on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofline
+from roofline.design.sweeps.result import SweepResult
+from roofline.errors import InputError
+from roofline.latency.calibration import Calibration
+from roofline.latency.features import facts_of
+from roofline.latency.predictor import Predictor
+from roofline.latency.samples import OperatorSample, RunSample
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.sweeps import driving, jobs, planning, sweeping
+from roofline.placement import Roof, place
+from tests.builders import ceiling, level, profile
+
+DESIGNS = (
+    "conv2d({channels},{channels},3,padding=1)@{size}x{size}",
+    "conv2d({channels},{channels},3,padding=1,groups={channels})"
+    "+conv2d({channels},{channels},1)@{size}x{size}",
+)
+AXES = "channels=8:64:x2,size=7|14|28,threads=1|2"
+NAMES = ("standard", "separable")
+
+
+@pytest.fixture(scope="module")
+def machine() -> HardwareProfile:
+    return profile(
+        [ceiling(1e11), ceiling(2e11, threads=2)],
+        [level("DRAM", None, {"read": {1: 1e10, 2: 2e10}})],
+        threads=2,
+    )
+
+
+def learned(machine: HardwareProfile) -> Predictor:
+    """What would be learned of convolutions that take three times their bound and 20 us."""
+    runs: list[RunSample] = []
+    for threads in (1, 2):
+        for family in range(6):
+            context = jobs.Context(
+                designs=tuple(
+                    jobs.Design(name=each, model=each, variables=("channels", "size"))
+                    for each in DESIGNS
+                ),
+                machines=(jobs.Machine(profile=machine, threads=threads),),
+                options=RunOptions(),
+            )
+            samples: list[OperatorSample] = []
+            for size in range(5 + family, 40, 4):
+                job = jobs.Job(
+                    design=family % 2, values=(("channels", 8 + 5 * family), ("size", size))
+                )
+                found = context.captured(job)
+                placed = place(found.capture.records, found.reuse, Roof(machine, threads))
+                for each in placed:
+                    facts = facts_of(each, threads)
+                    time_s = 3 * facts.bound_s + 2e-5
+                    samples.append(
+                        OperatorSample(facts=facts, calls=1, time_s=time_s, iqr_s=0.0, faults=0.0)
+                    )
+            total_s = sum(each.time_s for each in samples)
+            runs.append(
+                RunSample(
+                    model=f"m{family}", family=f"f{family}", origin="calibrate", date="2026-01-01",
+                    batch=1, dtype="float32", threads=threads, channels_last=False, train=False,
+                    end_to_end_s=total_s + len(samples) * 3e-6, end_to_end_iqr_s=0.0,
+                    operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples),
+                    faults=0.0, operators=tuple(samples),
+                )
+            )  # fmt: skip
+    return Predictor(calibration=Calibration(runs))
+
+
+@pytest.fixture
+def predicted(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is one of which something was learned."""
+    known = learned(machine)
+    monkeypatch.setattr(planning, "predictor_of", lambda *_: known)
+
+
+def swept(machine: HardwareProfile, **how: Any) -> SweepResult:
+    return roofline.sweep(*DESIGNS, axes=AXES, hardware=machine, names=NAMES, **how)
+
+
+class Elsewhere(Executor):
+    """Runs everything here, as if it were elsewhere: all that goes in or out is pickled, and it
+    has only the context that it was sent."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[str, jobs.Context] = {}
+        self.sent = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        data = pickle.dumps((fn, args))
+        self.sent += len(data) > 20_000
+        function, there = pickle.loads(data)
+        here = dict(jobs._contexts)  # pyright: ignore[reportPrivateUsage]
+        try:
+            jobs._contexts.clear()  # pyright: ignore[reportPrivateUsage]
+            jobs._contexts.update(self.contexts)  # pyright: ignore[reportPrivateUsage]
+            future.set_result(pickle.loads(pickle.dumps(function(*there))))
+            self.contexts = dict(jobs._contexts)  # pyright: ignore[reportPrivateUsage]
+        finally:
+            jobs._contexts.clear()  # pyright: ignore[reportPrivateUsage]
+            jobs._contexts.update(here)  # pyright: ignore[reportPrivateUsage]
+        return future
+
+
+@pytest.mark.usefixtures("predicted")
+def test_the_same_digits_wherever_it_runs(machine: HardwareProfile) -> None:
+    here = swept(machine, executor="local")
+    assert {each.basis for each in here.verdicts} == {"predicted"}
+    assert here.calibration.endswith("measured 2026-01-01")
+    elsewhere = Elsewhere()
+    assert swept(machine, executor=elsewhere).cells == here.cells
+    # The context was sent to the one worker once, or to be sure with what waited for it then.
+    assert 1 <= elsewhere.sent <= 2 * (os.cpu_count() or 1)
+    with ThreadPoolExecutor(3) as threads:
+        assert swept(machine, executor=threads).cells == here.cells
+    told: list[float] = []
+    done = swept(machine, jobs=2, progress=lambda fraction, _: told.append(fraction))
+    assert done.cells == here.cells
+    assert told == sorted(told) and told[-1] == 1.0
+    assert done.to_json() == here.to_json()
+
+
+@pytest.mark.usefixtures("predicted")
+def test_chunks_change_nothing(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = swept(machine, executor="local")
+    for size in (1, 5, 1000):
+        monkeypatch.setattr(sweeping, "chunk_for", lambda *_, size=size: size)
+        assert swept(machine, executor=Elsewhere()).cells == here.cells
+
+
+def test_chunks_keep_all_workers_busy() -> None:
+    assert driving.chunk_for(0.004, 10_000, 2) == 100
+    assert driving.chunk_for(0.004, 80, 2) == 10
+    assert driving.chunk_for(10.0, 1000, 2) == 1
+    assert driving.chunk_for(0.0, 10**6, 2) == 500
+
+
+# -- workers that die ------------------------------------------------------------------------------
+
+_MORTAL = """
+import multiprocessing, os, signal
+from pathlib import Path
+from torch import nn
+
+def _worker_dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def Block(n):
+    mark = Path({mark!r})
+    if multiprocessing.parent_process() is not None and n == 9 and not mark.exists():
+        mark.touch()
+        _worker_dies()
+    return nn.Conv2d(n, n, 1)
+"""
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Path:
+    path = tmp_path / "mortal.py"
+    path.write_text(_MORTAL.format(mark=str(tmp_path / "died")))
+    return path
+
+
+def test_the_jobs_of_a_dead_process_run_again(machine: HardwareProfile, mortal: Path) -> None:
+    designs = (f"{mortal}:Block({{n}})@1x{{n}}x6x6", "conv2d({n},{n},3)@6x6")
+    how: dict[str, Any] = {"axes": "n=7:10:+1", "hardware": machine, "names": ("once", "other")}
+    here = roofline.sweep(*designs, executor="local", **how)
+    there = roofline.sweep(*designs, executor="processes", jobs=1, **how)
+    assert (mortal.parent / "died").exists()
+    assert there.cells == here.cells
+
+
+def test_an_executor_that_is_shut_down_is_refused(machine: HardwareProfile) -> None:
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(InputError, match="takes no work"):
+        swept(machine, executor=executor)
+
+
+# -- Dask ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two workers, each a process of its own."""
+    distributed = pytest.importorskip("distributed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as found:
+            yield found
+
+
+@pytest.mark.usefixtures("predicted")
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_digits_on_a_dask_cluster(machine: HardwareProfile, cluster: Any) -> None:
+    told: list[float] = []
+    there = swept(
+        machine,
+        executor=f"dask:{cluster.scheduler_address}",
+        progress=lambda fraction, _: told.append(fraction),
+    )
+    assert there.cells == swept(machine, executor="local").cells
+    assert told == sorted(told) and told[-1] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_worker_that_is_killed_midway_loses_nothing(
+    machine: HardwareProfile, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "chunk_for", lambda *_: 1)
+    killed: list[int] = []
+
+    def kill_one(fraction: float, _: str) -> None:
+        if fraction > 0.3 and not killed:
+            process = cluster.workers[0].process.process
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+
+    there = swept(machine, executor=f"dask:{cluster.scheduler_address}", progress=kill_one)
+    assert killed
+    assert there.cells == swept(machine, executor="local").cells
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_files_are_shipped_to_a_cluster(
+    machine: HardwareProfile, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The path means something in this folder only: workers were started in another.
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef Block(n): return nn.Conv2d(n, n, 1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    designs = ("mine.py:Block({n})@1x{n}x6x6", "conv2d({n},{n},3)@6x6")
+    how: dict[str, Any] = {"axes": "n=3|4", "hardware": machine}
+    there = roofline.sweep(*designs, executor=f"dask:{cluster.scheduler_address}", **how)
+    assert there.cells == roofline.sweep(*designs, executor="local", **how).cells
+    assert not there.problems
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:9", "no address at all"])
+@pytest.mark.filterwarnings("ignore")
+def test_a_dask_address_that_does_not_answer(
+    machine: HardwareProfile, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    from roofline.pipeline.sweeps import pools
+
+    monkeypatch.setattr(pools, "_PATIENCE_S", 0.2)
+    with pytest.raises(InputError, match="scheduler") as caught:
+        swept(machine, executor=f"dask:{address}")
+    assert "\n" not in str(caught.value)
+
+
+def test_without_distributed_it_is_said_how_to_get_it(
+    machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"pip install 'roofline\[dask\]'"):
+        swept(machine, executor="dask:127.0.0.1:8786")
