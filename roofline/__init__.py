@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from roofline.analysis import Totals as Totals
     from roofline.analysis import read_analysis as read_analysis
     from roofline.counters import Crosscheck as Crosscheck
+    from roofline.design.advice import Advice as Advice
     from roofline.design.comparison import Comparison as Comparison
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
         read_machine_comparison as read_machine_comparison,
     )
+    from roofline.design.sweeps.result import SweepResult as SweepResult
+    from roofline.design.sweeps.ridge import RidgeSweep as RidgeSweep
     from roofline.errors import RooflineError as RooflineError
     from roofline.latency.validation import Validation as Validation
     from roofline.machine.catalog import load_hardware as load_hardware
@@ -31,9 +34,12 @@ if TYPE_CHECKING:
     from roofline.pipeline import compare_machines as compare_machines
     from roofline.pipeline import crosscheck as crosscheck
     from roofline.pipeline import measure_hardware as measure_hardware
+    from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
+    from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
+    from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.workload.formulas.registry import Flop as Flop
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     from roofline.workload.work import Work as Work
 
 _HOME = {
+    "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
     "Comparison": "roofline.design.comparison",
     "Coverage": "roofline.analysis",
@@ -51,10 +58,13 @@ _HOME = {
     "Inputs": "roofline.workload.inputs",
     "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
+    "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
+    "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
     "Validation": "roofline.latency.validation",
     "Work": "roofline.workload.work",
+    "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
     "calibrate": "roofline.pipeline.calibrations",
     "compare": "roofline.pipeline",
@@ -69,6 +79,8 @@ _HOME = {
     "profile": "roofline.pipeline.profiles",
     "read_analysis": "roofline.analysis",
     "read_machine_comparison": "roofline.design.machine_comparison",
+    "ridge_sweep": "roofline.pipeline.sweeps",
+    "sweep": "roofline.pipeline.sweeps",
     "validate": "roofline.pipeline.validations",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -29,6 +30,7 @@ from tests.presentation.examples import (
     Network,
     analysis_of,
     bare_profile,
+    ceiling,
     examples,
     full_profile,
     hostile,
@@ -160,6 +162,66 @@ def test_lines_are_those_of_the_machine(browser: Browser) -> None:
     assert len(ends(".ceiling")) == 2 * len(main)
 
 
+def crowded() -> Analysis:
+    """A machine of which nine ceilings are within a percent of each other."""
+    profile = full_profile()
+    near = [ceiling(454e9 * (1 + i / 1000), unit=f"unit-{i}", kernel="mul") for i in range(9)]
+    return analysis_of(resnet_like(), replace(profile, compute=(*profile.compute, *near)))
+
+
+@pytest.mark.parametrize("width", [1400, 900, 400])
+def test_names_of_lines_cover_neither_each_other_nor_a_mark(browser: Browser, width: int) -> None:
+    analysis = crowded()
+    browser.open(interactive_page(analysis), width=width)
+    labels = [each.label for each in roof_lines(analysis, "all").ceilings]
+    names = browser.run(
+        "return [...document.querySelectorAll('.line-name:not(.memory)')].map(e => {"
+        "  const b = e.getBBox(); return [e.textContent, b.x, b.y + 1, b.width, b.height - 3] })"
+    )
+    paper = browser.run("return document.getElementById('picture').viewBox.baseVal.width")
+    edge = browser.run("return document.querySelector('.box').getBBox()")
+    right = edge["x"] + edge["width"]
+    assert len(names) == len(labels)
+    boxes = sorted(names, key=lambda each: each[2])
+    for _, x, _, wide, _ in boxes:
+        assert right < x and x + wide <= paper
+    for (_, _, y, _, high), (_, _, below, _, _) in pairwise(boxes):
+        assert y + high <= below
+    listed = browser.texts("#ceilings li")
+    if width == 1400:
+        assert sorted(each[0] for each in names) == sorted(labels) and not listed
+    else:
+        assert sorted(listed) == sorted(labels)
+        values = [label.split(" ")[-2:] for label in labels]
+        assert sorted(each[0] for each in names) == sorted(map(" ".join, values))
+    tips = browser.texts(".reach title")
+    assert set(labels) < set(tips) and any(each.startswith("DRAM") for each in tips)
+
+
+def test_of_too_many_names_those_of_the_roof_stay(browser: Browser) -> None:
+    profile = full_profile()
+    compute = profile.compute
+    many = [ceiling(1e9 * (i + 1), unit=f"unit-{i}", kernel="mul") for i in range(90)]
+    analysis = analysis_of(resnet_like(), replace(profile, compute=(*compute, *many)))
+    browser.open(interactive_page(analysis))
+    names = browser.texts(".line-name:not(.memory)")
+    assert 20 < len(names) < 60
+    lines = roof_lines(analysis, "all")
+    top = [each.label for each in lines.ceilings if each.flop_per_s == lines.main_top_flop_per_s]
+    library = [each.label for each in lines.ceilings if each.kind == "library"]
+    assert top and library and {*top, *library} <= set(names)
+
+
+def test_the_names_follow_what_is_in_sight(browser: Browser) -> None:
+    browser.open(interactive_page(resnet()))
+    before = len(browser.texts(".line-name:not(.memory)"))
+    browser.click("#lines [data-name='other']")
+    assert 0 < len(browser.texts(".line-name:not(.memory)")) < before
+    browser.click("#lines [data-name='hardware']")
+    browser.click("#lines [data-name='library']")
+    assert not browser.texts(".line-name:not(.memory)") and not browser.values(".leader", "class")
+
+
 def test_areas_follow_the_share_of_time(browser: Browser) -> None:
     analysis = all_three()
     browser.open(interactive_page(analysis))
@@ -228,6 +290,8 @@ def test_calls_on_one_spot_are_selected_together(browser: Browser) -> None:
         ".filter(e => Number(e.dataset.calls) > 3)[0];"
         "e.setAttribute('id', 'many'); return Number(e.dataset.calls)"
     )
+    # Another mark may lie on its middle.
+    browser.run("document.getElementById('marks').append(document.getElementById('many'))")
     browser.click("#many")
     chosen = indexes(browser, SELECTED)
     assert len(chosen) == calls
@@ -275,6 +339,9 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["bound by"] == row.ceiling
         assert (said["bound"], said["predicted"], said["measured"]) == (bound, predicted, taken)
         assert (said["IQR"], said["of the roof"], said["share"]) == (spread, roof, share)
+        assert row.measured_s is not None and row.bound_s is not None
+        above = row.measured_s - row.bound_s
+        assert said["above bound"] == (format_s(above, 2) if above >= 0 else "–")
     order = [analysis.operators[index].measured_s or 0.0 for index in indexes(browser)]
     assert order == sorted(order, reverse=True)
 
@@ -712,6 +779,20 @@ def test_hostile_names_stay_text(browser: Browser) -> None:
     assert facts(browser, "#details")["Module"] in shown
     assert browser.run("return document.querySelectorAll('img, script:not(#data)').length") == 1
     assert browser.run("return document.querySelectorAll('main b').length") == 0
+
+
+def test_endless_names_do_not_widen_the_page(browser: Browser) -> None:
+    endless = 2_000 * "n"
+    analysis = measured(resnet())
+    rows = tuple(
+        replace(row, module_path=f"{endless}.{row.module_path}") for row in analysis.operators
+    )
+    hardware = replace(analysis.hardware, name=endless)
+    analysis = replace(analysis, model=endless, operators=rows, hardware=hardware)
+    for width in (1300, 400):
+        browser.open(interactive_page(analysis), width=width)
+        browser.click(f"{ROWS}[data-index]")
+        assert browser.run("return document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("name", examples())

@@ -218,6 +218,8 @@ def test_a_paper_that_does_not_fit_is_refused():
     # For 16 threads there are figures, for 2 there are none, and none are made up.
     with pytest.raises(InputError, match=r"no figures on paper for .* \(2 threads; "):
         layers_chart_of(full_profile(), paper=sheet)
+    with pytest.raises(InputError, match="nothing of 'v100' was measured that paper 'h100' could"):
+        layers_chart_of(load_hardware("v100"), paper=load_hardware("h100"))
 
 
 # What software loses

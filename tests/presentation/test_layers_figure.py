@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -25,6 +26,17 @@ EXAMPLES = examples()
 def test_every_example_draws(name: str):
     figure = EXAMPLES[name].plot(layers=True)
     assert savefig_bytes(figure, "png").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("layers", [False, True])
+def test_a_long_name_of_a_ceiling_leaves_the_picture_its_room(layers: bool):
+    profile = full_profile()
+    compute = [replace(each, unit=f"{each.unit}-{500 * 'u'}") for each in profile.compute]
+    analysis = replace(resnet(), hardware=replace(profile, compute=tuple(compute)))
+    figure = plot(analysis, layers=layers)
+    assert figure.axes[0].get_position().width > 0.4
+    svg = savefig_bytes(figure, "svg").decode()
+    assert "u… fma 523 GFLOP/s" in svg or "uuu fma 523 GFLOP/s" in svg
 
 
 def test_every_area_of_the_chart_is_drawn_where_it_is_and_below_the_marks():

@@ -22,6 +22,8 @@ from roofline.presentation.reports.report import printable
 
 Roofs = Literal["all", "in use"]
 
+_NAME_CHARACTERS = 40
+
 Spot = tuple[float, float]
 """A place on the axes: FLOP/byte, FLOP/s."""
 
@@ -76,6 +78,15 @@ class RoofLines:
     main_top_flop_per_s: float | None
 
 
+def line_name(label: str) -> str:
+    """A line's name in one line, its middle left out where it would leave a picture no room."""
+    name = printable(label)
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    half = _NAME_CHARACTERS // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
 def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     """The lines of the analysis' machine for the threads it used."""
     profile = analysis.hardware
@@ -98,7 +109,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
     ]
     ceilings = [
         Ceiling(
-            label=f"{printable(unit.label)} {format_flop_per_s(unit.flop_per_s)}",
+            label=f"{line_name(unit.label)} {format_flop_per_s(unit.flop_per_s)}",
             kind=kind,
             flop_per_s=unit.flop_per_s,
             start_flop_per_byte=unit.flop_per_s / fastest if fastest else None,
@@ -120,7 +131,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
 
 def _diagonal(level: LevelRoof, main_top: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     return Diagonal(
-        label=f"{printable(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        label=f"{line_name(level.label)} {format_byte_per_s(level.byte_per_s)}",
         level=printable(level.level.name),
         byte_per_s=level.byte_per_s,
         ridge_flop_per_byte=ridge_flop_per_byte(main_top, level) if main_top else None,

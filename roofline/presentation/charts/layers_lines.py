@@ -17,7 +17,13 @@ from roofline.placement import (
     arithmetic_dtype,
     ridge_flop_per_byte,
 )
-from roofline.presentation.charts.ceilings import Ceiling, Diagonal, RoofLines, Spot
+from roofline.presentation.charts.ceilings import (
+    Ceiling,
+    Diagonal,
+    RoofLines,
+    Spot,
+    line_name,
+)
 from roofline.presentation.charts.layers_losses import Layer, layers_of, rate_words
 from roofline.presentation.reports.report import printable
 
@@ -215,7 +221,7 @@ def _ceiling(
     main: bool,
 ) -> Ceiling:
     return Ceiling(
-        label=f"{printable(unit.label)} {format_flop_per_s(unit.flop_per_s)}",
+        label=f"{line_name(unit.label)} {format_flop_per_s(unit.flop_per_s)}",
         kind=kind,
         flop_per_s=unit.flop_per_s,
         start_flop_per_byte=unit.flop_per_s / fastest if fastest else None,
@@ -225,7 +231,7 @@ def _ceiling(
 
 def _diagonal(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     return Diagonal(
-        label=f"{printable(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        label=f"{line_name(level.label)} {format_byte_per_s(level.byte_per_s)}",
         level=printable(level.level.name),
         byte_per_s=level.byte_per_s,
         ridge_flop_per_byte=ridge_flop_per_byte(main, level) if main else None,

@@ -17,6 +17,7 @@ from roofline.machine.hardware import (
     describe_threads,
 )
 from roofline.placement import ComputeRoof, LevelRoof, Roof
+from roofline.presentation.charts.ceilings import line_name
 from roofline.presentation.reports.report import printable
 
 _NOTHING_LOST = 0.001
@@ -64,7 +65,8 @@ def layers_of(
             machine's own profile says.
 
     Raises:
-        InputError: `paper` is of another sort of device, or has no figure on paper for these lines.
+        InputError: `paper` is of another sort of device, or has no figure on paper for these lines,
+            or none of them was measured.
     """
     if paper is None:
         return (
@@ -85,6 +87,11 @@ def layers_of(
             f"paper '{paper.name}' has no figures on paper for what '{roof.profile.name}' is drawn"
             f" with ({threads}; {', '.join(each.subject for each in found)}); name a profile from a"
             " data sheet of the same machine"
+        )
+    if all(each.measured_per_s is None for each in found):
+        raise InputError(
+            f"nothing of '{roof.profile.name}' was measured that paper '{paper.name}' could be held"
+            " against; leave it out, or name a measured profile (`roofline measure` makes one)"
         )
     return found
 
@@ -153,7 +160,7 @@ def _own(
     figures = tuple(figures)
     exact = next((each for each in figures if each.threads == threads), None)
     source = exact or figures[0]
-    label, subject = printable(label), printable(subject)
+    label, subject = line_name(label), line_name(subject)
     if source.provenance.source != "measured":
         return Layer(
             what=what,

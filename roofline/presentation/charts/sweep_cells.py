@@ -18,7 +18,13 @@ from roofline.foundation.text import printable
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.palette import roof_styles
-from roofline.presentation.charts.sweep_words import TITLE_PT, subtitle_of, title_of, wrapped
+from roofline.presentation.charts.sweep_words import (
+    TITLE_PT,
+    subtitle_of,
+    texts_of,
+    title_of,
+    wrapped,
+)
 
 _EDGE_PT = 12.0
 _LINE_PT = 16.0
@@ -256,7 +262,7 @@ def _key(
     factors = (1.0, scale ** (1 / 3), scale ** (2 / 3), scale)
     marks: list[CellMark] = []
     labels: list[Label] = []
-    for index, name in enumerate(result.designs):
+    for index, name in enumerate(result.names):
         y = top - (index + 0.5) * _KEY_LINE_PT
         for place, factor in enumerate(factors):
             left = _EDGE_PT + place * _SWATCH_PT
@@ -271,9 +277,7 @@ def _key(
                 )
             )
         left = _EDGE_PT + len(factors) * _SWATCH_PT + 8
-        called = printable(result.names[index])
-        words = f"{called} is faster{_than(result, index)}, by this factor"
-        words += f": {printable(name)}" * (name != called)
+        words = f"{printable(name)} is faster{_than(result, index)}, by this factor"
         labels.append(_from_left(cut_to(words, room - left, 8.5), left, y, 8.5))
     return tuple(marks), tuple(labels)
 
@@ -290,7 +294,7 @@ def _than(result: SweepResult, index: int) -> str:
 def _notes(result: SweepResult, facets: int, across: Axis, up: Axis | None) -> list[str]:
     """What else one must know to read it."""
     verdicts = result.verdicts
-    found: list[str] = []
+    found = texts_of(result.designs, result.names)
     if any(each.is_close for each in verdicts):
         found.append("hatched: too close to call, because the intervals of the predictions overlap")
     if any(each.winner is None for each in verdicts):

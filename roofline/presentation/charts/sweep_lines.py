@@ -14,7 +14,13 @@ from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.palette import roof_styles
-from roofline.presentation.charts.sweep_words import TITLE_PT, subtitle_of, title_of, wrapped
+from roofline.presentation.charts.sweep_words import (
+    TITLE_PT,
+    subtitle_of,
+    texts_of,
+    title_of,
+    wrapped,
+)
 
 EDGE_PT = 12.0
 TICKS_PT = 40.0
@@ -104,7 +110,7 @@ def lines_chart_of(result: SweepResult, *, width_pt: float = 720.0) -> LinesChar
     axis = result.varied[0]
     room = width_pt - 2 * EDGE_PT
     title = wrapped(title_of(result), room, TITLE_PT)
-    notes = _notes(result)
+    notes = tuple(cut_to(each, room, SMALL_PT) for each in _notes(result))
     foot = EDGE_PT + 12 * len(notes)
     frame = Box(
         EDGE_PT + TICKS_PT + 12,
@@ -165,7 +171,7 @@ def _line(result: SweepResult, design: int, values: Sequence[float]) -> DesignLi
     cells = [each[design] for each in result.cells]
     named = list(zip(values, cells, strict=True))
     return DesignLine(
-        name=printable(result.designs[design]),
+        name=printable(result.names[design]),
         colour=style.colour,
         strokes=style.strokes,
         points=tuple((x, time) for x, each in named if (time := _time(each))),
@@ -209,7 +215,7 @@ def apart(wanted: dict[int, float], *, gap_pt: float, low: float, high: float) -
 
 def _notes(result: SweepResult) -> tuple[str, ...]:
     cells = [cell for each in result.cells for cell in each]
-    found: list[str] = []
+    found = texts_of(result.designs, result.names)
     if any(each.predicted_s for each in cells):
         found.append("bands: 10-90 % intervals of the predictions; dotted: bounds")
     if any(each.problem for each in cells):

@@ -23,10 +23,10 @@ from roofline.presentation.charts.sweep_lines import (
     end_labels,
     value_axis,
 )
-from roofline.presentation.charts.sweep_words import TITLE_PT, wrapped
+from roofline.presentation.charts.sweep_words import TITLE_PT, texts_of, wrapped
 
 _HEIGHT_PT = 260.0
-_MACHINES_PT = 126.0
+_NAME_LENGTH_PT = 102.0
 _NAME_PT = 7.5
 _NAME_GAP_PT = 10.0
 
@@ -71,7 +71,7 @@ class RidgeChart:
 def ridge_chart_of(ridge: RidgeSweep, *, width_pt: float = 720.0) -> RidgeChart:
     """The picture of a ridge sweep; its height follows from its width."""
     room = width_pt - 2 * EDGE_PT
-    notes = _notes(ridge)
+    notes = tuple(cut_to(each, room, SMALL_PT) for each in _notes(ridge))
     foot = EDGE_PT + 12 * len(notes)
     frame = Box(
         EDGE_PT + TICKS_PT + 6,
@@ -84,7 +84,8 @@ def ridge_chart_of(ridge: RidgeSweep, *, width_pt: float = 720.0) -> RidgeChart:
     x, y = _axes(ridge, frame)
     names = " or ".join(map(printable, ridge.names))
     title = wrapped(f"Which has the lower bound on which machine: {names}", room, TITLE_PT)
-    top = frame.top + (_MACHINES_PT if ridge.machines else 10)
+    machines = tuple(_marks(ridge, x, frame))
+    top = max([frame.top, *(each.label.box.top for each in machines)]) + 6
     return RidgeChart(
         width_pt=width_pt,
         height_pt=top + 12 + LINE_PT * (len(title) + 1),
@@ -94,7 +95,7 @@ def ridge_chart_of(ridge: RidgeSweep, *, width_pt: float = 720.0) -> RidgeChart:
         y=y,
         lines=lines,
         labels=end_labels(lines, y, frame),
-        machines=tuple(_marks(ridge, x, frame)),
+        machines=machines,
         dots=dots,
         crossings=tuple(_crossings(ridge, x, frame)),
         notes=notes,
@@ -109,7 +110,7 @@ def _subtitle(ridge: RidgeSweep) -> str:
 def _lines(ridge: RidgeSweep) -> Iterator[DesignLine]:
     for index, style in enumerate(roof_styles(len(ridge.designs))):
         yield DesignLine(
-            name=printable(ridge.designs[index]) + " (reference)" * (index == ridge.reference),
+            name=printable(ridge.names[index]) + " (reference)" * (index == ridge.reference),
             colour=style.colour,
             strokes=style.strokes,
             points=tuple(
@@ -161,7 +162,7 @@ def _marks(ridge: RidgeSweep, x: LogAxis, frame: Box) -> Iterator[MachineMark]:
     places = apart(wanted, gap_pt=_NAME_GAP_PT, low=frame.left + 5, high=frame.right + 60)
     for index, place in places.items():
         at = wanted[index]
-        text = cut_to(printable(inside[index].name), _MACHINES_PT - 24, _NAME_PT)
+        text = cut_to(printable(inside[index].name), _NAME_LENGTH_PT, _NAME_PT)
         length = text_width_pt(text, _NAME_PT)
         bottom = frame.top + 18
         yield MachineMark(
@@ -189,8 +190,9 @@ def _crossings(ridge: RidgeSweep, x: LogAxis, frame: Box) -> Iterator[tuple[floa
 
 def _notes(ridge: RidgeSweep) -> tuple[str, ...]:
     found = [
+        *texts_of(ridge.designs, ridge.names),
         f"lines: hypothetical machines, the units of {printable(ridge.base.name)} and one memory"
-        " to which every operand is charged (the classic roofline model)"
+        " to which every operand is charged (the classic roofline model)",
     ]
     if ridge.machines:
         found.append(

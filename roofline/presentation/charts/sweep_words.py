@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from roofline.design.sweeps.axes import point_text
 from roofline.design.sweeps.result import SweepResult
 from roofline.foundation.text import printable
@@ -36,6 +38,15 @@ def subtitle_of(result: SweepResult) -> str:
     if single:
         parts.append(point_text(single))
     return printable(" · ".join(parts))
+
+
+def texts_of(designs: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What the letters stand for, where designs are called by letters: a line for each."""
+    return [
+        printable(f"{name}: {text}")
+        for name, text in zip(names, designs, strict=True)
+        if name != text
+    ]
 
 
 def wrapped(text: str, width_pt: float, size_pt: float) -> tuple[str, ...]:

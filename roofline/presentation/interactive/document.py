@@ -38,6 +38,7 @@ SCRIPTS = (
     "scale",
     "marks",
     "lettering",
+    "gutter",
     "spots",
     "picture",
     "axes",

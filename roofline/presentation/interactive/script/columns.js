@@ -29,6 +29,9 @@ function columnsNow() {
       number("iqr", "IQR", (row) => at.iqr(row.index), (value) => formatS(value, 2)),
       number("roof", "of the roof", roofShare, formatPercent),
     ]),
+    ...(state.kind === "bound" ? [] : [
+      number("gap", "above bound", gapOf, (seconds) => formatS(seconds, 2)),
+    ]),
   ];
 }
 
@@ -47,6 +50,12 @@ function predictedCell(predicted, row) {
 function roofShare(row) {
   const [bound, measured] = ["bound", "measured"].map((kind) => machine().time(kind, row.index));
   return bound !== null && measured ? bound / measured : null;
+}
+
+// Seconds of the chosen kind beyond the bound: at most what a better kernel could save.
+function gapOf(row) {
+  const [bound, seconds] = ["bound", state.kind].map((kind) => machine().time(kind, row.index));
+  return bound === null || seconds === null || seconds < bound ? null : seconds - bound;
 }
 
 // Rows in the order that was asked for; at first the longest, or else the most bytes.

@@ -1,8 +1,17 @@
 // Words in the picture: each where it hides no other, or left out.
 
-const LETTER = 6.1;
 const LINE = 13;
-const widthOf = (words) => LETTER * words.length;
+const ruler = document.createElement("canvas").getContext("2d");
+const widths = new Map();
+
+// How wide words are in the picture, in pixels, in whatever font the reader has.
+function widthOf(words) {
+  if (!widths.has(words)) {
+    ruler.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    widths.set(words, ruler.measureText(words).width);
+  }
+  return widths.get(words);
+}
 
 class Room {
   constructor(frame) {

@@ -10,22 +10,23 @@ function linesInSight() {
   };
 }
 
-function drawLines(lines, frame, room) {
+function drawLines(lines, frame, room, gutter) {
   const found = [];
-  for (const each of lines.diagonals) found.push(diagonalLine(each, lines));
-  for (const each of lines.ceilings) found.push(ceilingLine(each));
-  layers.lines.replaceChildren(...found.filter(Boolean));
+  for (const each of lines.diagonals) found.push(...withReach(diagonalLine(each, lines), each));
+  for (const each of lines.ceilings) found.push(...withReach(ceilingLine(each), each));
+  layers.lines.replaceChildren(...found);
   if (lines.top !== null) drawRidges(lines, room);
-  [...lines.ceilings].sort(byWeight).forEach((each) => nameCeiling(each, frame, room));
-  lines.diagonals.forEach((each) => nameDiagonal(each, frame, room));
+  nameCeilings(lines.ceilings, frame, gutter);
+  nameDiagonals(lines.diagonals, frame, room);
 }
 
-// Of names that hide each other, the roof's stays, then what torch reaches, then the types in use.
-function byWeight(a, b) {
-  const { main_top_flop_per_s: top } = machine().given;
-  const isTop = (each) => each.main && each.flop_per_s === top;
-  const weight = (each) => 2 * each.main + (each.kind === "library") + 2 * isTop(each);
-  return weight(b) - weight(a) || b.flop_per_s - a.flop_per_s;
+// A line with a wide one over it, not to be seen, so that a pointer near it is told its name.
+function withReach(line, { label }) {
+  if (!line) return [];
+  const reach = line.cloneNode();
+  reach.setAttribute("class", "reach");
+  reach.append(draw("title", {}, label));
+  return [line, reach];
 }
 
 function ceilingLine(each) {
@@ -55,41 +56,41 @@ function write(words, x, y, kind, more = {}) {
   layers.words.append(draw("text", { x, y, class: kind, ...more }, words));
 }
 
-// Above its line or below, as far right as it hides no mark; where other words stand, not at all.
-function nameCeiling(each, frame, room) {
-  const line = picture.y.place(each.flop_per_s);
-  const start = picture.x.place(each.start ?? 10 ** picture.x.low);
-  const leftmost = Math.max(start, frame.right - (each.main ? 460 : 300)) + widthOf(each.label);
-  const places = [];
-  for (const at of [line - 4, line + 12]) {
-    // At the right edge even where the line is shorter than its name.
-    for (let end = frame.right - 6; end === frame.right - 6 || end > leftmost; end -= 24) {
-      places.push({ end, at, box: boxOf(each.label, end, at, "end") });
-    }
-  }
-  const free = places.filter(({ box }) => room.isFree(box));
-  const place = free.find(({ box }) => !room.isOverMark(box)) ?? free[0];
-  if (!place) return;
-  room.take(place.box);
-  const kind = `line-name ${each.kind}${each.main ? "" : " other"}`;
-  write(each.label, place.end, place.at, kind, { "text-anchor": "end" });
+// Memory levels are parallel, so a name stands on the side where the next line is farther.
+function nameDiagonals(diagonals, frame, room) {
+  const order = [...diagonals].sort((a, b) => b.byte_per_s - a.byte_per_s);
+  order.forEach((each, i) => {
+    const [x1, y1, x2, y2] = diagonalEnds(each);
+    const angle = Math.atan2(y2 - y1, x2 - x1);
+    const apart = (other) => (other
+      ? Math.abs(picture.y.perDecade * Math.log10(other.byte_per_s / each.byte_per_s))
+        * Math.cos(angle)
+      : Infinity);
+    const isCrowded = apart(order[i - 1]) < LINE + 5 && apart(order[i + 1]) > apart(order[i - 1]);
+    nameDiagonal(each, { angle, away: isCrowded ? -12 : 5, x1, y1, x2, y2 }, frame, room);
+  });
 }
 
-// Along its line, as far down as there is room.
-function nameDiagonal(each, frame, room) {
-  const [x1, y1, x2, y2] = diagonalEnds(each);
-  const angle = Math.atan2(y2 - y1, x2 - x1);
-  const length = Math.hypot(x2 - x1, y2 - y1);
+// Along its line, as far down as there is room, and off the marks where that can be.
+function nameDiagonal(each, { angle, away, x1, y1, x2, y2 }, frame, room) {
   const words = each.label;
-  for (let along = 4; along + widthOf(words) < length; along += 12) {
-    const x = x1 + along * Math.cos(angle) + 5 * Math.sin(angle);
-    const y = y1 + along * Math.sin(angle) - 5 * Math.cos(angle);
-    if (x < frame.left || !room.takeIfFree(boxesAlong(words, x, y, angle))) continue;
-    const turn = `rotate(${((angle * 180) / Math.PI).toFixed(1)} ${x.toFixed(1)} ${y.toFixed(1)})`;
-    const isChosen = state.level === "binding" || state.level === each.level;
-    write(words, x, y, `line-name memory${isChosen ? "" : " other"}`, { transform: turn });
-    return;
+  const last = Math.hypot(x2 - x1, y2 - y1) - widthOf(words);
+  const places = [];
+  for (let along = 4; along < last; along += 12) {
+    const x = x1 + along * Math.cos(angle) + away * Math.sin(angle);
+    const y = y1 + along * Math.sin(angle) - away * Math.cos(angle);
+    places.push({ x, y, boxes: boxesAlong(words, x, y, angle) });
   }
+  const free = places.filter(({ x, boxes }) =>
+    x >= frame.left && boxes.every((box) => room.isFree(box)));
+  const isOffMarks = ({ boxes }) => !boxes.some((box) => room.isOverMark(box));
+  const place = free.find(isOffMarks) ?? free[0];
+  if (!place) return;
+  place.boxes.forEach((box) => room.take(box));
+  const degrees = ((angle * 180) / Math.PI).toFixed(1);
+  const transform = `rotate(${degrees} ${place.x.toFixed(1)} ${place.y.toFixed(1)})`;
+  const isChosen = state.level === "binding" || state.level === each.level;
+  write(words, place.x, place.y, `line-name memory${isChosen ? "" : " other"}`, { transform });
 }
 
 function isOffCeilings(height, { ceilings }) {
@@ -108,9 +109,12 @@ function drawRidges(lines, room) {
     );
     const words = `${each.level} ${formatIntensity(each.ridge)}`;
     room.take(boxAround(at, height, 4));
-    const box = (place) => boxOf(words, at, place, "middle");
-    const free = [height - 8, height + 16, height - 20].filter((place) => room.isFree(box(place)));
-    const place = free.find((each) => isOffCeilings(each, lines)) ?? free[0];
+    // With a blank at both ends, so that names do not run into each other.
+    const box = (place) => boxOf(` ${words} `, at, place, "middle");
+    const beside = [height - 8, height + 16, height - 22, height + 30];
+    const free = beside.filter((place) => room.isFree(box(place)));
+    const isClear = (each) => isOffCeilings(each, lines) && !room.isOverMark(box(each));
+    const place = free.find(isClear) ?? free[0];
     if (place === undefined) continue;
     room.take(box(place));
     write(words, at, place, "ridge-name", { "text-anchor": "middle" });

@@ -1,6 +1,6 @@
 // The roofline: axes, ceilings, memory levels, ridges, and a mark for every spot.
 
-const MARGIN = { left: 66, right: 16, top: 14, bottom: 50 };
+const MARGIN = { left: 66, top: 14, bottom: 50 };
 const NAMED = 10;
 const svg = byId("picture");
 const layers = {};
@@ -27,8 +27,9 @@ function redraw(isMoved = false) {
   const height = Math.round(Math.min(620, Math.max(360, 0.6 * width)));
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const { left, top } = MARGIN;
-  const frame = { left, right: width - MARGIN.right, top, bottom: height - MARGIN.bottom };
   const lines = linesInSight();
+  const gutter = gutterFor(lines.ceilings, width);
+  const frame = { left, right: width - gutter.width, top, bottom: height - MARGIN.bottom };
   picture.frame = frame;
   if (!isMoved) {
     picture.spots = spotsNow();
@@ -49,7 +50,8 @@ function redraw(isMoved = false) {
   room.take({ left: frame.left, right: frame.left + 132, top: frame.top, bottom: frame.top + 34 });
   const longest = picture.spots.drawn.slice(0, 300);
   room.marks = longest.map(({ px, py, radius }) => boxAround(px, py, 0.8 * radius));
-  drawLines(lines, frame, room);
+  drawLines(lines, frame, room, gutter);
+  listCeilings(lines.ceilings, gutter);
   if (isMoved) moveMarks();
   else drawMarks();
   nameLongest(room);

@@ -1,0 +1,1 @@
+"""Designs over a grid of sizes: which wins where; and over machines: which wins on which."""

@@ -1,0 +1,54 @@
+"""What is known of one design at one point of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.analysis import Analysis, groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One design at one point: work, bound and prediction of a pass, or why there is none.
+
+    ``flop`` and ``multiply_add`` are None where an operator has no formula, ``bound_s`` where the
+    machine has no ceilings, ``predicted_s`` and the ends of its 10-90 % interval where nothing
+    was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than any other.
+    ``problem`` says why the design cannot be built there; all else is None then.
+    """
+
+    flop: int | None = None
+    multiply_add: int | None = None
+    parameters: int | None = None
+    traffic_byte: int | None = None
+    bound_s: float | None = None
+    predicted_s: float | None = None
+    predicted_low_s: float | None = None
+    predicted_high_s: float | None = None
+    ceiling: str = ""
+    ceiling_share: float | None = None
+    problem: str = ""
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the design can be built at that point."""
+        return not self.problem
+
+
+def cell_of(analysis: Analysis) -> Cell:
+    """What a sweep keeps of an analysis."""
+    totals, run = analysis.totals, analysis.prediction
+    is_known = not totals.unknown_operators
+    first = next(iter(groups(analysis, lambda row: row.ceiling or row.bound)), None)
+    return Cell(
+        flop=totals.flop if is_known else None,
+        multiply_add=totals.multiply_add if is_known else None,
+        parameters=totals.parameters,
+        traffic_byte=totals.traffic_byte,
+        bound_s=totals.bound_s,
+        predicted_s=run.predicted_s if run else None,
+        predicted_low_s=run.low_s if run else None,
+        predicted_high_s=run.high_s if run else None,
+        ceiling=first.name if first else "",
+        ceiling_share=first.share if first else None,
+    )

@@ -1,0 +1,210 @@
+"""Designs over the balance of machines: which wins where FLOP are cheap, and where bytes are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roofline.design.sweeps.naming import short_names
+from roofline.design.sweeps.regions import words
+from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
+from roofline.foundation import schema
+from roofline.foundation.units import format_intensity
+from roofline.machine.hardware import HardwareProfile
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+SCHEMA_VERSION = 1
+"""Of ridge sweeps in JSON files, which are read nowhere (docs/file-formats.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownMachine:
+    """A machine that there is: its ``balance`` in FLOP/byte, and the bound of each design there.
+
+    ``bound_s`` are those of its own profile, with its caches, where the profile knows them.
+    """
+
+    name: str
+    balance: float
+    bound_s: tuple[float, ...]
+    has_caches: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """At ``balance`` FLOP/byte the lead goes ``before`` → ``after``, which are indices."""
+
+    balance: float
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RidgeSweep:
+    """Bounds of designs on hypothetical machines, which differ in their balance alone.
+
+    The compute ceilings are those of ``base`` on ``threads`` threads; memory is one level, whose
+    bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked for. Every
+    operand is charged to it: the classic roofline model. ``bound_s`` are by balance, then by
+    design. ``machines`` are those that are known, ``left_out`` says of which one nothing is known.
+    """
+
+    designs: tuple[str, ...]
+    reference: int = 0
+    base: HardwareProfile
+    threads: int
+    dtype: str
+    balances: tuple[float, ...]
+    bound_s: tuple[tuple[float, ...], ...]
+    crossings: tuple[Crossing, ...]
+    machines: tuple[KnownMachine, ...]
+    left_out: tuple[str, ...] = ()
+    run: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<RidgeSweep: {'; '.join(self.sentences)}>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What sentences call the designs: by their names if all are short, else A, B, C."""
+        return short_names(self.designs)
+
+    @property
+    def ratios(self) -> tuple[tuple[float, ...], ...]:
+        """The bound of each design over the reference's, by balance, then by design."""
+        return tuple(self.over_reference(each) for each in self.bound_s)
+
+    def over_reference(self, times_s: tuple[float, ...]) -> tuple[float, ...]:
+        """Times of the designs over that of the reference."""
+        return tuple(each / times_s[self.reference] for each in times_s)
+
+    def winner_at(self, balance: float) -> int:
+        """The design with the lowest bound at a balance."""
+        found = _best(self.bound_s[0])
+        for each in self.crossings:
+            if each.balance <= balance:
+                found = each.after
+        return found
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Who wins where, and which machines are there."""
+        return tuple(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        edges = [each.balance for each in self.crossings]
+        for place, low in enumerate([None, *edges]):
+            high = edges[place] if place < len(edges) else None
+            winner = self.winner_at(self.balances[0] if low is None else low)
+            inside = [
+                ratios
+                for balance, ratios in zip(self.balances, self.ratios, strict=True)
+                if (low is None or balance >= low) and (high is None or balance <= high)
+            ]
+            there = [
+                each.name
+                for each in self.machines
+                if (low is None or each.balance >= low) and (high is None or each.balance < high)
+            ]
+            machines = f" ({words(there)})" if there else " (no known machine)"
+            yield (
+                f"{_between(low, high)}, {self.names[winner]} has the lowest bound"
+                f"{self._by(inside, winner)}{machines}"
+            )
+        other = [
+            each.name
+            for each in self.machines
+            if min(each.bound_s) * SAME_BOUND < each.bound_s[self.winner_at(each.balance)]
+        ]
+        if other:
+            yield f"with its own ceilings and caches, another design leads on {words(other)}"
+
+    def _by(self, inside: list[tuple[float, ...]], winner: int) -> str:
+        """By how much, where it is not the only one: against the reference, or the best other."""
+        factors: list[float] = []
+        for ratios in inside:
+            others = [each for index, each in enumerate(ratios) if index != winner]
+            rival = min(others) if winner == self.reference else 1.0
+            factors.append(rival / ratios[winner])
+        if not factors:
+            return ""
+        low, high = map(factor_text, (min(factors), max(factors)))
+        return f", {low} × lower" if low == high else f", {low} to {high} × lower"
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row a design and machine: hypothetical ones first, then those that are known."""
+        lines = zip(self.balances, self.bound_s, strict=True)
+        for name, balance, times in (
+            *((None, balance, times) for balance, times in lines),
+            *((each.name, each.balance, each.bound_s) for each in self.machines),
+        ):
+            for index, ratio in enumerate(self.over_reference(times)):
+                yield {
+                    "machine": name,
+                    "balance_flop_per_byte": balance,
+                    "design": self.designs[index],
+                    "bound_s": times[index],
+                    "over_reference": ratio,
+                    "is_best": index == _best(times),
+                }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a design and machine, as `rows`; ``machine`` is None for hypothetical ones."""
+        import pandas
+
+        return pandas.DataFrame(list(self.rows()))
+
+    def to_json(self) -> str:
+        """The sweep as JSON text, with the machine that hypothetical ones are made of."""
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "designs": list(self.designs),
+            "reference": self.designs[self.reference],
+            "dtype": self.dtype,
+            "threads": self.threads,
+            "run": self.run,
+            "rows": list(self.rows()),
+            "crossings": [
+                {
+                    "balance_flop_per_byte": each.balance,
+                    "before": self.designs[each.before],
+                    "after": self.designs[each.after],
+                }
+                for each in self.crossings
+            ],
+            "sentences": list(self.sentences),
+            "left_out": list(self.left_out),
+            "warnings": list(self.warnings),
+            "hardware": schema.to_data(self.base),
+        }
+        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+    def plot(self, *, width_inch: float = 10.0) -> Figure:
+        """The bound of each design over the reference's, with the known machines on the axis."""
+        from roofline.presentation.sweep_figure import plot_ridge
+
+        return plot_ridge(self, width_inch=width_inch)
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.reports.ridge_report import ridge_html
+
+        return ridge_html(self)
+
+
+def _best(times_s: tuple[float, ...]) -> int:
+    return min(range(len(times_s)), key=lambda i: (times_s[i], i))
+
+
+def _between(low: float | None, high: float | None) -> str:
+    unit = "FLOP/byte"
+    if low is None:
+        return "at every balance" if high is None else f"below {format_intensity(high)} {unit}"
+    if high is None:
+        return f"above {format_intensity(low)} {unit}"
+    return f"from {format_intensity(low)} to {format_intensity(high)} {unit}"

@@ -1,0 +1,90 @@
+"""Which design wins at a point of a sweep, by how much, and whether that can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.design.pass_times import DIGITS
+from roofline.design.sweeps.cells import Cell
+
+Basis = Literal["predicted", "bound", ""]
+
+SAME_BOUND = 1.05
+"""Bounds that differ by less than this factor are too close to call."""
+
+RULE = (
+    "a design wins where its predicted time is the lowest; it is too close to call (~) where the"
+    " 10-90 % interval of another design reaches into the winner's"
+)
+
+RULE_OF_BOUNDS = (
+    "where a design has no prediction all are compared by their bounds, which are too close to"
+    f" call (~) within {100 * (SAME_BOUND - 1):.0f} %"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Who wins at one point.
+
+    ``winner`` is the index of the design with the lowest time of ``basis``, None where no two
+    times are known. ``ratio`` is the reference's time over the best of the others: above 1 another
+    design is faster, below 1 the reference is. ``is_close`` where the winner cannot be told.
+    """
+
+    winner: int | None
+    ratio: float | None
+    rivals: tuple[int, ...]
+    basis: Basis
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the winner cannot be told."""
+        return bool(self.rivals)
+
+    @property
+    def factor(self) -> float | None:
+        """How many times faster the winner is than the reference, or, being it, than the next."""
+        return max(self.ratio, 1 / self.ratio) if self.ratio else None
+
+
+_NOTHING = Verdict(winner=None, ratio=None, rivals=(), basis="")
+
+
+def verdict_of(cells: Sequence[Cell], reference: int) -> Verdict:
+    """The verdict on designs at one point; those that cannot be built there take no part."""
+    built = [index for index, each in enumerate(cells) if each.is_built]
+    if len(built) < 2:
+        # One that stands alone has nobody to beat.
+        return _NOTHING
+    basis: Basis = "predicted"
+    times = {i: cells[i].predicted_s for i in built}
+    if any(not time for time in times.values()):
+        basis, times = "bound", {i: cells[i].bound_s for i in built}
+    known = {i: time for i, time in times.items() if time}
+    if len(known) < len(built):
+        return _NOTHING
+    winner = min(known, key=lambda i: (known[i], i))
+    others = [known[i] for i in built if i != reference]
+    ratio = known[reference] / min(others) if reference in known and others else None
+    return Verdict(
+        winner=winner,
+        ratio=ratio,
+        rivals=tuple(i for i in built if i != winner and _is_close(cells[winner], cells[i], basis)),
+        basis=basis,
+    )
+
+
+def factor_text(factor: float) -> str:
+    """A factor from 1 on, in as many digits as ratios of predictions are worth: ``"3.4"``."""
+    number = float(f"{factor:.{DIGITS - 1}e}")
+    return f"{number:.1f}" if number < 10 else f"{number:.0f}"
+
+
+def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
+    if basis == "bound":
+        return (other.bound_s or 0.0) < SAME_BOUND * (best.bound_s or 0.0)
+    high, low = best.predicted_high_s, other.predicted_low_s
+    return high is not None and low is not None and low <= high

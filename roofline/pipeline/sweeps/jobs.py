@@ -1,0 +1,215 @@
+"""One piece of a sweep: a design captured at one point, and placed on every machine asked for.
+
+All of this goes to other processes and machines, and needs none of their files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.design.sweeps.axes import Point, Value
+from roofline.design.sweeps.cells import Cell, cell_of
+from roofline.errors import RooflineError, said_by
+from roofline.foundation.places import PlacedError
+from roofline.foundation.text import printable
+from roofline.latency.predictor import Predictor
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.sweeps.one_thread import use_one_thread
+from roofline.pipeline.sweeps.shipping import Shipped, in_reach
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.pipeline.workloads import Workload
+    from roofline.placement import Roof
+    from roofline.workload.capture.passes import Capture
+    from roofline.workload.residency import Residency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """A design that is swept: what it is called, what is loaded, and which variables it has."""
+
+    name: str
+    model: str | torch.nn.Module
+    variables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine, on how many threads (None: all of them), and what was learned there."""
+
+    profile: HardwareProfile
+    threads: int
+    predictor: Predictor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A design at the values of those axes that change its capture."""
+
+    design: int
+    values: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A capture with what it was made of."""
+
+    asked: Workload
+    capture: Capture
+    reuse: Residency
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """All that every job of a sweep needs.
+
+    ``machines`` are in the order of the axes of machines and threads: each job has a cell for each.
+    """
+
+    designs: tuple[Design, ...]
+    machines: tuple[Machine, ...]
+    options: RunOptions
+    inputs: Any = None
+    batch: int | None = None
+    seq: int | None = None
+    cold: bool = False
+    shipped: tuple[Shipped, ...] = ()
+    _roofs: list[Roof] = field(default_factory=list["Roof"], init=False, repr=False)
+
+    def cells(self, job: Job) -> list[Cell]:
+        """The design on every machine; of one that cannot be built, the reason."""
+        try:
+            captured = self.captured(job)
+            return [self._cell(captured, i) for i in range(len(self.machines))]
+        except PlacedError as error:
+            problem = error.message
+        except RooflineError as error:
+            problem = said_by(error)
+        # Whatever a model's own code raises is a reason why that point cannot be built.
+        except Exception as error:
+            problem = f"{type(error).__name__}: {said_by(error)}"
+        return [Cell(problem=printable(problem))] * len(self.machines)
+
+    def captured(self, job: Job) -> Captured:
+        """The design of a job, captured.
+
+        Raises:
+            ModelError, InputError: it cannot be built there.
+        """
+        from roofline.pipeline.workloads import check_counts, workload_of
+        from roofline.workload.capture.passes import capture
+        from roofline.workload.residency import residency
+
+        design, values = self.designs[job.design], dict(job.values)
+        bound = {name: values.pop(name) for name in design.variables}
+        options = with_point(self.options, values)
+        batch, seq = values.get("batch", self.batch), values.get("seq", self.seq)
+        check_counts(batch=batch, seq=seq, threads=None, inputs=self.inputs)  # pyright: ignore[reportArgumentType]  checked there
+        run = options.run()
+        asked = workload_of(
+            self._model(design, bound),
+            self.inputs,
+            run=run,
+            batch=batch,  # pyright: ignore[reportArgumentType]  as above
+            seq=seq,  # pyright: ignore[reportArgumentType]  as above
+        )
+        found = capture(
+            asked.source.module,
+            asked.given,
+            name=design.name,
+            run=run,
+            teaching=options.teaching(),
+            rebuild=asked.source.rebuild,
+        )
+        return Captured(asked=asked, capture=found, reuse=residency(found.records))
+
+    def _model(self, design: Design, values: Point) -> str | torch.nn.Module:
+        if not isinstance(design.model, str):
+            return design.model
+        text = in_reach(design.model, self.shipped)
+        if not values:
+            return text
+        from roofline.workload.models.expressions import bound
+
+        return bound(text, values)
+
+    def _cell(self, found: Captured, machine: int) -> Cell:
+        from roofline.pipeline.assembly import assemble
+
+        return cell_of(
+            assemble(
+                found.asked.source.name,
+                found.asked.specs,
+                found.capture,
+                found.reuse,
+                self._roof(machine),
+                cold=self.cold,
+                notes=(),
+                predictor=self.machines[machine].predictor,
+            )
+        )
+
+    def _roof(self, machine: int) -> Roof:
+        """The roof of a machine, kept: it remembers what it found out of its ceilings."""
+        from roofline.placement import Roof
+
+        if not self._roofs:
+            self._roofs.extend(Roof(each.profile, each.threads) for each in self.machines)
+        return self._roofs[machine]
+
+
+def with_point(options: RunOptions, values: Point) -> RunOptions:
+    """The options at a point whose axes may be options."""
+    if "dtype" in values:
+        options = replace(options, dtype=str(values["dtype"]))
+    if "layout" in values:
+        options = replace(options, channels_last=values["layout"] == "channels-last")
+    return options
+
+
+# -- where they run --------------------------------------------------------------------------------
+
+_turn = threading.RLock()
+
+_contexts: dict[str, Context] = {}
+"""By the name of their sweep: in the process that began it, and in those that work for it."""
+
+
+def keep(name: str, context: Context) -> None:
+    """Makes the context of a sweep known in the process that began it."""
+    _contexts[name] = context
+
+
+def forget(name: str) -> None:
+    """Forgets the context of a sweep that is over."""
+    _contexts.pop(name, None)
+
+
+def receive(name: str, packed: bytes) -> None:
+    """Takes the context of a sweep into a process that works for it, in the place of others."""
+    context = pickle.loads(packed)
+    use_one_thread()
+    _contexts.clear()
+    _contexts[name] = context
+
+
+def work(name: str, packed: bytes | None, jobs: Sequence[Job]) -> list[list[Cell]] | None:
+    """The cells of jobs; None where the sweep's context is neither here nor sent with them."""
+    if name not in _contexts:
+        if packed is None:
+            return None
+        receive(name, packed)
+    context = _contexts[name]
+    # What models print is no part of a result. A redirection holds for all threads of a process, so
+    # that they take turns, as they do in captures.
+    with _turn, contextlib.redirect_stdout(sys.stderr):
+        return [context.cells(job) for job in jobs]

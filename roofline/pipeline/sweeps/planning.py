@@ -1,0 +1,262 @@
+"""What a sweep will do, known before it does it: its designs, axes, jobs, and about how long."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from roofline.design.sweeps.axes import (
+    Grid,
+    Point,
+    point_text,
+)
+from roofline.errors import HardwareError, InputError, ModelError
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.learned import predictor_of
+from roofline.pipeline.machines import Hardware, Progress, hardware_for, threads_on
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.sweeps.checking import check_axes, check_option_values, with_hardware
+from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine
+from roofline.pipeline.sweeps.shipping import shipped_for
+
+if TYPE_CHECKING:
+    pass
+
+_OF_CAPTURES = ("batch", "seq", "dtype", "layout")
+"""Axes that change what is captured; those of machines and threads do not."""
+
+_OF_MACHINES = ("hardware", "threads")
+
+_UNPREDICTED_S = 0.003
+"""About what a job takes, where no clock has told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A sweep that can be counted, estimated and carried out.
+
+    ``job_s`` is what a job of each design took at a few points.
+    """
+
+    grid: Grid
+    names: tuple[str, ...]
+    reference: int
+    context: Context
+    hardware: tuple[HardwareProfile, ...]
+    notes: tuple[str, ...]
+    threads: int | None
+    job_s: tuple[float, ...] = ()
+
+    @property
+    def design_points(self) -> int:
+        """How many numbers are asked for: points times designs."""
+        return self.grid.count * len(self.names)
+
+    @property
+    def job_count(self) -> int:
+        """How many captures that takes: one may serve several points."""
+        return sum(self.captures_of(i).count for i in range(len(self.names)))
+
+    @property
+    def job_mean_s(self) -> float:
+        """The seconds that a job takes on average, in one process."""
+        times = self.job_s or (_UNPREDICTED_S,) * len(self.names)
+        counts = [self.captures_of(i).count for i in range(len(self.names))]
+        return sum(map(math.prod, zip(times, counts, strict=True))) / sum(counts)
+
+    def captures_of(self, design: int) -> Grid:
+        """The axes that change the capture of a design."""
+        variables = self.context.designs[design].variables
+        return self.grid.of((*variables, *_OF_CAPTURES))
+
+    @property
+    def machines(self) -> Grid:
+        """The axes of machines and threads."""
+        return self.grid.of(_OF_MACHINES)
+
+    def jobs(self) -> Iterator[Job]:
+        """Every capture that is needed, design by design."""
+        for design in range(len(self.names)):
+            for point in self.captures_of(design).points():
+                yield Job(design=design, values=tuple(point.items()))
+
+    def job_of(self, design: int, point: Point) -> Job:
+        """The capture that serves a design at a point."""
+        names = [axis.name for axis in self.captures_of(design).axes]
+        return Job(design=design, values=tuple((name, point[name]) for name in names))
+
+    def job_text(self, job: Job) -> str:
+        """A job in words: ``"conv2d(…) at channels 64"``."""
+        at = f" at {point_text(dict(job.values))}" if job.values else ""
+        return f"{self.names[job.design]}{at}"
+
+
+def plan_of(
+    designs: Sequence[object],
+    grid: Grid,
+    *,
+    names: Sequence[str] = (),
+    reference: int = 0,
+    hardware: Hardware | Sequence[Hardware] | None = None,
+    inputs: Any = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    options: RunOptions,
+    progress: Progress | None = None,
+) -> Plan:
+    """The plan of a sweep; whatever is wrong with it is found here, before any work.
+
+    Raises:
+        InputError: designs, axes or options that do not fit together.
+        HardwareError: a machine that is not known, or has not so many threads.
+    """
+    designed = _designs(designs, names)
+    if not 0 <= reference < len(designed):
+        raise InputError(f"reference {reference}: there are designs 0 to {len(designed) - 1}")
+    fixed: dict[str, Any] = {
+        "hardware": hardware,
+        "batch": batch,
+        "seq": seq,
+        "threads": threads,
+        "dtype": options.dtype,
+        "layout": options.channels_last or None,
+    }
+    check_axes(grid, designed, fixed)
+    grid = with_hardware(grid, hardware)
+    check_option_values(grid, designed)
+    machines, profiles, notes = _machines(grid, hardware, threads, cold, options, progress)
+    found = {each.threads for each in machines}
+    return Plan(
+        grid=grid,
+        names=tuple(each.name for each in designed),
+        reference=reference,
+        context=Context(
+            designs=tuple(designed),
+            machines=machines,
+            options=options,
+            inputs=inputs,
+            batch=batch,
+            seq=seq,
+            cold=cold,
+            shipped=shipped_for(each.model for each in designed),
+        ),
+        hardware=profiles,
+        notes=notes,
+        threads=found.pop() if len(found) == 1 else None,
+    )
+
+
+def _designs(designs: Sequence[object], names: Sequence[str]) -> list[Design]:
+    if len(designs) < 2:
+        raise InputError("a sweep takes at least two designs; write roofline compare A B --sweep …")
+    if names and len(names) != len(designs):
+        raise InputError(f"{len(names)} names for {len(designs)} designs")
+    found: list[Design] = []
+    for index, each in enumerate(designs):
+        name = names[index] if names else str(each) if isinstance(each, str) else ""
+        found.append(design_of(each, name or type(each).__name__))
+    shown = [each.name for each in found]
+    if len(set(shown)) < len(shown):
+        again = next(name for name in shown if shown.count(name) > 1)
+        raise InputError(f"'{again}' is given twice; a sweep compares different designs")
+    return found
+
+
+def design_of(model: object, name: str) -> Design:
+    """A design with its variables.
+
+    Raises:
+        InputError: it is nothing that can be swept.
+    """
+    if isinstance(model, str):
+        if model.endswith(".json"):
+            raise InputError(
+                f"{model}: a saved analysis is of one size, and cannot be swept: name its model"
+            )
+        from roofline.workload.models.expressions import variables_in
+
+        return Design(name=name, model=model, variables=variables_in(model))
+    import torch
+
+    if isinstance(model, torch.nn.Module):
+        return Design(name=name, model=model)
+    raise InputError(f"a sweep takes modules and names of designs, got {type(model).__name__}")
+
+
+def _machines(
+    grid: Grid,
+    hardware: Hardware | Sequence[Hardware] | None,
+    threads: int | None,
+    cold: bool,
+    options: RunOptions,
+    progress: Progress | None,
+) -> tuple[tuple[Machine, ...], tuple[HardwareProfile, ...], tuple[str, ...]]:
+    """A machine for each point of the axes of machines and threads, their profiles, and notes."""
+    given: list[Any] = [*hardware] if isinstance(hardware, (list, tuple)) else [hardware]
+    asked: dict[str, Hardware | None] = {
+        each.name if isinstance(each, HardwareProfile) else str(each or catalog.HOST): each
+        for each in given
+    }
+    for axis in grid.axes:
+        if axis.name == "hardware" and len(given) == 1:
+            asked = {str(name): str(name) for name in axis.values}
+    run = options.run()
+    loaded: dict[str, tuple[HardwareProfile, Any]] = {}
+    notes: list[str] = []
+    for name, named in asked.items():
+        profile, said = hardware_for(named, progress)
+        notes += said
+        # What was learned is of passes whose caches the pass before had filled.
+        loaded[name] = profile, None if cold else predictor_of(profile, named, run)
+    found: list[Machine] = []
+    for point in grid.of(_OF_MACHINES).points():
+        profile, predictor = (
+            loaded[str(point["hardware"])] if "hardware" in point else next(iter(loaded.values()))
+        )
+        count = point.get("threads", threads)
+        found.append(
+            Machine(
+                profile=profile,
+                threads=threads_on(profile, count, alone=len(loaded) == 1),  # pyright: ignore[reportArgumentType]  checked before
+                predictor=predictor,
+            )
+        )
+    if threads is not None and all(each.device != "cpu" for each, _ in loaded.values()):
+        raise HardwareError(f"--threads {threads}: none of these machines is a CPU; leave it out")
+    return tuple(found), tuple(each for each, _ in loaded.values()), tuple(notes)
+
+
+Clock = Callable[[], float]
+
+
+def probed(plan: Plan, clock: Clock = time.perf_counter) -> tuple[float, ...]:
+    """The seconds that a job of each design takes: the first, the middle and the last one.
+
+    The slower half of what was timed counts; the very first job loads libraries, and counts only
+    where it is alone.
+
+    Raises:
+        ModelError: a design that cannot be built at any of these, always for the same reason.
+    """
+    found: list[float] = []
+    for design in range(len(plan.names)):
+        captures = plan.captures_of(design)
+        places = dict.fromkeys((0, captures.count // 2, captures.count - 1))
+        times: list[float] = []
+        problems: list[str] = []
+        for place in places:
+            job = Job(design=design, values=tuple(captures.point(place).items()))
+            for _ in range(2 if design == place == 0 else 1):
+                begin = clock()
+                problems.append(plan.context.cells(job)[0].problem)
+                times.append(clock() - begin)
+        if all(problems) and len(set(problems)) == 1:
+            raise ModelError(f"{plan.names[design]}: {problems[0]}")
+        found.append(sorted(times[-len(places) :])[len(places) // 2])
+    return tuple(found)
