@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from roofline.analysis import read_analysis as read_analysis
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
-    from roofline.design.comparison import Comparison as Comparison
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
         read_machine_comparison as read_machine_comparison,
     )
+    from roofline.design.model_comparison.result import Comparison as Comparison
     from roofline.design.sweeps.result import SweepResult as SweepResult
     from roofline.design.sweeps.ridge import RidgeSweep as RidgeSweep
     from roofline.errors import RooflineError as RooflineError
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
-    "Comparison": "roofline.design.comparison",
+    "Comparison": "roofline.design.model_comparison.result",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from roofline.analysis import Analysis, read_analysis
-from roofline.design.comparison import Comparison, distinct
-from roofline.design.comparison_grid import ComparisonGrid
-from roofline.design.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.result import Comparison, distinct
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analysed_ways import AskedWays

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from roofline.design.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.measuring.rounds import Effort
 from roofline.machine.catalog import name_of_host

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.measured_rounds import RoundTime
+from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.timing import Bench, measure_again, real_model

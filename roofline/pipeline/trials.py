@@ -16,7 +16,7 @@ from roofline.design.advice.proposals import Proposal
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.what_if import OnMachine
 from roofline.design.advice.whole_model import Outcome
-from roofline.design.measured_rounds import RoundTime
+from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import RooflineError
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s

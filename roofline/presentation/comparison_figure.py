@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.result import Comparison
 from roofline.presentation.charts.comparison_chart import (
     LEGEND_LINE_PT,
     TITLE_SIZE_PT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.foundation.files import write_atomically
 from roofline.presentation.markdown import report_markdown

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from roofline.cli.main import run
-from roofline.design.comparison import Comparison
+from roofline.design.model_comparison.result import Comparison
 from tests.presentation.examples import small
 
 SHEET = ["--hardware", "10980xe"]

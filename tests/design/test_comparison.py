@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import roofline
-from roofline.design.comparison import Comparison
+from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.presentation.comparison_output import render_comparison
 from roofline.presentation.plain import plain_text

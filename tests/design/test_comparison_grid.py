@@ -12,8 +12,8 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.plain import plain_text

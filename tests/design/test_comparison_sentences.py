@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis
-from roofline.design.comparison import Comparison
-from roofline.design.measured_rounds import MeasuredRounds, RoundTime
-from roofline.design.time_parts import leading_part, parts_of
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.model_comparison.result import Comparison
+from roofline.design.model_comparison.time_parts import leading_part, parts_of
 from roofline.latency.prediction import RunPrediction
 from roofline.workload.tensors import Role
 from tests.presentation.examples import Network, analysis_of, dram_profile

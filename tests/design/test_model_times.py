@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from roofline.analysis import Analysis, Run
-from roofline.design.comparison import Comparison
-from roofline.design.model_quantities import Quantity
+from roofline.design.model_comparison.quantities import Quantity
+from roofline.design.model_comparison.result import Comparison
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.comparison_report import comparison_csv, comparison_report

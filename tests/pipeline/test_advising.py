@@ -14,7 +14,7 @@ from roofline.analysis import Analysis, Finding
 from roofline.design.advice.alternatives import Alternative, as_it_is
 from roofline.design.advice.proposals import Proposal
 from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
-from roofline.design.measured_rounds import RoundTime
+from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
 from roofline.pipeline.advising import advise, with_findings

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import roofline
-from roofline.design.comparison import Comparison
-from roofline.design.measured_rounds import RoundTime
+from roofline.design.model_comparison.measured_rounds import RoundTime
+from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError, MeasurementError
 from roofline.pipeline import comparisons, measured_comparisons
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.analysis import Analysis
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
-from roofline.design.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.design.model_comparison.result import Comparison
 from roofline.presentation.charts.comparison_chart import ComparisonChart, comparison_chart_of
 from roofline.presentation.charts.comparison_rows import TimeScale
 from roofline.presentation.charts.labels import Box

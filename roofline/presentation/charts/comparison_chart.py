@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.result import Comparison
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.comparison_rows import (
     BAR_PT,

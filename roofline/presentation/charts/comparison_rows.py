@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.design.comparison import Comparison
-from roofline.design.ratios import Ratio
+from roofline.design.model_comparison.ratios import Ratio
+from roofline.design.model_comparison.result import Comparison
 from roofline.foundation.units import format_s
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_width_pt

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from string import ascii_uppercase
 
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_grid import ComparisonGrid
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.result import Comparison
 from roofline.presentation.reports.report import printable
 
 _LONG = 28

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Analysis
-from roofline.design.comparison import Ceilings, Comparison
-from roofline.design.comparison_data import TIMES
-from roofline.design.comparison_grid import ComparisonGrid
-from roofline.design.model_quantities import Quantity
-from roofline.design.ratios import Ratio
+from roofline.design.model_comparison.data import TIMES
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.quantities import Quantity
+from roofline.design.model_comparison.ratios import Ratio
+from roofline.design.model_comparison.result import Ceilings, Comparison
 from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.presentation.reports.report import Column, Grid, printable, threads_of
 from roofline.presentation.reports.spreads import interval_cell

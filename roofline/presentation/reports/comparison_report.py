@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roofline.analysis import Run
-from roofline.design.comparison import Comparison
-from roofline.design.comparison_data import TIMES, csv_of, rows_of
-from roofline.design.comparison_grid import ComparisonGrid
-from roofline.design.model_quantities import Quantity
+from roofline.design.model_comparison.data import TIMES, csv_of, rows_of
+from roofline.design.model_comparison.grid import ComparisonGrid
+from roofline.design.model_comparison.quantities import Quantity
+from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.machine.hardware import describe_threads

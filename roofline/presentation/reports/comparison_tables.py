@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.design.comparison import Comparison
-from roofline.design.module_alignment import DEPTH, AlignedRow, Alignment, Counterpart
-from roofline.design.time_parts import whole_percent
+from roofline.design.model_comparison.module_alignment import (
+    DEPTH,
+    AlignedRow,
+    Alignment,
+    Counterpart,
+)
+from roofline.design.model_comparison.result import Comparison
+from roofline.design.model_comparison.time_parts import whole_percent
 from roofline.errors import InputError
 from roofline.foundation.units import (
     MISSING,

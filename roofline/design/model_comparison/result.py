@@ -9,23 +9,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, groups
-from roofline.design.comparison_data import comparison_frame, data_of
-from roofline.design.comparison_notes import (
-    differs_only_in_batch,
-    notes_on,
-    samples_of,
+from roofline.design.model_comparison.data import comparison_frame, data_of
+from roofline.design.model_comparison.differences import (
+    Design,
+    measured_ratio,
+    predicted_ratio,
+    sentence,
 )
-from roofline.design.measured_rounds import MeasuredRounds
-from roofline.design.model_differences import Design, measured_ratio, predicted_ratio, sentence
-from roofline.design.model_quantities import Quantity, quantities_of
-from roofline.design.module_alignment import (
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.module_alignment import (
     DEPTH,
     Alignment,
     modules_side_by_side,
     types_side_by_side,
 )
+from roofline.design.model_comparison.notes import (
+    differs_only_in_batch,
+    notes_on,
+    samples_of,
+)
+from roofline.design.model_comparison.quantities import Quantity, quantities_of
+from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_on_earlier
-from roofline.design.ratios import Ratio
 from roofline.errors import InputError
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import MISSING

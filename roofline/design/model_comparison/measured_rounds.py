@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline.design.ratios import Ratio, ratio_of_rounds
+from roofline.design.model_comparison.ratios import Ratio, ratio_of_rounds
 from roofline.foundation.sampling import Sample
 from roofline.machine.pace import Pace
 

@@ -12,8 +12,8 @@ from roofline.foundation import schema
 if TYPE_CHECKING:
     import pandas
 
-    from roofline.design.comparison import Comparison
-    from roofline.design.module_alignment import Alignment, Counterpart
+    from roofline.design.model_comparison.module_alignment import Alignment, Counterpart
+    from roofline.design.model_comparison.result import Comparison
 
 SCHEMA_VERSION = 3
 """Of comparisons in JSON files, which are read nowhere (docs/file-formats.md)."""

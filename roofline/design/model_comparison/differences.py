@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
-from roofline.design.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.ratios import Ratio, ratio_of_predictions
+from roofline.design.model_comparison.time_parts import Kind, kind_of_times, leading_part, whole_of
 from roofline.design.pass_times import interval_s, measured_s, predicted_s
-from roofline.design.ratios import Ratio, ratio_of_predictions
-from roofline.design.time_parts import Kind, kind_of_times, leading_part, whole_of
 
 _SAME = 1.05
 """A ratio below this is 1 in as many digits as times of passes are worth."""

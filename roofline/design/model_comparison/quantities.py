@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
-from roofline.design.measured_rounds import MeasuredRounds
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.design.pass_times import DIGITS, measured_s, predicted_s
 from roofline.foundation.units import (
     format_byte,

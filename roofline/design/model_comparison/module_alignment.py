@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from roofline.analysis import Analysis, Branch, Group, groups, module_tree
-from roofline.design.time_parts import Kind, kind_of_times, whole_of
+from roofline.design.model_comparison.time_parts import Kind, kind_of_times, whole_of
 
 DEPTH = 2
 """How far down the tree of modules goes, where nobody says."""

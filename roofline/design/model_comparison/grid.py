@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.design.comparison import Comparison, distinct
-from roofline.design.comparison_data import frame_of, rows_of, table_data
-from roofline.design.ratios import Ratio
+from roofline.design.model_comparison.data import frame_of, rows_of, table_data
+from roofline.design.model_comparison.ratios import Ratio
+from roofline.design.model_comparison.result import Comparison, distinct
 from roofline.errors import InputError
 from roofline.foundation import schema
 

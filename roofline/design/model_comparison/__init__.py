@@ -1,0 +1,1 @@
+"""Models and designs side by side on a machine, or on several."""
