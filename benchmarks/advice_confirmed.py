@@ -192,7 +192,7 @@ class Case:
 
     rule: str
     model: str
-    shape: str
+    shape: str | None = None
     after: str = ""
     is_profiled: bool = False
 
@@ -239,7 +239,7 @@ CASES = (
     Case(rule="lower precision", model="resnet50", shape="1x3x224x224"),
     Case(rule="lower precision", model="vit_b_32", shape="1x3x224x224"),
     Case(rule="small batch", model="alexnet", shape="1x3x224x224"),
-    Case(rule="number of threads", model="shufflenet_v2_x0_5", shape="1x3x224x224"),
+    Case(rule="number of threads", model="8*(conv2d(16,16,1)+relu())@14x14"),
 )
 
 

@@ -30,11 +30,11 @@ def test_where_the_reference_wins_the_factor_is_over_the_next() -> None:
     assert found.factor == pytest.approx(3.0)
 
 
-def test_intervals_that_overlap_are_too_close_to_call() -> None:
-    # 1.0 to 1.1 and 1.08 to 1.32 overlap; 1.17 and more do not.
-    assert verdict_of([cell(1.2), cell(1.0)], 0).is_close
-    assert not verdict_of([cell(1.3), cell(1.0)], 0).is_close
-    of_three = verdict_of([cell(1.2), cell(1.0), cell(5.0)], 0)
+def test_ratios_whose_interval_holds_1_are_too_close_to_call() -> None:
+    # -10 % and +10 % are 0.1054 and 0.0953 as logarithms, together 0.1421: a factor of 1.1527.
+    assert verdict_of([cell(1.15), cell(1.0)], 0).is_close
+    assert not verdict_of([cell(1.16), cell(1.0)], 0).is_close
+    of_three = verdict_of([cell(1.15), cell(1.0), cell(5.0)], 0)
     assert (of_three.winner, of_three.rivals) == (1, (0,))
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pytest
@@ -79,7 +80,7 @@ def test_two_operators_have_each_the_colour_of_its_type():
     analysis = analysis_of(net, full_profile())
     chart = chart_of(analysis)
     assert len(chart.marks) == 2
-    (marks,) = plot(analysis).axes[0].collections
+    marks: Any = plot(analysis).axes[0].collections[0]
     faces = [tuple(face[:3]) for face in marks.get_facecolor()]
     assert faces == [to_rgb(mark.style.colour) for mark in chart.marks]
     assert len(set(faces)) == 2

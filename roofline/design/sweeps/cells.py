@@ -34,6 +34,13 @@ class Cell:
         """Whether the design can be built at that point."""
         return not self.problem
 
+    @property
+    def interval_s(self) -> tuple[float, float] | None:
+        """The 10-90 % interval of the prediction in seconds; None where there is none."""
+        if self.predicted_low_s is None or self.predicted_high_s is None:
+            return None
+        return self.predicted_low_s, self.predicted_high_s
+
 
 def cell_of(analysis: Analysis) -> Cell:
     """What a sweep keeps of an analysis."""

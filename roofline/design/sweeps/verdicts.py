@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.design.model_comparison.ratios import ratio_of_predictions
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.cells import Cell
 
@@ -16,7 +17,7 @@ SAME_BOUND = 1.05
 
 RULE = (
     "a design wins where its predicted time is the lowest; it is too close to call (~) where the"
-    " 10-90 % interval of another design reaches into the winner's"
+    " 10-90 % interval of the ratio to another design's holds 1"
 )
 
 RULE_OF_BOUNDS = (
@@ -86,5 +87,10 @@ def factor_text(factor: float) -> str:
 def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
     if basis == "bound":
         return (other.bound_s or 0.0) < SAME_BOUND * (best.bound_s or 0.0)
-    high, low = best.predicted_high_s, other.predicted_low_s
-    return high is not None and low is not None and low <= high
+    if not best.predicted_s or not other.predicted_s:
+        return False
+    ratio = ratio_of_predictions(
+        other.predicted_s, other.interval_s, best.predicted_s, best.interval_s
+    )
+    # Equal times leave no more to choose than an interval around 1 does.
+    return ratio.may_be_either or ratio.value == 1

@@ -296,7 +296,7 @@ def _notes(result: SweepResult, facets: int, across: Axis, up: Axis | None) -> l
     verdicts = result.verdicts
     found = texts_of(result.designs, result.names)
     if any(each.is_close for each in verdicts):
-        found.append("hatched: too close to call, because the intervals of the predictions overlap")
+        found.append("hatched: too close to call, because the interval of the ratio holds 1")
     if any(each.winner is None for each in verdicts):
         found.append("grey: no two designs are known there")
     if facets > MOST_FACETS:
