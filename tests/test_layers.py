@@ -52,6 +52,7 @@ HOME = {
     "timm": (),
     "transformers": (),
     "pandas": (
+        *("machine/hardware/profiles.py", "latency/validation.py"),
         *("analysis/result.py", "design/model_comparison/data.py"),
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py"),

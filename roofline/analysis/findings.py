@@ -33,7 +33,8 @@ class Finding:
     tried, or why it was not.
 
     Raises:
-        ValueError: a negative time, half an interval, or a verdict without a measurement.
+        ValueError: a negative time, half an interval, no rule, or a verdict without a measurement
+            or against it.
     """
 
     rule: str
@@ -62,6 +63,14 @@ class Finding:
         )
         if len({each is None for each in measured}) > 1:
             raise ValueError("measured times, their interval and the verdict belong together")
+        # Else a file could call a loss confirmed.
+        if self.verdict and (self.verdict == "confirmed") != ((self.measured_low_s or 0.0) > 0):
+            raise ValueError(
+                f"the verdict is '{self.verdict}', but the measured saving is from"
+                f" {self.measured_low_s} s"
+            )
+        if not self.rule:
+            raise ValueError("rule is empty")
         if list(self.operators) != sorted(set(self.operators)):
             raise ValueError(f"operators must rise, got {self.operators}")
 

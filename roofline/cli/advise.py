@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from roofline.cli import candidates
 from roofline.cli.options import (
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
     type=click.Choice(["json", "csv", "md", "html"]),
     help="Write this to stdout in place of the table (with or without -o -).",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     model: str,
     inputs: tuple[str, ...],
     batch: int | None,
@@ -93,10 +96,13 @@ def command(
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
-    if model.endswith(".json") and Path(model).is_file():
+    if model.endswith(".json"):
         if measure:
             raise InputError(f"{model} is saved, and cannot be tried; give the model itself")
+        _refuse_what_changes_it(context, model)
         advice = _saved(model)
+        if not advice.findings:
+            tell(f"{model} holds no findings, which is also so where nobody looked for any")
     else:
         from roofline.pipeline.advising import advise
 
@@ -128,6 +134,22 @@ def command(
         print_report(advice_report(advice, top=top, today=date.today()), result_console())
     write_advice(advice, files, top=top, overwrite=force)
     say_written(files)
+
+
+_OF_REPORTS = ("model", "top", "outputs", "force", "stdout_format")
+
+
+def _refuse_what_changes_it(context: click.Context, file: str) -> None:
+    """Refuses options that say how a model is run, of which a file is the outcome.
+
+    Raises:
+        InputError: names the option.
+    """
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name not in _OF_REPORTS and source is ParameterSource.COMMANDLINE:
+            raise InputError(f"{parameter.opts[0]} has no effect on {file}, which is saved")
 
 
 def _saved(file: str) -> Advice:

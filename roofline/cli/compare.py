@@ -112,7 +112,15 @@ def command(
         "channels_last": channels,
     }
     if sweep is not None:
-        _refuse_in_sweep(ways, measure=measure, by=by, top=top, depth=depth, format=stdout_format)
+        _refuse_in_sweep(
+            ways,
+            measure=measure,
+            rounds=rounds,
+            by=by,
+            top=top,
+            depth=depth,
+            format=stdout_format,
+        )
         from roofline.cli.sweeping import run_sweep
 
         run_sweep(
@@ -196,7 +204,7 @@ def _layouts(layouts: tuple[str, ...], *, channels_last: bool) -> bool | list[bo
 def _refuse_in_sweep(ways: dict[str, Any], **others: Any) -> None:
     """Refuses what a sweep has its own way for, or none."""
     for option, given in others.items():
-        if given:
+        if given is not None and given is not False:
             raise InputError(f"--{option} has no effect beside --sweep; leave one of both out")
     for option, given in ways.items():
         if isinstance(given, list):

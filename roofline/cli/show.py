@@ -56,7 +56,7 @@ def command(
     It opens what `analyze`, `profile` and `predict` save, for one machine or several, and what
     `validate` saves.
     """
-    from roofline.analysis import analysis_from_data
+    from roofline.analysis import Analysis, analysis_from_data
     from roofline.design.machine_comparison import (
         is_machine_comparison,
         machine_comparison_from_data,
@@ -65,6 +65,7 @@ def command(
     from roofline.latency.saved_validation import is_validation
     from roofline.presentation.output import check_targets
     from roofline.presentation.reports.report import View
+    from roofline.presentation.reports.times import kind_of_time
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
@@ -82,12 +83,17 @@ def command(
     if not several and (kind := _kind_of(data)):
         raise refused(
             str(file),
-            f"is a {kind}; show opens analyses, comparisons of machines and validations only",
+            f"is {'a ' * (kind != 'advice')}{kind}; show opens analyses, comparisons of machines"
+            " and validations only",
             "",
         )
     read = machine_comparison_from_data if several else analysis_from_data
+    result = read(data, file=str(file))
+    # Refused before anything is printed.
+    was_measured = isinstance(result, Analysis) and kind_of_time(result) == "measured"
+    check_targets(files, overwrite=force, will_be_measured=was_measured)
     present(
-        read(data, file=str(file)),
+        result,
         files,
         stdout_format=stdout_format,
         view=view,

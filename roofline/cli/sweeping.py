@@ -62,9 +62,8 @@ def run_sweep(
     check_targets(outputs, overwrite=force, will_be_measured=False)
     grid = grid_of(spec)
     if reference is not None and reference not in models:
-        raise InputError(
-            f"--reference '{reference}' is none of the designs{nearest(reference, models)}"
-        )
+        hint = nearest(reference, models) or f"; there are {', '.join(models)}"
+        raise InputError(f"--reference '{reference}' is none of the designs{hint}")
     place = 0 if reference is None else models.index(reference)
     options = dict(options)
     if any(axis.name == BALANCE for axis in grid.axes):

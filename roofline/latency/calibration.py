@@ -39,6 +39,10 @@ another pass."""
 _LEAST_POOLED = 20
 """Examples of other kinds from which a kind that was never measured is extrapolated."""
 
+_LEAST_KNOWN = 20
+"""Examples in one type on one number of threads up to which only these very calls are predicted: a
+layer that was profiled once says nothing of other sizes."""
+
 _POOLED = "every group"
 
 
@@ -139,13 +143,29 @@ class Calibration:
         """Whether something in that type was measured on so many threads."""
         return any(of == dtype and on == threads for _, of, on in self._examples)
 
+    def _is_known(self, facts: Facts) -> bool:
+        """Whether enough was measured to say something of this call, or it was measured itself."""
+        # Indices are moved alike whatever numbers they belong to.
+        dtype = facts.dtype if _is_floating(facts.dtype) else ""
+        known = self._known.get((dtype, facts.threads), frozenset[Facts]())
+        return len(known) >= _LEAST_KNOWN or facts in known
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, int], frozenset[Facts]]:
+        """The calls that were measured, by type and threads; of all types together under ``""``."""
+        found: dict[tuple[str, int], set[Facts]] = {}
+        for (_, dtype, threads), examples in self._examples.items():
+            for of in (dtype, ""):
+                found.setdefault((of, threads), set()).update(each.facts for each in examples)
+        return {key: frozenset(calls) for key, calls in found.items()}
+
     def predict(
         self, facts: Sequence[Facts], pace: Pace | None = None
     ) -> list[tuple[Prediction, float] | None]:
         """Predictions, each with its relative deviation; None where only a bound is known.
 
         A group that was never measured is predicted from all groups together; a type or a number
-        of threads that was never measured is not predicted.
+        of threads of which less than a few calls were measured is not, but for these calls.
 
         Args:
             facts: of calls.
@@ -155,7 +175,7 @@ class Calibration:
         slowdown = at.slowdown(self.pace)
         found: dict[Facts, tuple[Prediction, float]] = {}
         kinds: dict[tuple[str, str, int], list[Facts]] = {}
-        for each in dict.fromkeys(facts):
+        for each in filter(self._is_known, dict.fromkeys(facts)):
             kinds.setdefault((each.group, each.dtype, each.threads), []).append(each)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)

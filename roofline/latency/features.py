@@ -82,7 +82,10 @@ Described = tuple[str, str, tuple[float, ...]]
 
 
 def _is_convolution(record: OperatorRecord) -> bool:
-    return record.op == "aten.convolution" and len(record.inputs) >= 2
+    if record.op != "aten.convolution" or len(record.inputs) < 2:
+        return False
+    # A kernel of no size, which fake tensors take, is no operand.
+    return len(record.inputs[1].shape) > 2 and all(record.inputs[1].shape)
 
 
 def _convolution(record: OperatorRecord, threads: int) -> Described:

@@ -73,8 +73,8 @@ class Predictor:
                 {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
             )
             notes.append(
-                f"{len(found) - len(known)} of {len(found)} operators are not predicted: nothing"
-                f" in {', '.join(kinds)} on {threads} threads was measured"
+                f"{len(found) - len(known)} of {len(found)} operators are not predicted: too little"
+                f" in {', '.join(kinds)} on {threads} thread{'s' * (threads != 1)} was measured"
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))

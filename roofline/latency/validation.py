@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
 from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
@@ -16,7 +16,13 @@ from roofline.latency.judged_runs import RatioValidation as RatioValidation
 from roofline.latency.judged_runs import Setting as Setting
 from roofline.latency.judged_runs import Skipped as Skipped
 
+if TYPE_CHECKING:
+    import pandas
+
 SCHEMA_VERSION = 1
+
+_PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
+"""pandas' nullable type for each type of a field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -77,6 +83,17 @@ class Validation:
         Ratios are of no run, and in none of these totals.
         """
         return {each: ValidationTotals.of(runs) for each, runs in grouped(self.models, key).items()}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a run: the fields of `ModelValidation`, and its error; unknown is missing."""
+        import pandas
+
+        # Annotations are texts here: "float | None" begins with its type.
+        kinds = {each.name: str(each.type).split(" ")[0] for each in fields(ModelValidation)}
+        kinds["error"] = "float"
+        rows = [[getattr(run, name) for name in kinds] for run in self.models]
+        frame = pandas.DataFrame(rows, columns=list(kinds), dtype=object)
+        return frame.astype({name: _PANDAS_TYPES.get(of, "object") for name, of in kinds.items()})
 
     def to_json(self) -> str:
         """The validation as JSON text."""

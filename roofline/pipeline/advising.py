@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, ranked
-from roofline.design.advice import Advice, findings_of, proposals_of
+from roofline.design.advice import Advice
+from roofline.design.advice.rules import findings_of, proposals_of
 from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
 from roofline.errors import InputError, RooflineError
 from roofline.machine.hardware import HardwareProfile
@@ -105,7 +106,7 @@ def advise(
     if measure:
         from roofline.pipeline.trials import tried
 
-        proposals, outcomes = tried(
+        proposals, outcomes, conditions = tried(
             model,
             inputs,
             options,
@@ -118,6 +119,7 @@ def advise(
             progress=progress,
             say=say,
         )
+        analysis = replace(analysis, warnings=(*analysis.warnings, *conditions))
     findings = [each.finding for each in proposals]
     findings += [each.finding for each in outcomes if each.finding]
     return Advice(

@@ -182,7 +182,10 @@ def compare_machines(
         cold=cold,
         progress=progress,
     )
-    return MachineComparison.of(analyses)
+    found = [
+        with_findings(analysis, each) for analysis, each in zip(analyses, machines, strict=True)
+    ]
+    return MachineComparison.of(found)
 
 
 def _analyses(

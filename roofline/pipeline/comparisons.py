@@ -117,6 +117,7 @@ def compare(  # pyright: ignore[reportInconsistentOverload]  the options are tho
         "--channels-last": channels_last or None,
         "--device": None if device == "cpu" else device,
         "--measure": measure or None,
+        "--cold": cold or None,
     }
     is_grid = isinstance(hardware, (list, tuple))
     machines: list[Hardware | None] = list(hardware) if is_grid else [hardware]  # pyright: ignore[reportUnknownArgumentType]  names, files or profiles

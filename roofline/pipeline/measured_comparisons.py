@@ -182,6 +182,8 @@ def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:
         return process(round_time, here, candidate)
     except MemoryError:
         raise MeasurementError(f"{candidate.name} ran out of memory") from None
+    except MeasurementError as error:
+        raise MeasurementError(f"{candidate.name}: {error}") from None
 
 
 def _silent(_: str) -> None:

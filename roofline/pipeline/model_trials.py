@@ -63,8 +63,9 @@ def folded(model: torch.nn.Module, pairs: Sequence[tuple[str, str]]) -> torch.nn
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     changed = copy.deepcopy(model).eval()
-    for first, second in pairs:
-        convolution, norm = changed.get_submodule(first), changed.get_submodule(second)
+    # Before any is replaced: one norm may stand behind several convolutions.
+    found = [tuple(map(changed.get_submodule, pair)) for pair in pairs]
+    for (first, second), (convolution, norm) in zip(pairs, found, strict=True):
         is_pair = isinstance(convolution, torch.nn.Conv2d)
         if not (is_pair and isinstance(norm, torch.nn.BatchNorm2d)):
             kinds = f"{type(convolution).__name__} and {type(norm).__name__}"

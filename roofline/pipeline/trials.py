@@ -64,9 +64,9 @@ def tried(
     force: bool,
     progress: Progress | None,
     say: Say | None,
-) -> tuple[list[Proposal], list[Outcome]]:
+) -> tuple[list[Proposal], list[Outcome], tuple[str, ...]]:
     """The proposals and outcomes with what was measured of the first `top` of all findings, and of
-    what predictions could not tell.
+    what predictions could not tell; and what was wrong with the machine meanwhile.
 
     Args:
         model, inputs, options: as `advise` has them.
@@ -110,7 +110,7 @@ def tried(
         for each in outcomes:
             report(each.variant.name)
             others.append(trial.of_model(each) if is_asked(each.finding) or each.is_open else each)
-    return found, others
+        return found, others, here.conditions
 
 
 class Trial:
@@ -151,15 +151,17 @@ class Trial:
 
     def of_operators(self, proposal: Proposal) -> Proposal:
         """The proposal with its finding tried: in the whole model where it can be, else alone."""
-        finding, note = proposal.finding, ""
+        finding = proposal.finding
         if finding.rule == FOLDABLE:
             subject = Subject(self._analysis, OnMachine(self._analysis, None))
             folds = tuple(fold_pairs(subject))
             try:
                 measured = self._whole(replace(self._as_it_is, folds=folds))
                 return replace(proposal, finding=with_measured(finding, measured))
-            except RooflineError as error:
-                note = f"; not folded: {error}"
+            except (RooflineError, MemoryError) as error:
+                # The norms alone would be timed against nothing, which always saves their time.
+                words = f"not tried: {str(error) or 'out of memory'}"
+                return replace(proposal, finding=replace(finding, note=words))
         if not proposal.swaps:
             return replace(
                 proposal, finding=replace(finding, note="no single change of it can be tried")
@@ -178,7 +180,9 @@ class Trial:
             words = str(error) or "out of memory"
             return replace(proposal, finding=replace(finding, note=f"not tried: {words}"))
         measured = together(times)
-        note = f"its operators timed on their own{note}"
+        note = "its operators timed on their own"
+        if not any(each.after for each in proposal.swaps):
+            note += ", with nothing in their place"
         return replace(proposal, finding=replace(with_measured(finding, measured), note=note))
 
     def of_model(self, outcome: Outcome) -> Outcome:

@@ -76,25 +76,32 @@ def machines_csv(comparison: MachineComparison) -> str:
     return text.getvalue()
 
 
-HARDWARE_COLUMNS = (
-    *("what", "kind", "subject", "unit", "kernel", "threads", "measure"),
-    *("peak", "sustained", "spread", "theoretical", "loss"),
-    *("write_allocate", "doubt", "source", "reference", "date"),
-)
+HARDWARE_COLUMNS = {
+    **dict.fromkeys(("what", "kind", "subject", "unit", "kernel"), "string"),
+    "threads": "Int64",
+    "measure": "string",
+    **dict.fromkeys(("peak", "sustained", "spread", "theoretical", "loss"), "Float64"),
+    **dict.fromkeys(("write_allocate", "doubt", "source", "reference", "date"), "string"),
+}
+"""The columns of `HardwareProfile.to_frame` and of CSV files, with pandas' nullable types."""
 
 
 def hardware_csv(profile: HardwareProfile) -> str:
     """One line a figure of a machine, in SI units (``measure``); unknown is empty, never 0.
 
-    ``what`` is compute, bandwidth, latency, capacity, clock, overhead or link, and ``subject`` its
-    data type, level, call or way; of times, peak is the shortest and sustained the median.
+    The columns are those of `HardwareProfile.to_frame`.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HARDWARE_COLUMNS)
-    for each in quantities_of(profile):
-        writer.writerow("" if value is None else value for value in _hardware_cells(each))
+    for each in hardware_rows(profile):
+        writer.writerow("" if value is None else value for value in each)
     return text.getvalue()
+
+
+def hardware_rows(profile: HardwareProfile) -> list[tuple[object, ...]]:
+    """The figures of a machine, each with the cells of `HARDWARE_COLUMNS`; None: not known."""
+    return [_hardware_cells(each) for each in quantities_of(profile)]
 
 
 def _hardware_cells(each: Quantity) -> tuple[object, ...]:

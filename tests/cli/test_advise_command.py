@@ -79,6 +79,8 @@ def test_formats_go_to_stdout(there: Path, capsys: pytest.CaptureFixture[str]) -
         ([*ASKED, "--quick"], "--quick has no effect without --measure"),
         ([*ASKED, "-o", "a.png"], "a.png: advice is written as"),
         (["r.json", "--measure"], "r.json is saved, and cannot be tried"),
+        (["r.json", "--batch", "8"], "--batch has no effect on r.json, which is saved"),
+        (["r.json", "--hardware", "h100"], "--hardware has no effect on r.json, which is saved"),
         (["nothing.json"], "nothing.json"),
     ],
 )
@@ -89,3 +91,21 @@ def test_mistakes_end_in_a_line(
     assert run(["advise", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and len(said.splitlines()) == 1
+
+
+def test_a_file_without_findings_is_not_one_in_which_nothing_was_found(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(__file__).parents[1] / "data" / "analysis-v5-tiny.json"
+    assert run(["advise", str(file), "--top", "3"]) == 0
+    assert "holds no findings, which is also so where nobody looked" in capsys.readouterr().err
+
+
+def test_several_machines_have_a_line_for_each_rule(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["analyze", *ASKED, "--hardware", "h100"]) == 0
+    out = capsys.readouterr().out
+    (line,) = [each for each in out.splitlines() if "foldable batch norm ·" in each]
+    assert "h100 " in line and line.count("(of the bound)") == 2
+    assert "fuse_conv_bn_eval" in line

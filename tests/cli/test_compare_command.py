@@ -130,6 +130,8 @@ def test_equal_things_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None
         ([NET, NET, "--jobs", "2"], "--jobs has no effect without --sweep"),
         ([NET, NET, "--yes"], "--yes has no effect without --sweep"),
         ([NET, NET, "--sweep", "a=1:2", "--measure"], "--measure has no effect beside --sweep"),
+        ([NET, NET, "--sweep", "a=1:2", "--rounds", "4"], "--rounds has no effect beside --sweep"),
+        ([NET, NET, "--sweep", "a=1:2", "--rounds", "0"], "--rounds has no effect beside --sweep"),
         ([NET, "--sweep", "a=1:2", "--batch", "1", "--batch", "2"], "--batch is given more than"),
         ([NET, NET, "--measure"], "--hardware 10980xe is another"),
         ([NET, NET, "--rounds", "2"], "--rounds 2 has no effect without --measure"),
@@ -154,6 +156,8 @@ def test_saved_analyses_are_not_measured(
     assert f"--measure cannot change an analysis that is saved ({saved})" in said
     twice = error_of(capsys, str(saved), NET, *SHEET, "--hardware", "v100")
     assert "--hardware cannot change an analysis that is saved" in twice
+    cold = error_of(capsys, str(saved), str(saved), "--cold")
+    assert "--cold cannot change an analysis that is saved" in cold
     data: dict[str, Any] = json.loads(saved.read_text())
     saved.write_text(json.dumps({**data, "schema_version": 99}))
     assert "99" in error_of(capsys, str(saved), NET, *SHEET)

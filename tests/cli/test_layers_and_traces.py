@@ -106,7 +106,9 @@ def test_a_trace_of_what_was_not_measured_is_refused(
     saved = tmp_path / "bounds.json"
     resnet().save(saved)
     assert run(["show", str(saved), "-o", str(trace)]) == 2
-    assert f"resnet-like was not measured; {fix}" in capsys.readouterr().err
+    said = capsys.readouterr()
+    # Before anything is shown.
+    assert (said.out, said.err) == ("", f"roofline: error: {trace}: {fix}\n")
     assert not trace.exists()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline.analysis import Analysis, Finding
-from roofline.design.advice import findings_of
+from roofline.design.advice.rules import findings_of
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.predictor import Predicted
 from roofline.machine.hardware import HardwareProfile

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from roofline.analysis import Analysis, OperatorRow, working
-from roofline.design.advice import findings_of, proposals_of
 from roofline.design.advice.alternatives import as_it_is, convolution_like, product_like
+from roofline.design.advice.rules import findings_of, proposals_of
 from roofline.design.advice.savings import NOTHING, Saving, saving_of
 from roofline.design.advice.what_if import OnMachine, Time, reuses_for
 from roofline.placement import Roof

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.design.advice import findings_of
+from roofline.design.advice.rules import findings_of
 from roofline.machine.hardware import Duration, Overhead
 from roofline.workload.operators import OperatorRecord
 from tests.design.advice_models import Clock, analysed, by_flop, found_in
@@ -89,11 +89,26 @@ def test_a_kernel_that_is_slow_for_its_flop_is_named(kernel: tuple[int, int]) ->
     is_slow = slow_if(lambda record: kernel_of(record) == kernel)
     found = found_in(model, 1, 32, 32, 32, time_of=is_slow)["unusual kernel"]
     assert len(found.operators) == 1
-    assert f"of {kernel[0]}x{kernel[1]} reach" in found.evidence
-    taps = kernel[0] * kernel[1]
+    # As many 3x3 as do the same FLOP and reach as far: 3 of them reach 7 pixels, 1 more than 2.
+    times = {(11, 11): 121 / 9, (2, 2): 1, (1, 7): 3}[kernel]
+    words = {(11, 11): "reach", (2, 2): "one 3x3 kernel of", (1, 7): "3 3x3 kernels of"}[kernel]
+    assert f"of {kernel[0]}x{kernel[1]} " in found.evidence and words in found.evidence
     flop = 2 * size * size * 32 * 32 * 9
     byte = 4 * ((32 * 32 + size * size) * 32 + 32 * 32 * 9)
-    assert found.predicted_after_s == pytest.approx((flop / 1e11 + byte / 1e10 + 1e-5) * taps / 9)
+    assert found.predicted_after_s == pytest.approx((flop / 1e11 + byte / 1e10 + 1e-5) * times)
+
+
+def test_a_narrow_kernel_is_not_slow_where_3x3_ones_of_its_reach_take_longer() -> None:
+    # Twice as long as its FLOP take in 3x3, but three of those do nearly four times the FLOP.
+    model = nn.Sequential(conv(64, 64), conv(64, 64, (1, 7)))
+    is_slow = slow_if(lambda record: kernel_of(record) == (1, 7), 2.0)
+    assert "unusual kernel" not in found_in(model, 1, 64, 32, 32, time_of=is_slow)
+
+
+def test_taps_that_lie_apart_are_no_unusual_kernel() -> None:
+    model = nn.Sequential(conv(32, 32), conv(32, 32, 5, dilation=2))
+    is_slow = slow_if(lambda record: kernel_of(record) == (5, 5))
+    assert "unusual kernel" not in found_in(model, 1, 32, 32, 32, time_of=is_slow)
 
 
 @pytest.mark.parametrize("kernel", [(5, 5), (3, 3), (1, 1)])
@@ -122,11 +137,24 @@ def test_a_norm_behind_a_convolution_can_be_folded() -> None:
     assert "batch norm behind an activation" not in found
 
 
-def test_a_norm_behind_an_activation_cannot() -> None:
-    model = nn.Sequential(conv(32, 32), nn.ReLU(), nn.BatchNorm2d(32))
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.SiLU(), nn.PReLU(32)])
+def test_a_norm_behind_an_activation_cannot(activation: nn.Module) -> None:
+    model = nn.Sequential(conv(32, 32), activation, nn.BatchNorm2d(32), nn.Tanh())
     found = found_in(model, 1, 32, 32, 32)
-    assert "Conv→BN→activation" in found["batch norm behind an activation"].change
+    behind = found["batch norm behind an activation"]
+    assert len(behind.operators) == 1
+    assert behind.predicted_before_s == pytest.approx(1e-5 + 8 * 32**3 / 1e10, rel=0.05)
+    assert behind.predicted_after_s == 0
+    assert "Conv→BN→activation" in behind.change
+    assert "without padding" not in behind.change
     assert "foldable batch norm" not in found
+
+
+def test_a_convolution_without_padding_could_take_in_the_norm_before_it() -> None:
+    model = nn.Sequential(conv(32, 32), nn.ReLU(), nn.BatchNorm2d(32), conv(32, 32, 1))
+    found = found_in(model, 1, 32, 32, 32)["batch norm behind an activation"]
+    assert "1 in front of a convolution without padding" in found.evidence
+    assert "can be folded into that one" in found.change
 
 
 @pytest.mark.parametrize(
@@ -141,8 +169,27 @@ def test_a_norm_behind_an_activation_cannot() -> None:
             norm=nn.BatchNorm2d(32),
         ),
         nn.Sequential(conv(32, 32), nn.GroupNorm(4, 32)),
+        # One convolution with two norms, as detectors share their heads between scales.
+        Given(
+            lambda own, x: own.one(own.conv(x)) + own.other(own.conv(x * 2)),
+            conv=conv(32, 32),
+            one=nn.BatchNorm2d(32),
+            other=nn.BatchNorm2d(32),
+        ),
+        # Somebody else reads what the activation gives.
+        Given(
+            lambda own, x: own.norm(y := torch.relu(own.conv(x))) + y,
+            conv=conv(32, 32),
+            norm=nn.BatchNorm2d(32),
+        ),
+        # A sum of two branches is no activation.
+        Given(
+            lambda own, x: own.norm(own.conv(x) + x),
+            conv=conv(32, 32),
+            norm=nn.BatchNorm2d(32),
+        ),
     ],
-    ids=["before", "read twice", "group norm"],
+    ids=["before", "read twice", "group norm", "shared", "activation read twice", "a sum"],
 )
 def test_other_norms_cannot_be_folded(model: nn.Module) -> None:
     found = found_in(model, 1, 32, 32, 32)
@@ -198,6 +245,23 @@ def test_depthwise_convolutions_in_proportion_are_not() -> None:
     assert not any("depthwise" in rule for rule in found)
 
 
+def test_what_is_most_of_the_flop_may_be_most_of_the_time() -> None:
+    # 9 of 11 parts of the FLOP, and all but nothing of the time: no more than they ask for.
+    model = nn.Sequential(conv(32, 32, groups=32), conv(32, 2, 1))
+    found = found_in(model, 1, 32, 32, 32, time_of=slow_if(is_depthwise))
+    assert "depthwise below the ridge" not in found
+
+
+def test_a_depthwise_convolution_between_two_pointwise_ones_is_replaced_once() -> None:
+    model = nn.Sequential(conv(16, 64, 1), conv(64, 64, groups=64), conv(64, 16, 1))
+    found = found_in(model, 1, 16, 32, 32, time_of=slow_if(is_depthwise, 100.0))
+    standard = found["standard convolution instead of depthwise"]
+    assert len(standard.operators) == 2
+    flop = 2 * 32 * 32 * 16 * 64 * 9
+    byte = 4 * (32 * 32 * (16 + 64) + 16 * 64 * 9)
+    assert standard.predicted_after_s == pytest.approx(flop / 1e11 + byte / 1e10 + 1e-5)
+
+
 # Small operators
 
 
@@ -215,12 +279,23 @@ def test_many_tiny_operators_are_ruled_by_dispatch() -> None:
     assert len(found.operators) == 40
     assert found.basis == "at most"
     assert found.predicted_before_s == pytest.approx(40 * 1.5e-6)
+    assert "40 of 40 operators take 1.50 µs each" in found.evidence
+    assert "a call that does next to nothing 1.0 µs (add)" in found.evidence
 
 
 def test_operators_that_compute_are_not() -> None:
     large = Given(many_sums)
     profile = with_overheads(1e-6)
     assert "ruled by dispatch" not in found_in(large, 512, 512, profile=profile)
+
+
+def test_operators_whose_work_takes_as_long_as_a_call_are_not() -> None:
+    # Their bounds are above half of such a call, and far below what they take.
+    model, profile = Given(many_sums), with_overheads(0.2e-6)
+    rows = analysed(model, 128, 128, profile=profile).operators
+    assert all(0.1e-6 < (row.bound_s or 0.0) < 1e-6 for row in rows)
+    found = found_in(model, 128, 128, time_of=lambda _: 1.5e-6, profile=profile)
+    assert "ruled by dispatch" not in found
 
 
 def test_nobody_knows_what_a_call_takes_on_a_data_sheet() -> None:
@@ -264,6 +339,13 @@ def test_a_permuted_tensor_that_is_made_contiguous_is_rearranged() -> None:
     found = found_in(model, 8, 64, 32)
     assert found["rearranging copy"].basis == "at most"
     assert "needless copy" not in found
+
+
+def test_a_part_of_something_larger_is_copied_to_lie_on_its_own() -> None:
+    model = Given(lambda _, x: (x * 2)[:, :16].contiguous() + 1)
+    found = found_in(model, 4, 32, 64)["rearranging copy"]
+    assert found.operators == (2,)
+    assert "1 copy" in found.evidence and "cut out of something larger" in found.evidence
 
 
 def test_a_permuted_tensor_that_is_read_as_it_lies_is_not() -> None:
@@ -331,6 +413,16 @@ def test_linear_layers_of_one_input_can_be_one_layer() -> None:
     found = found_in(model, 32, 64)["fragmented branches"]
     assert found.saving_s == pytest.approx(2e-5 + 2 * 4 * 32 * 64 / 1e10)
     assert "3 linear layers in 1 group" in found.evidence
+
+
+def test_layers_that_read_what_the_model_is_given_can_be_one_layer() -> None:
+    model = Given(lambda own, x: own.k(x) + own.v(x), k=nn.Linear(64, 64), v=nn.Linear(64, 64))
+    assert "fragmented branches" in found_in(model, 32, 64)
+
+
+def test_a_product_of_what_the_model_is_given_is_no_layer() -> None:
+    model = Given(lambda _, x: (y := x * 2) @ x + y @ (x[:]))
+    assert "fragmented branches" not in found_in(model, 64, 64)
 
 
 @pytest.mark.parametrize(

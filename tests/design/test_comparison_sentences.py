@@ -136,6 +136,34 @@ def test_measurements_in_turn_come_first() -> None:
     assert any("measured in turn on 2026-03-04: 3 rounds" in each for each in comparison.provenance)
 
 
+def in_turn(*pairs: tuple[float, float]) -> MeasuredRounds:
+    """Rounds of two models that took so many seconds each."""
+    return MeasuredRounds(
+        rounds=tuple(tuple(RoundTime(times_s=(each,) * 3) for each in pair) for pair in pairs)
+    )
+
+
+def test_where_measurement_and_prediction_disagree_there_is_no_reason() -> None:
+    """Predicted to be 4 times as fast, b takes longer."""
+    rounds = in_turn((2.0, 3.0), (2.0, 3.0))
+    words = sentence(standard(), separable(), rounds=rounds)
+    assert "8 × fewer FLOP, but 1.5" in words and "× slower on sheet (measured; 2 rounds" in words
+    assert words.endswith("; prediction and measurement disagree on which is faster")
+    seen = sentence(standard(), separable(), rounds=rounds, reference=1)
+    assert seen.endswith("; prediction and measurement disagree on which is faster")
+
+
+def test_a_reason_that_the_measurement_does_not_bear_out_is_not_given() -> None:
+    """b does fewer FLOP in a second as predicted, and more (an eighth of them in a tenth of the
+    time) as measured; where rounds leave that open, its longest part is told."""
+    against = sentence(standard(), separable(), rounds=in_turn((10.0, 1.0), (10.0, 1.0)))
+    assert against.endswith(")") and "4.0 × faster (predicted;" in against
+    open_words = sentence(standard(), separable(), rounds=in_turn((10.0, 1.0), (6.0, 1.0)))
+    assert ": the 3 depthwise convolutions take 60 % of its time" in open_words
+    borne_out = sentence(standard(), separable(), rounds=in_turn((3.0, 1.0), (3.0, 1.0)))
+    assert ": the 3 depthwise convolutions take 60 % of its time" in borne_out
+
+
 def test_bounds_alone_are_bounds() -> None:
     """80 µs against 10.68: 9.88 for the convolution, 0.8 for the bytes of the depthwise one."""
     bare = [replace(each, operators=tuple(replace(row, predicted_s=None, predicted_low_s=None,

@@ -265,7 +265,7 @@ def test_no_overhead_is_below_0() -> None:
 
 
 def test_of_one_family_alone_nothing_is_held_out() -> None:
-    known = Calibration(runs()[:1])
+    known = Calibration([run("a", [facts(12 + step / 2) for step in range(24)])])
     assert known.held_out == ()
     assert known.held_out_error is None
     assert known.spread == 1.0
@@ -278,6 +278,19 @@ def test_one_sample_predicts_what_it_is() -> None:
     ((found, _),) = [each for each in Calibration([run("a", [one])]).predict([one]) if each]
     assert found.predicted_s == pytest.approx(law_s(one), rel=1e-6)
     assert found.distance == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_few_calls_say_nothing_of_others() -> None:
+    sizes = [12 + step / 2 for step in range(20)]
+    asked = [facts(sizes[0]), facts(20.1), facts(20.1, group="new"), facts(12.0, dtype="int64")]
+
+    def predicted(count: int) -> list[bool]:
+        measured = Calibration([run("a", [facts(each) for each in sizes[:count]])])
+        return [each is not None for each in measured.predict(asked)]
+
+    # Each was measured itself, or not; from 20 calls on there is something to go by.
+    assert predicted(19) == [True, False, False, False]
+    assert predicted(20) == [True, True, True, True]
 
 
 def test_operators_without_a_bound_are_learned_from_too() -> None:

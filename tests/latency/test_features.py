@@ -228,3 +228,11 @@ def test_an_operator_without_tensors_has_facts() -> None:
         1,
     )
     assert (found.dtype, found.layout, len(found.numbers)) == ("", "contiguous", 6 + SHARED)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_kernel_of_no_size_has_facts_all_the_same() -> None:
+    """torch makes such a layer, fake tensors run it, and no real ones do."""
+    (found,) = facts(nn.Conv2d(4, 4, 0), torch.zeros(1, 4, 6, 6, device="meta"))
+    # Its numbers are finite, or there would be no facts.
+    assert found.group != "convolution"

@@ -12,7 +12,7 @@ from torch import nn
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.alternatives import Alternative, as_it_is
-from roofline.design.advice.proposals import Proposal
+from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import InputError, MeasurementError
@@ -54,7 +54,18 @@ def test_other_ways_of_running_a_model_are_those_that_its_operators_call_for() -
         "1 thread",
     ]
     halves = analysed(small(), 1, 3, 16, 16, dtype="bfloat16", channels_last=True)
-    assert [each.name for each in variants_of(halves)] == ["1 thread"]
+    assert [each.name for each in variants_of(halves)] == ["contiguous", "float32", "1 thread"]
+    quantised = analysed(nn.Linear(64, 64), 32, 64)
+    first = replace(quantised.operators[0], op="quantized.linear")
+    quantised = replace(quantised, operators=(first, *quantised.operators[1:]))
+    assert "bfloat16" not in [each.name for each in variants_of(quantised)]
+    mixed = analysed(small(), 1, 3, 16, 16, autocast="bfloat16")
+    assert [(each.name, dict(each.options)) for each in variants_of(mixed)] == [
+        ("channels-last", {"channels_last": True}),
+        ("bfloat16 throughout", {"dtype": "bfloat16", "autocast": None}),
+        ("float32", {"dtype": None, "autocast": None}),
+        ("1 thread", {"threads": 1}),
+    ]
 
 
 def test_weights_that_dominate_are_evidence_for_larger_batches() -> None:
@@ -345,6 +356,23 @@ def test_what_predictions_cannot_tell_becomes_a_finding_if_measurement_can(
         assert found.words.startswith("that way: 3 s, perhaps; measured 4.00 s instead of 3.00 s")
 
 
+def test_one_norm_behind_two_convolutions_is_folded_into_both() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.norm = nn.Conv2d(3, 8, 3), nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(self.a(x)) + self.norm(self.b(x))
+
+    model = Twice().eval()
+    model.norm.running_var = torch.full((8,), 2.0)
+    x = torch.arange(3.0 * 64).reshape(1, 3, 8, 8) / 64
+    with torch.no_grad():
+        expected, found = model(x), folded(model, (("a", "norm"), ("b", "norm")))(x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_failing_trial_is_a_note() -> None:
     def fails(function: Callable[..., Any], *args: Any) -> Any:
         raise MeasurementError("it was ended")
@@ -355,6 +383,13 @@ def test_a_failing_trial_is_a_note() -> None:
     (finding,) = analysis.findings
     found = trial(cast("Any", fails), analysis).of_operators(Proposal(finding=finding)).finding
     assert found.verdict is None
+    assert found.note == "not tried: it was ended"
+    # What was to be folded is not timed against nothing, as if that had been the change.
+    swaps = (Swap(before=(as_it_is(analysis.operators[1]),)),)
+    proposal = Proposal(finding=finding, swaps=swaps)
+    assert trial(cast("Any", fails), analysis).of_operators(proposal).finding.verdict is None
+    other = Proposal(finding=replace(finding, rule="depthwise below the ridge"))
+    found = trial(cast("Any", fails), analysis).of_operators(other).finding
     assert found.note == "no single change of it can be tried"
 
 
@@ -364,3 +399,14 @@ def test_measured_times_and_their_verdict_belong_together() -> None:
     assert (found.measured_saving_s, found.verdict) == (-1, "not confirmed")
     with pytest.raises(ValueError, match="belong together"):
         replace(found, verdict=None)
+    with pytest.raises(ValueError, match="is 'confirmed', but the measured"):
+        replace(found, verdict="confirmed")
+
+
+def test_bounds_rule_no_layout_out() -> None:
+    before = analysed(small(), 1, 3, 16, 16)
+    after = analysed(small(), 1, 3, 16, 16, channels_last=True)
+    (variant,) = [each for each in variants_of(before) if each.name == "channels-last"]
+    outcome = outcome_of(variant, before, after)
+    assert outcome.finding is None and outcome.is_open
+    assert outcome.words.endswith("by their bounds")

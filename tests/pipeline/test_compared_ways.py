@@ -186,7 +186,8 @@ def fake_bench(**_: object) -> Generator[Any]:
 
 
 def fake_processes(times: dict[str, list[float]], order: list[str]) -> Callable[[], Any]:
-    """Processes whose models take the next of their times; MemoryError where it is 0."""
+    """Processes whose models take the next of their times; MemoryError where it is 0, and below
+    an end of the process."""
 
     @contextmanager
     def processes() -> Generator[Callable[..., RoundTime]]:
@@ -196,6 +197,8 @@ def fake_processes(times: dict[str, list[float]], order: list[str]) -> Callable[
             time_s = times[asked.name].pop(0)
             if not time_s:
                 raise MemoryError
+            if time_s < 0:
+                raise MeasurementError("its process ended with exit code 7")
             return RoundTime(times_s=(time_s,))
 
         yield run
@@ -239,6 +242,11 @@ def test_five_rounds_where_nobody_says() -> None:
 def test_who_runs_out_of_memory_is_named() -> None:
     with pytest.raises(MeasurementError, match="b ran out of memory"):
         in_turn({"a": [1.0], "b": [0.0]}, [], rounds=1)
+
+
+def test_whose_process_ended_is_named() -> None:
+    with pytest.raises(MeasurementError, match=r"^b: its process ended with exit code 7$"):
+        in_turn({"a": [1.0], "b": [-1.0]}, [], rounds=1)
 
 
 def test_who_cannot_leave_this_process_is_measured_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

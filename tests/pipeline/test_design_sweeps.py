@@ -314,6 +314,17 @@ def test_crossings_are_where_bounds_are_equal(machine: HardwareProfile) -> None:
     assert low < 1 < high and math.isclose(low, high, rel_tol=0.01)
 
 
+def test_designs_of_other_inputs_are_said_to_be_so(machine: HardwareProfile) -> None:
+    few, many = "linear(8,8)@1x8", "linear(8,n)@4x8"
+    said = f"inputs differ, and times are those of whole passes: {few} 1x8 float32; {many} 4x8"
+    found = roofline.sweep(few, many, axes="n=8|16", hardware=machine)
+    assert any(each.startswith(said) for each in found.warnings)
+    ridge = roofline.ridge_sweep(few, many, axes="n=8,balance=1:4:x2", hardware=machine)
+    assert any(each.startswith(said) for each in ridge.warnings)
+    alike = roofline.sweep(few, "linear(8,n)@1x8", axes="n=8|16", hardware=machine)
+    assert not any("inputs differ" in each for each in alike.warnings)
+
+
 def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> None:
     result = roofline.ridge_sweep(
         "conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30", hardware=machine

@@ -14,7 +14,12 @@ from roofline.analysis import Analysis, Finding, analysis_from_data, ranked, to_
 from roofline.design.advice import Advice, read_advice
 from roofline.design.advice.result import FRAME_COLUMNS
 from roofline.errors import FileFormatError, InputError
-from roofline.presentation.reports.advice_lines import advice_notes, names_of, saving_text
+from roofline.presentation.reports.advice_lines import (
+    advice_notes,
+    machines_advice_notes,
+    names_of,
+    saving_text,
+)
 from roofline.presentation.reports.advice_report import (
     advice_html,
     advice_report,
@@ -75,6 +80,10 @@ def test_the_verdict_comes_first() -> None:
     assert "nothing was found that would save time" in headline(advice())
     assert "saved 1.00 ms of 9.00 ms when it was tried" in headline(advice(LOST, TRIED))
     assert "no finding was confirmed" in headline(advice(LOST))
+    alone = replace(TRIED, note="its operators timed on their own")
+    assert "its operators took when they were timed on their own" in headline(advice(alone))
+    worse = replace(MOST, predicted_before_s=1e-3, predicted_after_s=2e-3)
+    assert "no finding was confirmed that would save time" in headline(advice(worse))
 
 
 def test_findings_stand_in_a_table_with_what_was_measured() -> None:
@@ -91,6 +100,30 @@ def test_findings_stand_in_a_table_with_what_was_measured() -> None:
         line for block in report.blocks if isinstance(block, Facts) for line in block.lines
     )
     assert facts["Also looked at"] == "float16: 9 s instead of 1 s"
+
+
+def test_savings_are_not_to_be_added() -> None:
+    titles = [
+        block.title
+        for findings in ((FOLD,), (FOLD, MOST))
+        for block in advice_report(advice(*findings)).blocks
+        if isinstance(block, Grid)
+    ]
+    assert titles == ["Findings", "Findings, each on its own: savings do not add up"]
+
+
+def test_several_machines_say_what_a_rule_saves_on_each() -> None:
+    here = with_findings(FOLD, MOST)
+    there = with_findings(replace(FOLD, predicted_before_s=2.4e-3, saving_high_s=2.4e-3))
+    nowhere = with_findings()
+    (notes,) = machines_advice_notes(("a", "b", "c"), (here, there, nowhere))
+    fold, rearranging, last = notes.lines
+    # Twice as much of the same pass comes first.
+    assert fold.startswith("foldable batch norm · a 1.20 ms (1.00 ms … 1.20 ms), ")
+    assert "; b 2.40 ms (1.00 ms … 2.40 ms), " in fold and fold.endswith("⇒ fold them")
+    assert "c " not in rearranging and rearranging.startswith("rearranging copy · a ≤ 1.20 ms, ")
+    assert last.startswith("the evidence: roofline advise ")
+    assert list(machines_advice_notes(("a", "b"), (nowhere, nowhere))) == []
 
 
 def test_untried_findings_have_no_empty_columns() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas
 import pytest
 
 from roofline.errors import InputError
@@ -76,9 +77,20 @@ def test_csv_has_a_line_for_every_figure() -> None:
     assert all(row["source"] and row["reference"] for row in rows)
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_frame_has_what_the_csv_has(profile: HardwareProfile) -> None:
+    lines = list(csv.reader(io.StringIO(hardware_csv(profile))))
+    frame = profile.to_frame()
+    assert [list(frame.columns), len(frame)] == [lines[0], len(lines) - 1]
+    for line, row in zip(lines[1:], frame.itertuples(index=False), strict=True):
+        for text, value in zip(line, row, strict=True):
+            assert pandas.isna(value) or str(value) in (text, f"{text}.0") or float(text) == value
+            assert not pandas.isna(value) or text == ""
+
+
 def test_csv_of_a_data_sheet_leaves_empty_what_it_does_not_say() -> None:
     (row, memory) = csv.DictReader(io.StringIO(hardware_csv(dram_profile())))
-    assert tuple(row) == HARDWARE_COLUMNS
+    assert tuple(row) == tuple(HARDWARE_COLUMNS)
     assert (row["spread"], row["theoretical"], row["source"]) == ("", "", "datasheet")
     assert (memory["write_allocate"], float(memory["peak"])) == ("unspecified", 10e9)
 

@@ -288,3 +288,15 @@ def test_save_knows_its_suffixes(tmp_path: Path) -> None:
         several().save(tmp_path / "a.jsn")
     with pytest.raises(InputError, match="exists"):
         several().save(tmp_path / "a.json")
+
+
+def test_a_frame_has_a_row_a_run() -> None:
+    validation = several()
+    frame = validation.to_frame()
+    assert list(frame["model"]) == [run.model for run in validation.models]
+    known = [run.error for run in validation.models if run.error is not None]
+    assert list(frame["error"].dropna()) == known
+    # The mean of what the frame has is the figure that is reported.
+    assert frame["error"].abs().mean() == pytest.approx(validation.totals.mape)
+    missing = [run.batch is None for run in validation.models]
+    assert list(frame["batch"].isna()) == missing

@@ -372,6 +372,7 @@ def test_bound(text: str, values: dict[str, int | float | str], written: str) ->
         ),
         ("a()@1x{s-7}", {"s": 7}, "a size must be a whole number from 1, but s-7 is 0", 7),
         ("a()@{s}", {"s": "big"}, "a size must be a whole number from 1, but s is 'big'", 5),
+        ("0*a()", {}, "a count must be a whole number from 1, not 0", 0),
         ("n*a()", {"n": 0}, "a count must be a whole number from 1, but n is 0", 0),
         ("a(c//0)", {"c": 1}, "c//0 divides by 0", 2),
         ("a(1%(2-2))", {}, "1%(2-2) divides by 0", 2),

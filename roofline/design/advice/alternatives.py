@@ -10,7 +10,7 @@ from typing import Any
 from roofline.analysis import OperatorRow
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
 
@@ -58,12 +58,13 @@ def is_linear(row: OperatorRow) -> bool:
         and row.state is State.COUNTED
         and len(row.inputs) == _OPERANDS[row.op]
         and all(len(each.shape) == 2 for each in row.inputs[-2:])
-        and row.inputs[-1].role.persists
-        and not row.inputs[-2].role.persists
+        and row.inputs[-1].role in _WEIGHTS
+        and row.inputs[-2].role not in _WEIGHTS
     )
 
 
 _OPERANDS = {"aten.addmm": 3, "aten.mm": 2}
+_WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 
 
 def groups_of(row: OperatorRow) -> int:

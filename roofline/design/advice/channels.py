@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from roofline.analysis import OperatorRow
 from roofline.design.advice.alternatives import (
@@ -19,7 +20,7 @@ from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import Saving, saving_of
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.what_if import Time
-from roofline.foundation.units import format_flop_per_s, format_percent
+from roofline.foundation.units import format_flop_per_s, format_percent, format_s
 from roofline.latency.paths import convolution_path
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.tensors import Role
@@ -104,7 +105,10 @@ def _channels(row: OperatorRow, threads: int, *, is_cuda: bool) -> tuple[int, ..
         # How many channels an image comes with is no decision of the model's.
         into = () if image.role is Role.INPUT else (image.shape[1],)
         return (*into, output.shape[1])
-    return row.inputs[-1].shape if is_cuda and is_linear(row) else ()
+    if not (is_cuda and is_linear(row)):
+        return ()
+    into, out = row.inputs[-1].shape
+    return (out,) if row.inputs[-2].role is Role.INPUT else (into, out)
 
 
 def _rounded_up(row: OperatorRow, block: int) -> Alternative:
@@ -115,7 +119,8 @@ def _rounded_up(row: OperatorRow, block: int) -> Alternative:
 
     if is_linear(row):
         into, out = row.inputs[-1].shape
-        return product_like([row], in_features=up(into), out_features=up(out))
+        kept = into if row.inputs[-2].role is Role.INPUT else up(into)
+        return product_like([row], in_features=kept, out_features=up(out))
     image, out = row.inputs[0], up(row.outputs[0].shape[1])
     if groups_of(row) > 1:
         return convolution_like([row], in_channels=out, out_channels=out, groups=out)
@@ -124,7 +129,7 @@ def _rounded_up(row: OperatorRow, block: int) -> Alternative:
 
 
 def unusual_kernels(subject: Subject) -> list[Proposal]:
-    """Kernels that reach less of the machine than the same FLOP would with 3x3."""
+    """Kernels that take longer than 3x3 ones would with as many FLOP, and of the same reach."""
     if subject.basis == "bound":
         # As many FLOP take the same time under a ceiling.
         return []
@@ -134,29 +139,35 @@ def unusual_kernels(subject: Subject) -> list[Proposal]:
     for row, pair in zip(asked, pairs, strict=True):
         if pair is not None:
             kernel = row.inputs[1].shape[2:]
-            same_flop = pair[1].times(math.prod(kernel) / _USUAL)
+            instead = pair[1].times(_times_usual(kernel))
             before = _measured(row) or pair[0]
-            by_kernel.setdefault(kernel, []).append((row, (before, same_flop)))
+            by_kernel.setdefault(kernel, []).append((row, (before, instead)))
     found: list[Proposal] = []
     for kernel, of_kernel in by_kernel.items():
         rows = [row for row, _ in of_kernel]
         saving = saving_of([pair for _, pair in of_kernel], subject.basis)
-        flop = sum(row.flop or 0 for row in rows)
         if not (saving.before_s and saving.after_s):
             continue
+        flop, factor = sum(row.flop or 0 for row in rows), _times_usual(kernel)
+        rate = format_flop_per_s(flop / saving.before_s)
+        if factor > math.prod(kernel) / _USUAL:
+            many = "one 3x3 kernel" if factor == 1 else f"{factor:.0f} 3x3 kernels"
+            instead = f"take {format_s(saving.before_s)} ({rate}), where {many} of at least the"
+            instead += f" same reach would take {format_s(saving.after_s)} with more FLOP"
+        else:
+            instead = f"reach {rate}, where as many FLOP in 3x3 kernels would reach"
+            instead += f" {format_flop_per_s(flop / saving.after_s)}"
         found += subject.finding(
             "unusual kernel",
             rows,
             saving,
-            evidence=f"{_operators(rows)} of {'x'.join(map(str, kernel))} reach"
-            f" {format_flop_per_s(flop / saving.before_s)}, where as many FLOP in 3x3 kernels would"
-            f" reach {format_flop_per_s(flop / saving.after_s)}",
+            evidence=f"{_operators(rows)} of {'x'.join(map(str, kernel))} {instead}",
             change="put 3x3 convolutions in its place: as many as have the same reach",
             swaps=[
                 Swap(
                     before=(as_it_is(row),),
                     after=(convolution_like([row], kernel=(3, 3)),),
-                    factor=math.prod(kernel) / _USUAL,
+                    factor=factor,
                 )
                 for row in rows
             ],
@@ -176,10 +187,22 @@ _USUAL = 9
 """Taps of a 3x3 kernel."""
 
 
+def _times_usual(kernel: Sequence[int]) -> float:
+    """How many 3x3 kernels stand for one: as many as have its taps, and no fewer than its reach.
+
+    A 1x7 has fewer taps than the three 3x3 that reach as far; to count taps alone would call every
+    kernel slow that was made narrow to save work.
+    """
+    return max(math.prod(kernel) / _USUAL, math.ceil((max(kernel) - 1) / 2))
+
+
 def _is_unusual(row: OperatorRow) -> bool:
     if not is_plain_convolution(row) or groups_of(row) > 1:
         return False
     kernel = row.inputs[1].shape[2:]
+    if set(row.attributes.get("dilation") or (1,)) != {1}:
+        # Its taps lie apart: 3x3 ones that reach as far would be another layer altogether.
+        return False
     # Where windows do not overlap, it is a product of patches.
     return kernel not in ((1, 1), (3, 3)) and list(kernel) != row.attributes.get("stride")
 

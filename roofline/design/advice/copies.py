@@ -38,7 +38,7 @@ def needless_copies(subject: Subject) -> list[Proposal]:
 
 
 def rearranging_copies(subject: Subject) -> list[Proposal]:
-    """Copies that put what was permuted in another order: all of it, for the next operator."""
+    """Copies of what was permuted, or cut out of something larger, into an order of its own."""
     rows = [
         row
         for row in subject.working
@@ -54,9 +54,9 @@ def rearranging_copies(subject: Subject) -> list[Proposal]:
         rows,
         Saving(before_s=sum(each.s for each in times if each), after_s=0.0),
         basis="at most" if subject.basis == "prediction" else "bound",
-        evidence=f"{_copies(rows)} behind permute, transpose or the like, into another order:"
-        f" {subject.share(rows)}",
-        change="compute in the order in which it lies, or permute once and stay there",
+        evidence=f"{_copies(rows)} of what lies in another order, or with gaps, as it was permuted"
+        f" or cut out of something larger: {subject.share(rows)}",
+        change="compute on it as it lies, or rearrange once and stay there",
     )
 
 
@@ -66,13 +66,14 @@ def types_back_and_forth(subject: Subject) -> list[Proposal]:
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
     ]
     rows = list({row.index: row for pair in pairs for row in pair}.values())
+    many = f"{len(pairs)} time{'s' * (len(pairs) != 1)}"
     ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
     return subject.finding(
         "types back and forth",
         rows,
         subject.saving_without(rows),
-        evidence=f"{len(pairs)} times {', '.join(sorted(ways))} with at most {_FEW_STEPS} operators"
-        f" in between: {subject.share(rows)}",
+        evidence=f"{many} {', '.join(sorted(ways))} with at most {_FEW_STEPS} operators in between:"
+        f" {subject.share(rows)}",
         change="stay in one type: cast once, where the part that gains by it begins and ends",
         swaps=left_out(rows),
     )

@@ -40,7 +40,7 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
         rows,
         Saving(before_s=taken_s, after_s=min(taken_s, bound_s)),
         basis="at most",
-        evidence=f"{_count(rows)} have {format_percent(flop / all_flop)} of the FLOP and take"
+        evidence=f"{_count(rows)} with {format_percent(flop / all_flop)} of the FLOP and"
         f" {subject.share(rows)}: {format_flop_per_s(flop / taken_s)}, and the rest of the model"
         f" {format_flop_per_s((all_flop - flop) / others_s)}; they do"
         f" {format_intensity(intensity)} FLOP a byte, and memory limits below"

@@ -49,9 +49,9 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
         Saving(before_s=taken_s, after_s=min(taken_s, bound_s)),
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
-        f" {format_s(taken_s / len(rows))} each, mostly for the call (an empty one takes"
-        f" {format_s(floors[''], 2)}), and {subject.share(rows)}; their work takes"
-        f" {format_s(bound_s)} at least, together",
+        f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
+        f" least {format_s(bound_s / len(rows))} each, and a call that does next to nothing"
+        f" {_calls(rows, floors)}",
         change="make them fewer and larger: a larger batch, fused layers, torch.compile",
     )
 
@@ -61,6 +61,15 @@ def _floors(profile: HardwareProfile) -> dict[str, float]:
     known = {each.name: each.time.median_s for each in profile.overheads if each.threads == 1}
     found = {kind: known[name] for kind, name in _OVERHEADS.items() if name in known}
     return found if "" in found else {}
+
+
+def _calls(rows: list[OperatorRow], floors: dict[str, float]) -> str:
+    """How long an empty call takes of each kind that there is, in words."""
+    kinds = dict.fromkeys(kind if (kind := _kind(row)) in floors else "" for row in rows)
+    return ", ".join(
+        f"{format_s(floors[kind], 2)} ({_OVERHEADS[kind].removeprefix('dispatch of ')})"
+        for kind in sorted(kinds, key=lambda kind: floors[kind])
+    )
 
 
 def _kind(row: OperatorRow) -> str:

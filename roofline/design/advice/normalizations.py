@@ -6,6 +6,7 @@ from roofline.analysis import OperatorRow
 from roofline.design.advice.alternatives import is_plain_convolution
 from roofline.design.advice.proposals import Proposal, left_out
 from roofline.design.advice.subject import Subject
+from roofline.workload.tensors import Role
 
 _BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm_legit_no_training")
 
@@ -28,13 +29,14 @@ def foldable_norms(subject: Subject) -> list[Proposal]:
 
 def norms_behind_activations(subject: Subject) -> list[Proposal]:
     """Conv→ReLU→BN: the activation between them keeps the norm from being folded."""
-    return _found(
-        subject,
-        "batch norm behind an activation",
-        [row for row in _norms(subject) if _is_after_activation(subject, row)],
-        "{} behind Conv→activation, where no convolution can take them in: {}",
-        "train it as Conv→BN→activation: the norm can then be folded and costs nothing",
-    )
+    rows = [row for row in _norms(subject) if _is_after_activation(subject, row)]
+    forwards = sum(_is_before_unpadded_convolution(subject, row) for row in rows)
+    evidence = "{} behind Conv→activation, where the convolution cannot take them in: {}"
+    change = "train it as Conv→BN→activation: the norm can then be folded and costs nothing"
+    if forwards:
+        evidence += f"; {forwards} in front of a convolution without padding"
+        change += "; those in front of a convolution without padding can be folded into that one"
+    return _found(subject, "batch norm behind an activation", rows, evidence, change)
 
 
 def _found(
@@ -77,13 +79,35 @@ def _is_after_convolution(subject: Subject, norm: OperatorRow) -> bool:
     return (
         before is not None
         and is_plain_convolution(before)
-        and [row.index for row in subject.readers(before)] == [norm.index]
+        and _reads_alone(subject, norm, before)
+        # What is called twice may have another norm behind it each time, or none.
+        and subject.weight_readers[before.inputs[1].storage] == 1
     )
 
 
 def _is_after_activation(subject: Subject, norm: OperatorRow) -> bool:
     between = subject.writer(norm)
-    if between is None or between.type != "pointwise" or len(between.inputs) != 1:
+    if between is None or between.type != "pointwise" or not _reads_alone(subject, norm, between):
+        return False
+    if not all(each.role is Role.PARAMETER for each in between.inputs[1:]):
+        # A sum of branches, say; what PReLU reads beside its image are its slopes.
         return False
     before = subject.writer(between)
-    return before is not None and is_plain_convolution(before)
+    return (
+        before is not None
+        and is_plain_convolution(before)
+        and _reads_alone(subject, between, before)
+    )
+
+
+def _is_before_unpadded_convolution(subject: Subject, norm: OperatorRow) -> bool:
+    readers = subject.readers(norm)
+    return (
+        len(readers) == 1
+        and is_plain_convolution(readers[0])
+        and not any(readers[0].attributes.get("padding") or ())
+    )
+
+
+def _reads_alone(subject: Subject, reader: OperatorRow, writer: OperatorRow) -> bool:
+    return [row.index for row in subject.readers(writer)] == [reader.index]

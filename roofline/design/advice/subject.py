@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from roofline.design.advice.what_if import Time, WhatIf, time_of_pass
 from roofline.foundation.units import format_percent
 from roofline.workload.dataflow import Dataflow, dataflow
 from roofline.workload.operators import State
+from roofline.workload.tensors import Role
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class Subject:
     def last_write(self) -> dict[int, int]:
         """By storage, the index of the last operator that writes to it."""
         return {spec.storage: row.index for row in self.working for spec in row.outputs}
+
+    @cached_property
+    def weight_readers(self) -> Counter[int]:
+        """By storage, how many operators read a parameter that lies there."""
+        return Counter(
+            storage
+            for row in self.working
+            for storage in {each.storage for each in row.inputs if each.role is Role.PARAMETER}
+        )
 
     @property
     def basis(self) -> Basis:

@@ -47,7 +47,7 @@ def sentence(base: Design, other: Design, rounds: MeasuredRounds | None, *, wher
     # FLOP say one thing and time the other.
     but = promise and won and (promise - 1) * (won - 1) < 0 and max(won, 1 / won) >= _SAME
     said = f"{work}, but {joined}" if but else ", ".join(filter(None, (work, joined)))
-    return f"{said}{_reason(base, other)}"
+    return f"{said}{_reason(base, other, rounds)}"
 
 
 def predicted_ratio(base: Design, other: Design) -> Ratio | None:
@@ -149,16 +149,30 @@ def _ends(ratio: Ratio, of: str) -> str:
     return f"{of}: {ends[0]} to {ends[1]}{either}"
 
 
-def _reason(base: Design, other: Design) -> str:
+def _reason(base: Design, other: Design, rounds: MeasuredRounds | None) -> str:
     """Which part takes the time, and what binds it, as the end of a sentence; ``""`` if unknown.
 
     It is a part of the design that gets through fewer FLOP in a second: there FLOP did not turn
-    into time. Where both get through as many, it is the longest part of the second.
+    into time. Where both get through as many, it is the longest part of the second. What parts take
+    is predicted, or a bound where nothing was measured either; a prediction is no reason of a
+    measurement that says otherwise.
     """
     kind = kind_of_times((base.analysis, other.analysis))
     if kind is None:
         return ""
+    measured = measured_ratio(base, other, rounds)
+    if measured is not None and kind == "bound":
+        # What bounds are made of is no reason of times that are several times as long.
+        return ""
+    if measured is not None and _is_other_way(predicted_ratio(base, other), measured):
+        return "; prediction and measurement disagree on which is faster"
     subject, against = _slower_of(base, other, kind)
+    if against is not None and measured is not None:
+        by_measured = _slower_by_measurement(base, other, measured)
+        if by_measured is None:
+            subject, against = other, None
+        elif by_measured is not subject:
+            return ""
     part = leading_part(subject.analysis, kind, against.analysis if against else None)
     if part is None:
         return ""
@@ -166,6 +180,26 @@ def _reason(base: Design, other: Design) -> str:
     if kind == "bound":
         whose = whose.replace("time", "bound", 1)
     return f": {part.words(whose)}"
+
+
+def _is_other_way(predicted: Ratio | None, measured: Ratio) -> bool:
+    """Whether one of two ratios of the same times says faster, and the other slower."""
+    if (
+        predicted is None
+        or min(max(each.value, 1 / each.value) for each in (predicted, measured)) < _SAME
+    ):
+        return False
+    return (predicted.value - 1) * (measured.value - 1) < 0
+
+
+def _slower_by_measurement(base: Design, other: Design, measured: Ratio) -> Design | None:
+    """The design that was measured to do fewer FLOP in a second; None: both do as many."""
+    flop = other.analysis.totals.flop / other.samples / (base.analysis.totals.flop / base.samples)
+    rate = flop / measured.value
+    ends = measured.interval
+    if max(rate, 1 / rate) < _SAME or (ends and ends[0] < flop < ends[1]):
+        return None
+    return other if rate < 1 else base
 
 
 def _slower_of(base: Design, other: Design, kind: Kind) -> tuple[Design, Design | None]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from roofline.errors import HardwareError
 from roofline.machine.checks import check_differ, check_name, check_positive
@@ -24,6 +24,9 @@ from roofline.machine.hardware.details import (
     Overhead,
 )
 from roofline.machine.hardware.versions import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    import pandas
 
 Device = Literal["cpu", "cuda", "mps", "vulkan"]
 """What computes: torch's own names of its types of devices. Version 1 knew only cpu and cuda."""
@@ -193,6 +196,19 @@ class HardwareProfile:
         from roofline.presentation.hardware_output import write
 
         write(self, Path(path), overwrite=overwrite)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a figure, in SI units (``measure``); what is unknown is missing, never 0.
+
+        ``what`` is compute, bandwidth, latency, capacity, clock, overhead or link, and ``subject``
+        its data type, level, call or way; of times, peak is the shortest and sustained the median.
+        """
+        import pandas
+
+        from roofline.presentation.data import HARDWARE_COLUMNS, hardware_rows
+
+        frame = pandas.DataFrame(hardware_rows(self), columns=list(HARDWARE_COLUMNS), dtype=object)
+        return frame.astype(HARDWARE_COLUMNS)
 
     def _repr_html_(self) -> str:
         """The report on this machine, for notebooks."""

@@ -61,6 +61,7 @@ def check_quiet(
     if not force:
         raise MeasurementError(
             f"the machine is busy: {what}; stop them, or measure all the same with --force"
+            " (in Python: force=True)"
         )
     return (f"measured although the machine was busy: {what}",)
 

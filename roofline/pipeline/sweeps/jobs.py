@@ -105,32 +105,44 @@ class Context:
         Raises:
             ModelError, InputError: it cannot be built there.
         """
-        from roofline.pipeline.workloads import check_counts, workload_of
         from roofline.workload.capture.passes import capture
         from roofline.workload.residency import residency
 
-        design, values = self.designs[job.design], dict(job.values)
-        bound = {name: values.pop(name) for name in design.variables}
-        options = with_point(self.options, values)
-        batch, seq = values.get("batch", self.batch), values.get("seq", self.seq)
-        check_counts(batch=batch, seq=seq, threads=None, inputs=self.inputs)  # pyright: ignore[reportArgumentType]  checked there
-        run = options.run()
-        asked = workload_of(
-            self._model(design, bound),
-            self.inputs,
-            run=run,
-            batch=batch,  # pyright: ignore[reportArgumentType]  as above
-            seq=seq,  # pyright: ignore[reportArgumentType]  as above
-        )
+        options, asked = self._options(job), self.asked(job)
         found = capture(
             asked.source.module,
             asked.given,
-            name=design.name,
-            run=run,
+            name=self.designs[job.design].name,
+            run=options.run(),
             teaching=options.teaching(),
             rebuild=asked.source.rebuild,
         )
         return Captured(asked=asked, capture=found, reuse=residency(found.records))
+
+    def asked(self, job: Job) -> Workload:
+        """The model and inputs of a job, before it is captured.
+
+        Raises:
+            ModelError, InputError: it cannot be built there.
+        """
+        from roofline.pipeline.workloads import check_counts, workload_of
+
+        design, values = self.designs[job.design], dict(job.values)
+        bound = {name: values.pop(name) for name in design.variables}
+        batch, seq = values.get("batch", self.batch), values.get("seq", self.seq)
+        check_counts(batch=batch, seq=seq, threads=None, inputs=self.inputs)  # pyright: ignore[reportArgumentType]  checked there
+        return workload_of(
+            self._model(design, bound),
+            self.inputs,
+            run=self._options(job).run(),
+            batch=batch,  # pyright: ignore[reportArgumentType]  as above
+            seq=seq,  # pyright: ignore[reportArgumentType]  as above
+        )
+
+    def _options(self, job: Job) -> RunOptions:
+        design = self.designs[job.design]
+        of_run = {name: value for name, value in job.values if name not in design.variables}
+        return with_point(self.options, of_run)
 
     def _model(self, design: Design, values: Point) -> str | torch.nn.Module:
         if not isinstance(design.model, str):
@@ -165,6 +177,25 @@ class Context:
         if not self._roofs:
             self._roofs.extend(Roof(each.profile, each.threads) for each in self.machines)
         return self._roofs[machine]
+
+
+def inputs_text(asked: Workload) -> str:
+    """The inputs of a design: ``"1x64x56x56 float32"``."""
+    return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in asked.specs)
+
+
+def notes_on_inputs(names: Sequence[str], asked: Sequence[Workload]) -> tuple[str, ...]:
+    """That designs take other inputs, so that passes of unlike sizes are held against each other.
+
+    Args:
+        names: what the designs are called.
+        asked: one of each, at one point.
+    """
+    texts = [inputs_text(each) for each in asked]
+    if len(set(texts)) < 2:
+        return ()
+    told = "; ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
+    return (f"inputs differ, and times are those of whole passes: {told}",)
 
 
 def with_point(options: RunOptions, values: Point) -> RunOptions:

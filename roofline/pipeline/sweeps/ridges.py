@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import InputSpec
 from roofline.design.sweeps.axes import BALANCE, Axis, Grid
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
 from roofline.design.sweeps.spec import grid_of
@@ -19,7 +18,7 @@ from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps.jobs import Captured
+from roofline.pipeline.sweeps.jobs import Captured, inputs_text, notes_on_inputs
 from roofline.pipeline.sweeps.planning import Plan, plan_of
 from roofline.placement import Roof, arithmetic_dtype, other_device_note, place
 
@@ -147,8 +146,11 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
         crossings=_crossings(balances, rows, bounds_s),
         machines=machines,
         left_out=left_out,
-        run=_inputs_text(captures[plan.reference].asked.specs),
-        warnings=(other_device_note(base, device),) if device != base.device else (),
+        run=inputs_text(captures[plan.reference].asked),
+        warnings=(
+            *((other_device_note(base, device),) if device != base.device else ()),
+            *notes_on_inputs(plan.names, [each.asked for each in captures]),
+        ),
     )
 
 
@@ -158,10 +160,6 @@ def _captured(plan: Plan, design: int) -> Captured:
         return plan.context.captured(job)
     except RooflineError as error:
         raise ModelError(f"{plan.names[design]}: {error}") from None
-
-
-def _inputs_text(specs: Sequence[InputSpec]) -> str:
-    return ", ".join(f"{'x'.join(map(str, each.shape))} {each.dtype}" for each in specs)
 
 
 def _dtype(plan: Plan, captured: Captured) -> DType:

@@ -17,7 +17,7 @@ from roofline.latency.calibrated import no_calibration
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.driving import chunk_for, drive
-from roofline.pipeline.sweeps.jobs import Job, forget, keep
+from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs
 from roofline.pipeline.sweeps.one_thread import one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
 from roofline.pipeline.sweeps.pools import DaskCluster, Given, LocalProcesses, Pool
@@ -196,8 +196,19 @@ def _result(plan: Plan, cells: Mapping[Job, Sequence[Cell]]) -> SweepResult:
         threads=plan.threads,
         run=_run_words(plan),
         calibration=learned[0].calibration.said if learned and is_predicted else "",
-        warnings=tuple(dict.fromkeys((*plan.notes, *_warnings(plan, is_predicted)))),
+        warnings=tuple(
+            dict.fromkeys((*plan.notes, *_on_inputs(plan, rows), *_warnings(plan, is_predicted)))
+        ),
     )
+
+
+def _on_inputs(plan: Plan, rows: Sequence[Sequence[Cell]]) -> Sequence[str]:
+    """What is to be said of the inputs of designs, at the first point that has all of them."""
+    for point, cells in zip(plan.grid.points(), rows, strict=True):
+        if all(each.is_built for each in cells):
+            jobs = [plan.job_of(design, point) for design in range(len(plan.names))]
+            return notes_on_inputs(plan.names, [plan.context.asked(each) for each in jobs])
+    return ()
 
 
 def _warnings(plan: Plan, is_predicted: bool) -> list[str]:

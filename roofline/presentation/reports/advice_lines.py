@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis, Finding
-from roofline.foundation.units import MISSING, format_s
+from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.presentation.reports.report import Notes, module_of, printable, short_op
 
 _BASIS = {
@@ -46,6 +46,39 @@ def names_of(analysis: Analysis, finding: Finding) -> str:
     first = max(rows, key=lambda row: row.predicted_s or row.bound_s or 0.0)
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return f"{short_op(first)} in {module_of(first)}{more}"
+
+
+def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[Notes]:
+    """The section that reports on several machines have: a line a rule, with what it saves where.
+
+    Args:
+        names: the machines.
+        analyses: of one model on each of them.
+    """
+    shares: dict[str, float] = {}
+    first: dict[str, Finding] = {}
+    saved: dict[str, dict[str, str]] = {}
+    for name, analysis in zip(names, analyses, strict=True):
+        whole_s = pass_s(analysis)
+        for each in analysis.findings:
+            share = (each.saving_s or 0.0) / whole_s if whole_s else 0.0
+            if share > shares.get(each.rule, -1.0):
+                shares[each.rule], first[each.rule] = share, each
+            # Of a rule with several findings on a machine the first is the one that saves most.
+            words = f"{name} {saving_text(each)}, {format_percent(share)} ({basis_words(each)})"
+            saved.setdefault(each.rule, {}).setdefault(name, words)
+    if not shares:
+        return
+    largest = sorted(shares, key=lambda rule: -shares[rule])
+    lines = [
+        printable(f"{rule} · {'; '.join(saved[rule].values())} ⇒ {first[rule].change}")
+        for rule in largest[:_SHOWN]
+    ]
+    more = len(largest) - _SHOWN
+    others = f"{more} more, and evidence" if more > 0 else "the evidence"
+    model = printable(analyses[0].model)
+    lines.append(f"{others}: roofline advise {model} --hardware NAME")
+    yield Notes(title="What could be changed", lines=tuple(lines), urgent=False)
 
 
 def advice_notes(analysis: Analysis) -> Iterable[Notes]:

@@ -12,12 +12,15 @@ from roofline.presentation.reports.report import printable
 _LONG = 28
 """How many characters a name may have before all names become letters."""
 
+_LONG_TOGETHER = 64
+"""The same of all of them, each of which is the heading of a column."""
+
 Legend = tuple[tuple[str, str], ...]
 """Each letter and the name that it stands for; empty where names stand for themselves."""
 
 
 def with_letters(comparison: Comparison) -> tuple[Comparison, Legend]:
-    """The comparison with letters for names, if one of those is long; and what they stand for."""
+    """The comparison with letters for names, if those are long; and what they stand for."""
     letters = _letters(comparison.names)
     if not letters:
         return comparison, ()
@@ -32,7 +35,8 @@ def grid_with_letters(grid: ComparisonGrid) -> tuple[ComparisonGrid, Legend]:
 
 
 def _letters(names: tuple[str, ...]) -> tuple[str, ...]:
-    if max(len(printable(name)) for name in names) <= _LONG:
+    lengths = [len(printable(name)) for name in names]
+    if max(lengths) <= _LONG and sum(lengths) <= _LONG_TOGETHER:
         return ()
     count = len(ascii_uppercase)
     return tuple(

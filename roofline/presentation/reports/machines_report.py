@@ -16,6 +16,7 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import classic_model_note, other_device_note, where_operators_are
+from roofline.presentation.reports.advice_lines import machines_advice_notes
 from roofline.presentation.reports.analysis_report import coverage_text, model_facts
 from roofline.presentation.reports.analysis_tables import groups_of_unknown, unknown_grid
 from roofline.presentation.reports.machines_tables import key_of, operator_choices
@@ -57,6 +58,7 @@ def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions
     unknown = groups_of_unknown(first)
     if unknown:
         blocks.append(unknown_grid(unknown, bounds=False))
+    blocks += machines_advice_notes(comparison.names, comparison.analyses)
     blocks.append(Facts(lines=(("Coverage", coverage_text(first)),)))
     warnings = warnings_of(comparison)
     if warnings:

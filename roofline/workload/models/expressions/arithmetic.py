@@ -152,10 +152,10 @@ class _Putting:
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int or number < 1:
-            said = f"{value} is {found}" if str(value) != str(found) else f"{found}"
+            said = f"but {value} is {found}" if str(value) != str(found) else f"not {found}"
             fix = "; write // to divide without rest" if isinstance(number, float) else ""
             raise PlacedError(
-                f"{what} must be a whole number from 1, but {said}{fix}", self._text, value.at
+                f"{what} must be a whole number from 1, {said}{fix}", self._text, value.at
             )
         return replace(found, value=number)
 

@@ -17,7 +17,7 @@ from roofline.workload.models.building import Source, build
 from roofline.workload.models.expressions.arguments import call_of
 from roofline.workload.models.expressions.arithmetic import plain, unbound, with_values
 from roofline.workload.models.expressions.fitting import check_fit
-from roofline.workload.models.expressions.layers import layer_class, layer_names
+from roofline.workload.models.expressions.layers import convolution_rank, layer_class, layer_names
 from roofline.workload.models.expressions.parsing import parsed
 from roofline.workload.models.expressions.pieces import Piece
 from roofline.workload.models.expressions.shapes import inputs_of
@@ -32,6 +32,9 @@ from roofline.workload.models.expressions.syntax import (
 from roofline.workload.models.libraries.availability import said
 
 MOST_LAYERS = 1000
+
+_WINDOWS = {"kernel_size": 1, "stride": 1, "padding": 0, "dilation": 1}
+"""The sizes of a convolution's window, and the least that each can be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +184,9 @@ class _Builder:
         kind = layer_class(layer.name)
         assert kind is not None
         args, kwargs = call_of(layer, kind.signature, self._text)
-        self._check_inner_layers(layer, kind.signature.bind(*args, **kwargs).arguments)
+        given = kind.signature.bind(*args, **kwargs).arguments
+        self._check_inner_layers(layer, given)
+        self._check_windows(layer, kind.kind, given)
         try:
             return kind.make(*args, **kwargs)
         except KeyboardInterrupt:
@@ -199,6 +204,23 @@ class _Builder:
                     layer.at,
                 )
 
+    def _check_windows(
+        self, layer: Layer, kind: type[nn.Module], given: Mapping[str, object]
+    ) -> None:
+        """Refuses kernels that torch makes, and then fails to run, or runs without memory only."""
+        rank = convolution_rank(kind)
+        for name, least in _WINDOWS.items() if rank else ():
+            value = given.get(name)
+            sizes = value if isinstance(value, tuple) else (value,)
+            numbers = [each for each in sizes if isinstance(each, int)]
+            if isinstance(value, tuple) and len(value) != rank:
+                wrong = f"takes {f'{rank} numbers or ' * (rank > 1)}one, not {len(value)}"
+            elif any(each < least for each in numbers):
+                wrong = f"takes numbers from {least}"
+            else:
+                continue
+            raise PlacedError(f"{layer}: {name} {wrong}", self._text, layer.at)
+
     def _own(self, layer: Layer, factory: Factory) -> nn.Module:
         args, kwargs = (), {}
         if factory.signature:
@@ -207,7 +229,8 @@ class _Builder:
         made = factory.make(*args, **kwargs)
         if not isinstance(made, nn.Module):
             raise PlacedError(
-                f"{layer.full_name} gives a {type(made).__name__}, not a torch.nn.Module",
+                f"{layer.full_name} gives {_with_article(type(made).__name__)},"
+                " not a torch.nn.Module",
                 self._text,
                 layer.at,
             )
@@ -288,6 +311,10 @@ def _length(parts: Sequence[Part], text: str) -> int:
             case Repeat():
                 total += _count(part, text) * _length([part.part], text)
     return total
+
+
+def _with_article(name: str) -> str:
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _why(error: Exception) -> str:

@@ -142,6 +142,11 @@ def rank_of(layer: nn.Module) -> int | None:
     return int(name[-2]) if name.endswith(("1d", "2d", "3d")) and "Dropout" not in name else None
 
 
+def convolution_rank(kind: type[nn.Module]) -> int:
+    """How many spatial dimensions a class of convolutions has; 0 for other layers."""
+    return int(kind.__name__[-2]) if issubclass(kind, _ConvNd) else 0
+
+
 def takes_indices(layer: nn.Module) -> bool:
     """Whether a layer of torch looks rows up."""
     return isinstance(layer, (nn.Embedding, nn.EmbeddingBag))
