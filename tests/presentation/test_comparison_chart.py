@@ -172,3 +172,19 @@ def test_every_format_survives_hostile_names(format: str) -> None:
         assert "<script>" not in str(content)
     if format in ("md", "html", "svg"):
         assert "\x1b" not in str(content)
+
+
+def test_every_ratio_stands_between_two_ticks() -> None:
+    (panel,) = comparison_chart_of(pair()).panels
+    places = [line.x0 for line, _ in panel.ticks if line.x0 >= panel.ratios.left]
+    marks = [mark.x_pt for row in panel.rows for mark in row.marks]
+    assert marks
+    assert min(places) <= min(marks)
+    assert max(marks) <= max(places)
+    # The ratio is 0.4, from 0.32 to 0.49, and 1 is on every axis.
+    assert [label.text for line, label in panel.ticks if line.x0 >= panel.ratios.left] == [
+        "0.2 ×",
+        "0.5 ×",
+        "1 ×",
+        "2 ×",
+    ]

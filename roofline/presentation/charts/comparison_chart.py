@@ -5,6 +5,7 @@ Places on paper are in points from the lower left corner.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ _EDGE_PT = 14.0
 _NAME_PT = (60.0, 150.0)
 _VALUE_PT = 80.0
 _RATIO_SHARE = 0.34
+_BEYOND = 1.05
+"""By what factor an axis of ratios reaches beyond its last ticks."""
 _GAP_PT = 22.0
 _TICKS_PT = 34.0
 _MACHINE_PT = 20.0
@@ -169,7 +172,15 @@ def _ratio_ends(comparisons: Sequence[Comparison]) -> tuple[float, float] | None
     if not values:
         return None
     # With little between them, a few percent must not look like much.
-    return min(*values, 0.7) / 1.15, max(*values, 1.4) * 1.15
+    low, high = min(*values, 0.7), max(*values, 1.4)
+    # Every mark stands between two ticks.
+    return _tick_below(low) / _BEYOND, 1 / _tick_below(1 / high) * _BEYOND
+
+
+def _tick_below(value: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that is no more than `value`."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return max(step * power for step in (1, 2, 5) if step * power <= value)
 
 
 def _panel(
