@@ -8,21 +8,12 @@ from typing import Any, TypeVar
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import run_options
+from roofline.cli.options import run_options, together
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-ways_options = _together(
+ways_options = together(
     click.option(
         "--input",
         "inputs",
@@ -64,7 +55,7 @@ ways_options = _together(
     run_options,
 )
 
-machines_compared_options = _together(
+machines_compared_options = together(
     click.option(
         "--hardware",
         multiple=True,
@@ -86,7 +77,7 @@ machines_compared_options = _together(
     ),
 )
 
-measure_options = _together(
+measure_options = together(
     click.option(
         "--measure",
         is_flag=True,
@@ -100,7 +91,7 @@ measure_options = _together(
     ),
 )
 
-side_by_side_options = _together(
+side_by_side_options = together(
     click.option(
         "--by",
         type=click.Choice(["module", "type"]),
@@ -121,7 +112,7 @@ side_by_side_options = _together(
     ),
 )
 
-sweep_options = _together(
+sweep_options = together(
     click.option(
         "--sweep",
         metavar="SPEC",

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order in which help lists them."""
+
     def decorate(function: F) -> F:
         for option in reversed(options):
             function = option(function)
@@ -35,7 +37,7 @@ def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-workload_options = _together(
+workload_options = together(
     click.option(
         "--input",
         "inputs",
@@ -59,7 +61,7 @@ workload_options = _together(
     ),
 )
 
-run_options = _together(
+run_options = together(
     click.option(
         "--train",
         is_flag=True,
@@ -118,9 +120,9 @@ hardware_option = click.option(
     help="The machine: a name (`roofline hardware list`) or a .toml file; default: this one.",
 )
 
-machine_options = _together(hardware_option, threads_option, _cold_option)
+machine_options = together(hardware_option, threads_option, _cold_option)
 
-machines_options = _together(
+machines_options = together(
     click.option(
         "--hardware",
         multiple=True,
@@ -156,7 +158,7 @@ OVERWRITE_OR_MEASURE = "Overwrite files that exist; measure although the machine
 
 def output_options(formats: str, *, force: str = "Overwrite files that exist.") -> Callable[[F], F]:
     """``-o`` and ``--force``, for a command that writes these `formats`; what `force` does."""
-    return _together(
+    return together(
         click.option(
             "-o",
             "--output",
@@ -177,7 +179,7 @@ format_option = click.option(
     help="Write this to stdout in place of the table (with or without -o -).",
 )
 
-view_options = _together(
+view_options = together(
     click.option(
         "--by",
         type=click.Choice(["operator", "module", "type", "phase"]),
@@ -205,7 +207,7 @@ view_options = _together(
 )
 
 
-layers_options = _together(
+layers_options = together(
     click.option(
         "--layers",
         is_flag=True,
