@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import nn
 
 import roofline
 from roofline.design.sweeps.spec import grid_of
-from roofline.errors import InputError
+from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.sweeps import ridges
 from roofline.pipeline.sweeps.jobs import Captured, Context, Job
 from roofline.pipeline.sweeps.planning import plan_of
 from roofline.pipeline.sweeps.where import Where, duration_text, estimate_s, needs_consent
@@ -374,3 +377,26 @@ def test_a_single_value_may_stand_beside_balance(machine: HardwareProfile) -> No
         roofline.ridge_sweep(
             "conv2d(8,8,1)@9x9", "conv2d(8,4,1)@9x9", hardware="v100-article", dtype="float64"
         )
+
+
+def test_a_bound_that_is_not_known_is_not_0(
+    machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    designs = ("linear(64,64)@8x64", "linear(64,32)@8x64")
+    whole = ridges.place
+
+    def without_the_first(*args: Any, **kwargs: Any) -> Any:
+        first, *rest = whole(*args, **kwargs)
+        return (replace(first, bound_s=None), *rest)
+
+    def only_on_machines_that_there_are(records: Any, reuse: Any, roof: Any) -> Any:
+        there = whole if roof.profile.name.startswith(machine.name) else without_the_first
+        return there(records, reuse, roof)
+
+    monkeypatch.setattr(ridges, "place", without_the_first)
+    with pytest.raises(HardwareError, match="no ceilings for some operators of these designs"):
+        roofline.ridge_sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
+    monkeypatch.setattr(ridges, "place", only_on_machines_that_there_are)
+    found = roofline.ridge_sweep(*designs, hardware=machine, axes={"balance": [1, 2]})
+    assert not [each for each in found.machines if each.name == "h100"]
+    assert "h100 (no ceilings for some operators)" in found.left_out

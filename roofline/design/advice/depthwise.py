@@ -23,7 +23,8 @@ _FAR_APART = 2.0
 
 def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     """Depthwise convolutions below memory's ridge, which take far more time than their FLOP."""
-    rows = [row for row in subject.working if is_depthwise(row)]
+    # What could be saved at most is known of bounds alone.
+    rows = [row for row in subject.working if is_depthwise(row) and row.bound_s is not None]
     ridge, all_flop = _ridge(subject, rows), subject.analysis.totals.flop
     rows = [row for row in rows if ridge and (row.flop or 0) < ridge * row.traffic_byte]
     times = [each.s for row in rows if (each := subject.time(row))]

@@ -130,7 +130,13 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
 
     def bounds_s(balance: float) -> tuple[float, ...]:
         profile = with_bandwidth(base, peak.flop_per_s / balance, threads)
-        return tuple(_bound_s(each, Roof(profile, threads)) for each in captures)
+        times = _bounds_s(captures, Roof(profile, threads))
+        if times is None:
+            raise HardwareError(
+                f"hardware '{base.name}' has no ceilings for some operators of these designs, so"
+                " their bounds are not known: choose another (--hardware NAME)"
+            )
+        return times
 
     rows = tuple(map(bounds_s, balances))
     machines, left_out = _known(captures, of)
@@ -175,9 +181,16 @@ def _dtype(plan: Plan, captured: Captured) -> DType:
     return found.most_common(1)[0][0] if found else dtype_called("float32")
 
 
-def _bound_s(captured: Captured, roof: Roof) -> float:
-    placed = place(captured.capture.records, captured.reuse, roof)
-    return sum(each.bound_s or 0.0 for each in placed)
+def _bounds_s(captures: Sequence[Captured], roof: Roof) -> tuple[float, ...] | None:
+    """The bound of each design in seconds; None where that of an operator is not known."""
+    found: list[float] = []
+    for each in captures:
+        bounds_s = [one.bound_s for one in place(each.capture.records, each.reuse, roof)]
+        known = [bound_s for bound_s in bounds_s if bound_s is not None]
+        if len(known) < len(bounds_s):
+            return None
+        found.append(sum(known))
+    return tuple(found)
 
 
 def with_bandwidth(base: HardwareProfile, byte_per_s: float, threads: int) -> HardwareProfile:
@@ -228,8 +241,10 @@ def _known(
             why = "cannot be read" if profile is None else f"no ceilings for {of}"
             left_out.append(f"{entry.name} ({why})")
             continue
-        roof = Roof(profile, profile.threads)
-        times = tuple(_bound_s(each, roof) for each in captures)
+        times = _bounds_s(captures, Roof(profile, profile.threads))
+        if times is None:
+            left_out.append(f"{entry.name} (no ceilings for some operators)")
+            continue
         found.append(
             KnownMachine(
                 name=entry.name,
