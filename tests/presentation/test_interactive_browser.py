@@ -18,6 +18,7 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
+from roofline.placement import Bound
 from roofline.presentation.charts.ceilings import roof_lines
 from roofline.presentation.charts.points import points_of, strip_of
 from roofline.presentation.interactive import interactive_page
@@ -38,6 +39,7 @@ from tests.presentation.examples import (
     resnet,
     resnet_like,
     trained,
+    with_rows,
 )
 from tests.presentation.machines import comparisons, with_caches
 from tests.presentation.predictions import with_measurement, with_predictions
@@ -825,6 +827,31 @@ def test_without_ceilings_sizes_are_bytes(browser: Browser) -> None:
     assert "no ceilings" in browser.text("#bars")
     assert not browser.values("#marks .mark", "id")
     assert "have FLOP but no place" in browser.text("#picture-note")
+
+
+def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
+    whole = resnet()
+    convolutions = [row.index for row in whole.operators if row.type == "convolution"]
+
+    def without(row: OperatorRow) -> OperatorRow:
+        if row.type != "pooling" and row.index != convolutions[0]:
+            return row
+        return replace(
+            row, bound=Bound.UNKNOWN, bound_s=None, attainable_flop_per_s=None, ceiling=""
+        )
+
+    analysis = with_rows(whole, [without(row) for row in whole.operators])
+    browser.open(interactive_page(analysis))
+    names, times = (
+        browser.texts(f"#bars .chart:nth-child(1) .bar-{of}") for of in ("name", "time")
+    )
+    found = dict(zip(names, times, strict=True))
+    rest = sum(whole.operators[index].bound_s or 0.0 for index in convolutions[1:])
+    assert found["pooling"] == "–"
+    assert found["convolution"] == f"≥ {format_s(rest)}"
+    assert not found["normalization"].startswith("≥")
+    count = 1 + sum(row.type == "pooling" for row in whole.operators)
+    assert f"The time of {count} operators is not known" in browser.text("#bars")
 
 
 def test_a_point_above_its_roof_is_ringed(browser: Browser) -> None:

@@ -6,8 +6,10 @@ function sumsBy(key) {
   const sums = new Map();
   for (const row of working) {
     const name = key(row);
-    const sum = sums.get(name) ?? { name, seconds: 0, calls: 0 };
-    sum.seconds += timeOf(row.index) ?? 0;
+    const sum = sums.get(name) ?? { name, seconds: 0, calls: 0, unknown: 0 };
+    const seconds = timeOf(row.index);
+    sum.seconds += seconds ?? 0;
+    sum.unknown += seconds === null ? 1 : 0;
     sum.calls += 1;
     sums.set(name, sum);
   }
@@ -31,10 +33,18 @@ function barsOf(title, sums, filter) {
   const whole = machine().whole(state.kind);
   const longest = most(sums.map((sum) => sum.seconds), 0);
   const rows = sums.map((sum) => bar(sum, { whole, longest, filter }));
-  const words = whole ? "" : "No times are known here: this machine has no ceilings.";
+  const unknown = sums.reduce((count, sum) => count + (sum.unknown ?? 0), 0);
+  const some = unknown ? `The time of ${unknown} operators is not known, and in no sum.` : "";
+  const words = whole ? some : "No times are known here: this machine has no ceilings.";
   const list = make("ul", { class: "keys" }, ...rows);
   const note = make("p", { class: "soft" }, words);
   return make("div", { class: "chart" }, make("h3", {}, title), list, note);
+}
+
+// What is not known is no 0, and what is known of some operators is a least.
+function knownPart({ calls, unknown }, words) {
+  if (!unknown) return words;
+  return unknown === calls ? MISSING : `≥ ${words}`;
 }
 
 function bar(sum, { whole, longest, filter }) {
@@ -45,8 +55,8 @@ function bar(sum, { whole, longest, filter }) {
   const cells = [
     make("span", { class: "bar-name" }, name),
     make("span", { class: "track" }, fill),
-    make("span", { class: "bar-time" }, formatS(sum.seconds)),
-    make("span", { class: "bar-share" }, share),
+    make("span", { class: "bar-time" }, knownPart(sum, formatS(sum.seconds))),
+    make("span", { class: "bar-share" }, knownPart(sum, share)),
   ];
   const about = { class: "bar", "data-name": sum.name };
   if (filter === null || sum.isBetween) return make("li", {}, make("div", about, ...cells));

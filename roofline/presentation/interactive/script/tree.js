@@ -97,11 +97,12 @@ function treeCell(node, left, width, depth, focus) {
 
 // The legend's group that most of the module's time belongs to gives it its tint.
 function dominant(node) {
+  const isTimed = machine().whole(state.kind) > 0;
   const sums = new Map();
   const add = (each) => {
     for (const row of each.rows) {
       const name = groupOf(row);
-      sums.set(name, (sums.get(name) ?? 0) + (timeOf(row.index) ?? row.byte));
+      sums.set(name, (sums.get(name) ?? 0) + (isTimed ? timeOf(row.index) ?? 0 : row.byte));
     }
     each.inside.forEach(add);
   };
