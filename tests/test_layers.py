@@ -24,7 +24,8 @@ ALLOWED = {
 }
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
-ALLOWED["presentation"] = {*ALLOWED["design"], "design", "counters"}
+ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
+ALLOWED["presentation"] = {*ALLOWED["design"], "design", "counters", "substitution"}
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
@@ -37,6 +38,7 @@ INSIDE_FUNCTIONS = {
     "design": {"presentation"},
     "latency": {"presentation"},
     "machine": {"presentation"},
+    "substitution": {"presentation"},
 }
 
 # Where a library may be imported at all, as path prefixes.
@@ -46,6 +48,7 @@ HOME = {
         *("workload/inputs.py", "workload/torch_dtypes.py"),
         *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
         *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
+        *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),

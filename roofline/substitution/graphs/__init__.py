@@ -1,0 +1,1 @@
+"""Models as graphs of operators, without weights; how they are captured, counted and built."""

@@ -1,0 +1,1 @@
+"""The search for a cheaper graph: backtracking with a tolerance, whole or in pieces."""
