@@ -58,7 +58,7 @@ class Weight:
     def originals(self) -> Iterator[Weight]:
         """The model's own weights that it is made of, each once."""
         seen: set[str] = set()
-        waiting = [self]
+        waiting: list[Weight] = [self]
         while waiting:
             weight = waiting.pop()
             if weight.key in seen:
