@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
     from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
+    from roofline.substitution.result import Optimization as Optimization
+    from roofline.substitution.rules.registry import register_rule as register_rule
+    from roofline.substitution.rules.rule import Rule as Rule
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
@@ -58,8 +62,10 @@ _HOME = {
     "Inputs": "roofline.workload.inputs",
     "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
+    "Optimization": "roofline.substitution.result",
     "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
+    "Rule": "roofline.substitution.rules.rule",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
     "Validation": "roofline.latency.validation",
@@ -74,11 +80,13 @@ _HOME = {
     "hardware_change": "roofline.design.hardware_change",
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
+    "optimize": "roofline.pipeline.optimizing",
     "plot": "roofline.presentation.figure",
     "predict": "roofline.pipeline.predictions",
     "profile": "roofline.pipeline.profiles",
     "read_analysis": "roofline.analysis",
     "read_machine_comparison": "roofline.design.machine_comparison",
+    "register_rule": "roofline.substitution.rules.registry",
     "ridge_sweep": "roofline.pipeline.sweeps",
     "sweep": "roofline.pipeline.sweeps",
     "validate": "roofline.pipeline.validations",

@@ -240,6 +240,13 @@ class Roof:
         any_s = work.least_flop / of_any.flop_per_s
         return (products_s, of_products) if products_s >= any_s else (any_s, of_any)
 
+    def compute_s(self, record: OperatorRecord) -> float | None:
+        """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
+
+        None: its FLOP, or the ceiling of its type, is not known.
+        """
+        return self._compute_bound(record)[0]
+
     def unmeasured(self, of: DType) -> str:
         """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
         host, native = self.profile.host, _NATIVE.get(of.name)

@@ -58,7 +58,7 @@ HOME = {
         *("machine/hardware/profiles.py", "latency/validation.py"),
         *("analysis/result.py", "design/model_comparison/data.py"),
         *("design/machine_comparison/result.py", "design/advice/result.py"),
-        *("design/sweeps/result.py", "design/sweeps/ridge.py"),
+        *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
@@ -67,6 +67,7 @@ HOME = {
         "presentation/layers_figure.py",
         "presentation/sweep_figure.py",
         "presentation/comparison_figure.py",
+        "presentation/optimization_figure.py",
     ),
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),

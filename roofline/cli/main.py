@@ -32,6 +32,7 @@ _COMMANDS = {
     "hardware": "List, show and compare the machines that are known.",
     "measure": "Measure the ceilings of this machine.",
     "operators": "List the operators that have a formula, or what a model lacks.",
+    "optimize": "Search for a faster graph of a model, and prove that it computes the same.",
     "predict": "Say how long a model will take, without running it.",
     "profile": "Run a model here and time every operator in place.",
     "show": "Show a saved analysis; needs no torch.",

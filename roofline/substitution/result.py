@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
 from roofline.substitution.costs.cost import CostBasis
+
+if TYPE_CHECKING:
+    import pandas
 
 Decision = Literal["measured faster", "predicted faster", "not faster", "nothing found"]
 """``measured faster``: confirmed by the clock; ``predicted faster``: for another machine, or not
@@ -129,7 +134,7 @@ class SearchStatistics:
     ended: Literal["exhausted", "budget", "time"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Optimization:
     """A model, the faster graph that was found for it, and what speaks for it.
 
@@ -138,6 +143,8 @@ class Optimization:
     ``cost`` what the search went by. ``substitutions`` were made, in their order; ``rejected`` were
     not, each with the reason. ``rounds`` are end-to-end timings of all that was timed, ``proofs``
     comparisons of outputs, ``captured_by`` is ``"torch.export"`` or ``"torch.fx"``.
+    ``not_timed`` says in words why nothing was timed (``"another machine"``), ``""`` where it was.
+    ``arguments`` are those that the model was captured with: positional ones, and keywords.
     """
 
     model: str
@@ -158,4 +165,60 @@ class Optimization:
     rounds: tuple[Rounds, ...]
     statistics: SearchStatistics
     warnings: tuple[str, ...] = ()
-    module: Any = field(default=None, compare=False, repr=False)
+    not_timed: str = ""
+    module: Any = field(default=None, compare=False)
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Optimization: {self.summary}>"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the original is returned."""
+        return self.decision in ("not faster", "nothing found")
+
+    @property
+    def summary(self) -> str:
+        """The verdict, in a sentence."""
+        from roofline.substitution.verdict import verdict
+
+        return verdict(self)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row a rewrite, made or rejected; what is unknown is missing, never 0."""
+        from roofline.substitution.data import rewrites_frame
+
+        return rewrites_frame(self)
+
+    def to_json(self) -> str:
+        """All of it but the module as JSON text, the two analyses whole."""
+        from roofline.substitution.data import data_of
+
+        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg, or .pt2.
+
+        A .pt2 file holds the module, for ``torch.export.load``.
+
+        Raises:
+            InputError: an unknown suffix, a file that exists, a folder that cannot be written, or a
+                module that torch cannot export.
+        """
+        from roofline.presentation.optimization_output import write_optimization
+
+        write_optimization(self, [Path(path)], overwrite=overwrite)
+
+    def plot(self, **options: Any) -> Any:
+        """Each rewrite as an arrow under the roof, in a matplotlib Figure.
+
+        The options are those of `optimization_figure.plot_optimization`.
+        """
+        from roofline.presentation.optimization_figure import plot_optimization
+
+        return plot_optimization(self, **options)
+
+    def _repr_html_(self) -> str:
+        from roofline.presentation.reports.optimization_report import optimization_html
+
+        return optimization_html(self)

@@ -42,6 +42,7 @@ class Editor:
     def add(
         self,
         op: str,
+        /,
         *,
         overload: str = "default",
         module_path: str = "",
@@ -65,7 +66,7 @@ class Editor:
         )
         return self._put(node)
 
-    def add_like(self, node: Node, **arguments: Argument) -> int:
+    def add_like(self, node: Node, /, **arguments: Argument) -> int:
         """A new node like another one, with some arguments changed.
 
         Raises:
@@ -117,38 +118,59 @@ class Editor:
             RewriteError: a value would depend on itself, or an operator not take what is given.
         """
         outputs = tuple(map(self._resolved, self.graph.outputs))
-        kept = self._needed(outputs)
+        changed = self._changed_nodes()
+        kept = self._needed(outputs, changed)
         last = [each.node for each in outputs if isinstance(each, Value)]
         nodes: dict[int, Node] = {}
         retyped: set[int] = set()
-        # Iterative: deep graphs have more nodes than Python has stack.
-        for root in (*(number for number in self.graph.nodes if number in kept), *last):
-            waiting, running = [root], set[int]()
-            while waiting:
-                number = waiting[-1]
-                if number in nodes:
-                    waiting.pop()
-                    continue
-                node = self._now(number)
-                missing = [each.node for each in node.values() if each.node not in nodes]
-                if not missing:
-                    nodes[number] = self._typed(number, node, nodes, retyped)
-                    waiting.pop()
-                    continue
-                if number in running:
-                    raise RewriteError(f"{node.op} would depend on itself")
-                running.add(number)
-                waiting += reversed(missing)
+        for root in (*self.graph.nodes, *last):
+            if root not in kept or root in nodes:
+                continue
+            if root in changed:
+                self._put_with_missing(root, changed, nodes, retyped)
+            else:
+                nodes[root] = self._typed(root, self._nodes[root], nodes, retyped)
         return Graph(nodes=nodes, outputs=outputs, tied=self.graph.tied, next_number=self._next)
 
-    def _needed(self, outputs: tuple[Value | Weight, ...]) -> set[int]:
+    def _changed_nodes(self) -> dict[int, Node]:
+        """The nodes that are new, or take other values than before."""
+        numbers = {
+            *range(self.graph.next_number, self._next),
+            *(user for value in self._replaced for user in self.graph.users(value.node)),
+        }
+        return {number: self._now(number) for number in numbers}
+
+    def _put_with_missing(
+        self, root: int, changed: dict[int, Node], nodes: dict[int, Node], retyped: set[int]
+    ) -> None:
+        """Puts a node there, and before it what it takes and is not there yet."""
+        # Iterative: deep graphs have more nodes than Python has stack.
+        waiting, running = [root], set[int]()
+        while waiting:
+            number = waiting[-1]
+            if number in nodes:
+                waiting.pop()
+                continue
+            node = changed.get(number) or self._nodes[number]
+            missing = [each.node for each in node.values() if each.node not in nodes]
+            if not missing:
+                nodes[number] = self._typed(number, node, nodes, retyped)
+                waiting.pop()
+                continue
+            if number in running:
+                raise RewriteError(f"{node.op} would depend on itself")
+            running.add(number)
+            waiting += reversed(missing)
+
+    def _needed(self, outputs: tuple[Value | Weight, ...], changed: dict[int, Node]) -> set[int]:
         kept = {number for number, node in self.graph.nodes.items() if node.op == INPUT}
         waiting = [each.node for each in outputs if isinstance(each, Value)]
         while waiting:
             number = waiting.pop()
             if number not in kept:
                 kept.add(number)
-                waiting += [each.node for each in self._now(number).values()]
+                node = changed.get(number) or self._nodes[number]
+                waiting += [each.node for each in node.values()]
         return kept
 
     def _resolved(self, value: Value | Weight) -> Value | Weight:
@@ -179,7 +201,7 @@ class Editor:
     def _typed(self, number: int, node: Node, done: dict[int, Node], retyped: set[int]) -> Node:
         """The node, with other types where strides of what it takes are others than before."""
         old = self._nodes[number]
-        if node is old and not any(each.node in retyped for each in node.values()):
+        if node is old and not (retyped and any(each.node in retyped for each in node.values())):
             return node
 
         def type_of(value: Value) -> TensorType:

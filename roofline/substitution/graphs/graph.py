@@ -49,6 +49,12 @@ class Node:
     module_path: str = ""
     in_place: bool = False
     rule: str = ""
+    _values: tuple[Value, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Asked for far more often than nodes are made.
+        found = tuple(value for _, each in self.arguments for value in values_in(each))
+        object.__setattr__(self, "_values", found)
 
     def __getitem__(self, name: str) -> Any:
         for each, argument in self.arguments:
@@ -77,8 +83,7 @@ class Node:
 
     def values(self) -> Iterator[Value]:
         """The values among its arguments, one that is there twice twice."""
-        for _, argument in self.arguments:
-            yield from values_in(argument)
+        return iter(self._values)
 
     def weights(self) -> Iterator[Weight]:
         """The weights among its arguments."""
@@ -123,8 +128,10 @@ class Graph:
         users: dict[int, list[int]] = {}
         for number, node in self.nodes.items():
             for value in node.values():
-                known = users.setdefault(value.node, [])
-                if not known or known[-1] != number:
+                known = users.get(value.node)
+                if known is None:
+                    users[value.node] = [number]
+                elif known[-1] != number:
                     known.append(number)
         return {node: tuple(each) for node, each in users.items()}
 
@@ -210,9 +217,26 @@ class Graph:
     @cached_property
     def digest(self) -> str:
         """The same for graphs of the same operators, however they came about."""
-        outputs = ",".join(_said(each, self.digests) for each in self.outputs)
-        parts = "\n".join((*sorted(self.digests.values()), outputs))
+        digests = self.digests
+        if len(set(digests.values())) < len(digests):
+            digests = self._digests_with_users()
+        outputs = ",".join(_said(each, digests) for each in self.outputs)
+        parts = "\n".join((*sorted(digests.values()), outputs))
         return hashlib.sha1(parts.encode()).hexdigest()
+
+    def _digests_with_users(self) -> dict[int, str]:
+        """Tells nodes that compute the same by what becomes of it."""
+        becomes: dict[int, list[str]] = {number: [] for number in self.nodes}
+        for place, each in enumerate(self.outputs):
+            if isinstance(each, Value):
+                becomes[each.node].append(f"returned {place} {each.output}")
+        found: dict[int, str] = {}
+        for number, node in reversed(tuple(self.nodes.items())):
+            said = "\n".join((self.digests[number], *sorted(becomes[number])))
+            found[number] = hashlib.sha1(said.encode()).hexdigest()
+            for place, value in enumerate(node.values()):
+                becomes[value.node].append(f"{found[number]} {place} {value.output}")
+        return found
 
 
 def _said(argument: Argument, digests: Mapping[int, str]) -> str:

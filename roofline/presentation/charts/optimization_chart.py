@@ -1,0 +1,273 @@
+"""The picture of an optimization as data: under the machine's roof an arrow for each rewrite.
+
+Each goes from where the operators that were replaced stand, taken together, to where those stand
+that replaced them. Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from roofline.foundation.units import format_shape
+from roofline.machine.hardware import describe_threads
+from roofline.presentation.charts.ceilings import RoofLines, Spot, roof_lines
+from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
+from roofline.presentation.charts.labels import Label, Segment, cut_to, text_box, text_width_pt
+from roofline.presentation.charts.lettering import SMALL_PT
+from roofline.presentation.charts.optimization_clusters import Cluster, TimeKind, clusters_of
+from roofline.presentation.charts.palette import GREEN, GREY, Style
+from roofline.presentation.charts.points import Point
+from roofline.presentation.charts.subjects import Subject, provenance_words
+from roofline.presentation.reports.report import printable
+from roofline.substitution.result import Optimization
+from roofline.substitution.verdict import decisive, predicted_speedup, speedup_words, times_words
+
+BEFORE, AFTER = "before", "after"
+LOOK = {BEFORE: Style(GREY, "o"), AFTER: Style(GREEN, "o")}
+LABELS = 12
+
+_NOTE_PT = 16.0
+_SHORTEST_PT = 3.0
+_SAME_SPOT = 0.05
+"""Decades within which clusters by the same rules are drawn as one."""
+
+_FAR = 4.0
+"""How far below the lowest point a ceiling still tells something, as a factor."""
+
+_HEIGHT: dict[TimeKind, str] = {
+    "measured": "FLOP/s (FLOP / measured time)",
+    "predicted": "FLOP/s (FLOP / predicted time)",
+    "bound": "FLOP/s (FLOP / time by bounds and launches)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """From before to after, in points, from rim to rim; ``count`` clusters stand there."""
+
+    segment: Segment
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizationChart:
+    """The roofline picture with a point before and one after for each cluster.
+
+    ``arrows`` join them; clusters that hardly move have none. ``note`` says what has no name or no
+    place in the picture; None: nothing.
+    """
+
+    base: Chart
+    arrows: tuple[Arrow, ...]
+    note: Label | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    name: str
+    before: Spot
+    after: Spot
+    share_before: float
+    share_after: float
+    count: int
+    saving_s: float
+
+
+def optimization_chart_of(
+    optimization: Optimization,
+    *,
+    labels: int = LABELS,
+    width_pt: float = 720.0,
+    height_pt: float = 468.0,
+) -> OptimizationChart:
+    """The picture of an optimization.
+
+    Args:
+        optimization: what to draw.
+        labels: how many clusters to name, those that save most first, where there is room.
+        width_pt: the picture's width in points.
+        height_pt: its height in points.
+    """
+    clusters, kind = clusters_of(optimization)
+    moves = _moves([each for each in clusters if each.has_place], optimization)
+    points = (*(_point(each, AFTER) for each in moves), *(_point(each, BEFORE) for each in moves))
+    subject = Subject(
+        names=_names(optimization),
+        tail=_tail(optimization),
+        machine=_machine(optimization, kind, has_points=bool(moves)),
+        provenance=provenance_words(optimization.before.hardware),
+        height=_HEIGHT[kind],
+        lines=_near(roof_lines(optimization.before, "in use"), moves),
+        points=points,
+        look=LOOK,
+    )
+    extras = Extras(
+        below_pt=_NOTE_PT,
+        spots=tuple(spot for each in moves for spot in (each.before, each.after)),
+        lines=tuple((each.before, each.after) for each in moves),
+    )
+    base = composed(
+        subject,
+        extras,
+        labels=min(labels, len(moves)),
+        width_pt=width_pt,
+        height_pt=height_pt,
+    )
+    title = "arithmetic intensity (FLOP per byte of traffic, of all operators of a rewrite)"
+    if text_width_pt(title, 8.5) > base.frame.right - base.frame.left:
+        title = "FLOP per byte of traffic"
+    base = replace(base, x=replace(base.x, title=title))
+    arrows = [arrow for each in moves if (arrow := _arrow(each, base))]
+    return OptimizationChart(
+        base=base,
+        arrows=tuple(arrows),
+        note=_note(optimization, clusters, moves, base, foot_pt(subject)),
+    )
+
+
+def _moves(clusters: list[Cluster], optimization: Optimization) -> list[_Move]:
+    """Those that save most first; of those alike on one spot the first stands for all."""
+    before_s, after_s = _whole_s(optimization)
+    by_spot: dict[tuple[object, ...], list[Cluster]] = {}
+    for each in clusters:
+        cells = (_cell(value) for value in (*each.before.spot, *each.after.spot))
+        by_spot.setdefault((each.rules, *cells), []).append(each)
+    moves = [
+        _Move(
+            name=_name(alike),
+            before=alike[0].before.spot,
+            after=alike[0].after.spot,
+            share_before=_share(alike[0].before.time_s, before_s),
+            share_after=_share(alike[0].after.time_s, after_s),
+            count=len(alike),
+            saving_s=sum((each.before.time_s or 0) - (each.after.time_s or 0) for each in alike),
+        )
+        for alike in by_spot.values()
+    ]
+    return sorted(moves, key=lambda each: -each.saving_s)
+
+
+def _near(lines: RoofLines, moves: list[_Move]) -> RoofLines:
+    """The lines without ceilings that lie far below all points, which would push these together."""
+    rates = [rate for each in moves for _, rate in (each.before, each.after)]
+    lowest = min(rates, default=0.0) / _FAR
+    kept = [each for each in lines.ceilings if each.flop_per_s >= lowest]
+    return replace(lines, ceilings=tuple(kept or lines.ceilings[:1]))
+
+
+def _whole_s(optimization: Optimization) -> tuple[float, float]:
+    """What the sizes of points are shares of."""
+    return optimization.figures_before.cost_s, optimization.figures_after.cost_s
+
+
+def _share(time_s: float | None, whole_s: float) -> float:
+    return min(1.0, (time_s or 0.0) / whole_s) if whole_s > 0 else 0.0
+
+
+def _cell(value: float) -> int:
+    return round(math.log10(value) / _SAME_SPOT)
+
+
+def _name(alike: list[Cluster]) -> str:
+    words = cut_to(alike[0].where, 150.0, SMALL_PT)
+    return f"{words} +{len(alike) - 1}" if len(alike) > 1 else words
+
+
+def _point(move: _Move, side: str) -> Point:
+    is_after = side == AFTER
+    x, y = move.after if is_after else move.before
+    return Point(
+        name=move.name,
+        op="",
+        type=side,
+        phase="forward",
+        count=move.count,
+        flop_per_byte=x,
+        flop_per_s=y,
+        share=move.share_after if is_after else move.share_before,
+        above=False,
+    )
+
+
+def _names(optimization: Optimization) -> str:
+    inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in optimization.before.inputs]
+    return f"Rewrites of {' · '.join([printable(optimization.model), ', '.join(inputs)])}"
+
+
+def _tail(optimization: Optimization) -> str:
+    """How much faster; a prediction is called one."""
+    rounds, ratio = decisive(optimization), predicted_speedup(optimization)
+    if optimization.is_kept:
+        return " · the original is kept"
+    if optimization.decision == "measured faster" and rounds is not None:
+        return f" · {speedup_words(rounds)[0]} × faster, measured"
+    return f" · {times_words(ratio)} × faster, predicted" if ratio else ""
+
+
+def _machine(optimization: Optimization, kind: TimeKind, *, has_points: bool) -> str:
+    analysis = optimization.before
+    profile = analysis.hardware
+    of = {
+        "measured": "measured times of operators",
+        "predicted": "predicted times",
+        "bound": "bounds and launches",
+    }[kind]
+    fused = ", in fused kernels" * optimization.is_fused
+    parts = [
+        printable(profile.host.cpu_model) if profile.host else "",
+        printable(profile.name),
+        describe_threads(profile, analysis.threads),
+        f"points: operators of a rewrite taken together, by {of}{fused}" * has_points,
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def _arrow(move: _Move, base: Chart) -> Arrow | None:
+    """From the rim of the point before to that of the point after."""
+    start = (base.x.pt(move.before[0]), base.y.pt(move.before[1]))
+    end = (base.x.pt(move.after[0]), base.y.pt(move.after[1]))
+    length = math.hypot(end[0] - start[0], end[1] - start[1])
+    rims = [_point(move, side).diameter_pt / 2 for side in (BEFORE, AFTER)]
+    if length - sum(rims) < _SHORTEST_PT:
+        return None
+    right, up = (end[0] - start[0]) / length, (end[1] - start[1]) / length
+    return Arrow(
+        segment=Segment(
+            start[0] + rims[0] * right,
+            start[1] + rims[0] * up,
+            end[0] - rims[1] * right,
+            end[1] - rims[1] * up,
+        ),
+        name=move.name,
+        count=move.count,
+    )
+
+
+def _note(
+    optimization: Optimization,
+    clusters: tuple[Cluster, ...],
+    moves: list[_Move],
+    base: Chart,
+    foot: float,
+) -> Label | None:
+    """What the picture leaves out, in a line over the foot."""
+    named = sum(mark.label is not None for mark in base.marks)
+    nameless = len(moves) - named
+    placeless = sum(not each.has_place for each in clusters)
+    parts: list[str] = []
+    if optimization.is_kept and moves:
+        parts.append("after: the candidate that was given up")
+    if not optimization.substitutions:
+        parts.append("no rewrite was made: there is nothing to draw but the roof")
+    if nameless > 0:
+        parts.append(f"{nameless} more {'are' if nameless > 1 else 'is'} drawn without a name")
+    if placeless:
+        verb = "have" if placeless > 1 else "has"
+        parts.append(f"{placeless} {verb} no place: no FLOP, or no time, on one side")
+    if not parts:
+        return None
+    words = cut_to("Rewrites: " + "; ".join(parts), base.width_pt - 24, SMALL_PT)
+    left = 12 + text_width_pt(words, SMALL_PT) / 2
+    return Label(text=words, box=text_box(words, left, foot + 5, SMALL_PT), size_pt=SMALL_PT)

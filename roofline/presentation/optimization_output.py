@@ -1,0 +1,122 @@
+"""Optimizations into files and onto stdout, each in the format that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from roofline.errors import InputError, nearest
+from roofline.foundation.files import check_writable, write_together
+from roofline.presentation.markdown import report_markdown
+from roofline.presentation.reports.optimization_report import optimization_report
+from roofline.substitution.data import rewrites_csv
+from roofline.substitution.result import Optimization
+
+_FORMATS = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "md",
+    ".html": "html",
+    ".png": "png",
+    ".svg": "svg",
+    ".pt2": "pt2",
+}
+"""What optimizations are written as, by suffix; ``pt2`` is the module itself."""
+
+
+def render_optimization(
+    optimization: Optimization, format: str, *, top: int | None = None
+) -> str | bytes:
+    """The optimization in a format: text, or bytes for ``png`` and ``pt2``.
+
+    Args:
+        optimization: what to render; ``json`` keeps all of it but the module, ``csv`` all rewrites.
+        format: json, csv, md, html, png, svg or pt2.
+        top: how many rewrites ``md`` and ``html`` show.
+
+    Raises:
+        InputError: another format, or a module that torch cannot export.
+    """
+    match format:
+        case "json":
+            return optimization.to_json()
+        case "csv":
+            return rewrites_csv(optimization)
+        case "md":
+            return report_markdown(optimization_report(optimization, top=top))
+        case "html":
+            from roofline.presentation.drawing import savefig_bytes
+            from roofline.presentation.page import page_html
+
+            picture = savefig_bytes(optimization.plot(), "svg").decode("utf-8")
+            return page_html(optimization_report(optimization, top=top), picture)
+        case "png" | "svg":
+            from roofline.presentation.drawing import savefig_bytes
+
+            drawn = savefig_bytes(optimization.plot(), format)
+            return drawn if format == "png" else drawn.decode("utf-8")
+        case "pt2":
+            from roofline.substitution.graphs.saving import exported_program
+
+            if optimization.module is None or optimization.arguments is None:
+                raise InputError(
+                    f"{optimization.model}: this optimization holds no module; run"
+                    " roofline.optimize anew and save what it gives"
+                )
+            return exported_program(
+                optimization.module, optimization.arguments, name=optimization.model
+            )
+        case _:
+            raise InputError(f"an optimization is not written as {format}")
+
+
+def is_module(path: Path) -> bool:
+    """Whether a file holds the module itself, by its suffix."""
+    return path.suffix.lower() == ".pt2"
+
+
+def module_words(optimization: Optimization, path: Path) -> str:
+    """What a .pt2 file holds, and how to load it."""
+    kept = "the original, for nothing faster was found" if optimization.is_kept else "the result"
+    return f"{path} holds {kept}; load it with torch.export.load({str(path)!r}).module()"
+
+
+def check_optimization_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
+    """Refuses, before any work is done, targets that could not be written in the end.
+
+    Raises:
+        InputError: a suffix that optimizations are not written with, the same file twice, or as
+            `check_writable`.
+    """
+    seen: set[Path] = set()
+    for path in paths:
+        suffix = path.suffix.lower()
+        if suffix not in _FORMATS:
+            known = ", ".join(_FORMATS)
+            raise InputError(
+                f"{path}: an optimization is written as {known}{nearest(suffix, _FORMATS)}"
+            )
+        check_writable(path, overwrite=overwrite)
+        if path.resolve() in seen:
+            raise InputError(f"{path}: is named twice; give each file once")
+        seen.add(path.resolve())
+
+
+def write_optimization(
+    optimization: Optimization,
+    paths: Sequence[Path],
+    *,
+    top: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes the optimization to each of `paths`, in the format of its suffix: all, or none.
+
+    Raises:
+        InputError: as `check_optimization_targets` and `render_optimization`, or the disk refuses.
+    """
+    check_optimization_targets(paths, overwrite=overwrite)
+    contents = {
+        path: render_optimization(optimization, _FORMATS[path.suffix.lower()], top=top)
+        for path in paths
+    }
+    write_together(contents, overwrite=overwrite)

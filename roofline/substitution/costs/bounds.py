@@ -1,0 +1,136 @@
+"""The least that a graph can take on a machine: bounds of its operators, and their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roofline.placement import Roof, ceiling_types
+from roofline.substitution.costs.cost import Cost, CostBasis
+from roofline.substitution.costs.counted import (
+    CountGraph,
+    known_flop,
+    launched,
+    own_records,
+    repeated,
+)
+from roofline.substitution.costs.launches import Launches
+from roofline.substitution.costs.remembered import Remembered
+from roofline.substitution.graphs.graph import Graph
+from roofline.workload.fusion import fused_traffic
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.residency import Reuse, residency
+
+
+class BoundCosts:
+    """Costs by the roofline of a machine: the bound of every operator and its launch, summed.
+
+    An operator whose FLOP, or the ceiling of whose type, is not known has no bound: it is unknown.
+
+    Args:
+        count: counts graphs.
+        roof: the machine's, for the threads that compute.
+        launches: what launches cost there.
+    """
+
+    basis: CostBasis = "bound"
+
+    def __init__(self, count: CountGraph, roof: Roof, launches: Launches) -> None:
+        self._count = count
+        self._roof = roof
+        self._launches = launches
+        self._bounds = Remembered(
+            lambda record, reuses: (
+                roof.place(record, reuses).bound_s if has_bound(record, roof) else None
+            )
+        )
+
+    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+        """The cost of one pass; see `Costs`."""
+        counted = self._count(graph, around_byte=around_byte)
+        own = own_records(counted, around_byte)
+        total_s = 0.0
+        unknown: list[str] = []
+        for record, reuses in zip(own, self._reuses(counted.records), strict=False):
+            if record.state is State.FREE:
+                continue
+            bound_s = self._bounds.of(record, reuses)
+            if bound_s is None:
+                unknown.append(record.op)
+                continue
+            total_s += bound_s + self._launches.of(record)
+        working = launched(own)
+        return Cost(
+            total_s=total_s,
+            launches=len(working),
+            traffic_byte=sum(each.work.traffic_byte for each in working),
+            flop=known_flop(working),
+            unknown=repeated(unknown),
+        )
+
+    def _reuses(self, records: Sequence[OperatorRecord]) -> Sequence[tuple[Reuse, ...]]:
+        if self._roof.profile.knows_only_dram:
+            # Every operand is charged there, wherever it was before.
+            return ((),) * len(records)
+        return residency(records).steady
+
+
+class FusedCosts:
+    """Costs of graphs whose operators run in fused kernels, as compilers and TensorRT run them.
+
+    A kernel takes what its operators compute or what crosses memory, whichever takes longer, and
+    one launch; what a compiler folds into weights takes nothing. What stays in caches between
+    kernels is not known of fused ones: all that they move is charged to the farthest memory level.
+
+    Args:
+        count, roof, launches: as for `BoundCosts`.
+    """
+
+    basis: CostBasis = "bound"
+
+    def __init__(self, count: CountGraph, roof: Roof, launches: Launches) -> None:
+        self._count = count
+        self._roof = roof
+        self._launches = launches
+
+    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+        """The cost of one pass; see `Costs`."""
+        records = own_records(self._count(graph, around_byte=around_byte), around_byte)
+        memory = self._roof.levels[-1] if self._roof.levels else None
+        kernels: dict[int, list[OperatorRecord]] = {}
+        traffic: dict[int, int] = {}
+        for record, fused in zip(records, fused_traffic(records), strict=True):
+            if record.state is State.FREE:
+                continue
+            traffic[fused.chain] = traffic.get(fused.chain, 0) + fused.traffic_byte
+            members = kernels.setdefault(fused.chain, [])
+            if not fused.is_folded:
+                members.append(record)
+        total_s = 0.0
+        unknown: list[str] = []
+        for chain, members in kernels.items():
+            if memory is None or not all(has_bound(each, self._roof) for each in members):
+                # What runs as one takes one time, and that is not known.
+                unknown += [each.op for each in members]
+                continue
+            compute_s = sum(self._roof.compute_s(each) or 0.0 for each in members)
+            total_s += max(compute_s, traffic[chain] / memory.byte_per_s)
+            total_s += max(map(self._launches.of, members), default=0.0)
+        return Cost(
+            total_s=total_s,
+            launches=len(kernels),
+            traffic_byte=sum(traffic.values()),
+            flop=known_flop(each for members in kernels.values() for each in members),
+            unknown=repeated(unknown),
+        )
+
+
+def has_bound(record: OperatorRecord, roof: Roof) -> bool:
+    """Whether the time that an operator's arithmetic takes at least is known on a machine.
+
+    Arithmetic of whole numbers has no ceilings: there the bytes decide.
+    """
+    if record.work.least_flop is None:
+        return False
+    if roof.compute_s(record) is not None:
+        return True
+    return not ceiling_types(record.inputs, record.outputs, record.work.multiply_add)

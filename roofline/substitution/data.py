@@ -1,0 +1,119 @@
+"""Optimizations as plain data, for files and frames: every name carries its unit."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+from roofline.foundation import schema
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline.substitution.result import Optimization, Substitution
+
+SCHEMA_VERSION = 1
+"""Of optimizations in JSON files, which are read nowhere."""
+
+KIND = "optimization"
+"""What such a file says it is."""
+
+COLUMNS = {
+    "rule": "string",
+    "where": "string",
+    "why": "string",
+    "is_applied": "boolean",
+    "cost_before_s": "Float64",
+    "cost_after_s": "Float64",
+    "saving_s": "Float64",
+    "measured_before_s": "Float64",
+    "measured_after_s": "Float64",
+    "before_operators": "object",
+    "after_operators": "object",
+}
+"""The columns of `Optimization.to_frame` and of CSV files, with pandas' types."""
+
+
+def data_of(optimization: Optimization) -> dict[str, Any]:
+    """All of an optimization but its module, as plain data; the two analyses whole."""
+    figures = {
+        "before": schema.to_data(optimization.figures_before),
+        "after": schema.to_data(optimization.figures_after),
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "model": optimization.model,
+        "hardware": optimization.before.hardware.name,
+        "threads": optimization.before.threads,
+        "decision": optimization.decision,
+        "summary": optimization.summary,
+        "cost": optimization.cost,
+        "alpha": optimization.alpha,
+        "budget": optimization.budget,
+        "rules": list(optimization.rules),
+        "is_fused": optimization.is_fused,
+        "captured_by": optimization.captured_by,
+        "not_timed": optimization.not_timed,
+        "figures": figures,
+        "substitutions": [_rewrite(each) for each in optimization.substitutions],
+        "rejected": [_rewrite(each) for each in optimization.rejected],
+        "rounds": [schema.to_data(each) for each in optimization.rounds],
+        "proofs": [
+            {**schema.to_data(each), "holds": each.holds, "largest_error": _finite(each)}
+            for each in optimization.proofs
+        ],
+        "statistics": schema.to_data(optimization.statistics),
+        "warnings": list(optimization.warnings),
+        "analyses": {
+            "before": schema.to_data(optimization.before),
+            "after": schema.to_data(optimization.after),
+        },
+    }
+
+
+def _rewrite(substitution: Substitution) -> dict[str, Any]:
+    return {**schema.to_data(substitution), "saving_s": substitution.saving_s}
+
+
+def _finite(proof: Any) -> float | None:
+    """The largest error; None where an output is not finite, which JSON cannot say."""
+    error: float = proof.largest_error
+    return error if error - error == 0 else None
+
+
+def rows_of(optimization: Optimization) -> list[dict[str, Any]]:
+    """One row a rewrite: those that were made, in their order, then those that were rejected."""
+    both = (*optimization.substitutions, *optimization.rejected)
+    return [{name: getattr(each, name) for name in COLUMNS} for each in both]
+
+
+def rewrites_frame(optimization: Optimization) -> pandas.DataFrame:
+    """One row a rewrite; what is unknown is missing, never 0."""
+    import pandas
+
+    rows = rows_of(optimization)
+    columns: dict[str, Any] = {}
+    for name, kind in COLUMNS.items():
+        values = [row[name] for row in rows]
+        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
+    return pandas.DataFrame(columns)
+
+
+def rewrites_csv(optimization: Optimization) -> str:
+    """One line a rewrite, the columns of `rewrites_frame`; what is unknown is empty, never 0."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows_of(optimization):
+        writer.writerow(map(_cell, row.values()))
+    return text.getvalue()
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  numbers of operators
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value

@@ -1,0 +1,311 @@
+"""Makes a module of a graph: called like the model that was captured, with the model's weights."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+from roofline.errors import InputError
+from roofline.substitution.graphs.bindings import binding
+from roofline.substitution.graphs.capturing import CallForm, CapturedModel
+from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
+from roofline.substitution.graphs.making import Made
+from roofline.substitution.graphs.operators import Operators, gives_one
+from roofline.substitution.graphs.storages import Storages, storages_of
+from roofline.substitution.graphs.structure import Structure
+from roofline.substitution.graphs.weights import Weight
+
+_operators = Operators()
+"""Calls operators for those who have none of their own."""
+
+
+def built(
+    captured: CapturedModel,
+    graph: Graph,
+    *,
+    weights: Mapping[str, torch.Tensor] | None = None,
+    operators: Operators | None = None,
+) -> torch.nn.Module:
+    """A module in eval mode that computes `graph`.
+
+    It is called like the model, and returns what the model returns. The model's own weights are
+    shared with it; those that rules make are computed in float64, and cast. Arguments that are no
+    tensors can only be what they were when the model was captured.
+
+    Args:
+        captured: the model.
+        graph: its graph, or another that was made of it.
+        weights: other tensors in the place of the model's own, by name.
+        operators: calls operators; those that are known are not called again.
+
+    Raises:
+        ModelError: a weight cannot be made.
+        RewriteError: an operator does not take what it is given.
+    """
+    made = Made({**captured.weights, **(weights or {})})
+    recipe = Recipe(form=captured.form, graph=graph)
+    return _Building(recipe, made.tensor, operators or _operators).module()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a module is built of, but for its weights."""
+
+    form: CallForm
+    graph: Graph
+
+
+class BuiltModule(fx.GraphModule):
+    """A module that was built of a graph of operators.
+
+    It is copied and pickled as its recipe and its weights, and when it is cast to another type, so
+    are the types that operators name.
+    """
+
+    recipe: Recipe
+    names: Mapping[str, str]
+    """Of its weights, by key."""
+    casts: tuple[Mapping[torch.dtype, torch.dtype], ...] = ()
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        types = {each: fn(torch.empty(0, dtype=each)).dtype for each in _FLOATING}
+        if any(before != after for before, after in types.items()):
+            self.cast(types)
+        return self
+
+    def cast(self, types: Mapping[torch.dtype, torch.dtype]) -> None:
+        """Where operators name one of these types, they name the other from now on."""
+
+        def changed(each: Any) -> Any:
+            return types.get(each, each) if isinstance(each, torch.dtype) else each
+
+        self.casts = (*self.casts, types)
+        for node in self.graph.nodes:
+            node.args = map_aggregate(node.args, changed)
+            node.kwargs = map_aggregate(node.kwargs, changed)
+        self.recompile()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BuiltModule:
+        recipe, *state = self.__reduce__()[1]
+        return _again(recipe, *copy.deepcopy(state, memo))
+
+    def __reduce__(self) -> Any:
+        named = dict(self.named_parameters(remove_duplicate=False))
+        named |= self.named_buffers(remove_duplicate=False)
+        tensors = {key: named[name] for key, name in self.names.items()}
+        return _again, (self.recipe, tensors, self.casts, self.training)
+
+
+_FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def _again(
+    recipe: Recipe,
+    tensors: Mapping[str, torch.Tensor],
+    casts: tuple[Mapping[torch.dtype, torch.dtype], ...],
+    training: bool,
+) -> BuiltModule:
+    module = _Building(recipe, lambda weight: tensors[weight.key], _operators).module()
+    for each in casts:
+        module.cast(each)
+    module.train(training)
+    return module
+
+
+def same_argument(value: Any, expected: Any, name: str) -> None:
+    """Refuses an argument that is no tensor and is not what the model was captured with.
+
+    Raises:
+        InputError: it is not.
+    """
+    if value is not expected and (isinstance(value, torch.Tensor) or value != expected):
+        raise InputError(
+            f"argument '{name}' was {expected!r} when this graph was captured, and can be nothing"
+            " else; capture the model with other arguments"
+        )
+
+
+def exported(
+    module: torch.nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """A built module as torch.export has it.
+
+    torch.export itself takes arguments by name for those of graph modules by their order, whatever
+    their names; here they go where they belong.
+
+    Args:
+        module: what `built` gave.
+        args: what it is called with.
+        kwargs: the same, by name.
+    """
+    plain = type(BuiltModule.__name__, (torch.nn.Module,), {"forward": type(module).forward})()
+    plain.__dict__.update(module.__dict__)
+    with torch.no_grad():
+        return torch.export.export(plain, tuple(args), dict(kwargs or {}), strict=False)
+
+
+class _Building:
+    def __init__(
+        self, recipe: Recipe, tensor: Callable[[Weight], torch.Tensor], operators: Operators
+    ) -> None:
+        self._recipe = recipe
+        self._graph = recipe.graph
+        self._tensor = tensor
+        self._storages: Storages = storages_of(recipe.graph, operators)
+        self._fx = fx.Graph()
+        self._found: dict[Value, fx.Node] = {}
+        self._weights: dict[str, fx.Node] = {}
+        self._attributes: dict[str, torch.Tensor] = {}
+        self._names: dict[str, str] = {}
+
+    def module(self) -> BuiltModule:
+        """The module."""
+        inputs = [number for number, node in self._graph.nodes.items() if node.op == INPUT]
+        form = self._recipe.form
+        placeholders = [_placeholder(self._fx, each) for each in form.parameters]
+        given = dict(form.arguments)
+        for parameter, node in zip(form.parameters, placeholders, strict=True):
+            self._given(node, parameter, given.get(parameter.name), inputs)
+        for number, node in self._graph.nodes.items():
+            if node.op != INPUT:
+                self._call(number, node)
+        flat = [self._argument(each, None) for each in self._graph.outputs]
+        self._fx.output(self._result(form.result, flat))
+        module = BuiltModule(self._attributes, self._fx, BuiltModule.__name__)
+        module.recipe, module.names = self._recipe, self._names
+        return module.eval()
+
+    def _given(
+        self,
+        node: fx.Node,
+        parameter: inspect.Parameter,
+        structure: Structure | None,
+        inputs: list[int],
+    ) -> None:
+        """The graph's inputs, as they lie in what a parameter is given."""
+        if structure is None:
+            default = _NOTHING.get(parameter.kind, _plain_default(parameter))
+            self._fx.call_function(same_argument, (node, default, parameter.name))
+            return
+        for path, part in structure.leaves():
+            found = node
+            for kind, key in path:
+                func = getattr if kind == "dataclass" else operator.getitem
+                found = self._fx.call_function(func, (found, key))
+            if part.kind == "tensor":
+                self._found[Value(inputs[part.number])] = found
+            elif part.constant is None or isinstance(part.constant, _PLAIN):
+                self._fx.call_function(same_argument, (found, part.constant, parameter.name))
+
+    def _call(self, number: int, node: Node) -> None:
+        plan = self._storages.plans[number]
+        bound = binding(plan, in_place=number in self._storages.overwriting)
+        arguments = [(name, self._argument(each, node, name)) for name, each in node.arguments]
+        args = tuple(arguments[each][1] for each in bound.positional)
+        kwargs = {name: arguments[each][1] for name, each in bound.named}
+        if isinstance(bound.target, str):
+            called = self._fx.call_method(bound.target, args, kwargs)
+        else:
+            called = self._fx.call_function(bound.target, args, kwargs)
+        if gives_one(node.op, node.overload):
+            self._found[Value(number)] = called
+            return
+        for output in range(len(node.outputs)):
+            value = Value(number, output)
+            if self._graph.users(value) or self._graph.is_returned(value):
+                self._found[value] = self._fx.call_function(operator.getitem, (called, output))
+
+    def _argument(self, argument: Argument, user: Node | None, name: str = "") -> Any:
+        if isinstance(argument, Value):
+            return self._found[argument]
+        if isinstance(argument, Weight):
+            if argument.key not in self._weights:
+                self._weights[argument.key] = self._weight(argument, user, name)
+            return self._weights[argument.key]
+        if isinstance(argument, tuple):
+            inside = cast("tuple[Argument, ...]", argument)
+            return [self._argument(each, user, name) for each in inside]
+        return argument
+
+    def _weight(self, weight: Weight, user: Node | None, argument: str) -> fx.Node:
+        name = _free_name(_name_of(weight, user, argument), self._attributes)
+        self._attributes[name] = self._tensor(weight)
+        self._names[weight.key] = name
+        return self._fx.get_attr(name)
+
+    def _result(self, structure: Structure, flat: list[Any]) -> Any:
+        if structure.kind == "tensor":
+            return flat[structure.number]
+        if structure.kind == "constant":
+            return structure.constant
+        items = [self._result(each, flat) for each in structure.items]
+        if structure.type is tuple:
+            return tuple(items)
+        pairs = list(zip(structure.keys, items, strict=True))
+        if structure.kind == "dataclass":
+            return self._fx.call_function(structure.type, (), dict(pairs))
+        if structure.type is list:
+            # Called, for torch's own lists and dictionaries of arguments cannot be changed.
+            return self._fx.call_function(list, (items,))
+        if structure.kind == "named tuple":
+            return self._fx.call_function(structure.type, tuple(items))
+        return self._fx.call_function(structure.type, (pairs,))
+
+
+_PLAIN = (bool, int, float, str)
+_NOTHING: Mapping[Any, Any] = {
+    inspect.Parameter.VAR_POSITIONAL: (),
+    inspect.Parameter.VAR_KEYWORD: {},
+}
+_STARS: Mapping[Any, str] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+def _placeholder(graph: fx.Graph, parameter: inspect.Parameter) -> fx.Node:
+    name = _STARS.get(parameter.kind, "") + parameter.name
+    if parameter.default is inspect.Parameter.empty:
+        return graph.placeholder(name)
+    return graph.placeholder(name, default_value=_plain_default(parameter))
+
+
+def _plain_default(parameter: inspect.Parameter) -> Any:
+    """The default of a parameter where it can be written down, else None."""
+    default: Any = parameter.default
+    parts = cast("tuple[Any, ...]", default) if isinstance(default, tuple) else (default,)
+    return default if all(isinstance(each, _PLAIN) for each in parts) else None
+
+
+_TAKEN = frozenset(dir(fx.GraphModule)) | {"graph", "code", "recipe", "names", "casts"}
+"""Attributes that weights of a module cannot be called."""
+
+
+def _name_of(weight: Weight, user: Node | None, argument: str) -> str:
+    """The model's own name, or one that says which rule made a weight, and for what."""
+    if weight.name:
+        return weight.name
+    parts = (weight.made_by, user.module_path if user else "", argument)
+    return re.sub(r"\W+", "_", "_".join(part for part in parts if part)).strip("_")
+
+
+def _free_name(name: str, taken: Mapping[str, Any]) -> str:
+    first, dot, rest = name.partition(".")
+    if first in _TAKEN or not first:
+        name = f"{first}_{dot}{rest}"
+    places = {*taken, *(".".join(each.split(".")[:n]) for each in taken for n in range(1, each.count(".") + 1))}
+    free, number = name, 1
+    while free in places or any(free.startswith(f"{each}.") for each in taken):
+        number += 1
+        free = f"{name}_{number}"
+    return free

@@ -1,0 +1,310 @@
+"""Captures a model as a graph of operators, with torch.export or else torch.fx."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from roofline.errors import ModelError, RooflineError, said_by
+from roofline.foundation.text import printable
+from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
+from roofline.substitution.graphs.editing import RewriteError
+from roofline.substitution.graphs.graph import Graph
+from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.graphs.structure import Structure, structure_of
+from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallForm:
+    """How a model is called, and what it returns.
+
+    ``parameters`` are those of its ``forward``; ``arguments`` what each of them was given, by name;
+    tensors in it have the numbers of the graph's inputs. ``result`` is what it returns; tensors in
+    it have the numbers of the graph's outputs.
+    """
+
+    parameters: tuple[inspect.Parameter, ...]
+    arguments: tuple[tuple[str, Structure], ...]
+    result: Structure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedModel:
+    """A model as a graph.
+
+    ``weights`` are its own tensors that the graph takes, by name, not copied. ``notes`` say what
+    about the graph is otherwise than the model.
+    """
+
+    name: str
+    graph: Graph
+    weights: Mapping[str, torch.Tensor]
+    by: Literal["torch.export", "torch.fx"]
+    form: CallForm
+    notes: tuple[str, ...] = ()
+
+
+def captured(
+    module: torch.nn.Module,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str = "the model",
+    operators: Operators | None = None,
+) -> CapturedModel:
+    """The graph of what `module` computes in eval mode, for inputs of these sizes.
+
+    Args:
+        module: any module; it is left as it was.
+        args: what it is called with, tensors and what else it takes.
+        kwargs: the same, by name.
+        name: what messages call it.
+        operators: calls operators; those that are known are not called again.
+
+    Raises:
+        ModelError: it cannot be captured; the message says what of it cannot, and why.
+    """
+    name = printable(name)
+    parameters, given = _bound(module, args, kwargs or {}, name)
+    tensors: list[torch.Tensor] = []
+    arguments = tuple(
+        (each, structure_of(value, tensors, f"{name}: its argument '{each}'"))
+        for each, value in given.items()
+    )
+    results: list[Structure] = []
+    inputs = [
+        each + "".join(f".{key}" if kind == "dataclass" else f"[{key!r}]" for kind, key in path)
+        for each, structure in arguments
+        for path, leaf in structure.leaves()
+        if leaf.kind == "tensor"
+    ]
+    flat = _Flat(module, _caller(parameters, arguments), inputs, results.append, name)
+    with one_at_a_time, _undisturbed(module, [list(args), dict(kwargs or {})]):
+        module.eval()
+        by, conversion, notes = _converted(flat, tensors, operators or Operators(), name)
+    return CapturedModel(
+        name=name,
+        graph=conversion.graph,
+        weights=conversion.weights,
+        by=by,
+        form=CallForm(
+            parameters=tuple(each.replace(annotation=each.empty) for each in parameters),
+            arguments=arguments,
+            result=results[-1],
+        ),
+        notes=(*notes, *conversion.notes, *_fast_path(module)),
+    )
+
+
+def _bound(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> tuple[tuple[inspect.Parameter, ...], dict[str, Any]]:
+    try:
+        signature = inspect.signature(module.forward)
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{name} is not called like that: {said_by(error)}") from None
+    return tuple(signature.parameters.values()), dict(bound.arguments)
+
+
+class _Flat(torch.nn.Module):
+    """Takes tensors and gives tensors; what they are to the model is known here."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        call: Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]],
+        inputs: Sequence[str],
+        note: Callable[[Structure], None],
+        name: str,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.inputs = inputs
+        self.is_eager = True
+        self._call = call
+        # A function, for torch.export puts back what the containers of a module hold.
+        self._note = note
+        self._called = name
+
+    def forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        args, kwargs = self._call(tensors)
+        results: list[Any] = []
+        with _as_if_eager() if self.is_eager else contextlib.nullcontext():
+            result = self.model(*args, **kwargs)
+        self._note(structure_of(result, results, f"{self._called}: what it returns"))
+        return tuple(results)
+
+
+@contextlib.contextmanager
+def _as_if_eager() -> Iterator[None]:
+    """Models that ask hear that nobody exports them, and do what they do when they just run."""
+    home = torch.compiler
+    before = home._is_compiling_flag, home._is_exporting_flag
+    home._is_compiling_flag = home._is_exporting_flag = False
+    try:
+        yield
+    finally:
+        home._is_compiling_flag, home._is_exporting_flag = before
+
+
+def _caller(
+    parameters: tuple[inspect.Parameter, ...], arguments: tuple[tuple[str, Structure], ...]
+) -> Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]:
+    """What makes arguments of tensors."""
+    kinds = {each.name: each.kind for each in parameters}
+    # Those that come before the first that is left out can be given by position.
+    leading = set[str]()
+    for parameter, (name, _) in zip(parameters, arguments, strict=False):
+        if parameter.name != name or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            break
+        leading.add(name)
+
+    def call(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, structure in arguments:
+            value = structure.filled(tensors)
+            if kinds[name] is inspect.Parameter.VAR_KEYWORD:
+                kwargs |= value
+            elif kinds[name] is inspect.Parameter.VAR_POSITIONAL:
+                args += value
+            elif name in leading:
+                args.append(value)
+            else:
+                kwargs[name] = value
+        return args, kwargs
+
+    return call
+
+
+def _converted(
+    flat: _Flat, tensors: list[torch.Tensor], operators: Operators, name: str
+) -> tuple[Literal["torch.export", "torch.fx"], Conversion, tuple[str, ...]]:
+    failures: list[_ExportError] = []
+    for flat.is_eager in (True, False):
+        try:
+            return "torch.export", *_exported(flat, flat, tensors, operators, name)
+        except _ExportError as error:
+            failures.append(error)
+    why = failures[-1]
+    try:
+        with _buffers_kept(flat.model):
+            traced = fx.symbolic_trace(flat, {"tensors": (fx.PH,) * len(tensors)})
+        conversion, notes = _exported(traced, flat, tensors, operators, name)
+    except KeyboardInterrupt:
+        raise
+    # What torch.export said is more of what is wrong with the model.
+    except BaseException:
+        raise ModelError(str(why)) from why.__cause__
+    said = str(why).removeprefix(f"{name} cannot be captured: ")
+    return "torch.fx", conversion, (f"torch.export failed, so torch.fx did it: {said}", *notes)
+
+
+class _ExportError(ModelError):
+    """torch.export could not, where another way may."""
+
+
+@contextlib.contextmanager
+def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
+    """Puts back what buffers held: torch.fx runs at once what takes no input."""
+    before = [
+        (each, each._version, each.detach().clone()) for each in model.buffers() if not each.is_meta
+    ]
+    try:
+        yield
+    finally:
+        for each, version, content in before:
+            if each._version != version:
+                each.copy_(content)
+
+
+def _exported(
+    root: torch.nn.Module,
+    flat: _Flat,
+    tensors: list[torch.Tensor],
+    operators: Operators,
+    name: str,
+) -> tuple[Conversion, tuple[str, ...]]:
+    """The graph by torch.export; once more with copies where the model writes parts of tensors."""
+    try:
+        program = torch.export.export(root, (tuple(tensors),), strict=False)
+        try:
+            return Conversion(program, flat.model, flat.inputs, operators), ()
+        except NotExpressibleError:
+            program = program.run_decompositions({})
+            note = "what the model writes into parts of tensors is copied in the graph"
+            return Conversion(program, flat.model, flat.inputs, operators), (note,)
+    except (NotExpressibleError, RewriteError, RooflineError) as error:
+        said = str(error).removeprefix(f"{name}: ")
+        raise ModelError(f"{name} cannot be captured: {said}") from error
+    except KeyboardInterrupt:
+        raise
+    # A model may raise anything, SystemExit too; none of it may end in a traceback.
+    except BaseException as error:
+        said = f"{_in_words(error)}{_where(error, flat.model)}"
+        raise _ExportError(f"{name} cannot be captured: {said}") from error
+
+
+def _in_words(error: BaseException) -> str:
+    said = said_by(error)
+    if "data-dependent" in said:
+        return "what it does depends on the values in a tensor"
+    said = said.partition(" For more information")[0]
+    return f"{type(error).__name__}: {printable(said[:300])}"
+
+
+def _where(error: BaseException, model: torch.nn.Module) -> str:
+    """The innermost module that was running."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        running = trace.tb_frame.f_locals.get("self")
+        if isinstance(running, torch.nn.Module) and id(running) in paths:
+            path = paths[id(running)]
+            found = f", in {path or 'the model itself'} ({type(running).__name__})"
+        trace = trace.tb_next
+    return found
+
+
+def _fast_path(module: torch.nn.Module) -> Iterator[str]:
+    kinds = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer)
+    if torch.backends.mha.get_fastpath_enabled() and any(
+        isinstance(each, kinds) for each in module.modules()
+    ):
+        yield (
+            "the graph has attention as its parts; the model itself calls one operator for them"
+            " where torch's fast path for transformers takes it"
+        )
+
+
+@contextlib.contextmanager
+def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
+    """Leaves model and process as they were, and keeps what torch says on the way to itself."""
+    before = logging.root.manager.disable
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+        left_as_it_was(module, given),
+        process_left_as_it_was(),
+        warnings.catch_warnings(),
+        torch.no_grad(),
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(before)

@@ -1,0 +1,364 @@
+"""Turns an exported program into a graph in which no operator overwrites anything."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+from roofline.errors import ModelError
+from roofline.substitution.graphs.editing import RewriteError
+from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
+from roofline.substitution.graphs.operators import Operators, end_byte, gives_one
+from roofline.substitution.graphs.weights import TensorType, Weight
+
+_PREFIX = "model."
+"""What the names of the model's own weights and modules begin with in a program."""
+
+_NOTHING = frozenset(
+    {
+        *("aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift", "aten.alias"),
+        *("aten.detach_", "aten.contiguous_"),
+    }
+)
+"""Operators that give what they take; a model that runs eagerly does not call them."""
+
+_CHECKS = frozenset(
+    {
+        *("aten._assert_async", "aten._assert_scalar", "aten._assert_tensor_metadata"),
+        *("aten.sym_constrain_range", "aten.sym_constrain_range_for_size"),
+    }
+)
+"""Operators that give nothing, and only check."""
+
+_WRAPPERS: Mapping[str, int] = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
+"""Operators that run a part of a program, and how many arguments say in which mode."""
+
+
+class NotExpressibleError(Exception):
+    """Says what a program does that a graph of these operators cannot."""
+
+
+class Conversion:
+    """The graph of a program, the weights that it takes, and what is to be said of it.
+
+    Args:
+        program: what torch.export gave for a module that has the model as its part ``model``.
+        model: the model.
+        inputs: the names of what it is called with, one for each tensor.
+        operators: calls operators.
+
+    Raises:
+        ModelError: the model does what no graph can.
+        NotExpressibleError: it overwrites parts of tensors that are needed as a whole.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        model: torch.nn.Module,
+        inputs: Sequence[str],
+        operators: Operators,
+    ) -> None:
+        self._program = program
+        self._inputs = iter(inputs)
+        self._operators = operators
+        self._names = _names(model)
+        self._found: dict[Any, Any] = {}
+        self._nodes: dict[int, Node] = {}
+        self._places: dict[Value | Weight, tuple[int, int]] = {}
+        self._now: dict[Value | Weight, Value] = {}
+        self._stale: set[Value | Weight] = set()
+        self._tied: set[str] = set()
+        self._lifted: set[Weight] = set()
+        self.weights: dict[str, torch.Tensor] = {}
+        self.notes: list[str] = []
+        self._check_mutations()
+        specs = iter(program.graph_signature.input_specs)
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                self._found[node] = self._given(node, next(specs))
+        outputs = self._run(program.graph_module)
+        kinds = [each.kind for each in program.graph_signature.output_specs]
+        self.graph = self._without_dead(
+            tuple(
+                cast("Value | Weight", each)
+                for each, kind in zip(outputs, kinds, strict=True)
+                if kind is OutputKind.USER_OUTPUT
+            )
+        )
+
+    def _check_mutations(self) -> None:
+        for each in self._program.graph_signature.output_specs:
+            if each.kind is OutputKind.BUFFER_MUTATION:
+                self._refuse_changed(each.target.removeprefix(_PREFIX))
+            if each.kind is OutputKind.USER_INPUT_MUTATION:
+                self._note_input()
+
+    def _refuse_changed(self, name: str) -> None:
+        raise ModelError(
+            f"it changes its own '{name}' while it runs, which a graph of operators cannot keep"
+        )
+
+    def _note_input(self) -> None:
+        note = "the model overwrites what it is called with; the graph does not"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _given(self, node: Any, spec: Any) -> Value | Weight:
+        """An input of the model, or one of its weights."""
+        if spec.kind is InputKind.USER_INPUT:
+            arguments = (("name", next(self._inputs)), ("role", "input"))
+            return self._put(
+                Node(op=INPUT, arguments=arguments, outputs=(_type_of(node.meta["val"]),))
+            )
+        program = self._program
+        known = program.state_dict if spec.target in program.state_dict else program.constants
+        tensor = known[spec.target]
+        if not isinstance(tensor, torch.Tensor):
+            raise ModelError(f"it keeps a {type(tensor).__name__} that is no tensor")
+        return self._weight(tensor, spec.target, is_parameter=spec.kind is InputKind.PARAMETER)
+
+    def _weight(self, tensor: torch.Tensor, target: str, *, is_parameter: bool) -> Weight:
+        names = self._names.get(_place(tensor), (target.removeprefix(_PREFIX),))
+        if len(names) > 1:
+            self._tied.update(names)
+        weight = Weight(type=_type_of(tensor), is_parameter=is_parameter, name=names[0])
+        self.weights[weight.name] = tensor
+        self._places.setdefault(weight, (len(self._places), 0))
+        if not target.startswith(_PREFIX):
+            self._lifted.add(weight)
+        return weight
+
+    def _put(self, node: Node) -> Value:
+        value = Value(len(self._nodes))
+        self._nodes[value.node] = node
+        if node.op == INPUT:
+            self._places[value] = (len(self._places), 0)
+        return value
+
+    def _run(self, part: Any) -> tuple[Argument, ...]:
+        """Converts a program or a part of one, whose placeholders are known; gives its outputs."""
+        for node in part.graph.nodes:
+            if node.op == "get_attr":
+                found = getattr(part, node.target)
+                self._found[node] = (
+                    self._weight(found, node.target, is_parameter=False)
+                    if isinstance(found, torch.Tensor)
+                    else found
+                )
+            elif node.op == "call_function":
+                self._found[node] = self._called(node)
+            elif node.op == "output":
+                return tuple(map(self._argument, node.args[0]))
+        raise NotExpressibleError("it gives nothing")
+
+    def _called(self, node: Any) -> Any:
+        func = node.target
+        if func is operator.getitem:
+            return self._argument(node.args[0])[node.args[1]]
+        name = getattr(func, "_name", None) or getattr(func, "__name__", str(func))
+        if name in _WRAPPERS:
+            return self._part(name, node.args)
+        if func is torch._C._set_grad_enabled:
+            return None
+        if not isinstance(func, torch._ops.OpOverload):
+            raise ModelError(f"it calls '{name}', which is no operator that a graph can have")
+        op = f"{func.namespace}.{func._opname}"
+        if op in _CHECKS:
+            return None
+        if op in _NOTHING:
+            return self._argument(node.args[0])
+        if op == "aten._native_batch_norm_legit_no_training":
+            # As the model calls it, before what overwrites was taken out of the program.
+            *args, momentum, eps = map(self._argument, node.args)
+            arguments = (*args, False, momentum, eps, False)
+            return (self._operator(node, torch.ops.aten.batch_norm.default, arguments, {}),)
+        args = tuple(map(self._argument, node.args))
+        kwargs = {name: self._argument(each) for name, each in node.kwargs.items()}
+        return self._operator(node, func, args, kwargs)
+
+    def _part(self, name: str, given: Sequence[Any]) -> Any:
+        """A part of the program that runs in a mode of its own."""
+        modes = _WRAPPERS[name]
+        if name == "wrap_with_autocast" and given[2]:
+            raise ModelError("a part of it runs under torch.autocast, which a graph cannot")
+        part, *values = given[modes:]
+        module = self._argument(part)
+        placeholders = (each for each in module.graph.nodes if each.op == "placeholder")
+        for placeholder, value in zip(placeholders, values, strict=True):
+            self._found[placeholder] = self._argument(value)
+        return self._run(module)
+
+    def _operator(
+        self, node: Any, func: Any, args: Sequence[Argument], kwargs: Mapping[str, Argument]
+    ) -> Any:
+        schema = func._schema.arguments
+        named = dict(zip((each.name for each in schema), args, strict=False))
+        written = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
+        op = f"{func.namespace}.{func._opname}"
+        if written and (written != [schema[0].name] or not op.endswith("_")):
+            raise NotExpressibleError(f"{op} writes several tensors at once")
+        moves_view = torch.Tag.inplace_view in func.tags
+        made = Node(
+            op=op.removesuffix("_") if written else op,
+            overload=_overload_that_gives(func) if written else func._overloadname,
+            arguments=(*named.items(), *kwargs.items()),
+            module_path=_module_path(node),
+            in_place=bool(written) and not moves_view,
+        )
+        plan = self._operators.plan(made, self._type_of)
+        number = self._put(plan.node).node
+        values = tuple(Value(number, output) for output in range(len(plan.node.outputs)))
+        for value, base, offset_byte in zip(values, plan.bases, plan.offsets_byte, strict=True):
+            place = (len(self._places), 0) if base is None else self._places[plan.operands[base]]
+            self._places[value] = place[0], place[1] + offset_byte
+        if written:
+            self._overwritten(cast("Value | Weight", args[0]), values[0], moves_view=moves_view)
+        return values[0] if gives_one(plan.node.op, plan.node.overload) else values
+
+    def _overwritten(self, old: Value | Weight, new: Value, *, moves_view: bool) -> None:
+        """From now on, whoever takes `old` takes `new`; what else lies there cannot be taken."""
+        if isinstance(old, Weight) and old not in self._lifted:
+            self._refuse_changed(old.name)
+        before, after = self._type(old), self._type(new)
+        self._now[old] = new
+        if moves_view:
+            if self._places[new][0] != self._places[old][0]:
+                raise NotExpressibleError("it gives a tensor another storage")
+            return
+        if before != after and (before.shape, before.dtype) != (after.shape, after.dtype):
+            raise NotExpressibleError("it overwrites a tensor with another type")
+        if isinstance(old, Value) and self._nodes[old.node].op == INPUT:
+            self._note_input()
+        storage, begin_byte = self._places[old]
+        end = end_byte(before, begin_byte)
+        for other, (its_storage, its_begin) in self._places.items():
+            if (
+                its_storage == storage
+                and other not in (old, new)
+                and other not in self._now
+                and its_begin < end
+                and begin_byte < end_byte(self._type(other), its_begin)
+            ):
+                self._stale.add(other)
+        self._places[new] = storage, begin_byte
+
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.fx.Node):
+            return self._current(self._found[argument])
+        if isinstance(argument, (list, tuple)):
+            return tuple(map(self._argument, cast("Sequence[Any]", argument)))
+        if isinstance(argument, torch.SymInt):
+            raise ModelError("a size in it depends on the values in a tensor")
+        return argument
+
+    def _current(self, found: Any) -> Any:
+        """What lies there by now."""
+        if isinstance(found, tuple):
+            return tuple(map(self._current, cast("tuple[Any, ...]", found)))
+        if not isinstance(found, (Value, Weight)):
+            return found
+        while found in self._now:
+            found = self._now[found]
+        if found in self._stale:
+            raise NotExpressibleError("it overwrites a part of a tensor and then takes all of it")
+        return found
+
+    def _type(self, value: Value | Weight) -> TensorType:
+        return value.type if isinstance(value, Weight) else self._type_of(value)
+
+    def _type_of(self, value: Value) -> TensorType:
+        found = self._nodes[value.node].outputs[value.output]
+        if found is None:
+            raise RewriteError(f"{self._nodes[value.node].op} gives no tensor there")
+        return found
+
+    def _without_dead(self, outputs: tuple[Value | Weight, ...]) -> Graph:
+        needed = {number for number, node in self._nodes.items() if node.op == INPUT}
+        waiting = [each.node for each in outputs if isinstance(each, Value)]
+        while waiting:
+            number = waiting.pop()
+            if number not in needed:
+                needed.add(number)
+                waiting += [each.node for each in self._nodes[number].values()]
+        dead = sorted({node.op for each, node in self._nodes.items() if each not in needed})
+        if dead:
+            self.notes.append(f"operators whose results nobody takes are left out: {_said(dead)}")
+        nodes = {number: node for number, node in self._nodes.items() if number in needed}
+        taken = {
+            weight.name
+            for node in nodes.values()
+            for each in node.weights()
+            for weight in each.originals()
+        }
+        taken |= {each.name for each in outputs if isinstance(each, Weight)}
+        self.weights = {name: each for name, each in self.weights.items() if name in taken}
+        return Graph(
+            nodes=nodes,
+            outputs=outputs,
+            tied=frozenset(self._tied),
+            next_number=len(self._nodes),
+        )
+
+
+@functools.cache
+def _overload_that_gives(func: Any) -> str:
+    """The overload of the operator that gives what `func` writes: mostly of the same name."""
+    names = [each.name for each in func._schema.arguments]
+    packet = getattr(getattr(torch.ops, func.namespace), func._opname.removesuffix("_"), None)
+    found = [
+        overload
+        for overload in (packet.overloads() if packet is not None else ())
+        if [each.name for each in getattr(packet, overload)._schema.arguments] == names
+    ]
+    if not found:
+        raise NotExpressibleError(f"{func.namespace}.{func._opname} has no form that only gives")
+    return func._overloadname if func._overloadname in found else found[0]
+
+
+def _said(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _module_path(node: Any) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return f"{stack[-1][0]}.".removeprefix(_PREFIX).rstrip(".") if stack else ""
+
+
+def _type_of(tensor: torch.Tensor) -> TensorType:
+    if not isinstance(tensor, torch.Tensor) or any(
+        isinstance(size, torch.SymInt) for size in tensor.shape
+    ):
+        raise ModelError("a size in it depends on the values in a tensor")
+    return TensorType(
+        shape=tuple(tensor.shape),
+        stride=tuple(map(int, tensor.stride())),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+    )
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Where a tensor lies: the same for tied ones."""
+    if not tensor.numel():
+        return (id(tensor),)
+    storage = tensor.untyped_storage()
+    return (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def _names(model: torch.nn.Module) -> Mapping[tuple[Any, ...], tuple[str, ...]]:
+    """The names of a model's tensors by where they lie, in its order."""
+    found: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    for name, tensor in _named(model):
+        place = _place(tensor)
+        found[place] = (*found.get(place, ()), name)
+    return found
+
+
+def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)

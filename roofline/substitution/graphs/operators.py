@@ -1,0 +1,418 @@
+"""Operators called on tensors without memory: what they give, and the records that they leave."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+
+from roofline.errors import said_by
+from roofline.latency.measuring.calls import Call, call_of
+from roofline.substitution.graphs.editing import RewriteError
+from roofline.substitution.graphs.graph import INPUT, Argument, Node, Value
+from roofline.substitution.graphs.weights import TensorType, Weight
+from roofline.workload.capture.fakes import Fakes, silent_torch
+from roofline.workload.capture.module_stack import ModuleStack
+from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.recorder import Recorder
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.runs import Run
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.torch_dtypes import torch_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor that an operator is called with: its type, and where it lies.
+
+    ``storage`` numbers the storages of the call by first appearance; ``role`` is the storage's.
+    """
+
+    type: TensorType
+    storage: int
+    offset_byte: int
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Nth:
+    """Stands among arguments for the tensor of that number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """A tensor that an operator gives: its type, and the number of the storage that it lies in.
+
+    Storages of the tensors that it was given come first; the others are its own.
+    """
+
+    type: TensorType
+    storage: int
+    offset_byte: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a call of an operator gives, and what it leaves in a capture.
+
+    ``storages`` is how many storages its tensors lie in; in records, they are numbered as in
+    `Place`, and those that appear in between follow. ``calls`` are one for each record.
+    """
+
+    outputs: tuple[Output | None, ...]
+    storages: int
+    records: tuple[OperatorRecord, ...]
+    calls: tuple[Call, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """A node with all that is known of it once its operator was called.
+
+    ``operands`` are the values and weights that it takes, each once, ``types`` theirs;
+    ``arguments`` have `Nth` in their place. ``bases`` say for each output in the storage of which
+    operand it lies, None: in one of its own; ``offsets_byte`` where in it, from where the operand
+    begins on. ``outcomes`` are those of calls whose operands share storages or have other roles.
+    """
+
+    node: Node
+    operands: tuple[Value | Weight, ...]
+    types: tuple[TensorType, ...]
+    arguments: tuple[Argument, ...]
+    bases: tuple[int | None, ...]
+    offsets_byte: tuple[int, ...]
+    outcomes: dict[tuple[Any, ...], Outcome]
+
+
+@functools.cache
+def function_of(op: str, overload: str, *, in_place: bool = False) -> Any:
+    """The overload that a node calls.
+
+    Raises:
+        RewriteError: torch has no such operator.
+    """
+    space, _, name = op.partition(".")
+    name += "_" * in_place
+    found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
+    if found is None:
+        raise RewriteError(f"torch has no operator {space}.{name}.{overload}")
+    return found
+
+
+@functools.cache
+def gives_one(op: str, overload: str) -> bool:
+    """Whether an operator gives a tensor, and no list or tuple of them."""
+    returns = function_of(op, overload)._schema.returns
+    return len(returns) == 1 and str(returns[0].type) == "Tensor"
+
+
+class Operators:
+    """Calls operators on fake tensors, the same call once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Outcome | str] = {}
+        self._plans: dict[int, Plan] = {}
+        self._specs: dict[tuple[int, int, int], tuple[TensorSpec, TensorSpec]] = {}
+
+    def complete(self, node: Node, type_of: Callable[[Value], TensorType]) -> Node:
+        """The node with all arguments of its operator, and the types of what it gives.
+
+        Raises:
+            RewriteError: the operator does not take these.
+        """
+        return node if node.op == INPUT else self.plan(node, type_of).node
+
+    def plan(self, node: Node, type_of: Callable[[Value], TensorType]) -> Plan:
+        """The same, with what the operator does to storages.
+
+        Raises:
+            RewriteError: the operator does not take these.
+        """
+        known = self._plans.get(id(node))
+        if known is not None and known.node is node:
+            return known
+        arguments = _all_arguments(node)
+        numbers: dict[Value | Weight, int] = {}
+        given = tuple(_numbered(each, numbers) for _, each in arguments)
+        operands = tuple(numbers)
+        types = tuple(
+            each.type if isinstance(each, Weight) else type_of(each) for each in operands
+        )
+        places = tuple(
+            Place(type, number, 0, role_of(each) if isinstance(each, Weight) else Role.ACTIVATION)
+            for number, (each, type) in enumerate(zip(operands, types, strict=True))
+        )
+        outcome = self.outcome(node.op, node.overload, given, places)
+        outputs = tuple(each and each.type for each in outcome.outputs)
+        if (arguments, outputs) != (node.arguments, node.outputs):
+            node = replace(node, arguments=arguments, outputs=outputs)
+        plan = Plan(
+            node=node,
+            operands=operands,
+            types=types,
+            arguments=given,
+            bases=tuple(
+                each.storage if each and each.storage < len(operands) else None
+                for each in outcome.outputs
+            ),
+            offsets_byte=tuple(each.offset_byte if each else 0 for each in outcome.outputs),
+            outcomes={},
+        )
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        # The plan keeps the node, so that no other gets its identity.
+        self._plans[id(node)] = plan
+        return plan
+
+    def outcome(
+        self,
+        op: str,
+        overload: str,
+        arguments: tuple[Argument, ...],
+        places: tuple[Place, ...],
+        *,
+        in_place: bool = False,
+    ) -> Outcome:
+        """What a call gives.
+
+        Args:
+            op: the operator, as nodes name it.
+            overload: which of its forms.
+            arguments: all of them, in the order of the schema, with `Nth` for tensors.
+            places: the tensors.
+            in_place: it overwrites the first of them.
+
+        Raises:
+            RewriteError: the operator does not take these.
+        """
+        key = (op, overload, in_place, _keyed(arguments), places)
+        known = self._known.get(key)
+        if known is None:
+            try:
+                known = _called(function_of(op, overload, in_place=in_place), arguments, places)
+            except RewriteError as refused:
+                known = str(refused)
+            self._known[key] = known
+        if isinstance(known, str):
+            raise RewriteError(known)
+        return known
+
+    def moved(self, spec: TensorSpec, storage: int, shift_byte: int) -> TensorSpec:
+        """The spec of an outcome, as it is in another storage and further on in it."""
+        key = (id(spec), storage, shift_byte)
+        found = self._specs.get(key)
+        if found is None:
+            if len(self._specs) >= _MOST_PLANS:
+                self._specs.clear()
+            offset_byte = spec.offset_byte + shift_byte
+            made = replace(spec, storage=storage, offset_byte=offset_byte)
+            # The spec is kept, so that no other gets its identity.
+            found = self._specs[key] = spec, made
+        return found[1]
+
+
+_MOST_PLANS = 200_000
+"""Nodes that are remembered; a search makes thousands of graphs that share most of theirs."""
+
+
+def _numbered(argument: Argument, numbers: dict[Value | Weight, int]) -> Argument:
+    if isinstance(argument, (Value, Weight)):
+        return Nth(numbers.setdefault(argument, len(numbers)))
+    if isinstance(argument, tuple):
+        inside = cast("tuple[Argument, ...]", argument)
+        return tuple(_numbered(each, numbers) for each in inside)
+    return argument
+
+
+def role_of(weight: Weight) -> Role:
+    """What a weight is to the model."""
+    return Role.PARAMETER if weight.is_parameter else Role.BUFFER
+
+
+@functools.cache
+def _schema(op: str, overload: str) -> tuple[tuple[str, bool, Any, int | None, bool], ...]:
+    """Of every argument: its name, whether it has a default, which, its length, if it is a float"""
+    return tuple(
+        (
+            each.name,
+            each.has_default_value(),
+            _plain(each.default_value) if each.has_default_value() else None,
+            each.N,
+            str(each.type) == "float",
+        )
+        for each in function_of(op, overload)._schema.arguments
+    )
+
+
+def _all_arguments(node: Node) -> tuple[tuple[str, Argument], ...]:
+    given = dict(node.arguments)
+    arguments: list[tuple[str, Argument]] = []
+    for name, has_default, default, length, is_float in _schema(node.op, node.overload):
+        if name not in given:
+            if not has_default:
+                raise RewriteError(f"{node.op} lacks its argument '{name}'")
+            arguments.append((name, default))
+            continue
+        value = _plain(given.pop(name))
+        if length and length > 1:
+            if isinstance(value, int):
+                value = (value,) * length
+            elif isinstance(value, tuple) and len(cast("tuple[Any, ...]", value)) == 1:
+                value = cast("tuple[Any, ...]", value) * length
+        if is_float and type(value) is int:
+            value = float(value)
+        arguments.append((name, value))
+    if given:
+        raise RewriteError(f"{node.op} has no argument '{next(iter(given))}'")
+    return tuple(arguments)
+
+
+def _plain(argument: Any) -> Argument:
+    if isinstance(argument, (list, tuple)):
+        return tuple(map(_plain, cast("Sequence[Any]", argument)))
+    return argument
+
+
+def _keyed(argument: Argument) -> Argument:
+    """What tells arguments apart: 1, 1.0 and True are equal, and give other types."""
+    if isinstance(argument, tuple):
+        return tuple(map(_keyed, cast("tuple[Argument, ...]", argument)))
+    return (type(argument), argument) if isinstance(argument, (bool, float)) else argument
+
+
+def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...]) -> Outcome:
+    """What an overload gives.
+
+    Raises:
+        RewriteError: it does not take these.
+    """
+
+    def call(tensors: Sequence[Any]) -> Any:
+        args, kwargs = _as_called(func, arguments, tensors)
+        return func(*args, **kwargs)
+
+    try:
+        return outcome_of(call, places)
+    # Operators refuse in many ways, and all of them are told in words.
+    except _OF_VALUES as error:
+        raise RewriteError(
+            f"what {getattr(error.func, '_name', error.func)} gives depends on the values in a"
+            " tensor"
+        ) from None
+    except Exception as error:
+        raise RewriteError(f"{func.namespace}.{func._opname}: {said_by(error)}") from None
+
+
+_OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+
+
+def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
+    """What `call` gives for tensors in these places, and the records that it leaves.
+
+    Raises:
+        Exception: whatever it raises.
+    """
+    fakes = Fakes(Run())
+    calls: list[Call] = []
+
+    def note(
+        func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
+    ) -> None:
+        calls.append(call_of(func, args, kwargs, roles))
+
+    with torch.no_grad(), silent_torch():
+        tensors = _tensors(fakes, places)
+        operands = Operands(fakes.roles)
+        count = len(operands.storages(tensors))
+        recorder = Recorder(fakes, ModuleStack({}), operands, note)
+        with fakes.mode, recorder:
+            result = call(tensors)
+            recorder.note_dropped()
+        given: Sequence[Any] = result if isinstance(result, (list, tuple)) else (result,)
+        outputs = tuple(_output(each, operands) for each in given)
+    return Outcome(
+        outputs=outputs, storages=count, records=tuple(recorder.records), calls=tuple(calls)
+    )
+
+
+def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
+    """A tensor in each place."""
+    ends: dict[int, int] = {}
+    for each in places:
+        ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_byte))
+    bases = {
+        number: torch.empty(byte, dtype=torch.uint8, device="meta") for number, byte in ends.items()
+    }
+    tensors: list[torch.Tensor] = []
+    for each in places:
+        dtype = torch_dtype(each.type.dtype)
+        plain = torch.empty(0, dtype=dtype, device="meta")
+        plain.set_(
+            bases[each.storage].untyped_storage(),
+            each.offset_byte // dtype.itemsize,
+            each.type.shape,
+            each.type.stride,
+        )
+        fake: Any = FakeTensor(fakes.mode, plain, torch.device("cpu"))
+        if each.role is Role.PARAMETER:
+            fake._is_param = True
+            fake.requires_grad = dtype.is_floating_point
+        if each.role is not Role.ACTIVATION:
+            fakes.roles[fake.untyped_storage()._cdata] = each.role
+        tensors.append(fake)
+    return tensors
+
+
+def end_byte(type: TensorType, offset_byte: int = 0) -> int:
+    """Where in its storage a tensor's last element ends."""
+    if 0 in type.shape:
+        return offset_byte
+    reach = sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
+    return offset_byte + (1 + reach) * torch_dtype(type.dtype).itemsize
+
+
+def _as_called(
+    func: Any, arguments: tuple[Argument, ...], tensors: Sequence[Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for each, argument in zip(func._schema.arguments, arguments, strict=True):
+        value = _with_tensors(argument, tensors)
+        if each.kwarg_only:
+            kwargs[each.name] = value
+        else:
+            args.append(value)
+    return args, kwargs
+
+
+def _with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
+    if isinstance(argument, Nth):
+        return tensors[argument.number]
+    if isinstance(argument, tuple):
+        return [_with_tensors(each, tensors) for each in cast("tuple[Argument, ...]", argument)]
+    return argument
+
+
+def _output(value: Any, operands: Operands) -> Output | None:
+    if not isinstance(value, torch.Tensor):
+        return None
+    (number,) = operands.storages(tensors_in(value))
+    return Output(
+        type=TensorType(
+            shape=tuple(map(int, value.shape)),
+            stride=tuple(map(int, value.stride())),
+            dtype=str(value.dtype).removeprefix("torch."),
+        ),
+        storage=number,
+        offset_byte=int(value.storage_offset()) * value.element_size(),
+    )

@@ -1,0 +1,458 @@
+"""That a rewritten graph computes what the model computes: outputs compared, not believed."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch.utils import _pytree as pytree
+
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import CapturedModel
+from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Value, values_in
+from roofline.substitution.graphs.weights import TensorType, Weight
+from roofline.substitution.result import Proof
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.stage import staged
+from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.runs import Run
+from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+LIMITS = {"float64": 1e-10, "float32": 1e-5}
+"""What the largest difference may be, as a fraction of the largest reference value."""
+
+_OWN_ERRORS = 4.0
+"""Where the original itself is farther than the limit from what it computes in float64, its result
+may be as many times its own error away: both round, in another order."""
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of inputs: normal noise is multiplied by ``scale``, or all elements are ``value``."""
+
+    name: str
+    scale: float = 1.0
+    value: float | None = None
+    is_negative: bool = False
+
+
+KINDS = (
+    Kind(name="noise"),
+    Kind(name="zeros", value=0.0),
+    Kind(name="ones", value=1.0),
+    Kind(name="large", scale=1e3),
+    Kind(name="tiny", scale=1e-6),
+    Kind(name="negative", is_negative=True),
+)
+
+
+class _Listener:
+    """Nothing that a pass of inference tells is of interest."""
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing was running."""
+        yield
+
+    def enter(self, phase: Any) -> None:
+        """Nothing depends on it."""
+
+    def own(self, tensors: Any, path: str) -> None:
+        """Nothing depends on it."""
+
+
+class Prover:
+    """Compares what graphs compute with the model that they were rewritten from.
+
+    With the model's own weights the reference is the model itself; with random ones, which
+    know no batch norms that do nothing, it is the graph that was captured. With its own it runs on
+    noise, on edge inputs, and on the user's own where tensors were given; in float64 and in
+    float32.
+
+    Args:
+        original: the model, with its weights; it is left as it was.
+        captured: what was captured of it.
+        inputs: what it is called with: types and sizes, and values where tensors were given.
+    """
+
+    def __init__(self, original: torch.nn.Module, captured: CapturedModel, inputs: Inputs) -> None:
+        self._original = original
+        self._captured = captured
+        self._trials = dict(_trials(inputs, most_indices(captured.graph)))
+        self._weights: dict[tuple[str, str], dict[str, torch.Tensor]] = {}
+        self._references: dict[tuple[str, str, str], Any] = {}
+
+    def prove(self, graph: Graph) -> tuple[Proof, ...]:
+        """The proofs of a graph, whether they hold or not.
+
+        None are in a type that the model itself cannot run in.
+        """
+        found: list[Proof] = []
+        for weights in ("own", "random"):
+            for dtype in LIMITS:
+                # Weights that rules make are made anew for each: in float64 from such.
+                result = self._built(graph, weights, dtype)
+                for inputs in self._trials:
+                    if weights == "random" and inputs not in _WITH_RANDOM_WEIGHTS:
+                        continue
+                    proof = self._proof(result, weights, dtype, inputs)
+                    if proof is not None:
+                        found.append(proof)
+        return tuple(found)
+
+    def fails(self, graph: Graph, like: Proof) -> bool:
+        """Whether a graph fails what another one failed."""
+        result = self._built(graph, like.weights, like.dtype)
+        proof = self._proof(result, like.weights, like.dtype, like.inputs)
+        return proof is not None and not proof.holds
+
+    def _built(self, graph: Graph, weights: str, dtype: str) -> torch.nn.Module:
+        return built(
+            self._captured, in_type(graph, dtype), weights=self._weights_of(weights, dtype)
+        )
+
+    def _weights_of(self, weights: str, dtype: str) -> dict[str, torch.Tensor]:
+        if (weights, dtype) not in self._weights:
+            by_name = None if weights == "own" else random_weights(self._captured)
+            self._weights[weights, dtype] = _cast(self._captured, by_name, dtype)
+        return self._weights[weights, dtype]
+
+    def _reference(self, weights: str, dtype: str, inputs: str) -> Any:
+        """What the model gives; None where it cannot run so."""
+        key = weights, dtype, inputs
+        if key not in self._references:
+            try:
+                model = (
+                    self._original
+                    if weights == "own"
+                    else self._built(self._captured.graph, weights, dtype)
+                )
+                self._references[key] = outputs_of(model, self._trials[inputs], dtype)
+            # A model may take no such type, and raise anything.
+            except Exception:
+                self._references[key] = None
+        return self._references[key]
+
+    def _proof(
+        self, result: torch.nn.Module, weights: str, dtype: str, inputs: str
+    ) -> Proof | None:
+        expected = self._reference(weights, dtype, inputs)
+        if expected is None:
+            return None
+        try:
+            got = outputs_of(result, self._trials[inputs], dtype)
+        # What runs for the model must run for the result.
+        except Exception:
+            got = None
+        limit = LIMITS[dtype]
+        exact = self._reference(weights, "float64", inputs) if dtype != "float64" else None
+        if exact is not None:
+            own_error = largest_error(exact, expected)
+            limit = max(limit, _OWN_ERRORS * own_error if own_error < 1 else 0.0)
+        return Proof(
+            dtype=dtype,
+            inputs=inputs,
+            weights=weights,
+            largest_error=largest_error(expected, got),
+            limit=limit,
+            same_argmax=same_argmax(expected, got),
+        )
+
+
+_WITH_RANDOM_WEIGHTS = ("noise", "negative")
+"""Edges of inputs are tried with the model's own weights."""
+
+
+def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
+    """What a model gives in inference, with all that is floating in one type; it stays as it was.
+
+    Noise that it draws is the same every time.
+    """
+    run = Run(dtype=dtype)
+    with (
+        torch.random.fork_rng(devices=[]),
+        staged(model, inputs, run, Reals(run)) as stage,
+    ):
+        torch.manual_seed(_SEED)
+        result, _ = stage.step(_Listener())
+        return pytree.tree_map(
+            lambda each: each.detach().clone() if isinstance(each, torch.Tensor) else each, result
+        )
+
+
+# -- inputs and weights ----------------------------------------------------------------------------
+
+
+def _trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
+    """Inputs of every kind, the plain noise first; last those that the user gave."""
+    for kind in KINDS:
+        generator = torch.Generator().manual_seed(_SEED)
+        places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
+
+        def made(
+            request: InputRequest,
+            kind: Kind = kind,
+            generator: torch.Generator = generator,
+            places: Mapping[int, int] = places,
+        ) -> torch.Tensor:
+            return _made(request, kind, generator, most.get(places[id(request)], 2))
+
+        yield kind.name, _inputs(inputs, made)
+    if any(_is_given(request) for _, request in inputs.requests()):
+        yield "given", inputs
+
+
+def _inputs(inputs: Inputs, make: Any) -> Inputs:
+    made = Inputs()
+    args, kwargs = inputs.made(
+        lambda request: InputRequest(shape=request.shape, like=make(request))
+    )
+    made.args, made.kwargs = args, kwargs
+    return made
+
+
+def _is_given(request: InputRequest) -> bool:
+    return request.like is not None and tuple(request.like.shape) == request.shape
+
+
+def _made(request: InputRequest, kind: Kind, generator: torch.Generator, most: int) -> torch.Tensor:
+    """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
+    dtype = dtype_for(request, None)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        if request.like is not None and _is_given(request):
+            return request.like
+        if dtype == torch.bool:
+            return torch.ones(request.shape, dtype=dtype)
+        if kind.value is not None:
+            return torch.full(request.shape, min(int(kind.value), most - 1), dtype=dtype)
+        return torch.randint(0, most, request.shape, generator=generator, dtype=dtype)
+    if kind.value is not None:
+        return torch.full(request.shape, kind.value, dtype=dtype)
+    noise = torch.randn(request.shape, generator=generator, dtype=torch.float64)
+    noise = -noise.abs() if kind.is_negative else noise
+    return (noise * kind.scale).to(dtype)
+
+
+def most_indices(graph: Graph) -> dict[int, int]:
+    """How many rows the tables have that the inputs of a graph are indices of, by input.
+
+    Inputs are numbered in their order; those that are no indices are not there.
+    """
+    found: dict[int, int] = {}
+    inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
+    for place, start in enumerate(inputs):
+        reached = {start}
+        for number, node in graph.nodes.items():
+            taken = [value for value in node.values() if value.node in reached]
+            if not taken:
+                continue
+            if node.op == "aten.embedding":
+                indices, table = node.get("indices"), node.get("weight")
+                is_index = any(value.node in reached for value in values_in(indices))
+                if is_index and isinstance(table, (Weight, Value)):
+                    rows = graph.type_of(table).shape[0]
+                    found[place] = min(rows, found.get(place, rows))
+            elif all(each is None or not _is_floating(each.dtype) for each in node.outputs):
+                reached.add(number)
+    return found
+
+
+def _is_floating(dtype: str) -> bool:
+    return "float" in dtype or "complex" in dtype
+
+
+def random_weights(captured: CapturedModel) -> dict[str, torch.Tensor]:
+    """Other numbers for a model's parameters and for the statistics of its norms.
+
+    Variances and the scales of norms are positive, matrices as large as keeps what they are
+    multiplied with about as large. Other buffers mean something (masks, positions), and stay.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    variances, scales, means, parameters = _roles(captured.graph)
+    found: dict[str, torch.Tensor] = {}
+    made: dict[tuple[object, ...], torch.Tensor] = {}
+    for name, tensor in captured.weights.items():
+        if not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape)
+        if key in made:
+            found[name] = made[key]
+            continue
+        shape = tensor.shape
+        if name in variances or name in scales:
+            numbers = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
+        elif name in means or (name in parameters and tensor.dim() < 2):
+            numbers = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        elif name in parameters:
+            fan_in = max(1, math.prod(shape[1:]))
+            numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
+            numbers = numbers * (1.5 / math.sqrt(fan_in))
+        else:
+            found[name] = tensor
+            continue
+        random = torch.empty_like(tensor).copy_(numbers)
+        found[name] = made[key] = random
+    return found
+
+
+_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
+
+
+def _roles(graph: Graph) -> tuple[set[str], set[str], set[str], set[str]]:
+    """The names of variances, of scales of norms, of means, and of all parameters."""
+    variances, scales, means, parameters = set[str](), set[str](), set[str](), set[str]()
+    for node in graph.nodes.values():
+        is_norm = any(each in node.op for each in _NORMS)
+        for argument, value in node.arguments:
+            if not isinstance(value, Weight):
+                continue
+            names = {each.name for each in value.originals()}
+            if argument == "running_var":
+                variances |= names
+            elif argument == "running_mean":
+                means |= names
+            elif is_norm and argument == "weight":
+                scales |= names
+        parameters |= {
+            each.name
+            for weight in node.weights()
+            for each in weight.originals()
+            if each.is_parameter
+        }
+    return variances, scales, means, parameters
+
+
+def _cast(
+    captured: CapturedModel, weights: Mapping[str, torch.Tensor] | None, dtype: str
+) -> dict[str, torch.Tensor]:
+    """A model's weights, or others, in one floating type, those that are tied staying so."""
+    to = torch_dtype(dtype)
+    made: dict[int, torch.Tensor] = {}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in (weights or captured.weights).items():
+        if not tensor.is_floating_point():
+            found[name] = tensor
+            continue
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.detach().to(to)
+        found[name] = made[id(tensor)]
+    return found
+
+
+def in_type(graph: Graph, dtype: str) -> Graph:
+    """A graph that computes all that is floating in one type, and makes its weights in it."""
+    types = {torch_dtype(name): torch_dtype(dtype) for name in _FLOATING}
+    weights: dict[str, Weight] = {}
+
+    def changed_type(type: TensorType) -> TensorType:
+        return replace(type, dtype=dtype) if type.dtype in _FLOATING else type
+
+    def changed(argument: Argument) -> Argument:
+        if isinstance(argument, Weight):
+            return changed_weight(argument)
+        if isinstance(argument, tuple):
+            return tuple(map(changed, cast("tuple[Argument, ...]", argument)))
+        return types.get(argument, argument) if isinstance(argument, torch.dtype) else argument
+
+    def changed_weight(weight: Weight) -> Weight:
+        if weight.key not in weights:
+            weights[weight.key] = Weight(
+                type=changed_type(weight.type),
+                is_parameter=weight.is_parameter,
+                name=weight.name,
+                made_by=weight.made_by,
+                of=tuple(map(changed_weight, weight.of)),
+                options=weight.options,
+            )
+        return weights[weight.key]
+
+    nodes = {
+        number: replace(
+            node,
+            arguments=tuple((name, changed(each)) for name, each in node.arguments),
+            outputs=tuple(each and changed_type(each) for each in node.outputs),
+        )
+        for number, node in graph.nodes.items()
+    }
+    return replace(graph, nodes=nodes, outputs=tuple(map(changed, graph.outputs)))
+
+
+_FLOATING = ("float16", "bfloat16", "float32", "float64")
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def largest_error(expected: Any, got: Any) -> float:
+    """The largest difference of two results over the largest reference value of its tensor.
+
+    Infinite where they are not built alike, where one has NaN or an infinity and the other has not,
+    and where whole numbers or flags differ.
+    """
+    leaves, spec = pytree.tree_flatten(expected)
+    others, other_spec = pytree.tree_flatten(got)
+    if spec != other_spec:
+        return math.inf
+    return max(
+        (_difference(one, two) for one, two in zip(leaves, others, strict=True)), default=0.0
+    )
+
+
+def _difference(expected: Any, got: Any) -> float:
+    if not isinstance(expected, torch.Tensor):
+        return 0.0 if not isinstance(got, torch.Tensor) and expected == got else math.inf
+    if not isinstance(got, torch.Tensor) or expected.shape != got.shape:
+        return math.inf
+    is_number = expected.is_floating_point() or expected.is_complex()
+    if is_number != (got.is_floating_point() or got.is_complex()):
+        return math.inf
+    if not is_number:
+        return 0.0 if torch.equal(expected, got) else math.inf
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    expected, got = expected.to(wide), got.to(wide)
+    finite = torch.isfinite(expected)
+    if not torch.equal(finite, torch.isfinite(got)):
+        return math.inf
+    others = torch.nan_to_num(expected[~finite]), torch.nan_to_num(got[~finite])
+    if not torch.equal(*others) or not torch.equal(torch.isnan(expected), torch.isnan(got)):
+        return math.inf
+    difference = float((expected[finite] - got[finite]).abs().max()) if finite.any() else 0.0
+    if not difference:
+        return 0.0
+    largest = float(expected[finite].abs().max())
+    return difference / largest if largest else math.inf
+
+
+def same_argmax(expected: Any, got: Any) -> float | None:
+    """The share of rows of scores whose largest is at the same place; None: there are no scores.
+
+    Scores are floating tensors of two or three dimensions, a row along the last one. Where several
+    of the reference are the largest, each of them is right.
+    """
+    rows = same = 0
+    pairs = zip(pytree.tree_leaves(expected), pytree.tree_leaves(got), strict=False)
+    for one, two in pairs:
+        if not _are_scores(one) or not _are_scores(two) or one.shape != two.shape:
+            continue
+        best = one.max(dim=-1).values
+        chosen = one.gather(-1, two.argmax(dim=-1, keepdim=True)).squeeze(-1)
+        rows += best.numel()
+        same += int((chosen == best).sum() + (best.isnan() & chosen.isnan()).sum())
+    return same / rows if rows else None
+
+
+def _are_scores(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and 2 <= value.dim() <= 3
+        and value.shape[-1] > 1
+        and value.numel() > 0
+    )

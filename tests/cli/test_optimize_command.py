@@ -1,0 +1,187 @@
+"""``roofline optimize``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roofline.cli.main import run
+from roofline.pipeline import optimizing
+from roofline.substitution.result import Optimization
+from tests.presentation.optimizations import measured, nothing, predicted
+
+
+class Asked:
+    """Stands for the search: remembers what it was asked for, and gives what it was given."""
+
+    def __init__(self, answer: Optimization) -> None:
+        self.answer = answer
+        self.given: dict[str, Any] = {}
+
+    def __call__(self, model: object, inputs: object = None, **options: Any) -> Optimization:
+        self.given = {"model": model, "inputs": inputs, **options}
+        options["progress"](0.5, "searching")
+        print("what the model says")
+        return self.answer
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    module = torch.nn.Linear(4, 3).eval()
+    found = replace(measured(), module=module, arguments=((torch.ones(2, 4),), {}))
+    stand_in = Asked(found)
+    monkeypatch.setattr(optimizing, "optimize", stand_in)
+    return stand_in
+
+
+def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", "resnet50"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("squeezed: measured 1.80 × faster in eager torch (5 rounds")
+    assert "what the model says" in said.err and "what the model says" not in said.out
+    assert "\x1b" not in said.out
+
+
+def test_options_reach_the_search_and_those_not_given_are_its_own(asked: Asked) -> None:
+    assert run(["optimize", "resnet50"]) == 0
+    assert not {"budget", "time_limit_s"} & set(asked.given)
+    assert (asked.given["alpha"], asked.given["rules"]) == (1.05, "all")
+    assert (asked.given["cost"], asked.given["measure"]) == (None, None)
+    arguments = ["--input", "1x3x8x8", "--hardware", "h100", "--cost", "bound", "--alpha", "1.1"]
+    arguments += ["--budget", "7", "--time-limit", "2.5", "--rules=-enlarge-kernel", "--split", "9"]
+    arguments += ["--fused", "--no-measure", "--batch", "2", "--threads", "1", "--dtype", "float32"]
+    assert run(["optimize", "vgg11", *arguments]) == 0
+    expected = {
+        "model": "vgg11",
+        "inputs": ["1x3x8x8"],
+        "hardware": "h100",
+        "cost": "bound",
+        "alpha": 1.1,
+        "budget": 7,
+        "time_limit_s": 2.5,
+        "rules": "-enlarge-kernel",
+        "split": 9,
+        "fused": True,
+        "measure": False,
+        "batch": 2,
+        "threads": 1,
+        "dtype": "float32",
+        "baseline": "eager",
+    }
+    assert expected.items() <= asked.given.items()
+
+
+def test_files_are_written_in_their_formats(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg", "a.pt2"]
+    assert run(["optimize", "x", *(word for each in names for word in ("-o", each))]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if line.startswith("Wrote ")] == [f"Wrote {n}" for n in names]
+    assert said[-2] == "a.pt2 holds the result; load it with torch.export.load('a.pt2').module()"
+    assert said[-1].startswith("Its weights are those that building x gives: random, unless")
+    assert json.loads(Path("a.json").read_text())["kind"] == "optimization"
+    x = torch.randn(2, 4)
+    loaded = torch.export.load("a.pt2").module()
+    assert torch.equal(loaded(x), asked.answer.module(x))
+
+
+def test_a_model_that_is_kept_is_still_written_and_said_to_be(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = replace(nothing(), module=asked.answer.module, arguments=asked.answer.arguments)
+    asked.answer = kept
+    assert run(["optimize", "x", "-o", "a.pt2"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("kept: the original is kept")
+    assert "a.pt2 holds the original, for nothing faster was found" in said.err
+    torch.export.load("a.pt2")
+
+
+def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.answer = predicted()
+    assert run(["optimize", "x", "--format", "json", "-o", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["decision"] == "predicted faster"
+    assert run(["optimize", "x", "--format", "md"]) == 0
+    assert "| kernel launches |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument 'MODEL'"),
+        (["x", "--cost", "bond"], "--cost bond: choose bound, predicted or measured; did you mean"),
+        (["x", "--baseline", "compiled"], "choose eager or compile; did you mean 'compile'?"),
+        (["x", "--baseline", "compile", "--no-measure"], "has no effect with --no-measure"),
+        (["x", "--baseline", "compile", "--hardware", "h100"], "--hardware h100 is another"),
+        (["x", "--rounds", "3", "--hardware", "h100"], "--rounds 3 is about timings on this"),
+        (["x", "--hardware", "h100", "--hardware", "v100"], "--hardware is given 2 times"),
+        (["x", "-o", "a.onnx"], "an optimization is written as .json, .csv, .md"),
+        (["x", "-o", "there.pt2"], "there.pt2: exists; add --force"),
+        (["x", "-o", "nowhere/a.json"], "does not exist; make it first"),
+        (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
+        (["x", "-o", "-"], "-o - takes --format as well"),
+        (["x", "--alpha", "0.99"], "--alpha 0.99: must be a number from 1"),
+        (["x", "--alpha", "nan"], "--alpha nan: must be"),
+        (["x", "--alpha", "inf"], "--alpha inf: must be"),
+        (["x", "--budget", "0"], "--budget 0: must be a whole number of graphs from 1"),
+        (["x", "--split", "1"], "--split 1: must be a whole number of operators from 2"),
+        (["x", "--time-limit", "0"], "--time-limit 0: must be a number of seconds above 0"),
+        (["x", "--alpha", "much"], "'much' is not a valid float"),
+        (["--list-rules", "--rules", "merge-linear"], "did you mean 'merge-linears'?"),
+    ],
+)
+def test_mistakes_end_in_a_line_before_anything_is_searched(
+    arguments: list[str], message: str, asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("there.pt2").write_text("mine")
+    assert run(["optimize", *arguments]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and len(said.err.splitlines()) == 1
+    assert not asked.given and not said.out
+    assert Path("there.pt2").read_text() == "mine"
+
+
+def test_an_interrupt_writes_nothing(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimizing, "optimize", interrupted)
+    assert run(["optimize", "x", "-o", "a.md", "-o", "a.pt2"]) == 130
+    assert capsys.readouterr().err.strip() == "roofline: interrupted"
+    assert not [each for each in Path().iterdir() if each.is_file()]
+
+
+def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", "--list-rules"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " rules, " in lines[0]
+    assert any(line.startswith("fold-batch-norm ") and " safe " in line for line in lines)
+    assert any(line.startswith("enlarge-kernel ") and " adds work " in line for line in lines)
+    assert run(["optimize", "--list-rules", "--rules", "fold-batch-norm"]) == 0
+    assert capsys.readouterr().out.startswith("1 rule, ")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from roofline.cli.main import run; run(['optimize', '--help']);"
+        "print([each for each in ('torch', 'pandas', 'matplotlib', 'numpy', 'networkx')"
+        " if each in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"

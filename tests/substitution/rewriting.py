@@ -1,0 +1,164 @@
+"""Captures a small model, applies a rule to it, and builds what comes out: for tests of rules."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import INPUT, Graph
+from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.rules.registry import rules_named
+from roofline.substitution.rules.rule import Match, Rule
+
+OPERATORS = Operators()
+"""Shared by all tests: what was called once is known."""
+
+FLOAT64_TOLERANCE = 1e-10
+FLOAT32_TOLERANCE = 1e-5
+"""Of the largest value of the original."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """A model before and after.
+
+    ``before`` is a copy in float64 of the module that was given, ``graph`` what the rule made of
+    ``capture.graph``, ``times`` how often it was applied, ``after`` the module of it.
+    """
+
+    before: torch.nn.Module
+    capture: CapturedModel
+    graph: Graph
+    times: int
+    after: torch.nn.Module
+
+
+def rule_named(name: str) -> Rule:
+    """The rule."""
+    (rule,) = rules_named(name)
+    return rule
+
+
+def ops(graph: Graph) -> Counter[str]:
+    """How often each operator is there, without ``aten.`` and inputs."""
+    names = (node.op.removeprefix("aten.") for node in graph.nodes.values() if node.op != INPUT)
+    return Counter(names)
+
+
+def places(graph: Graph, name: str) -> list[tuple[Match, str]]:
+    """Where a rule matches, and why it refuses to be applied there; ``""``: it does not."""
+    rule = rule_named(name)
+    return [(match, rule.refuses(graph, match)) for match in rule.pattern.matches(graph)]
+
+
+def applied(graph: Graph, name: str, match: Match) -> Graph:
+    """The graph after a rule was applied at a place."""
+    editor = Editor(graph, OPERATORS.complete, name)
+    rule_named(name).rewrite(editor, match)
+    return editor.finished()
+
+
+def applied_everywhere(graph: Graph, name: str, *, most: int = 100) -> tuple[Graph, int]:
+    """The graph after a rule was applied at its first place, then at the first that is left, ..."""
+    for times in range(most):
+        match = next((match for match, refusal in places(graph, name) if not refusal), None)
+        if match is None:
+            return graph, times
+        graph = applied(graph, name, match)
+    return graph, most
+
+
+def in_float64(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module for float64, in evaluation."""
+    return copy.deepcopy(module).double().eval()
+
+
+def graph_of(module: torch.nn.Module, *inputs: Any) -> Graph:
+    """The graph of a module, as it is."""
+    return captured(module, inputs, operators=OPERATORS).graph
+
+
+def rewritten(module: torch.nn.Module, inputs: tuple[Any, ...], *names: str) -> Rewritten:
+    """A model after rules were applied wherever they can be, one after the other, in float64."""
+    before = in_float64(module)
+    capture = captured(before, _cast(inputs, torch.float64), operators=OPERATORS)
+    graph, times = capture.graph, 0
+    for name in names:
+        graph, more = applied_everywhere(graph, name)
+        times += more
+    after = built(capture, graph)
+    return Rewritten(before=before, capture=capture, graph=graph, times=times, after=after)
+
+
+def assert_same_outputs(found: Rewritten, inputs: tuple[Any, ...]) -> None:
+    """What both give differs by rounding only, in float64 and float32."""
+    with torch.no_grad():
+        for dtype, tolerance in (
+            (torch.float64, FLOAT64_TOLERANCE),
+            (torch.float32, FLOAT32_TOLERANCE),
+        ):
+            given = _cast(inputs, dtype)
+            expected = _flat(found.before.to(dtype)(*given))
+            got = _flat(found.after.to(dtype)(*given))
+            for reference, result in zip(expected, got, strict=True):
+                assert (result.shape, result.dtype) == (reference.shape, reference.dtype)
+                largest = reference.abs().max()
+                assert (result - reference).abs().max() <= tolerance * largest
+
+
+def assert_rewrites(
+    module: torch.nn.Module, inputs: tuple[Any, ...], *names: str, times: int = 1
+) -> Rewritten:
+    """Rules can be applied so many times, and leave what the model computes."""
+    found = rewritten(module, inputs, *names)
+    assert found.times == times
+    assert_same_outputs(found, inputs)
+    return found
+
+
+def refusal(module: torch.nn.Module, inputs: tuple[Any, ...], name: str) -> str:
+    """Why a rule refuses the only place, or all places, where it matches."""
+    found = {reason for _, reason in places(graph_of(module, *inputs), name)}
+    assert len(found) == 1, found
+    return found.pop()
+
+
+def _cast(inputs: tuple[Any, ...], dtype: torch.dtype) -> tuple[Any, ...]:
+    return tuple(each.to(dtype) if _is_floating(each) else each for each in inputs)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _flat(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    values = result.values() if isinstance(result, dict) else result
+    return [each for value in values for each in _flat(value)]
+
+
+def with_random_norms(module: torch.nn.Module, seed: int) -> torch.nn.Module:
+    """The module in evaluation, its parameters and batch norms' statistics drawn from a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        for name, buffer in module.named_buffers():
+            if name.endswith("running_var"):
+                buffer.copy_(torch.rand(buffer.shape, generator=generator) * 2 + 0.25)
+            elif buffer.is_floating_point():
+                buffer.copy_(torch.randn(buffer.shape, generator=generator))
+    return module.eval()
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Normal random numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))

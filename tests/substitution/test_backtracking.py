@@ -1,0 +1,416 @@
+"""The search by cost: complete, greedy or relaxed, the same every time, and within its limits."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.errors import InputError
+from roofline.substitution.graphs.editing import Editor, RewriteError
+from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.rules.rule import Match, Rule
+from roofline.substitution.search.backtracking import UNKNOWN_TIME, Around, search
+from roofline.substitution.search.found import Found
+from tests.substitution.toy_graphs import (
+    Builder,
+    ToyCosts,
+    complete,
+    dropped,
+    fused,
+    joined,
+    merged,
+    random_graph,
+    renamed,
+)
+
+OPS = ("a", "b", "c")
+RULES = (
+    renamed("a-to-b", "a", "b"),
+    fused("fuse-b-c", "b", "c", "d"),
+    dropped("drop-c", "c"),
+    joined("join-b", "b"),
+)
+REST = Around(total_s=1.0)
+"""Alone, a graph without operators costs nothing, and every other infinitely many times that."""
+
+MERGE = merged("merge-b", "b", "bb")
+"""What it makes depends on the order of siblings, and that on the order of rewrites before it."""
+
+SECONDS = {"a": 1.0, "b": 1.3, "c": 0.9, "d": 1.2, "bb": 1.9, "split": 0.1}
+
+
+def every_graph(graph: Graph, rules: tuple[Rule, ...]) -> dict[str, Graph]:
+    """All graphs that the rules make of one, by digest: without costs, and without a search."""
+    found = {graph.digest: graph}
+    waiting = [graph]
+    while waiting:
+        now = waiting.pop()
+        for rule in rules:
+            for match in rule.pattern.matches(now):
+                if not rule.refuses(now, match):
+                    editor = Editor(now, complete, rule.name)
+                    rule.rewrite(editor, match)
+                    new = editor.finished()
+                    if new.digest not in found:
+                        found[new.digest] = new
+                        waiting.append(new)
+    return found
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 5))
+def test_with_any_alpha_it_meets_every_graph(seed: int, size: int) -> None:
+    graph = random_graph(seed, size, OPS)
+    costs = ToyCosts(SECONDS)
+
+    found = search(graph, RULES, costs, complete, alpha=math.inf, budget=10**6, around=REST)
+
+    every = every_graph(graph, RULES)
+    assert {each.digest for each, _ in costs.calls} == set(every)
+    assert found.statistics.evaluated == len(every) - 1
+    assert found.statistics.expanded == len(every)
+    assert found.statistics.ended == "exhausted"
+    cheapest_s = min(ToyCosts(SECONDS).cost(each).total_s for each in every.values())
+    assert found.best.cost.total_s == pytest.approx(cheapest_s, rel=1e-12)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 5))
+def test_with_any_alpha_it_finds_the_cheapest_graph(seed: int, size: int) -> None:
+    graph = random_graph(seed, size, OPS)
+    rules = (*RULES, MERGE)
+
+    found = search(
+        graph, rules, ToyCosts(SECONDS), complete, alpha=math.inf, budget=10**6, around=REST
+    )
+
+    every = every_graph(graph, rules)
+    cheapest_s = min(ToyCosts(SECONDS).cost(each).total_s for each in every.values())
+    assert found.best.cost.total_s == pytest.approx(cheapest_s, rel=1e-12)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 6))
+def test_histories_lead_from_the_original_to_each_graph(seed: int, size: int) -> None:
+    graph = random_graph(seed, size, OPS)
+    rules = (*RULES, MERGE)
+    named = {rule.name: rule for rule in rules}
+
+    found = search(graph, rules, ToyCosts(SECONDS), complete, alpha=1.5, keep=5)
+
+    assert len(found.candidates) <= 5
+    totals = [each.cost.total_s for each in found.candidates]
+    assert totals == sorted(totals) and all(each < found.original.cost.total_s for each in totals)
+    for candidate in found.candidates:
+        now, cost = graph, found.original.cost
+        for made in candidate.history:
+            assert made.cost_before == cost
+            editor = Editor(now, complete, made.rule)
+            named[made.rule].rewrite(editor, made.match)
+            new = editor.finished()
+            assert set(made.removed) == set(now.nodes) - set(new.nodes)
+            assert set(made.added) == set(new.nodes) - set(now.nodes)
+            now, cost = new, made.cost_after
+        assert now.digest == candidate.graph.digest
+        assert cost == candidate.cost == ToyCosts(SECONDS).cost(now)
+
+
+def uphill() -> tuple[Graph, tuple[Rule, ...], ToyCosts]:
+    """Making "a" a "b" costs 0.4 of 10.9 s more; then both "b" become one and save 2.5 s."""
+    builder = Builder()
+    x = builder.input()
+    left, right = builder.op("a", x, path="fire.left"), builder.op("b", x, path="fire.right")
+    graph = builder.graph(builder.op("cat", left, right, path="fire.cat"))
+    rules = (renamed("enlarge", "a", "b"), merged("merge", "b", "bb"))
+    return graph, rules, ToyCosts({"a": 3.0, "b": 3.4, "cat": 4.5, "bb": 4.2, "split": 0.1})
+
+
+def test_greedy_misses_what_a_step_uphill_finds() -> None:
+    graph, rules, costs = uphill()
+
+    greedy = search(graph, rules, costs, complete, alpha=1.0)
+    relaxed = search(graph, rules, costs, complete, alpha=1.05)
+
+    assert greedy.candidates == () and greedy.best is greedy.original
+    (rejected,) = greedy.costlier
+    assert (rejected.rule, rejected.where) == ("enlarge", "fire.left")
+    assert rejected.cost_before.total_s == pytest.approx(10.9)
+    assert rejected.cost_after.total_s == pytest.approx(11.3)
+    assert [each.rule for each in relaxed.best.history] == ["enlarge", "merge"]
+    assert relaxed.best.cost.total_s == pytest.approx(8.8)
+    assert relaxed.best.history[1].where == "fire.{right, left}"
+    assert relaxed.costlier == ()  # What was made is not told as rejected, too.
+
+
+@pytest.mark.parametrize(("alpha", "rules_made"), [(1.036, 0), (1.037, 2)])
+def test_alpha_is_the_limit_of_a_step_uphill(alpha: float, rules_made: int) -> None:
+    graph, rules, costs = uphill()  # 11.3 / 10.9 = 1.0367
+
+    found = search(graph, rules, costs, complete, alpha=alpha)
+
+    assert len(found.best.history) == rules_made
+
+
+def test_alpha_counts_what_the_rest_of_the_model_costs() -> None:
+    graph, rules, costs = uphill()
+
+    found = search(
+        graph, rules, costs, complete, alpha=1.01, around=Around(total_s=30.0, touched_byte=7)
+    )
+
+    assert len(found.best.history) == 2  # 41.3 / 40.9 = 1.0098
+    assert {around_byte for _, around_byte in costs.calls} == {7}
+
+
+def test_greedy_does_not_follow_what_costs_as_much() -> None:
+    builder = Builder()
+    graph = builder.graph(builder.op("a", builder.input()))
+    rules = (renamed("same", "a", "b"), renamed("pays", "b", "c"))
+    costs = ToyCosts({"a": 2.0, "b": 2.0, "c": 1.0})
+
+    assert search(graph, rules, costs, complete, alpha=1.0).candidates == ()
+    assert search(graph, rules, costs, complete, alpha=1.01).best.cost.total_s == 1.0
+
+
+def test_greedy_makes_everything_that_pays() -> None:
+    builder = Builder()
+    value = builder.input()
+    for place in range(40):
+        value = builder.op("a" if place % 2 else "keep", value)
+    costs = ToyCosts({})
+
+    found = search(builder.graph(value), (dropped("drop", "a"),), costs, complete, alpha=1.0)
+
+    assert found.best.cost.total_s == 20.0
+    # Each alone, and each once more when they are made together: not one graph for each subset.
+    assert found.statistics.evaluated == 20 + 19
+    assert found.statistics.expanded == 2
+    assert found.statistics.ended == "exhausted"
+
+
+def test_of_overlapping_rewrites_the_better_is_made() -> None:
+    builder = Builder()
+    first = builder.op("a", builder.input())
+    second = builder.op("b", first)
+    graph = builder.graph(builder.op("c", second))
+    rules = (fused("first", "a", "b", "ab"), fused("second", "b", "c", "bc"))
+
+    found = search(graph, rules, ToyCosts({"ab": 1.5, "bc": 1.2}), complete, alpha=1.0)
+
+    assert [each.rule for each in found.best.history] == ["second"]
+
+
+def test_the_same_graph_by_two_ways_is_a_duplicate() -> None:
+    builder = Builder()
+    x = builder.input()
+    graph = builder.graph(builder.op("a", x), builder.op("a", x, mark=1))
+    costs = ToyCosts({"a": 1.0, "b": 1.1})
+
+    found = search(graph, (renamed("a-to-b", "a", "b"),), costs, complete, alpha=2.0)
+
+    assert found.statistics.evaluated == 3
+    assert found.statistics.duplicates == 1
+
+
+def test_a_rewrite_of_the_same_node_can_be_made_again() -> None:
+    builder = Builder()
+    value = builder.input()
+    for _ in range(3):
+        value = builder.op("skip", value)
+    graph = builder.graph(builder.op("end", value))
+
+    def rewrite(editor: Editor, match: Match) -> None:
+        before = editor.graph.nodes[match["node"]]["a0"]
+        editor.replace(before, editor.node(before.node)["a0"])
+
+    def refuses(graph: Graph, match: Match) -> str:
+        taken = graph.nodes[graph.nodes[match["node"]]["a0"].node].op
+        return "" if taken == "skip" else "nothing to skip"
+
+    base = dropped("skip-before", "end")
+    rule = Rule(name=base.name, summary="", pattern=base.pattern, refuses=refuses, rewrite=rewrite)
+    found = search(graph, (rule,), ToyCosts({}), complete, alpha=1.0)
+
+    assert [node.op for node in found.best.graph.nodes.values()] == ["input", "end"]
+    assert [(each.reason, each.steps) for each in found.refused] == [("nothing to skip", 3)]
+
+
+def test_refused_places_are_told_once_with_the_reason() -> None:
+    builder = Builder()
+    x = builder.input()
+    between = builder.op("b", x, path="block.conv")
+    ends = builder.op("c", between, path="block.norm"), builder.op("a", between), builder.op("a", x)
+    graph = builder.graph(*ends)
+    rules = (fused("fuse", "b", "c", "d"), renamed("other", "a", "e"))
+
+    found = search(graph, rules, ToyCosts({"e": 0.9}), complete)
+
+    (refusal,) = found.refused
+    assert (refusal.rule, refusal.where) == ("fuse", "block.{conv, norm}")
+    assert refusal.reason == "something else uses the value between"
+    assert refusal.steps == 0
+
+
+def test_a_rewrite_that_cannot_be_made_is_refused_in_its_words() -> None:
+    def rewrite(editor: Editor, match: Match) -> None:
+        raise RewriteError("the kernels do not fit")
+
+    base = renamed("bad", "a", "b")
+    rule = Rule(name="bad", summary="", pattern=base.pattern, refuses=base.refuses, rewrite=rewrite)
+    builder = Builder()
+    graph = builder.graph(builder.op("a", builder.input(), path="one\x1b[31m"))
+
+    found = search(graph, (rule,), ToyCosts({}), complete)
+
+    assert [each.reason for each in found.refused] == ["the kernels do not fit"]
+    assert found.refused[0].where == r"one\x1b[31m"
+    assert found.candidates == () and found.statistics.evaluated == 0
+
+
+def test_a_rewrite_of_an_operator_of_unknown_time_is_refused() -> None:
+    builder = Builder()
+    x = builder.input()
+    graph = builder.graph(builder.op("a", builder.op("custom", x)))
+    rules = (dropped("drop-custom", "custom"), renamed("a-to-custom", "a", "custom"))
+    costs = ToyCosts({"a": 5.0}, unknown=frozenset({"custom"}))
+
+    found = search(graph, rules, costs, complete)
+
+    assert found.candidates == ()
+    assert [(each.rule, each.reason) for each in found.refused] == [
+        ("drop-custom", UNKNOWN_TIME),
+        ("a-to-custom", UNKNOWN_TIME),
+    ]
+
+
+def test_an_error_in_a_rule_is_not_hidden() -> None:
+    def rewrite(editor: Editor, match: Match) -> None:
+        editor.node(match["node"])["no such argument"]
+
+    base = renamed("wrong", "a", "b")
+    rule = Rule(
+        name="wrong", summary="", pattern=base.pattern, refuses=base.refuses, rewrite=rewrite
+    )
+    builder = Builder()
+    with pytest.raises(KeyError, match="no such argument"):
+        search(builder.graph(builder.op("a", builder.input())), (rule,), ToyCosts({}), complete)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 17])
+def test_the_budget_is_how_many_graphs_are_looked_through(budget: int) -> None:
+    graph = random_graph(3, 8, OPS)
+    said: list[tuple[float, str]] = []
+
+    found = search(
+        graph,
+        RULES,
+        ToyCosts(SECONDS),
+        complete,
+        alpha=math.inf,
+        budget=budget,
+        progress=lambda fraction, words: said.append((fraction, words)),
+    )
+
+    assert found.statistics.expanded == budget
+    assert found.statistics.ended == "budget"
+    assert [fraction for fraction, _ in said] == [place / budget for place in range(budget)]
+    assert said[0][1].startswith("0 graphs, best ")
+
+
+def test_the_time_limit_holds_between_two_rewrites() -> None:
+    now = [0.0]
+
+    def cost_takes_a_second() -> None:
+        now[0] += 1.0
+
+    found = search(
+        random_graph(3, 8, OPS),
+        RULES,
+        ToyCosts(SECONDS, after=cost_takes_a_second),
+        complete,
+        alpha=math.inf,
+        time_limit_s=5.0,
+        clock=lambda: now[0],
+    )
+
+    assert found.statistics.ended == "time"
+    assert found.statistics.seconds == 5.0
+    assert found.statistics.evaluated == 4  # The first second is that of the original.
+    assert found.statistics.expanded == 1
+
+
+def test_an_interrupt_passes_through() -> None:
+    def interrupted(_fraction: float, _words: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, progress=interrupted)
+
+
+@pytest.mark.parametrize("alpha", [0.99, 0.0, -1.0, math.nan])
+def test_alpha_below_one_is_no_search(alpha: float) -> None:
+    with pytest.raises(InputError, match=r"alpha is .*; give 1"):
+        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, alpha=alpha)
+
+
+@pytest.mark.parametrize("given", [{"budget": 0}, {"keep": 0}])
+def test_a_budget_of_nothing_is_no_search(given: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="give at least 1 of each"):
+        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, **given)
+
+
+def said_of(found: Found) -> str:
+    """All that a search found, in words that two processes can compare."""
+    lines = [f"{found.statistics.evaluated} {found.statistics.duplicates}"]
+    for candidate in found.candidates:
+        lines.append(f"{candidate.graph.digest} {candidate.cost}")
+        lines += [f"  {each.rule} {each.match} {each.where}" for each in candidate.history]
+    lines += [f"{each.rule} {each.where} {each.cost_after}" for each in found.costlier]
+    lines += [f"{each.rule} {each.match} {each.reason}" for each in found.refused]
+    return "\n".join(lines)
+
+
+def print_search() -> None:
+    """Prints what a search finds, for another process to compare."""
+    graph = random_graph(11, 9, OPS)
+    print(said_of(search(graph, RULES, ToyCosts(SECONDS), complete, alpha=1.2, budget=60)))
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+def test_the_same_search_finds_the_same_in_any_process(
+    seed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_search()
+    here = capsys.readouterr().out
+    root = Path(__file__).parents[2]
+    code = "from tests.substitution.test_backtracking import print_search; print_search()"
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "a-to-b" in here and len(here.splitlines()) > 10
+    assert there.stdout == here
+
+
+def test_what_is_replaced_is_there_for_later_stages() -> None:
+    builder = Builder()
+    first = builder.op("b", builder.input())
+    graph = builder.graph(builder.op("c", first))
+
+    found = search(graph, (fused("fuse", "b", "c", "d"),), ToyCosts({}), complete)
+
+    (made,) = found.best.history
+    assert made.removed == (first.node, first.node + 1)
+    assert made.added == (graph.next_number,)
+    assert found.best.graph.outputs == (Value(graph.next_number),)

@@ -1,0 +1,256 @@
+"""Batch norms in evaluation are folded into what is before them, or it is said why not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import captured
+from tests.substitution.rewriting import (
+    OPERATORS,
+    applied_everywhere,
+    assert_rewrites,
+    graph_of,
+    in_float64,
+    ops,
+    places,
+    random,
+    refusal,
+    with_random_norms,
+)
+
+CONVOLUTIONS: tuple[tuple[Any, Any], ...] = (
+    (nn.Conv1d, nn.BatchNorm1d),
+    (nn.Conv2d, nn.BatchNorm2d),
+    (nn.Conv3d, nn.BatchNorm3d),
+)
+
+
+@settings(max_examples=20)
+@given(
+    dims=st.integers(1, 3),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    padding=st.one_of(st.integers(0, 2), st.just("valid")),
+    dilation=st.integers(1, 2),
+    groups=st.integers(1, 3),
+    width=st.integers(1, 2),
+    out=st.integers(1, 2),
+    bias=st.booleans(),
+    affine=st.booleans(),
+    eps=st.sampled_from([1e-5, 1e-3, 0.5]),
+    seed=st.integers(0, 99),
+)
+def test_any_convolution_takes_its_norm_in(
+    *,
+    dims: int,
+    kernel: int,
+    stride: int,
+    padding: int | str,
+    dilation: int,
+    groups: int,
+    width: int,
+    out: int,
+    bias: bool,
+    affine: bool,
+    eps: float,
+    seed: int,
+) -> None:
+    convolution, norm = CONVOLUTIONS[dims - 1]
+    model = nn.Sequential(
+        convolution(
+            groups * width,
+            groups * out,
+            kernel,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+        ),
+        norm(groups * out, eps=eps, affine=affine),
+    )
+    inputs = (random(2, groups * width, *[6] * dims, seed=seed),)
+    found = assert_rewrites(with_random_norms(model, seed), inputs, "fold-batch-norm")
+    assert ops(found.graph) == {f"conv{dims}d": 1}
+
+
+@settings(max_examples=10)
+@given(bias=st.booleans(), affine=st.booleans(), seed=st.integers(0, 99))
+def test_a_linear_takes_its_norm_in(*, bias: bool, affine: bool, seed: int) -> None:
+    model = nn.Sequential(nn.Linear(5, 7, bias=bias), nn.BatchNorm1d(7, affine=affine))
+    inputs = (random(3, 5, seed=seed),)
+    found = assert_rewrites(with_random_norms(model, seed), inputs, "fold-linear-batch-norm")
+    assert ops(found.graph) == {"linear": 1}
+
+
+def test_a_norm_gives_the_numbers_of_its_formula() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1, eps=0.0)).eval()
+    convolution, norm = model[0], model[1]
+    assert isinstance(convolution, nn.Conv2d)
+    assert convolution.bias is not None
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    with torch.no_grad():
+        convolution.weight.fill_(3.0)
+        convolution.bias.fill_(5.0)
+        norm.running_mean.fill_(1.0)
+        norm.running_var.fill_(4.0)
+        norm.weight.fill_(10.0)
+        norm.bias.fill_(7.0)
+    found = assert_rewrites(model, (random(1, 1, 2, 2),), "fold-batch-norm")
+    # (3 x + 5 - 1) / 2 * 10 + 7 = 15 x + 27
+    made = {tuple(each.shape): each for each in found.after.parameters()}
+    assert made[1, 1, 1, 1].item() == 15.0
+    assert made[1,].item() == 27.0
+
+
+@pytest.mark.parametrize("norm_too", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_folded_before_it_is_rounded(dtype: torch.dtype, norm_too: bool) -> None:
+    exact = with_random_norms(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), 3)
+    model = copy.deepcopy(exact)
+    (model if norm_too else next(model.children())).to(dtype)
+    inputs = random(2, 3, 6, 6).to(dtype)
+    capture = captured(model, (inputs,), operators=OPERATORS)
+    graph, times = applied_everywhere(capture.graph, "fold-batch-norm")
+    assert times == 1
+    assert ops(graph) == {"conv2d": 1}
+    with torch.no_grad():
+        reference = exact(inputs.float())
+        before, after = model(inputs), built(capture, graph)(inputs)
+        assert after.dtype == before.dtype == dtype
+
+        def error(result: Tensor) -> float:
+            return (result.float() - reference).abs().max().item()
+
+        # What eager computes is rounded between convolution and norm, too.
+        assert error(after) <= 2 * error(before)
+
+
+def test_a_chain_of_convolutions_and_norms_is_folded_one_by_one() -> None:
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1)]
+    model = nn.Sequential(*layers, nn.BatchNorm2d(2))
+    found = assert_rewrites(
+        with_random_norms(model, 1), (random(1, 3, 5, 5),), "fold-batch-norm", times=2
+    )
+    assert ops(found.graph) == {"conv2d": 2, "relu": 1}
+
+
+class _Also(nn.Module):
+    """The convolution's output is used once more."""
+
+    def __init__(self, then: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 2, 1)
+        self.norm = nn.BatchNorm2d(2)
+        self.then = then
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.convolution(x)
+        return self.then(y, self.norm(y))
+
+
+class _Shared(nn.Module):
+    """The convolution is called twice, or its weight, or a norm's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
+        self.norm, self.other = nn.BatchNorm2d(2), nn.BatchNorm2d(2)
+        self.again = what == "module"
+        if what == "kernel":
+            self.second.weight = self.first.weight
+        else:
+            self.other.weight = self.norm.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        second = self.first if self.again else self.second
+        return self.other(second(self.norm(self.first(x)).relu()))
+
+
+class _Computed(nn.Module):
+    """The kernel is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(random(2, 2, 1, 1))
+        self.norm = nn.BatchNorm2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(nn.functional.conv2d(x, self.kernel.tanh()))
+
+
+class _Training(nn.Module):
+    """A norm that is in training even in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.batch_norm(self.convolution(x), None, None, training=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (_Also(lambda y, z: y + z), "takes what convolution gives, too"),
+        (_Also(lambda y, z: (y, z)), "the model returns what convolution gives"),
+        (_Shared("module"), "is shared with"),
+        (_Shared("kernel"), "is tied"),
+        (_Shared("norm"), "is tied"),
+        (_Computed(), "is computed when the model runs"),
+        (_Training(), "takes its statistics from what it is given"),
+        (
+            nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2, track_running_stats=False)),
+            "1 takes its statistics from what it is given",
+        ),
+        (
+            nn.Sequential(nn.ConvTranspose2d(2, 2, 1), nn.BatchNorm2d(2)),
+            "0 is a transposed convolution",
+        ),
+    ],
+)
+def test_it_is_said_why_a_norm_is_not_folded(model: nn.Module, words: str) -> None:
+    model = model.eval()
+    reasons = [
+        reason for _, reason in places(graph_of(model, random(1, 2, 3, 3)), "fold-batch-norm")
+    ]
+    assert reasons
+    assert all(words in reason for reason in reasons), reasons
+
+
+def test_a_linear_of_a_sequence_gives_other_channels_than_its_norm_takes() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).eval()
+    reason = refusal(model, (random(2, 3, 4),), "fold-linear-batch-norm")
+    assert reason == "1 takes other channels than 0 gives"
+
+
+def test_a_convolution_without_a_batch_gives_other_channels_than_its_norm_takes() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm1d(5)).eval()
+    reason = refusal(model, (random(2, 5, 4),), "fold-batch-norm")
+    assert reason == "1 takes other channels than 0 gives"
+
+
+def test_what_is_between_keeps_a_norm_where_it_is() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(), nn.BatchNorm2d(2)).eval()
+    assert places(graph_of(model, random(1, 2, 3, 3)), "fold-batch-norm") == []
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = with_random_norms(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)), 0).double()
+    before = in_float64(model).state_dict()
+    inputs = (random(1, 2, 3, 3),)
+    assert_rewrites(model, inputs, "fold-batch-norm")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])

@@ -1,0 +1,475 @@
+"""Convolutions of one value are merged, with or without larger kernels, or it is said why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from roofline.substitution.costs.counted import known_flop, launched
+from roofline.substitution.graphs.counting import records
+from roofline.substitution.graphs.graph import Graph
+from tests.substitution.rewriting import (
+    OPERATORS,
+    applied,
+    applied_everywhere,
+    assert_rewrites,
+    assert_same_outputs,
+    graph_of,
+    ops,
+    places,
+    random,
+    refusal,
+    rewritten,
+    with_random_norms,
+)
+
+CONVOLUTIONS: tuple[Any, ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Branches(nn.Module):
+    """Modules that are given the same; what they give is returned, or put together."""
+
+    def __init__(self, *branches: nn.Module, meet: Callable[[list[Tensor]], Any] = tuple) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList(branches)
+        self.meet = meet
+
+    def forward(self, x: Tensor) -> Any:
+        return self.meet([branch(x) for branch in self.branches])
+
+
+def concatenation(values: list[Tensor]) -> Tensor:
+    return torch.cat(values, 1)
+
+
+def fire(channels: int, out: int, *, bias: bool = True) -> nn.Module:
+    """What SqueezeNet's fire module does behind its squeeze."""
+    return Branches(
+        nn.Sequential(nn.Conv2d(channels, out, 1, bias=bias), nn.ReLU(inplace=True)),
+        nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=bias), nn.ReLU(inplace=True)),
+        meet=concatenation,
+    )
+
+
+@settings(max_examples=15)
+@given(
+    dims=st.integers(1, 3),
+    kernel=st.integers(1, 3),
+    stride=st.integers(1, 2),
+    padding=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+    channels=st.integers(1, 3),
+    outs=st.lists(st.integers(1, 3), min_size=2, max_size=5),
+    biases=st.lists(st.booleans(), min_size=5, max_size=5),
+    batched=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_equal_convolutions_of_one_value_become_one(
+    *,
+    dims: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    dilation: int,
+    channels: int,
+    outs: list[int],
+    biases: list[bool],
+    batched: bool,
+    seed: int,
+) -> None:
+    model = Branches(
+        *(
+            CONVOLUTIONS[dims - 1](
+                channels, out, kernel, stride, padding, dilation=dilation, bias=bias
+            )
+            for out, bias in zip(outs, biases, strict=False)
+        )
+    )
+    inputs = (random(*[2] * batched, channels, *[6] * dims, seed=seed),)
+    found = assert_rewrites(with_random_norms(model, seed), inputs, "merge-convolutions")
+    assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        nn.ReLU(),
+        nn.ReLU(inplace=True),
+        nn.ReLU6(),
+        nn.SiLU(),
+        nn.GELU("tanh"),
+        nn.Sigmoid(),
+        nn.Hardswish(inplace=True),
+        nn.LeakyReLU(0.3),
+        nn.ELU(0.5),
+        nn.Softplus(2.0),
+    ],
+    ids=lambda each: str(each),
+)
+def test_an_activation_that_all_have_is_done_once(activation: nn.Module) -> None:
+    branches = [nn.Sequential(nn.Conv2d(2, out, 3), activation) for out in (1, 2, 3)]
+    model = Branches(*branches, meet=concatenation)
+    found = assert_rewrites(
+        model, (random(2, 2, 5, 5),), "merge-convolutions", "eliminate-split-concat", times=2
+    )
+    assert sum(ops(found.graph).values()) == 2
+
+
+def test_one_in_place_and_one_not_is_the_same_activation() -> None:
+    model = Branches(
+        nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True)),
+    )
+    found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
+    assert ops(found.graph) == {"conv2d": 1, "relu": 1, "split_with_sizes": 1}
+
+
+def test_an_activation_that_only_some_have_stays_behind_the_split() -> None:
+    model = Branches(nn.Conv2d(2, 2, 1), nn.Sequential(nn.Conv2d(2, 3, 1), nn.ReLU(inplace=True)))
+    found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
+    assert ops(found.graph) == {"conv2d": 1, "relu": 1, "split_with_sizes": 1}
+
+
+def test_what_is_used_twice_behind_a_sibling_stays() -> None:
+    def meet(values: list[Tensor]) -> Tensor:
+        return torch.cat([values[0].relu(), values[1].relu(), values[1]], 1)
+
+    model = Branches(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 1), meet=meet)
+    found = assert_rewrites(model, (random(1, 2, 3, 3),), "merge-convolutions")
+    assert ops(found.graph) == {"conv2d": 1, "relu": 2, "split_with_sizes": 1, "cat": 1}
+
+
+def test_siblings_come_in_the_order_in_which_they_are_concatenated() -> None:
+    def meet(values: list[Tensor]) -> Tensor:
+        return torch.cat([values[2], values[0], values[1]], 1)
+
+    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3)), meet=meet)
+    found = assert_rewrites(
+        model, (random(1, 2, 3, 3),), "merge-convolutions", "eliminate-split-concat", times=2
+    )
+    assert ops(found.graph) == {"conv2d": 1}
+
+
+def _allowed(model: nn.Module, rule: str, *shape: int) -> int:
+    return sum(not reason for _, reason in places(graph_of(model.eval(), random(*shape)), rule))
+
+
+@pytest.mark.parametrize(("siblings", "sets"), [(2, 1), (3, 4), (4, 11), (5, 1), (6, 1)])
+def test_all_sets_of_up_to_four_siblings_are_tried_and_only_all_of_more(
+    siblings: int, sets: int
+) -> None:
+    model = Branches(*(nn.Conv2d(2, 2, 1) for _ in range(siblings)))
+    assert _allowed(model, "merge-convolutions", 1, 2, 3, 3) == sets
+
+
+def test_every_set_of_siblings_leaves_what_the_model_gives() -> None:
+    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3, 4))).eval()
+    inputs = random(1, 2, 3, 3)
+    graph = graph_of(model, inputs)
+    sizes: list[int] = []
+    for match, reason in places(graph, "merge-convolutions"):
+        assert reason == ""
+        after = applied(graph, "merge-convolutions", match)
+        sizes.append(len(match.all("siblings")))
+        assert ops(after)["conv2d"] == 5 - sizes[-1]
+    every = [size for size in (4, 3, 2) for _ in combinations(range(4), size)]
+    assert sizes == every
+
+
+def test_other_settings_are_no_siblings() -> None:
+    other = [
+        nn.Conv2d(2, 2, 3, padding=1),
+        nn.Conv2d(2, 2, 3),
+        nn.Conv2d(2, 2, 3, padding=1, stride=2),
+        nn.Conv2d(2, 2, 3, padding=1, dilation=2),
+        nn.Conv2d(2, 2, 3, padding=1, groups=2),
+        nn.Conv2d(2, 2, (1, 3), padding=1),
+    ]
+    graph = graph_of(Branches(*other).eval(), random(1, 2, 6, 6))
+    assert places(graph, "merge-convolutions") == []
+
+
+class _OfOthers(nn.Module):
+    def forward(self, x: Tensor, y: Tensor, kernel: Tensor) -> tuple[Tensor, ...]:
+        return tuple(nn.functional.conv2d(each, kernel) for each in (x, x, y))
+
+
+def _tied() -> nn.Module:
+    model = Branches(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 3))
+    first, second, _ = model.branches
+    assert isinstance(first, nn.Conv2d)
+    assert isinstance(second, nn.Conv2d)
+    second.weight = first.weight
+    return model
+
+
+class _UsedLater(nn.Module):
+    """One of the siblings is called again, on something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.first(self.second(x)), self.first(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            Branches(nn.Conv2d(2, 2, 1, padding="same"), nn.Conv2d(2, 2, 1, padding="same")),
+            "the padding of branches.0 is 'same', not numbers",
+        ),
+        (
+            Branches(nn.ConvTranspose2d(2, 2, 1), nn.ConvTranspose2d(2, 2, 1)),
+            "branches.0 is a transposed convolution",
+        ),
+        (
+            Branches(nn.Conv2d(2, 2, 1, groups=2), nn.Conv2d(2, 2, 1, groups=2)),
+            "branches.0 has groups: a merged one would mix them up",
+        ),
+        (
+            Branches(
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()),
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.Sigmoid()),
+            ),
+            "their activations are different: relu, sigmoid",
+        ),
+        (
+            Branches(
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.GELU()),
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.GELU("tanh")),
+            ),
+            "their activations are different: gelu(approximate=none), gelu(approximate=tanh)",
+        ),
+        (_tied(), "weight branches.0.weight is tied: it has several names"),
+        (_UsedLater(), "weight first.weight is shared with first"),
+    ],
+    ids=["padding", "transposed", "groups", "activations", "settings", "tied", "shared"],
+)
+def test_it_is_said_why_convolutions_are_not_merged(model: nn.Module, words: str) -> None:
+    assert refusal(model.eval(), (random(1, 2, 4, 4),), "merge-convolutions") == words
+
+
+def test_kernels_that_are_computed_are_not_merged() -> None:
+    graph = graph_of(_OfOthers(), random(1, 2, 3, 3), random(1, 2, 3, 3), random(2, 2, 1, 1))
+    ((match, reason),) = places(graph, "merge-convolutions")
+    assert len(match.all("siblings")) == 2
+    assert "is computed when the model runs" in reason
+
+
+KERNELS = st.tuples(st.integers(0, 2), st.integers(0, 2))
+
+
+@settings(max_examples=15)
+@given(
+    halves=st.lists(KERNELS, min_size=2, max_size=4),
+    extra=st.integers(0, 1),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    channels=st.integers(1, 3),
+    biases=st.lists(st.booleans(), min_size=4, max_size=4),
+    composite=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_kernels_around_one_centre_grow_until_they_are_equal(
+    *,
+    halves: list[tuple[int, int]],
+    extra: int,
+    stride: tuple[int, int],
+    channels: int,
+    biases: list[bool],
+    composite: bool,
+    seed: int,
+) -> None:
+    model = Branches(
+        *(
+            nn.Conv2d(
+                channels,
+                1 + place,
+                (2 * high + 1, 2 * wide + 1),
+                stride,
+                (high + extra, wide + extra),
+                bias=bias,
+            )
+            for place, ((high, wide), bias) in enumerate(zip(halves, biases, strict=False))
+        )
+    )
+    inputs = (random(2, channels, 6, 7, seed=seed),)
+    rules = ("enlarge-and-merge",) if composite else ("enlarge-kernel",)
+    before = graph_of(model, *inputs)
+    found = rewritten(with_random_norms(model, seed), inputs, *rules, "merge-convolutions")
+    # Enough for all to have the largest height and width among them.
+    largest = tuple(2 * max(half) + 1 for half in zip(*halves, strict=True))
+    assert ops(found.graph) == {"conv2d": 1, "split_with_sizes": 1}
+    (node,) = [node for node in found.graph.nodes.values() if node.op == "aten.conv2d"]
+    assert node["weight"].type.shape[2:] == largest
+    assert node["padding"] == tuple(size // 2 + extra for size in largest)
+    assert ops(before)["conv2d"] == len(halves)
+    assert_same_outputs(found, inputs)
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_kernels_of_other_dimensions_grow_too(dims: int) -> None:
+    convolution = CONVOLUTIONS[dims - 1]
+    model = Branches(convolution(2, 3, 1, 2, 1), convolution(2, 1, 5, 2, 3, bias=False))
+    found = assert_rewrites(model, (random(2, 2, *[6] * dims),), "enlarge-and-merge")
+    assert ops(found.graph) == {f"conv{dims}d": 1, "split_with_sizes": 1}
+
+
+def test_even_kernels_grow_to_even_ones() -> None:
+    model = Branches(nn.Conv2d(2, 3, 2, padding=1), nn.Conv2d(2, 3, 4, padding=2))
+    assert_rewrites(model, (random(1, 2, 6, 6),), "enlarge-and-merge")
+
+
+def test_enlarging_is_one_convolution_at_a_time_and_only_where_a_sibling_asks_for_it() -> None:
+    kernels = [(1, 1), (3, 3), (1, 3), (5, 5)]
+    model = Branches(
+        *(nn.Conv2d(2, 2, size, padding=(size[0] // 2, size[1] // 2)) for size in kernels)
+    )
+    graph = graph_of(model.eval(), random(1, 2, 6, 6))
+    sizes: list[tuple[int, ...]] = []
+    for match, reason in places(graph, "enlarge-kernel"):
+        assert reason == ""
+        after = applied(graph, "enlarge-kernel", match)
+        (node,) = [node for node in after.nodes.values() if node.rule == "enlarge-kernel"]
+        sizes.append((match["convolution"], *node["weight"].type.shape[2:]))
+    first, second, third, _ = (
+        number for number, node in graph.nodes.items() if node.op == "aten.conv2d"
+    )
+    assert sorted(sizes) == [
+        (first, 1, 3),
+        (first, 3, 3),
+        (first, 5, 5),
+        (second, 5, 5),
+        (third, 3, 3),
+        (third, 5, 5),
+    ]
+
+
+@pytest.mark.parametrize("rule", ["enlarge-kernel", "enlarge-and-merge"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        nn.Conv2d(2, 2, 3),
+        nn.Conv2d(2, 2, 3, padding=1, stride=2),
+        nn.Conv2d(2, 2, 3, padding=2, dilation=2),
+        nn.Conv2d(2, 2, 2),
+        nn.Conv2d(2, 2, 3, padding="same"),
+        nn.Conv2d(2, 2, 3, padding=1, groups=2),
+        nn.Conv2d(2, 2, 1),
+        nn.ConvTranspose2d(2, 2, 3, padding=1),
+    ],
+    ids=["centre", "stride", "dilation", "even", "same", "groups", "equal", "transposed"],
+)
+def test_kernels_that_could_not_merge_do_not_grow(rule: str, other: nn.Module) -> None:
+    graph = graph_of(Branches(nn.Conv2d(2, 2, 1), other).eval(), random(1, 2, 6, 6))
+    assert places(graph, rule) == []
+
+
+@pytest.mark.parametrize("rule", ["enlarge-kernel", "enlarge-and-merge"])
+@pytest.mark.parametrize(
+    ("branches", "words"),
+    [
+        (
+            (
+                nn.Conv2d(2, 2, 1, groups=2),
+                nn.Conv2d(2, 2, 3, padding=1, groups=2),
+            ),
+            "has groups",
+        ),
+        (
+            (
+                nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()),
+                nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), nn.Tanh()),
+            ),
+            "their activations are different",
+        ),
+    ],
+    ids=["groups", "activations"],
+)
+def test_it_is_said_why_kernels_do_not_grow(
+    rule: str, branches: Sequence[nn.Module], words: str
+) -> None:
+    assert words in refusal(Branches(*branches).eval(), (random(1, 2, 6, 6),), rule)
+
+
+def test_a_fire_module_becomes_one_convolution_and_its_activation() -> None:
+    for rules in (("enlarge-and-merge",), ("enlarge-kernel", "merge-convolutions")):
+        found = assert_rewrites(
+            fire(3, 4),
+            (random(1, 3, 6, 6),),
+            *rules,
+            "eliminate-split-concat",
+            times=len(rules) + 1,
+        )
+        assert ops(found.graph) == {"conv2d": 1, "relu": 1}
+
+
+def test_merged_convolutions_merge_again() -> None:
+    model = Branches(*(nn.Conv2d(2, out, 1) for out in (1, 2, 3)))
+    graph = graph_of(model.eval(), random(1, 2, 3, 3))
+    pair = next(
+        match for match, _ in places(graph, "merge-convolutions") if len(match.all("siblings")) == 2
+    )
+    graph = applied(graph, "merge-convolutions", pair)
+    ((match, reason),) = places(graph, "merge-convolutions")
+    assert reason == ""
+    assert ops(applied(graph, "merge-convolutions", match))["conv2d"] == 1
+
+
+def test_channels_last_kernels_stay_so() -> None:
+    model: nn.Module = fire(4, 4).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    inputs = random(1, 4, 6, 6).to(memory_format=torch.channels_last)
+    found = assert_rewrites(model, (inputs,), "enlarge-and-merge")
+    (node,) = [node for node in found.graph.nodes.values() if node.op == "aten.conv2d"]
+    assert node["weight"].type.shape == (8, 4, 3, 3)
+    assert node["weight"].type.stride == (36, 1, 12, 4)
+    assert node.type.stride[1] == 1
+
+
+def test_the_counts_of_a_fire_module_are_those_worked_by_hand() -> None:
+    graph = graph_of(fire(3, 4, bias=False).eval(), random(1, 3, 6, 6))
+    # 4-byte elements: x has 432 byte, what an expansion gives 576, their kernels 48 and 432.
+    # Two convolutions, two activations over what they gave, one concatenation.
+    before = (432 + 48 + 576) + (432 + 432 + 576) + 2 * (576 + 576) + (1152 + 1152)
+    assert _counts(graph) == (5, before, 2 * 36 * 4 * 3 * (1 + 9))
+    for rule in ("enlarge-and-merge", "eliminate-split-concat"):
+        graph, _ = applied_everywhere(graph, rule)
+    # One convolution with eight kernels of 3x3, one activation.
+    after = (432 + 8 * 3 * 9 * 4 + 1152) + (1152 + 1152)
+    assert _counts(graph) == (2, after, 2 * 36 * 8 * 3 * 9)
+
+
+def _counts(graph: Graph) -> tuple[int, int, int]:
+    """Launches, byte, and FLOP of convolutions."""
+    working = launched(records(graph, OPERATORS).records)
+    convolutions = [each for each in working if "conv" in each.op]
+    flop = known_flop(convolutions)
+    assert flop is not None
+    return len(working), sum(each.work.traffic_byte for each in working), flop
+
+
+def test_kernels_of_complex_numbers_are_left_alone() -> None:
+    model = Branches(*(nn.Conv2d(2, 2, 1, dtype=torch.complex64) for _ in range(2)))
+    inputs = (random(1, 2, 3, 3).to(torch.complex64),)
+    reason = refusal(model.eval(), inputs, "merge-convolutions")
+    assert reason == "weight branches.0.weight has data type complex64"
+
+
+def test_other_paddings_than_zeros_are_operators_of_their_own() -> None:
+    model = Branches(
+        nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"),
+        nn.Conv2d(2, 2, 1),
+    )
+    graph = graph_of(model.eval(), random(1, 2, 5, 5))
+    for rule in ("merge-convolutions", "enlarge-kernel", "enlarge-and-merge"):
+        assert places(graph, rule) == []

@@ -1,0 +1,103 @@
+"""The rule that docs/optimizing.md shows: what stands there works, and refuses what it must."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import Graph
+from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.rules import registry
+from roofline.substitution.rules.rule import Match, Rule
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rule]:
+    text = (ROOT / "docs" / "optimizing.md").read_text(encoding="utf-8")
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", text, re.S) if "Rule(" in each)
+    file = tmp_path / "scale.py"
+    file.write_text(code, encoding="utf-8")
+    registry.known_rules()
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))  # pyright: ignore[reportPrivateUsage]
+    (found,) = registry.rules_named(str(file))
+    yield found
+
+
+class Scaled(nn.Module):
+    def __init__(self, *, bias: bool = True) -> None:
+        super().__init__()
+        self.inner = nn.Linear(5, 4, bias=bias)
+        self.outer = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.inner(x) * 0.25)
+
+
+class ByTensor(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * x.sum()
+
+
+class TakenTwice(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.inner(x)
+        return inner * 0.25 + inner
+
+
+class Shared(Scaled):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 0.25 + self.inner(x + 1)
+
+
+def places(rule: Rule, module: nn.Module) -> tuple[CapturedModel, list[Match]]:
+    found = captured(module.eval(), (torch.randn(2, 5),))
+    return found, list(rule.pattern.matches(found.graph))
+
+
+def rewritten(rule: Rule, graph: Graph, match: Match) -> Graph:
+    editor = Editor(graph, Operators().complete, rule.name)
+    rule.rewrite(editor, match)
+    return editor.finished()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_takes_the_number_into_the_weights(rule: Rule, bias: bool):
+    module = Scaled(bias=bias)
+    found, (match,) = places(rule, module)
+    assert rule.refuses(found.graph, match) == ""
+    graph = rewritten(rule, found.graph, match)
+    assert [node.op for node in graph.nodes.values()] == ["input", "aten.linear", "aten.linear"]
+    x = torch.randn(2, 5, dtype=torch.float64)
+    result = built(found, graph).double()(x)
+    assert torch.allclose(result, module.double()(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (ByTensor(), "it is multiplied by a tensor"),
+        (TakenTwice(), "takes what inner gives, too"),
+        (Shared(), "is shared with"),
+    ],
+    ids=["tensor", "taken twice", "shared weight"],
+)
+def test_it_refuses(rule: Rule, module: nn.Module, why: str):
+    found, matches = places(rule, module)
+    assert why in rule.refuses(found.graph, matches[0])
+
+
+def test_every_rule_is_in_the_docs():
+    text = (ROOT / "docs" / "optimizing.md").read_text(encoding="utf-8")
+    table = text.partition("## The rules")[2].partition("## How to read")[0]
+    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", table))
+    assert {each.name for each in registry.known_rules()} <= listed

@@ -1,0 +1,329 @@
+"""The records of a graph are those that the toolkit captures of its module, and of the model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from roofline.latency.measuring.calls import CallLog
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import captured
+from roofline.substitution.graphs.counting import AROUND, Counted, records
+from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import INPUT, Graph, Node, Value
+from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.graphs.weights import contiguous
+from roofline.workload.capture.passes import capture
+from roofline.workload.inputs import Inputs
+from roofline.workload.models.libraries.availability import torchvision_or_reason
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import residency
+from roofline.workload.tensors import Role
+
+_operators = Operators()
+
+
+class _Concatenating(nn.Module):
+    """Layers whose outputs are all taken by all that follow, as in DenseNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(3 + 2 * each, 2, 3, padding=1) for each in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv in self.convs:
+            x = torch.cat([x, functional.relu(conv(x), inplace=True)], 1)
+        return functional.max_pool2d(x, 2)
+
+
+class _Residual(nn.Module):
+    """Sums in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            y = norm(conv(x))
+            y += x
+            x = y.relu_()
+        return x.mean((2, 3))
+
+
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(6, 8, 2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y, (hidden, _) = self.lstm(x)
+        return self.head(y[:, -1]), hidden
+
+
+class _Cell(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(6, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(len(x), 8), torch.zeros(len(x), 8)
+        for step in range(x.shape[1]):
+            state = self.cell(x[:, step], state)
+        return state[0]
+
+
+class _Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+        self.norm = nn.LayerNorm(8)
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            each.view(*x.shape[:2], 2, 4).transpose(1, 2)
+            for each in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        y = functional.scaled_dot_product_attention(q, k, v)
+        return x + self.out(y.transpose(1, 2).flatten(2))
+
+
+def _bert() -> nn.Module:
+    torchvision_or_reason()
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return transformers.BertModel(
+        transformers.BertConfig(**sizes, intermediate_size=32, vocab_size=20)
+    )
+
+
+def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        torchvision, reason = torchvision_or_reason()
+        if torchvision is None:
+            pytest.skip(reason)
+        return torchvision.models.get_model(name, **options)
+
+    return make
+
+
+_IMAGE = (1, 3, 64, 64)
+_MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "resnet18": (_own("resnet18"), _IMAGE),
+    "squeezenet1_0": (_own("squeezenet1_0"), _IMAGE),
+    "mobilenet_v2": (_own("mobilenet_v2"), _IMAGE),
+    "googlenet": (_own("googlenet", init_weights=False), _IMAGE),
+    "bert": (_bert, (2, 7)),
+    "vit_b_32": (_own("vit_b_32", image_size=32), (1, 3, 32, 32)),
+    "concatenating": (_Concatenating, (2, 3, 8, 8)),
+    "residual": (_Residual, (2, 4, 8, 8)),
+    "recurrent": (_Recurrent, (2, 5, 6)),
+    "cell": (_Cell, (2, 5, 6)),
+    "attention": (_Attention, (2, 5, 8)),
+}
+
+
+@contextmanager
+def _no_fast_path() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def _said(found: Sequence[OperatorRecord]) -> list[tuple[Any, ...]]:
+    """Records but for the numbers of storages, which say no more than which are the same."""
+    return [
+        (
+            *(each.op, each.type, each.state, each.work, each.formula, dict(each.attributes)),
+            *(len(each.freed), _tensors(each.inputs), _tensors(each.outputs)),
+        )
+        for each in found
+    ]
+
+
+def _tensors(specs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return [
+        (each.shape, each.dtype, each.offset_byte, each.least_elements, each.layout, each.role)
+        for each in specs
+    ]
+
+
+def _bag(found: Sequence[OperatorRecord]) -> Counter[tuple[Any, ...]]:
+    return Counter(
+        (each.op, each.work.flop, each.work.traffic_byte, each.work.internal_byte)
+        for each in found
+        if each.state != "free"
+    )
+
+
+def _beyond(found: Sequence[OperatorRecord], capacity_byte: int) -> int:
+    steady = residency(found).steady
+    return sum(each.beyond(capacity_byte) for row in steady for each in row)
+
+
+@pytest.mark.parametrize("name", _MODELS)
+def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> None:
+    make, shape = _MODELS[name]
+    inputs = torch.randint(0, 20, shape) if name == "bert" else torch.randn(shape)
+    module = make().eval()
+    model = captured(module, (inputs,), name=name, operators=_operators)
+    counted = records(model.graph, _operators)
+    rebuilt = built(model, model.graph, operators=_operators)
+    log = CallLog()
+    of_built = capture(rebuilt, Inputs(inputs), name=name, on_call=log.begin).records
+    with _no_fast_path():
+        of_model = capture(module, Inputs(inputs), name=name).records
+
+    assert _said(counted.records) == _said(of_built)
+    assert counted.calls == tuple(log.calls)
+    assert residency(counted.records) == residency(of_built)
+    assert [each.index for each in counted.records] == list(range(len(of_built)))
+
+    assert _bag(counted.records) == _bag(of_model)
+    assert _paths(counted.records) == _paths(of_model)
+    # A model's own code holds what it has computed until its functions return, or longer.
+    mine, its = residency(counted.records), residency(of_model)
+    assert mine.peak_activation_byte <= its.peak_activation_byte
+    for capacity_byte in (2**15, 2**18, 2**20, 2**22):
+        expected = _beyond(of_model, capacity_byte)
+        assert _beyond(counted.records, capacity_byte) == pytest.approx(expected, rel=0.08)
+
+
+def _paths(found: Sequence[OperatorRecord]) -> list[tuple[str, str]]:
+    return [(each.op, each.module_path) for each in found if each.state != "free"]
+
+
+def _graph(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
+    class Model(nn.Module):
+        def forward(self, *args: torch.Tensor) -> Any:
+            return function(*args)
+
+    args = tuple(map(torch.zeros, shapes))
+    return captured(Model(), args, name="it", operators=_operators).graph
+
+
+def _in_words(counted: Counted) -> list[str]:
+    return [
+        f"{each.op.removeprefix('aten.')}"
+        f" {','.join(str(spec.storage) for spec in each.inputs)}"
+        f" > {','.join(str(spec.storage) for spec in each.outputs)}"
+        + (f" x {','.join(map(str, each.freed))}" if each.freed else "")
+        for each in counted.records
+    ]
+
+
+def test_storages_live_until_their_last_use() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        first = x * 2
+        second = first.view(6)[1:4]
+        third = first + 1
+        return second + third.sum()
+
+    assert _in_words(records(_graph(function, (2, 3)), _operators)) == [
+        "mul 0 > 1",
+        "view 1 > 1",
+        "slice 1 > 1",
+        "add 1 > 2",
+        "sum 2 > 3 x 2",
+        "add 1,3 > 4 x 1,3",
+    ]
+
+
+def test_an_operator_overwrites_what_nobody_needs_any_more() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        z = y + 1
+        y.relu_()
+        return y * z
+
+    counted = records(_graph(function, (4,)), _operators)
+    assert _in_words(counted) == ["mul 0 > 1", "add 1 > 2", "relu_ 1 > 1", "mul 1,2 > 3 x 1,2"]
+
+
+def _edited(graph: Graph, **returned: int) -> Graph:
+    """The graph with another value returned, too."""
+    nodes = dict(graph.nodes)
+    value = Value(returned["node"])
+    return Graph(nodes=nodes, outputs=(*graph.outputs, value), next_number=graph.next_number)
+
+
+def test_an_operator_does_not_overwrite_what_is_needed() -> None:
+    graph = _graph(lambda x: (x * 2).relu_(), (4,))
+    (product,) = [number for number, node in graph.nodes.items() if node.op == "aten.mul"]
+    assert _in_words(records(graph, _operators)) == ["mul 0 > 1", "relu_ 1 > 1"]
+    both = records(_edited(graph, node=product), _operators)
+    assert _in_words(both) == ["mul 0 > 1", "relu 1 > 2"]
+    on_input = _graph(lambda x: x.relu_(), (4,))
+    assert _in_words(records(on_input, _operators)) == ["relu 0 > 1"]
+
+
+def test_an_operator_does_not_overwrite_what_it_also_reads_otherwise() -> None:
+    graph = _graph(lambda x: (x * 2).add_(1), (2, 2))
+    editor = Editor(graph, _operators.complete)
+    (add,) = [number for number, node in graph.nodes.items() if node.op == "aten.add"]
+    product = graph.nodes[add]["self"]
+    turned = editor.add("aten.t", self=product)
+    added = editor.add_like(graph.nodes[add], other=Value(turned))
+    editor.replace(Value(add), Value(added))
+    # The transpose of a tensor is the same bytes, which count once.
+    assert _in_words(records(editor.finished(), _operators)) == [
+        *("mul 0 > 1", "t 1 > 1", "add 1 > 2 x 1")
+    ]
+
+
+def test_a_piece_takes_activations_that_may_be_overwritten() -> None:
+    type = contiguous((4,), "float32")
+    given = Node(op=INPUT, arguments=(("name", "x"), ("role", "activation")), outputs=(type,))
+    relu = Node(op="aten.relu", arguments=(("self", Value(0)),), outputs=(type,), in_place=True)
+    graph = Graph(nodes={0: given, 1: relu}, outputs=(Value(1),), next_number=2)
+    counted = records(graph, _operators)
+    assert _in_words(counted) == ["relu_ 0 > 0"]
+    assert counted.records[0].inputs[0].role is Role.ACTIVATION
+
+
+def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
+    graph = _graph(lambda x: x * 2, (256,))
+    alone = records(graph, _operators)
+    counted = records(graph, _operators, around_byte=4096)
+    assert counted.records[:-1] == alone.records
+    assert (counted.node_of[-1], counted.calls[-1]) == (-1, None)
+    rest = counted.records[-1]
+    assert (rest.op, rest.work.flop, rest.work.traffic_byte) == (AROUND, 0, 4096)
+    # 1 KiB read and 1 KiB written a pass, of which 4 KiB of a cache hold all, but not behind 4 KiB.
+    assert _beyond(alone.records, 4096) == 0
+    steady = residency(counted.records).steady[0]
+    assert sum(each.beyond(4096) for each in steady) == 2048
+
+
+def test_nodes_of_records() -> None:
+    graph = _graph(lambda x: functional.max_pool2d(x, 2).flatten(1).softmax(-1), (1, 2, 4, 4))
+    counted = records(graph, _operators)
+    ops = [graph.nodes[number].op for number in counted.node_of]
+    assert [each.op for each in counted.records] == [
+        *("aten.max_pool2d_with_indices", "aten.view", "aten._softmax")
+    ]
+    assert ops == ["aten.max_pool2d", "aten.flatten", "aten.softmax"]
+
+
+def test_channels_last_images() -> None:
+    image = torch.randn(1, 4, 8, 8).to(memory_format=torch.channels_last)
+    module = _Residual().eval()
+    model = captured(module, (image,), name="it", operators=_operators)
+    rebuilt = built(model, model.graph, operators=_operators)
+    of_built = capture(rebuilt, Inputs(image), name="it").records
+    assert _said(records(model.graph, _operators).records) == _said(of_built)
+    assert of_built[0].inputs[0].layout == "channels-last"
+

@@ -1,0 +1,278 @@
+"""Operators that give what they take: dropped where nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from tests.substitution.rewriting import (
+    assert_rewrites,
+    graph_of,
+    ops,
+    places,
+    random,
+    refusal,
+    rewritten,
+)
+
+RULES = ("drop-dropout", "drop-identity")
+
+
+class Does(nn.Module):
+    """Does something between two operators that stay."""
+
+    def __init__(self, does: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.does(torch.relu(x)))
+
+
+class Only(nn.Module):
+    def __init__(self, does: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.does = does
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.does(x)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Dropout(0.5),
+        nn.Dropout(0.5, inplace=True),
+        nn.Dropout1d(0.5),
+        nn.Dropout2d(0.5),
+        nn.AlphaDropout(0.5),
+        nn.FeatureAlphaDropout(0.5),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_dropout_goes_in_eval_mode(module: nn.Module) -> None:
+    shape = (2, 3, 4, 4) if isinstance(module, nn.Dropout2d) else (2, 3, 4)
+    found = assert_rewrites(Does(module), (random(*shape),), "drop-dropout")
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+
+def test_dropout_that_drops_stays() -> None:
+    module = Does(lambda x: functional.dropout(x, 0.5, training=True))
+    assert refusal(module, (random(2, 3),), "drop-dropout") == "training mode: it drops values"
+
+
+IDENTITIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plus 0": lambda x: x + 0,
+    "0 plus": lambda x: 0 + x,
+    "minus 0": lambda x: x - 0.0,
+    "times 1": lambda x: x * 1,
+    "1 times": lambda x: 1.0 * x,
+    "over 1": lambda x: x / 1,
+    "to the power of 1": lambda x: x**1,
+    "dropout of nothing": lambda x: functional.dropout(x, 0.0, training=True),
+    "reshape": lambda x: x.reshape(2, 3, 4),
+    "view": lambda x: x.view(2, -1, 4),
+    "flatten": lambda x: x.flatten(2),
+    "contiguous": lambda x: x.contiguous(),
+    "to": lambda x: x.to(x.dtype),
+    "slices": lambda x: x[:, :],
+    "whole slice": lambda x: x[:, :3],
+    "cat of one": lambda x: torch.cat([x], dim=1),
+    "concat of one": lambda x: torch.concat([x], dim=1),
+    "pad of nothing": lambda x: functional.pad(x, (0, 0, 0, 0)),
+    "permute": lambda x: x.permute(0, 1, 2),
+    "expand": lambda x: x.expand(2, 3, 4),
+    "split in one": lambda x: x.split(4, dim=2)[0],
+    "clone": lambda x: x.clone(),
+    "pooling": lambda x: functional.adaptive_avg_pool2d(x[None], (3, 4))[0],
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_an_identity_goes(name: str) -> None:
+    found = rewritten(Does(IDENTITIES[name]), (random(2, 3, 4),), "drop-identity")
+    left = ops(found.graph)
+    del left["unsqueeze"], left["select"], left["_assert_tensor_metadata"]
+    assert left == {"relu": 1, "tanh": 1}
+
+
+def test_modules_that_do_nothing_leave_nothing() -> None:
+    module = nn.Sequential(nn.ReLU(), nn.Identity(), nn.Dropout(0.3), nn.Flatten(2), nn.Tanh())
+    found = assert_rewrites(module, (random(2, 3, 4),), *RULES, times=2)
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+
+OTHERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plus 1": lambda x: x + 1,
+    "times 2": lambda x: x * 2,
+    "plus itself": lambda x: x + x,
+    "rounded": lambda x: torch.div(x, 1, rounding_mode="floor"),
+    "other sizes": lambda x: x.reshape(2, 12),
+    "transposed": lambda x: x.permute(0, 2, 1).reshape(2, 3, 4),
+    "other type": lambda x: x.to(torch.float16),
+    "part": lambda x: x[:, :2],
+    "every second": lambda x: x[:, ::2],
+    "padded": lambda x: functional.pad(x, (0, 1)),
+    "padded and cut": lambda x: functional.pad(x, (1, -1)),
+    "square transposed": lambda x: x[:, :3, :3].transpose(1, 2),
+    "pooled": lambda x: functional.avg_pool1d(x, 3, 1, 1),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_changes_something_stays(name: str) -> None:
+    graph = graph_of(Does(OTHERS[name]), random(2, 3, 4))
+    assert places(graph, "drop-identity") == []
+
+
+def test_another_order_in_memory_stays() -> None:
+    module = Only(lambda x: torch.tanh(x.contiguous()))
+    graph = graph_of(module, random(4, 3).t())
+    assert places(graph, "drop-identity") == []
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        (lambda x: x + 0, "the model would return its input itself"),
+        (lambda x: [y := torch.relu(x), y * 1], "the model would return the same tensor twice"),
+        (lambda x: torch.relu(x).to("cpu"), "it may move the tensor to another device"),
+    ],
+)
+def test_it_refuses(does: Callable[[torch.Tensor], object], why: str) -> None:
+    assert refusal(Only(does), (random(2, 3),), "drop-identity") == why
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    names=st.lists(st.sampled_from(["+0", "*1", "view", "slice", "cat", "dropout"]), max_size=5),
+)
+def test_any_number_of_identities_goes(shape: list[int], names: list[str]) -> None:
+    def does(x: torch.Tensor) -> torch.Tensor:
+        for name in names:
+            if name == "+0":
+                x = x + 0
+            elif name == "*1":
+                x = x * 1
+            elif name == "view":
+                x = x.view(shape)
+            elif name == "slice":
+                x = x[: shape[0]]
+            elif name == "cat":
+                x = torch.cat([x], dim=-1)
+            else:
+                x = functional.dropout(x, 0.4, training=False)
+        return x
+
+    found = assert_rewrites(Does(does), (random(*shape),), *RULES, times=len(names))
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+
+# -- splits and concatenations
+
+
+def test_all_pieces_of_a_split_are_what_was_split() -> None:
+    module = Does(lambda x: torch.cat(x.split([1, 2, 1], dim=1), dim=1))
+    found = assert_rewrites(module, (random(2, 4, 3),), "eliminate-split-concat")
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+
+def test_slices_and_chunks_are_pieces_too() -> None:
+    module = Does(lambda x: torch.cat([*x[:, :4].chunk(2, 1), x[:, 4:]], dim=1))
+    found = assert_rewrites(module, (random(2, 6, 3),), "eliminate-split-concat", times=2)
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+
+def test_nested_concatenations_become_one() -> None:
+    def does(x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.sigmoid(x), torch.tanh(x)
+        return torch.cat([torch.cat([first, second], 1), *x.split([1, 3], 1)], 1)
+
+    found = assert_rewrites(Does(does), (random(2, 4, 3),), "eliminate-split-concat", times=2)
+    assert ops(found.graph) == {"relu": 1, "tanh": 2, "sigmoid": 1, "cat": 1}
+
+
+def test_a_split_of_a_concatenation_gives_its_parts() -> None:
+    def does(x: torch.Tensor) -> torch.Tensor:
+        whole = torch.cat([torch.sigmoid(x), torch.tanh(x), x], dim=1)
+        first, second = whole.split([3, 6], dim=1)
+        return first.sum(1, keepdim=True) * second
+
+    found = assert_rewrites(Does(does), (random(2, 3, 2),), "eliminate-split-concat")
+    assert ops(found.graph)["cat"] == 1
+    assert ops(found.graph)["split_with_sizes"] == 0
+
+
+def test_a_stack_of_all_that_was_unbound_goes_and_the_other_way_round() -> None:
+    module = Does(lambda x: torch.stack(x.unbind(1), dim=1))
+    found = assert_rewrites(module, (random(2, 4, 3),), "eliminate-split-concat")
+    assert ops(found.graph) == {"relu": 1, "tanh": 1}
+
+    def other(x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.stack([torch.sigmoid(x), torch.exp(x)], dim=-1).unbind(-1)
+        return first - second
+
+    found = assert_rewrites(Does(other), (random(2, 4),), "eliminate-split-concat")
+    assert ops(found.graph) == {"relu": 1, "sigmoid": 1, "exp": 1, "sub": 1, "tanh": 1}
+
+
+SPLITS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "another order": lambda x: torch.cat(x.split([2, 2], 1)[::-1], 1),
+    "another dimension": lambda x: torch.cat(x.split([2, 2], 1), 2),
+    "twice the same": lambda x: torch.cat([x[:, :2], x[:, :2]], 1),
+    "gaps": lambda x: torch.cat([x[:, :1], x[:, 2:]], 1),
+    "across parts": lambda x: torch.cat([x, x.exp()], 1)[:, 2:6],
+    "some of a stack of slices": lambda x: torch.stack([x[:, 0], x[:, 2]], 1),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_pieces_that_are_not_the_whole_stay(name: str) -> None:
+    graph = graph_of(Does(SPLITS[name]), random(2, 4, 4))
+    assert places(graph, "eliminate-split-concat") == []
+
+
+def test_neighbouring_pieces_are_one_piece() -> None:
+    module = Does(lambda x: torch.cat(x.split([1, 2, 1], dim=1)[1:], dim=1))
+    found = assert_rewrites(module, (random(2, 4, 3),), "eliminate-split-concat")
+    assert ops(found.graph) == {"relu": 1, "slice": 1, "tanh": 1}
+
+
+@pytest.mark.parametrize(
+    ("does", "why"),
+    [
+        (lambda x: torch.cat(x.split(2, 1), 1), "the model would return its input itself"),
+        (lambda x: torch.cat(x.relu().split(1, 1)[1:], 1), "would return a view"),
+        (lambda x: [y := torch.cat([x, x.exp()], 1), y.split(4, 1)[0].sum()], "model returns what"),
+        (lambda x: [y := torch.cat([x, x], 1), torch.cat([y, x], 1)], "model returns what"),
+    ],
+)
+def test_split_and_concatenation_refuse(does: Callable[[torch.Tensor], object], why: str) -> None:
+    assert why in refusal(Only(does), (random(2, 4, 3),), "eliminate-split-concat")
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=2, max_size=5),
+    dim=st.integers(-3, 2),
+    cuts=st.data(),
+)
+def test_any_split_and_concatenation(sizes: list[int], dim: int, cuts: st.DataObject) -> None:
+    """Pieces in any selection: whatever the rule makes of it computes the same."""
+    shape = [2, 3, 2]
+    shape[dim] = sum(sizes)
+    taken = cuts.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=6))
+
+    def does(x: torch.Tensor) -> torch.Tensor:
+        pieces = x.split(sizes, dim)
+        return torch.cat([torch.cat([pieces[each] for each in taken], dim), x], dim)
+
+    found = rewritten(Does(does), (random(*shape),), "eliminate-split-concat")
+    assert_rewrites(Does(does), (random(*shape),), "eliminate-split-concat", times=found.times)

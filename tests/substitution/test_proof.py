@@ -1,0 +1,246 @@
+"""Proofs hold for what is equal, fail for what is not, and leave the model as it was."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.proof import (
+    KINDS,
+    LIMITS,
+    Prover,
+    in_type,
+    largest_error,
+    most_indices,
+    random_weights,
+    same_argmax,
+)
+from roofline.workload.inputs import Inputs
+from tests.substitution.rewriting import OPERATORS, rule_named
+
+NAN, INF = math.nan, math.inf
+
+
+class Scores(nn.Module):
+    """Convolution, batch norm, ReLU, and scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.bn = nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.bn(self.conv(x)).relu().mean((2, 3)))
+
+
+def model_and_capture() -> tuple[Scores, CapturedModel]:
+    torch.manual_seed(0)
+    model = Scores()
+    return model, captured(model, (torch.randn(2, 3, 8, 8),), operators=OPERATORS)
+
+
+def folded(graph: Graph) -> Graph:
+    rule = rule_named("fold-batch-norm")
+    (match,) = rule.pattern.matches(graph)
+    editor = Editor(graph, OPERATORS.complete, rule.name)
+    rule.rewrite(editor, match)
+    return editor.finished()
+
+
+def without(graph: Graph, op: str) -> Graph:
+    """A graph that leaves an operator out, and so computes something else."""
+    (number,) = (number for number, node in graph.nodes.items() if node.op == op)
+    editor = Editor(graph, OPERATORS.complete, "wrong")
+    editor.replace(Value(number), next(graph.nodes[number].values()))
+    return editor.finished()
+
+
+def test_a_right_rewrite_holds_in_both_types_on_all_inputs() -> None:
+    model, capture = model_and_capture()
+    proofs = Prover(model, capture, Inputs("2x3x8x8")).prove(folded(capture.graph))
+    assert all(each.holds for each in proofs)
+    assert {(each.dtype, each.inputs) for each in proofs if each.weights == "own"} == {
+        (dtype, kind.name) for dtype in LIMITS for kind in KINDS
+    }
+    assert {each.dtype for each in proofs if each.weights == "random"} == set(LIMITS)
+    assert all(each.same_argmax == 1.0 for each in proofs)
+    # Weights are made in float64 for float64: not by way of float32.
+    assert max(each.largest_error for each in proofs if each.dtype == "float64") < 1e-13
+
+
+def test_a_wrong_rewrite_fails_and_so_does_any_graph_that_has_it() -> None:
+    model, capture = model_and_capture()
+    prover = Prover(model, capture, Inputs("2x3x8x8"))
+    wrong = without(capture.graph, "aten.relu")
+    failed = [each for each in prover.prove(wrong) if not each.holds]
+    assert failed
+    assert prover.fails(folded(wrong), failed[0])
+    assert not prover.fails(folded(capture.graph), failed[0])
+
+
+def test_only_random_weights_show_a_norm_that_fresh_models_do_nothing_with() -> None:
+    """A new norm divides by 1 + epsilon at most: leaving it out is all but right."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, eps=0.0))
+    capture = captured(model, (torch.randn(1, 3, 4, 4),), operators=OPERATORS)
+    proofs = Prover(model, capture, Inputs("1x3x4x4")).prove(
+        without(capture.graph, "aten.batch_norm")
+    )
+    assert {each.weights for each in proofs if not each.holds} == {"random"}
+
+
+def test_given_tensors_are_tried_too() -> None:
+    model, capture = model_and_capture()
+    proofs = Prover(model, capture, Inputs(torch.randn(2, 3, 8, 8))).prove(capture.graph)
+    assert {each.inputs for each in proofs} == {*(kind.name for kind in KINDS), "given"}
+
+
+def test_a_model_is_left_as_it_was() -> None:
+    model, capture = model_and_capture()
+    model.train()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    tensors = [*model.parameters(), *model.buffers()]
+    Prover(model, capture, Inputs("2x3x8x8")).prove(folded(capture.graph))
+    assert model.training
+    assert all(torch.equal(before[name], each) for name, each in model.state_dict().items())
+    now = [*model.parameters(), *model.buffers()]
+    assert all(one is other for one, other in zip(tensors, now, strict=True))
+
+
+def test_a_type_that_the_model_does_not_take_is_left_out() -> None:
+    class OnlyFloat32(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype != torch.float32:
+                raise TypeError("give float32")
+            return x + 1
+
+    model = OnlyFloat32()
+    capture = captured(model, (torch.randn(2, 3),), operators=OPERATORS)
+    proofs = Prover(model, capture, Inputs("2x3")).prove(capture.graph)
+    assert {each.dtype for each in proofs if each.weights == "own"} == {"float32"}
+
+
+# -- inputs and weights ----------------------------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """Two tables; of one of them positions are looked up, and flags are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.places = nn.Embedding(3, 4)
+
+    def forward(
+        self, words: torch.Tensor, places: torch.Tensor, weights: torch.Tensor
+    ) -> torch.Tensor:
+        return self.words(words.view(-1)) + self.places(places) * weights
+
+
+def test_indices_stay_within_their_tables() -> None:
+    given = torch.zeros(6, dtype=torch.int64), torch.zeros(6, dtype=torch.int64), torch.ones(6, 1)
+    capture = captured(Tokens(), given, operators=OPERATORS)
+    assert most_indices(capture.graph) == {0: 7, 1: 3}
+    proofs = Prover(Tokens(), capture, Inputs("6:int64", "6:int64", "6x1")).prove(capture.graph)
+    # Another model of random weights is another model, and it is only a matter of weights.
+    assert {each.weights for each in proofs if not each.holds} == {"own"}
+    assert all(math.isfinite(each.largest_error) for each in proofs)
+
+
+def test_random_weights_are_such_as_a_model_may_have() -> None:
+    model, capture = model_and_capture()
+    found = random_weights(capture)
+    assert set(found) == set(capture.weights)
+    assert float(found["bn.running_var"].min()) > 0.4
+    assert all(found[name].shape == each.shape for name, each in capture.weights.items())
+    assert not torch.equal(found["bn.running_mean"], model.bn.running_mean)
+    assert all(torch.equal(one, random_weights(capture)[name]) for name, one in found.items())
+
+
+def test_tied_weights_stay_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(4, 4)
+            self.other = nn.Linear(4, 4)
+            self.other.weight = self.one.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.other(self.one(x))
+
+    found = random_weights(captured(Tied(), (torch.randn(1, 4),), operators=OPERATORS))
+    weights = [each for name, each in found.items() if name.endswith("weight")]
+    assert all(each is weights[0] for each in weights)
+
+
+def test_a_graph_in_another_type_has_that_type_in_all_places() -> None:
+    class Mixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(torch.float32) + torch.zeros(3, dtype=torch.float32)
+
+    graph = captured(Mixed(), (torch.randn(2, 3).half(),), operators=OPERATORS).graph
+    doubled = in_type(graph, "float64")
+    types = {each.dtype for node in doubled.nodes.values() for each in node.outputs if each}
+    named = {
+        argument
+        for node in doubled.nodes.values()
+        for _, argument in node.arguments
+        if isinstance(argument, torch.dtype)
+    }
+    assert types == {"float64"}
+    assert named <= {torch.float64}
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "error"),
+    [
+        ([1.0, -4.0], [1.0, -4.0], 0.0),
+        # 0.1 of the largest, 4.
+        ([1.0, -4.0], [1.4, -4.0], 0.1),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        # Of nothing but zeros any difference is all.
+        ([0.0, 0.0], [0.0, 1e-30], INF),
+        ([NAN, 2.0], [NAN, 2.0], 0.0),
+        ([1.0, 2.0], [NAN, 2.0], INF),
+        ([NAN, 2.0], [1.0, 2.0], INF),
+        ([INF, 2.0], [INF, 2.0], 0.0),
+        ([INF, 2.0], [-INF, 2.0], INF),
+        ([INF, 2.0], [NAN, 2.0], INF),
+    ],
+)
+def test_errors_are_fractions_of_the_largest_value(
+    expected: list[float], got: list[float], error: float
+) -> None:
+    found = largest_error(torch.tensor(expected), torch.tensor(got))
+    assert found == pytest.approx(error, abs=1e-7)
+
+
+def test_results_that_are_built_otherwise_are_not_equal() -> None:
+    one = torch.ones(2, 2)
+    assert largest_error({"a": one, "b": (one,)}, {"a": one, "b": (one,)}) == 0
+    for other in ({"a": one, "b": [one]}, {"a": one}, one, None, {"a": one, "b": (one[:1],)}):
+        assert largest_error({"a": one, "b": (one,)}, other) == INF
+    assert largest_error(torch.tensor([1, 2]), torch.tensor([1, 2])) == 0
+    assert largest_error(torch.tensor([1, 2]), torch.tensor([1, 3])) == INF
+    assert largest_error(torch.tensor([1, 2]), torch.tensor([1.0, 2.0])) == INF
+    assert largest_error((one, 3), (one, 4)) == INF
+
+
+def test_the_largest_scores() -> None:
+    scores = torch.tensor([[1.0, 2.0, 0.0], [3.0, 1.0, 3.0]])
+    other = torch.tensor([[2.0, 1.0, 0.0], [1.0, 1.0, 9.0]])
+    # The second row has two largest, and the last one of them is right.
+    assert same_argmax(scores, other) == 0.5
+    assert same_argmax(scores, scores) == 1.0
+    assert same_argmax(torch.ones(1, 3, 8, 8), torch.ones(1, 3, 8, 8)) is None
+    assert same_argmax(torch.ones(4), torch.ones(4)) is None
