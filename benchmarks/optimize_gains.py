@@ -7,9 +7,10 @@ Run it on a quiet machine that was calibrated (`roofline calibrate`):
     python benchmarks/optimize_gains.py /tmp/gains --table    # only the table
     python benchmarks/optimize_gains.py /tmp/gains --quick    # a few rounds; table in there
 
-It writes optimize_gains.md beside itself. `roofline optimize` chooses by its predictions alone
-(`measure=False`), with one group of rules; this script's own clock then times original and result
-in turn, both eager or both through `torch.compile` with freezing.
+It writes optimize_gains.md beside itself. `roofline optimize` chooses by the sum of operators that
+were timed on their own (`cost="measured"`, without its own timing of whole passes); this script's
+clock then times original and result in turn, both eager or both through `torch.compile` with
+freezing.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def _computed(key: str, quick: bool) -> Row:
         roofline.Inputs(*inputs),
         threads=int(threads[1:]),
         rules=rules,
+        cost="measured",
         measure=False,
+        force=quick,
     )
     row: Row = {
         "decision": found.decision,
@@ -94,9 +97,9 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield ""
     yield about_the_machine() + " How to rerun: `benchmarks/optimize_gains.py`."
     yield ""
-    yield "The search went by predictions alone; the clock is this script's own, original and"
-    yield "result in turn, with the interval from 10 to 90 % of rounds. *Compile*: `torch.compile`"
-    yield "with freezing on both sides: what is left there the compiler does not do by itself."
+    yield "The search went by operators timed on their own; the clock is this script's, original"
+    yield "and result in turn, with the interval from 10 to 90 % of rounds. *Compile*: both under"
+    yield "`torch.compile` with freezing; what is left there the compiler does not do by itself."
     for way, title in (("eager", "Eager"), ("compile", "Compile")):
         part = [row for row in good if f"/{way}/" in row["key"]]
         if part:

@@ -43,11 +43,11 @@ def _keys() -> Iterator[str]:
     everything = {**NETWORKS, **SMALL}
     for batch_place, threads, cost in (
         (0, 1, "predicted"),
-        (0, 2, "predicted"),
         (0, 1, "measured"),
+        (0, 2, "predicted"),
         (1, 2, "predicted"),
-        (1, 1, "predicted"),
         (0, 2, "measured"),
+        (1, 1, "predicted"),
         (1, 1, "measured"),
         (1, 2, "measured"),
     ):

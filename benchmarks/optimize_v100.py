@@ -179,9 +179,10 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield ""
     yield "α 1.05, composite rule off; one figure changed at a time."
     yield ""
-    yield from _sensitivity("launch", "µs", kinds["launch"])
-    yield ""
-    yield from _sensitivity("peak", "TFLOP/s", kinds["peak"])
+    for kind, unit in (("launch", "µs"), ("peak", "TFLOP/s")):
+        if kinds[kind]:
+            yield from _sensitivity(kind, unit, kinds[kind])
+            yield ""
     yield from failed(rows)
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from roofline.presentation.reports.report import By, View
 
 
+_ARTICLES = {"advice": "", "optimization": "an "}
+"""Before kinds of files that do not take "a"."""
+
+
 def _kind_of(data: Any) -> str:
     """What `compare` or `hardware diff` made it, if one of them did; else ``""``."""
     if not isinstance(data, dict):
@@ -83,7 +87,7 @@ def command(
     if not several and (kind := _kind_of(data)):
         raise refused(
             str(file),
-            f"is {'a ' * (kind != 'advice')}{kind}; show opens analyses, comparisons of machines"
+            f"is {_ARTICLES.get(kind, 'a ')}{kind}; show opens analyses, comparisons of machines"
             " and validations only",
             "",
         )

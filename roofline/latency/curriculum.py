@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline.latency.families import DESIGN as DESIGN
 from roofline.latency.families import family_of
@@ -15,6 +15,7 @@ class Subject:
     """Something to measure: a model by name, or a design by kind, sizes and input shape.
 
     ``batches`` are the sizes of its inputs' first dimension, each measured on its own.
+    ``channels_last`` says that images and weights of convolutions lie so.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Subject:
     kind: str = ""
     sizes: tuple[int, ...] = ()
     shape: tuple[int, ...] = ()
+    channels_last: bool = False
 
     @property
     def is_design(self) -> bool:
@@ -75,6 +77,16 @@ _MODELS: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("swin_v2_t", (1,)),
 )
 
+_CHANNELS_LAST = {
+    "shufflenet_v2_x1_0": ("squeezenet1_1", "googlenet", "mobilenet_v2", "resnet18"),
+    "swin_v2_t": (
+        *("shufflenet_v2_x1_0", "densenet121", "inception_v3", "efficientnet_b0", "vgg11"),
+        *("mnasnet1_0", "alexnet", "regnet_y_800mf"),
+    ),
+}
+"""Models that are measured with their channels last, too, by the one after which: other kernels
+run then."""
+
 _CHANNELS = (12, 24, 40, 48, 80, 96, 112, 160, 192, 224, 320, 384, 448, 640, 768, 1024)
 _PIXELS = (5, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 120)
 """Sizes that models have, and such as lie between them: not those that designs are judged on."""
@@ -95,18 +107,32 @@ _POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), 
 
 
 def models() -> tuple[Subject, ...]:
-    """Real models, the most telling first."""
-    return tuple(
-        Subject(name=name, family=family_of(name), batches=batches) for name, batches in _MODELS
-    )
+    """Real models, the most telling first; some a second time with their channels last."""
+    batches = dict(_MODELS)
+    found: list[Subject] = []
+    for name in batches:
+        found.append(_model(name, batches[name]))
+        found += [
+            _model(other, batches[other], channels_last=True)
+            for other in _CHANNELS_LAST.get(name, ())
+        ]
+    return tuple(found)
+
+
+def _model(name: str, batches: tuple[int, ...], *, channels_last: bool = False) -> Subject:
+    return Subject(name=name, family=family_of(name), batches=batches, channels_last=channels_last)
 
 
 def designs() -> tuple[Subject, ...]:
-    """Layers of many sizes, the same ones every time, in an order that mixes their kinds."""
+    """Layers of many sizes, the same ones every time, in an order that mixes their kinds.
+
+    Those of images come in both layouts, the second time in the same order after all others.
+    """
     # A size may be drawn twice.
     found = list(dict.fromkeys([*_convolutions(), *_of_tokens(), *_of_images()]))
     random.Random(1).shuffle(found)
-    return tuple(found)
+    images = (replace(each, channels_last=True) for each in found if len(each.shape) == 4)
+    return (*found, *images)
 
 
 def _convolutions() -> Iterator[Subject]:

@@ -172,7 +172,8 @@ class Step:
     @property
     def key(self) -> str:
         """What tells it from others."""
-        return f"{self.subject.name} {self.dtype}"
+        layout = " channels-last" if self.subject.channels_last else ""
+        return f"{self.subject.name} {self.dtype}{layout}"
 
 
 def _steps(
@@ -235,7 +236,9 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
         ModelError, MeasurementError: it cannot be built, or timed.
     """
     subject = step.subject
-    run = Run() if step.dtype == "float32" else Run(dtype=step.dtype)
+    run = Run(
+        dtype="" if step.dtype == "float32" else step.dtype, channels_last=subject.channels_last
+    )
     model: torch.nn.Module | None = None
     samples: list[RunSample] = []
     for batch in subject.batches:

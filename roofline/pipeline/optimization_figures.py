@@ -10,6 +10,7 @@ from roofline.analysis import Analysis
 from roofline.foundation.sampling import Sample, quantile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.optimization_machine import Machine
+from roofline.pipeline.optimization_search import Proven
 from roofline.pipeline.workloads import Workload
 from roofline.substitution.costs.cost import Cost
 from roofline.substitution.costs.counted import Counted
@@ -209,14 +210,35 @@ def _measured_s(rows: Sequence[int], counted: Counted, costs: MeasuredCosts | No
     return sum(known) if len(known) == len(times) else None
 
 
-def rejected(found: Found, rolled_back: Sequence[Refusal]) -> tuple[Substitution, ...]:
+def rejected(
+    found: Found, chosen: Candidate, rolled_back: Sequence[Refusal], lost: Sequence[Proven]
+) -> tuple[Substitution, ...]:
     """The rewrites that were not made, each once with its reason; at most a few hundred.
 
-    Those that were rolled back come first, then those that cost more, then those refused.
+    Those that were rolled back come first, then those of graphs that lost against the one that was
+    chosen, those that cost more, and those refused.
+
+    Args:
+        found: what the search of the chosen one met.
+        chosen: what is told of as the result.
+        rolled_back: what changed results.
+        lost: what other searches chose.
     """
+    made_there = {(each.rule, each.where) for each in chosen.history}
+    lost_there = {(each.rule, each.where) for other in lost for each in other.candidate.history}
     rows = [
         *(_refused(each) for each in rolled_back),
-        *(_costlier(each) for each in found.costlier),
+        *(
+            _tried(each, f"made in '{other.name}', which did not gain as much when it was timed")
+            for other in lost
+            for each in other.candidate.history
+            if (each.rule, each.where) not in made_there
+        ),
+        *(
+            _tried(each, "it does not pay")
+            for each in found.costlier
+            if (each.rule, each.where) not in made_there | lost_there
+        ),
         *(_refused(each) for each in found.refused),
     ]
     unique = {(each.rule, each.where, each.why): each for each in reversed(rows)}
@@ -229,11 +251,11 @@ def _refused(refusal: Refusal) -> Substitution:
     )
 
 
-def _costlier(tried: Application) -> Substitution:
+def _tried(tried: Application, why: str) -> Substitution:
     return Substitution(
         rule=tried.rule,
         where=tried.where,
-        why="it does not pay",
+        why=why,
         is_applied=False,
         cost_before_s=tried.cost_before.total_s,
         cost_after_s=tried.cost_after.total_s,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from roofline.errors import RooflineError, said_by
 from roofline.substitution.costs.cost import Cost, CostBasis, Costs
 from roofline.substitution.graphs.editing import Complete, Editor, RewriteError
 from roofline.substitution.graphs.graph import Graph
 from roofline.substitution.result import Proof
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search.found import Application, Candidate, Found, Refusal
+from roofline.substitution.search.found import Application, Candidate, Found, Refusal, where
 
 _MOST_ROLLBACKS = 6
 """Searches that are begun anew because a rewrite was wrong, before its rule is given up."""
+
+_MOST_LAYOUTS = 100
+"""Regions of a model that are laid out anew."""
 
 Search = Callable[[tuple[Rule, ...]], Found]
 Prove = Callable[[Graph], tuple[Proof, ...]]
@@ -49,14 +53,15 @@ class RememberedCosts:
 class Proven:
     """A graph that costs less, by which search it was found, and the proofs that it holds.
 
-    ``name`` says which rules were allowed. ``refused`` are rewrites that were rolled back, as they
-    changed what the model computes.
+    ``name`` says which rules were allowed. ``is_tried`` says that it does not cost less, and is
+    worth timing all the same.
     """
 
     name: str
     candidate: Candidate
     found: Found
     proofs: tuple[Proof, ...] = ()
+    is_tried: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,12 +80,15 @@ def searched(
     fails: Fails,
     complete: Complete,
     *,
+    costs: Costs,
     with_alternatives: bool,
 ) -> Searched:
     """The best graph that all rules give, and with alternatives those that fewer rules give.
 
     What pays by its cost may not pay by the clock: the graph without changed layouts, and that of
-    safe rules alone, are candidates, too.
+    safe rules alone, are candidates, too. Bounds are the same in any layout, and calibrations
+    have mostly seen one: unless operators were timed, the best graph in another layout is a
+    candidate for the clock whatever it costs.
 
     Args:
         rules: which rewrites to try.
@@ -88,7 +96,8 @@ def searched(
         prove: compares a graph with the model.
         fails: tells whether another graph fails a proof, too.
         complete: gives new nodes their arguments and types.
-        with_alternatives: searches with fewer rules, too.
+        costs: what graphs cost.
+        with_alternatives: gives candidates beside the cheapest, which the clock decides between.
     """
     running = _Running(search=search, prove=prove, fails=fails, complete=complete)
     first = running.proven("all rules", rules)
@@ -109,7 +118,17 @@ def searched(
             known = {each.candidate.graph.digest for each in chosen}
             if other.candidate.history and other.candidate.graph.digest not in known:
                 chosen.append(other)
+    has_layout = any(rule.safety == "changes layout" for rule in _used(first.candidate, rules))
+    if with_alternatives and not has_layout and costs.basis != "measured":
+        tried = running.in_other_layout(first, rules, costs)
+        if tried is not None:
+            chosen.append(tried)
     return Searched(found=first.found, proven=tuple(chosen), rolled_back=tuple(running.rolled_back))
+
+
+def _used(candidate: Candidate, rules: Sequence[Rule]) -> list[Rule]:
+    names = {each.rule for each in candidate.history}
+    return [rule for rule in rules if rule.name in names]
 
 
 class _Running:
@@ -133,8 +152,57 @@ class _Running:
             failed = [each for each in proofs if not each.holds]
             if not failed:
                 return Proven(name=name, candidate=best, found=found, proofs=proofs)
-            worst = max(failed, key=lambda each: each.largest_error / each.limit)
-            self._roll_back(found.original.graph, best.history, rules, worst)
+            self._roll_back(found.original.graph, best.history, rules, _worst(failed))
+
+    def in_other_layout(self, best: Proven, rules: Sequence[Rule], costs: Costs) -> Proven | None:
+        """The graph with other layouts wherever that can be; None: nowhere, or it is wrong."""
+        candidate = best.candidate
+        for rule in self._allowed([each for each in rules if each.safety == "changes layout"]):
+            candidate = self._everywhere(candidate, rule, costs)
+        if len(candidate.history) == len(best.candidate.history):
+            return None
+        proofs = self._prove(candidate.graph)
+        failed = [each for each in proofs if not each.holds]
+        if failed:
+            wrong = candidate.history[-1]
+            self.rolled_back.append(_rolled_back(wrong, _worst(failed)))
+            return None
+        return Proven(
+            name="other layout",
+            candidate=candidate,
+            found=best.found,
+            proofs=proofs,
+            is_tried=True,
+        )
+
+    def _everywhere(self, candidate: Candidate, rule: Rule, costs: Costs) -> Candidate:
+        """A graph after a rule was applied at its first place, then at the first that is left …"""
+        for _ in range(_MOST_LAYOUTS):
+            graph = candidate.graph
+            match = next(
+                (each for each in rule.pattern.matches(graph) if not rule.refuses(graph, each)),
+                None,
+            )
+            if match is None:
+                break
+            try:
+                editor = Editor(graph, self._complete, rule.name)
+                rule.rewrite(editor, match)
+                changed = editor.finished()
+                cost = costs.cost(changed)
+            except RewriteError:
+                break
+            made = Application(
+                rule=rule.name,
+                match=match,
+                where=where(graph, match),
+                cost_before=candidate.cost,
+                cost_after=cost,
+                removed=tuple(each for each in graph.nodes if each not in changed.nodes),
+                added=tuple(each for each in changed.nodes if each not in graph.nodes),
+            )
+            candidate = Candidate(graph=changed, cost=cost, history=(*candidate.history, made))
+        return candidate
 
     def _allowed(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
         return tuple(
@@ -175,14 +243,62 @@ class _Running:
         # Histories of pieces have other numbers than the whole: then it is the last rule.
         except (RewriteError, KeyError):
             before = None
-        why = f"{_WRONG}: {worst.largest_error:.1g} of the largest value, in {worst.dtype}"
-        self.rolled_back.append(
-            Refusal(rule=wrong.rule, match=wrong.match, where=wrong.where, reason=why)
-        )
+        self.rolled_back.append(_rolled_back(wrong, worst))
         if before is None or len(self._forbidden) >= _MOST_ROLLBACKS:
             self._given_up.add(wrong.rule)
         else:
             self._forbidden.add((wrong.rule, place_of(before, wrong.match)))
+
+
+def _worst(failed: Sequence[Proof]) -> Proof:
+    return max(failed, key=lambda each: each.largest_error / each.limit)
+
+
+def _rolled_back(wrong: Application, worst: Proof) -> Refusal:
+    why = f"{_WRONG}: {worst.largest_error:.1g} of the largest value, in {worst.dtype}"
+    return Refusal(rule=wrong.rule, match=wrong.match, where=wrong.where, reason=why)
+
+
+def guarded(rule: Rule) -> Rule:
+    """The rule, whose own mistakes are said in a line that names it."""
+
+    def raising(error: Exception) -> RooflineError:
+        said = said_by(error)
+        kind = type(error).__name__
+        return RooflineError(f"rule '{rule.name}' failed: {kind}{f': {said}' if said else ''}")
+
+    def matches(graph: Graph) -> Iterator[Match]:
+        try:
+            yield from rule.pattern.matches(graph)
+        except Exception as error:
+            raise raising(error) from error
+
+    def refuses(graph: Graph, match: Match) -> str:
+        try:
+            return rule.refuses(graph, match)
+        except Exception as error:
+            raise raising(error) from error
+
+    def rewrite(editor: Editor, match: Match) -> None:
+        try:
+            rule.rewrite(editor, match)
+        except (RewriteError, RooflineError):
+            raise
+        except Exception as error:
+            raise raising(error) from error
+
+    return replace(rule, pattern=_Guarded(matches), refuses=refuses, rewrite=rewrite)
+
+
+class _Guarded:
+    """A pattern that is a function."""
+
+    def __init__(self, find: Callable[[Graph], Iterator[Match]]) -> None:
+        self._find = find
+
+    def matches(self, graph: Graph, /) -> Iterator[Match]:
+        """What the function gives."""
+        return self._find(graph)
 
 
 _WRONG = "rolled back: the outputs are others than before"

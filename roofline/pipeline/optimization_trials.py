@@ -66,6 +66,16 @@ class Trials:
         return max(faster, key=lambda place: self.rounds[place].speedup, default=None)
 
 
+def check_bench(*, force: bool, say: Say | None) -> None:
+    """Refuses to begin what could not be timed.
+
+    Raises:
+        MeasurementError: others compute, and `force` is not set.
+    """
+    with bench(force=force, say=say or _silent):
+        pass
+
+
 def eager_trials(
     subjects: Subjects,
     *,

@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from roofline.errors import InputError
 from roofline.pipeline.machines import Hardware, Progress
-from roofline.pipeline.optimization_figures import (
-    Counts,
-    analysis_of,
-    figures_of,
-    made,
-    rejected,
-    weight_byte,
-)
-from roofline.pipeline.optimization_machine import Machine, check_costs, costs_on, machine_for
-from roofline.pipeline.optimization_search import RememberedCosts, Searched, searched
-from roofline.pipeline.optimization_trials import (
-    CompileError,
-    Contender,
-    Subjects,
-    Trials,
-    compiled_trials,
-    eager_trials,
-)
+from roofline.pipeline.optimization_machine import check_costs, machine_for
+from roofline.pipeline.optimization_steps import Baseline, Optimizing
+from roofline.pipeline.optimization_trials import check_bench
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Say, real_model
-from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.pipeline.timing import Say
+from roofline.pipeline.workloads import check_counts, workload_of
 from roofline.substitution.costs.cost import CostBasis
-from roofline.substitution.costs.measurements import MeasuredCosts
-from roofline.substitution.result import Decision, Optimization
+from roofline.substitution.result import Optimization
 from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.rules.rule import Rule
 from roofline.substitution.search.backtracking import DEFAULT_ALPHA, DEFAULT_BUDGET
-from roofline.substitution.search.found import Found
-from roofline.substitution.search.in_pieces import DEFAULT_PIECE, search_in_pieces
-from roofline.workload.residency import residency
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
 
-    from roofline.substitution.graphs.capturing import CapturedModel
-    from roofline.substitution.graphs.graph import Graph
-
     Model = torch.nn.Module | Callable[..., Any] | str
-
-Baseline = Literal["eager", "compile"]
 
 DEFAULT_TIME_LIMIT_S = 60.0
 """A search among torchvision's models takes seconds; what takes longer is cut off here with the
@@ -124,13 +96,17 @@ def optimize(
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     check_costs(hardware, cost=cost, fused=fused, measure=measure)
     _check(baseline=baseline, rounds=rounds, split=split, time_limit_s=time_limit_s)
-    chosen = rules_named(str(rules) if isinstance(rules, Path) else rules)
     run = RunOptions(dtype=dtype).run()
+    chosen = rules_named(str(rules) if isinstance(rules, Path) else rules)
     machine = machine_for(
         hardware, cost=cost, fused=fused, threads=threads, run=run, progress=progress
     )
+    is_timed = machine.is_host if measure is None else measure
+    if is_timed:
+        # Before minutes go into a search whose result could not be timed.
+        check_bench(force=force, say=say)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    optimizing = _Optimizing(
+    optimizing = Optimizing(
         asked=asked,
         run=run,
         machine=machine,
@@ -140,11 +116,11 @@ def optimize(
         split=split,
         time_limit_s=time_limit_s,
         baseline=baseline,
-        is_timed=machine.is_host if measure is None else measure,
+        is_timed=is_timed,
         not_timed="another machine" if not machine.is_host else "it was not asked for",
         rounds=rounds,
         force=force,
-        progress=progress or _no_progress,
+        progress=_onwards(progress),
         say=say or _silent,
     )
     return optimizing.result()
@@ -163,255 +139,18 @@ def _check(
         raise InputError(f"--time-limit {time_limit_s}: must be a number of seconds above 0")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Optimizing:
-    """One model, one machine, and how it is searched."""
-
-    asked: Workload
-    run: Run
-    machine: Machine
-    rules: tuple[Rule, ...]
-    alpha: float
-    budget: int
-    split: int | None
-    time_limit_s: float | None
-    baseline: Baseline
-    is_timed: bool
-    not_timed: str
-    rounds: int | None
-    force: bool
-    progress: Progress
-    say: Say
-
-    def result(self) -> Optimization:
-        from roofline.substitution.graphs.building import built
-        from roofline.substitution.graphs.capturing import captured
-        from roofline.substitution.graphs.counting import records
-        from roofline.substitution.graphs.operators import Operators
-        from roofline.workload.capture.passes import capture
-
-        asked, name = self.asked, self.asked.source.name
-        self.progress(0.0, f"capturing {name}")
-        first = capture(
-            asked.source.module, asked.given, name=name, run=self.run, rebuild=asked.source.rebuild
-        )
-        original = real_model(asked)
-        args, kwargs = self._arguments()
-        operators = Operators()
-        model = captured(self._in_its_type(original), args, kwargs, name=name, operators=operators)
-
-        def count(graph: Graph, /, *, around_byte: int = 0) -> Any:
-            return records(graph, operators, around_byte=around_byte)
-
-        def counts(graph: Graph) -> Counts:
-            return Counts(graph=graph, counted=count(graph), weight_byte=weight_byte(graph, model))
-
-        before = counts(model.graph)
-        reuse = residency(before.counted.records)
-        with costs_on(
-            self.machine,
-            count,
-            pass_byte=before.weight_byte + first.input_bytes + reuse.peak_activation_byte,
-            force=self.force,
-            progress=lambda what: self.progress(0.0, what),
-            say=self.say,
-        ) as costs:
-            search_result = self._searched(original, model, operators, RememberedCosts(costs))
-        measured = costs if isinstance(costs, MeasuredCosts) else None
-        contenders = tuple(
-            Contender(name=each.name, module=built(model, each.candidate.graph))
-            for each in search_result.proven
-        )
-        eager, compiled, notes = self._timed(original, contenders)
-        place, decision = _decided(contenders, eager, compiled)
-        found = search_result.found
-        is_kept = decision in ("not faster", "nothing found")
-        analysis = analysis_of(before, first, asked, self.machine)
-        figures = figures_of(
-            found.original.cost, analysis, before, eager.samples[0] if eager else None
-        )
-        after, after_analysis, after_figures = before, analysis, figures
-        substitutions, proofs = (), ()
-        if place is not None:
-            proven = search_result.proven[place]
-            after = counts(proven.candidate.graph)
-            after_analysis = analysis_of(after, first, asked, self.machine)
-            sample = eager.samples[place + 1] if eager else None
-            after_figures = figures_of(proven.candidate.cost, after_analysis, after, sample)
-            substitutions = made(
-                proven.candidate, self.rules, before, after, measured, is_applied=not is_kept
-            )
-            proofs = proven.proofs
-            found = proven.found
-        return Optimization(
-            model=name,
-            decision=decision,
-            cost=self.machine.basis,
-            alpha=self.alpha,
-            budget=self.budget,
-            rules=tuple(rule.name for rule in self.rules),
-            is_fused=self.machine.is_fused,
-            captured_by=model.by,
-            before=analysis,
-            after=after_analysis,
-            figures_before=figures,
-            figures_after=after_figures,
-            substitutions=substitutions,
-            rejected=rejected(found, search_result.rolled_back),
-            proofs=proofs,
-            rounds=(*(eager.rounds if eager else ()), *(compiled.rounds if compiled else ())),
-            statistics=found.statistics,
-            warnings=tuple(
-                dict.fromkeys(
-                    (
-                        *self._notes(model, search_result),
-                        *analysis.warnings,
-                        *(eager.conditions if eager else ()),
-                        *notes,
-                    )
-                )
-            ),
-            not_timed="" if eager or not contenders else self.not_timed,
-            module=original if is_kept or place is None else contenders[place].module,
-            arguments=(args, kwargs),
-        )
-
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the model is called with, for real: given tensors, else noise, or zeros as
-        indices."""
-        import torch
-
-        from roofline.workload.capture.reals import Reals
-        from roofline.workload.torch_dtypes import dtype_for, torch_dtype
-
-        reals = Reals(self.run)
-        change = torch_dtype(self.run.dtype) if self.run.dtype else None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return self.asked.given.made(
-                lambda request: reals.given(request, dtype_for(request, change)).detach()
-            )
-
-    def _in_its_type(self, original: torch.nn.Module) -> torch.nn.Module:
-        if not self.run.dtype:
-            return original
-        from roofline.workload.torch_dtypes import torch_dtype
-
-        return copy.deepcopy(original).to(torch_dtype(self.run.dtype))
-
-    def _searched(
-        self,
-        original: torch.nn.Module,
-        model: CapturedModel,
-        operators: Any,
-        costs: RememberedCosts,
-    ) -> Searched:
-        from roofline.substitution.proof import Prover
-
-        prover = Prover(original, model, self.asked.given)
-
-        def search_with(rules: tuple[Rule, ...]) -> Found:
-            return search_in_pieces(
-                model.graph,
-                rules,
-                costs,
-                operators.complete,
-                threshold=DEFAULT_PIECE if self.split is None else self.split,
-                alpha=self.alpha,
-                budget=self.budget,
-                time_limit_s=self.time_limit_s,
-                progress=lambda done, what: self.progress(
-                    _SEARCHED * done, f"searching {model.name}: {what}"
-                ),
-            )
-
-        def prove(graph: Graph) -> Any:
-            self.progress(_SEARCHED, f"comparing outputs of {model.name}")
-            return prover.prove(graph)
-
-        return searched(
-            self.rules,
-            search_with,
-            prove,
-            prover.fails,
-            operators.complete,
-            with_alternatives=self.is_timed,
-        )
-
-    def _timed(
-        self, original: torch.nn.Module, contenders: tuple[Contender, ...]
-    ) -> tuple[Trials | None, Trials | None, tuple[str, ...]]:
-        """End to end in eager torch, and where asked for under torch.compile; and what to say."""
-        if not contenders or not self.is_timed:
-            return None, None, ()
-        subjects = Subjects(
-            original=Contender(name=self.asked.source.name, module=original),
-            contenders=contenders,
-            inputs=self.asked.given,
-            run=self.run,
-            threads=self.machine.roof.threads,
-        )
-        eager = eager_trials(
-            subjects,
-            rounds=self.rounds,
-            force=self.force,
-            progress=lambda done, what: self.progress(
-                _SEARCHED + (1.0 - _SEARCHED) * done, f"timing {what}"
-            ),
-            say=self.say,
-        )
-        if self.baseline == "eager":
-            return eager, None, ()
-        try:
-            compiled = compiled_trials(subjects, rounds=self.rounds, force=self.force, say=self.say)
-        except CompileError as error:
-            return eager, None, (f"{error}; the decision is by eager torch",)
-        return eager, compiled, compiled.conditions
-
-    def _notes(self, model: CapturedModel, result: Searched) -> list[str]:
-        notes = [*self.asked.notes, *model.notes, *self.machine.notes]
-        if self.machine.launches_said:
-            notes.append(self.machine.launches_said)
-        unknown = result.found.original.cost.unknown
-        if unknown:
-            names = ", ".join(dict.fromkeys(unknown))
-            notes.append(
-                f"the time of {len(unknown)} operators is not known ({names}): costs leave them out"
-            )
-        for each in result.proven:
-            types = {proof.dtype for proof in each.proofs}
-            missing = [each for each in ("float64", "float32") if each not in types]
-            if missing:
-                notes.append(
-                    f"outputs were not compared in {' and '.join(missing)}: the model does not run"
-                    " in that type"
-                )
-        return notes
-
-
-_SEARCHED = 0.4
-"""The share of the work that is done when the search is."""
-
-
-def _decided(
-    contenders: Sequence[Contender], eager: Trials | None, compiled: Trials | None
-) -> tuple[int | None, Decision]:
-    """Which contender is told of, and what is made of it."""
-    if not contenders:
-        return None, "nothing found"
-    decisive = compiled or eager
-    if decisive is None:
-        return 0, "predicted faster"
-    if decisive.fastest is not None:
-        return decisive.fastest, "measured faster"
-    # The one that came nearest.
-    nearest = max(range(len(contenders)), key=lambda place: decisive.rounds[place].speedup)
-    return nearest, "not faster"
-
-
 def _silent(_: str) -> None:
     pass
 
 
-def _no_progress(_done: float, _what: str) -> None:
-    pass
+def _onwards(progress: Progress | None) -> Progress:
+    """Progress that never goes back: there may be several searches."""
+    most = 0.0
+
+    def told(done: float, what: str) -> None:
+        nonlocal most
+        most = max(most, done)
+        if progress is not None:
+            progress(most, what)
+
+    return told

@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel
-from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Value, values_in
-from roofline.substitution.graphs.weights import TensorType, Weight
+from roofline.substitution.graphs.graph import INPUT, Graph, Value, values_in
+from roofline.substitution.graphs.trial_weights import (
+    in_type,
+    random_weights,
+    weights_in_type,
+)
+from roofline.substitution.graphs.weights import Weight
 from roofline.substitution.result import Proof
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import staged
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.runs import Run
-from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+from roofline.workload.torch_dtypes import dtype_for
 
 LIMITS = {"float64": 1e-10, "float32": 1e-5}
 """What the largest difference may be, as a fraction of the largest reference value."""
@@ -119,8 +124,10 @@ class Prover:
 
     def _weights_of(self, weights: str, dtype: str) -> dict[str, torch.Tensor]:
         if (weights, dtype) not in self._weights:
+            # One set at a time: a model may take a good part of the memory.
+            self._weights.clear()
             by_name = None if weights == "own" else random_weights(self._captured)
-            self._weights[weights, dtype] = _cast(self._captured, by_name, dtype)
+            self._weights[weights, dtype] = weights_in_type(self._captured, by_name, dtype)
         return self._weights[weights, dtype]
 
     def _reference(self, weights: str, dtype: str, inputs: str) -> Any:
@@ -186,7 +193,7 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
         )
 
 
-# -- inputs and weights ----------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 def _trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
@@ -265,126 +272,6 @@ def most_indices(graph: Graph) -> dict[int, int]:
 
 def _is_floating(dtype: str) -> bool:
     return "float" in dtype or "complex" in dtype
-
-
-def random_weights(captured: CapturedModel) -> dict[str, torch.Tensor]:
-    """Other numbers for a model's parameters and for the statistics of its norms.
-
-    Variances and the scales of norms are positive, matrices as large as keeps what they are
-    multiplied with about as large. Other buffers mean something (masks, positions), and stay.
-    """
-    generator = torch.Generator().manual_seed(_SEED)
-    variances, scales, means, parameters = _roles(captured.graph)
-    found: dict[str, torch.Tensor] = {}
-    made: dict[tuple[object, ...], torch.Tensor] = {}
-    for name, tensor in captured.weights.items():
-        if not tensor.is_floating_point():
-            found[name] = tensor
-            continue
-        key = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape)
-        if key in made:
-            found[name] = made[key]
-            continue
-        shape = tensor.shape
-        if name in variances or name in scales:
-            numbers = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
-        elif name in means or (name in parameters and tensor.dim() < 2):
-            numbers = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
-        elif name in parameters:
-            fan_in = max(1, math.prod(shape[1:]))
-            numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
-            numbers = numbers * (1.5 / math.sqrt(fan_in))
-        else:
-            found[name] = tensor
-            continue
-        random = torch.empty_like(tensor).copy_(numbers)
-        found[name] = made[key] = random
-    return found
-
-
-_NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
-
-
-def _roles(graph: Graph) -> tuple[set[str], set[str], set[str], set[str]]:
-    """The names of variances, of scales of norms, of means, and of all parameters."""
-    variances, scales, means, parameters = set[str](), set[str](), set[str](), set[str]()
-    for node in graph.nodes.values():
-        is_norm = any(each in node.op for each in _NORMS)
-        for argument, value in node.arguments:
-            if not isinstance(value, Weight):
-                continue
-            names = {each.name for each in value.originals()}
-            if argument == "running_var":
-                variances |= names
-            elif argument == "running_mean":
-                means |= names
-            elif is_norm and argument == "weight":
-                scales |= names
-        parameters |= {
-            each.name
-            for weight in node.weights()
-            for each in weight.originals()
-            if each.is_parameter
-        }
-    return variances, scales, means, parameters
-
-
-def _cast(
-    captured: CapturedModel, weights: Mapping[str, torch.Tensor] | None, dtype: str
-) -> dict[str, torch.Tensor]:
-    """A model's weights, or others, in one floating type, those that are tied staying so."""
-    to = torch_dtype(dtype)
-    made: dict[int, torch.Tensor] = {}
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in (weights or captured.weights).items():
-        if not tensor.is_floating_point():
-            found[name] = tensor
-            continue
-        if id(tensor) not in made:
-            made[id(tensor)] = tensor.detach().to(to)
-        found[name] = made[id(tensor)]
-    return found
-
-
-def in_type(graph: Graph, dtype: str) -> Graph:
-    """A graph that computes all that is floating in one type, and makes its weights in it."""
-    types = {torch_dtype(name): torch_dtype(dtype) for name in _FLOATING}
-    weights: dict[str, Weight] = {}
-
-    def changed_type(type: TensorType) -> TensorType:
-        return replace(type, dtype=dtype) if type.dtype in _FLOATING else type
-
-    def changed(argument: Argument) -> Argument:
-        if isinstance(argument, Weight):
-            return changed_weight(argument)
-        if isinstance(argument, tuple):
-            return tuple(map(changed, cast("tuple[Argument, ...]", argument)))
-        return types.get(argument, argument) if isinstance(argument, torch.dtype) else argument
-
-    def changed_weight(weight: Weight) -> Weight:
-        if weight.key not in weights:
-            weights[weight.key] = Weight(
-                type=changed_type(weight.type),
-                is_parameter=weight.is_parameter,
-                name=weight.name,
-                made_by=weight.made_by,
-                of=tuple(map(changed_weight, weight.of)),
-                options=weight.options,
-            )
-        return weights[weight.key]
-
-    nodes = {
-        number: replace(
-            node,
-            arguments=tuple((name, changed(each)) for name, each in node.arguments),
-            outputs=tuple(each and changed_type(each) for each in node.outputs),
-        )
-        for number, node in graph.nodes.items()
-    }
-    return replace(graph, nodes=nodes, outputs=tuple(map(changed, graph.outputs)))
-
-
-_FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
 # -- comparing -------------------------------------------------------------------------------------

@@ -139,6 +139,8 @@ class Optimization:
     """A model, the faster graph that was found for it, and what speaks for it.
 
     ``module`` is the result, ready to run: the given model itself where nothing was gained.
+    Where the decision is ``not faster``, ``after``, ``figures_after`` and ``substitutions`` are
+    of what the search chose and the clock refused, so that both can be seen; none is applied then.
     ``before`` and ``after`` are analyses of the original graph and of the result on the machine,
     ``cost`` what the search went by. ``substitutions`` were made, in their order; ``rejected`` were
     not, each with the reason. ``rounds`` are end-to-end timings of all that was timed, ``proofs``

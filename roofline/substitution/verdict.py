@@ -69,7 +69,9 @@ def _rounded(value: float, low: float, high: float) -> tuple[str, str]:
     decimals = 2 if is_near_1 or high - low < 0.3 else 1
 
     def said(ratio: float) -> str:
-        return f"{ratio:.{decimals}f}" if ratio >= 0.1 else f"{ratio:.2g}"
+        if ratio < 0.1:
+            return f"{ratio:.2g}"
+        return f"{ratio:.{decimals}f}" if ratio < 100 else f"{ratio:.0f}"
 
     return said(value), f"{said(low)} to {said(high)}" if low > 0 else ""
 
@@ -94,6 +96,12 @@ def launch_words(optimization: Optimization) -> str:
     # On a CPU kinds of operators differ in it, and the report says each.
     about = "about " if launches.by_kind_s else ""
     return f" ({about}{format_s(launches.usual_s, 2)} a launch)"
+
+
+def bounds_words(optimization: Optimization) -> str:
+    """What seconds of bounds hold: launches, too, where it is known what they cost."""
+    is_known = launches_on(optimization.before.hardware).usual_s > 0
+    return "bounds and launches" if is_known else "bounds"
 
 
 def rewrites_words(count: int) -> str:

@@ -165,6 +165,13 @@ def test_an_interrupt_writes_nothing(
     assert not [each for each in Path().iterdir() if each.is_file()]
 
 
+def test_show_says_what_such_a_file_is(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["optimize", "x", "-o", "a.json"]) == 0
+    capsys.readouterr()
+    assert run(["show", "a.json"]) == 2
+    assert "a.json: is an optimization; show opens analyses" in capsys.readouterr().err
+
+
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "--list-rules"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -129,3 +130,24 @@ def test_without_forks_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with fresh_processes() as run:
         assert run is here
         assert run(os.getpid) == os.getpid()
+
+
+def parameters_of(model: Any) -> tuple[str, int]:
+    return type(model).__name__, sum(each.numel() for each in model.parameters())
+
+
+def test_models_of_files_are_known_there(tmp_path: Path) -> None:
+    from roofline.workload.models.sources import load
+
+    (tmp_path / "beside.py").write_text("WIDTH = 3\n")
+    (tmp_path / "mine.py").write_text(
+        "import torch, beside\n"
+        "class Mine(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(2, beside.WIDTH)\n"
+    )
+    model = load(f"{tmp_path / 'mine.py'}:Mine").rebuild
+    assert model is not None
+    with fresh_processes() as run:
+        assert run(parameters_of, model()) == ("Mine", 9)

@@ -16,12 +16,17 @@ from torch import nn
 
 import roofline
 from roofline.design.model_comparison.measured_rounds import RoundTime
-from roofline.errors import HardwareError, InputError
+from roofline.errors import HardwareError, InputError, MeasurementError
 from roofline.foundation.sampling import Sample
 from roofline.latency.samples import IsolatedSample
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.pace import UNKNOWN
-from roofline.pipeline import optimization_machine, optimization_trials, optimizing
+from roofline.pipeline import (
+    optimization_machine,
+    optimization_steps,
+    optimization_trials,
+    optimizing,
+)
 from roofline.pipeline.optimization_trials import (
     CompileError,
     Contender,
@@ -64,7 +69,8 @@ class Norms(nn.Module):
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> HardwareProfile:
-    """A machine that is taken to be this one."""
+    """A machine that is taken to be this one, and to be quiet."""
+    monkeypatch.setattr(optimizing, "check_bench", lambda **_: None)
     monkeypatch.setattr(optimization_machine, "is_this_machine", lambda _: True)
     return MACHINE
 
@@ -162,6 +168,30 @@ def test_a_name_is_enough() -> None:
     assert len(found.substitutions) == 1
 
 
+def test_another_type_is_held_against_the_model_in_that_type() -> None:
+    model = Norms()
+    machine = replace(MACHINE, compute=(*MACHINE.compute, builders.ceiling(1e9, of="bfloat16")))
+    found = optimize(model, IMAGE, hardware=machine, rules="fold-batch-norm", dtype="bfloat16")
+    assert len(found.substitutions) == 2
+    assert {each.dtype for each in found.proofs} == {"float64", "float32"}
+    assert found.module(torch.randn(IMAGE).bfloat16()).dtype == torch.bfloat16
+    assert model.head.weight.dtype == torch.float32
+
+
+def test_progress_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = registered(monkeypatch, dropping("drop-relu", "aten.relu"))
+    done: list[float] = []
+    optimize(
+        nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+        (2, 4),
+        hardware=MACHINE,
+        rules=wrong,
+        progress=lambda each, _: done.append(each),
+    )
+    assert done == sorted(done)
+    assert len(done) > 2
+
+
 def test_refusals_are_told_once_each() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -185,7 +215,7 @@ def test_refusals_are_told_once_each() -> None:
 def test_what_is_faster_by_the_clock_is_the_result(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "measured faster"
     assert (found.figures_before.measured_s, found.figures_after.measured_s) == (1.0, 0.8)
@@ -200,7 +230,7 @@ def test_what_is_faster_by_the_clock_is_the_result(
 def test_what_is_not_significantly_faster_is_given_up(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch, speedup: float
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(speedup))
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(speedup))
     model = Norms()
     found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm")
     assert found.decision == "not faster"
@@ -225,7 +255,7 @@ def test_fewer_rules_may_win_by_the_clock(
         timed.extend(each.name for each in subjects.contenders)
         return trials_of(0.9, 1.2)(subjects, **options)
 
-    monkeypatch.setattr(optimizing, "eager_trials", trials)
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
     layout = registered(
         monkeypatch,
         dropping("drop-second-relu", "aten.relu", keeps=True, safety="changes layout"),
@@ -234,6 +264,47 @@ def test_fewer_rules_may_win_by_the_clock(
     assert timed == ["all rules", "no layouts"]
     assert found.decision == "measured faster"
     assert {each.rule for each in found.substitutions} == {"fold-batch-norm"}
+    (lost,) = [each for each in found.rejected if each.rule == layout]
+    assert "'all rules'" in lost.why
+    assert lost.saving_s is not None
+
+
+def test_a_layout_of_which_costs_know_nothing_is_left_to_the_clock(
+    here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds are the same, or worse by the copies at both ends: the search does not take it."""
+    timed: list[str] = []
+
+    def trials(subjects: Subjects, **options: Any) -> Trials:
+        timed.extend(each.name for each in subjects.contenders)
+        return trials_of(1.1, 1.5)(subjects, **options)
+
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials)
+    model = Norms()
+    found = optimize(model, IMAGE, hardware=here, rules="fold-batch-norm,channels-last")
+    assert timed == ["all rules", "other layout"]
+    assert found.decision == "measured faster"
+    made = {each.rule: each for each in found.substitutions}
+    assert set(made) == {"fold-batch-norm", "channels-last"}
+    saving_s = made["channels-last"].saving_s
+    assert saving_s is not None
+    assert saving_s <= 0
+    image = torch.randn(IMAGE)
+    with torch.no_grad():
+        assert torch.allclose(found.module(image), model.eval()(image), atol=1e-5)
+
+
+def test_a_layout_that_loses_by_the_clock_is_no_find(
+    here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(0.8))
+    model = Norms()
+    found = optimize(model, IMAGE, hardware=here, rules="channels-last")
+    assert found.decision == "nothing found"
+    assert found.module is model
+    assert (found.substitutions, len(found.rounds)) == ((), 1)
+    (lost,) = [each for each in found.rejected if each.rule == "channels-last"]
+    assert "'other layout'" in lost.why
 
 
 def test_without_timing_a_gain_is_called_predicted(here: HardwareProfile) -> None:
@@ -244,7 +315,7 @@ def test_without_timing_a_gain_is_called_predicted(here: HardwareProfile) -> Non
 def test_without_a_compiler_eager_torch_decides(
     here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
     monkeypatch.setattr(optimization_trials.shutil, "which", lambda _: None)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "measured faster"
@@ -260,8 +331,8 @@ def test_the_baseline_decides_and_the_other_stands_beside(
             found, rounds=tuple(replace(each, baseline="compile") for each in found.rounds)
         )
 
-    monkeypatch.setattr(optimizing, "eager_trials", trials_of(1.25))
-    monkeypatch.setattr(optimizing, "compiled_trials", compiled)
+    monkeypatch.setattr(optimization_steps, "eager_trials", trials_of(1.25))
+    monkeypatch.setattr(optimization_steps, "compiled_trials", compiled)
     found = optimize(Norms(), IMAGE, hardware=here, rules="fold-batch-norm", baseline="compile")
     assert found.decision == "not faster"
     assert [each.baseline for each in found.rounds] == ["eager", "compile"]
@@ -356,6 +427,18 @@ def test_only_the_wrong_place_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(each.holds for each in found.proofs)
 
 
+def test_a_users_rule_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(graph: Graph, match: Match) -> str:
+        raise ZeroDivisionError("division\nby zero")
+
+    name = registered(monkeypatch, replace(dropping("drop-relu", "aten.relu"), refuses=refuses))
+    with pytest.raises(
+        roofline.RooflineError, match="rule 'drop-relu' failed: ZeroDivision"
+    ) as one:
+        optimize(Norms(), IMAGE, hardware=MACHINE, rules=name)
+    assert "\n" not in str(one.value)
+
+
 # -- the clock -------------------------------------------------------------------------------------
 
 
@@ -444,6 +527,19 @@ def test_what_cannot_be_is_said_in_a_line(
     with pytest.raises(error, match=words) as caught:
         optimize(Norms(), IMAGE, hardware=MACHINE, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_busy_machine_is_refused_before_anything_is_searched(
+    here: HardwareProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(**_: object) -> None:
+        raise MeasurementError("others compute")
+
+    told: list[str] = []
+    monkeypatch.setattr(optimizing, "check_bench", busy)
+    with pytest.raises(MeasurementError, match="others compute"):
+        optimize(Norms(), IMAGE, hardware=here, progress=lambda _, what: told.append(what))
+    assert told == []
 
 
 def test_a_machine_without_ceilings_has_no_bounds() -> None:

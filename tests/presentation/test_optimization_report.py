@@ -29,6 +29,7 @@ from roofline.presentation.reports.optimization_rewrites import (
 )
 from roofline.presentation.reports.report import Facts, Grid, Notes
 from roofline.presentation.table import print_report
+from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.data import COLUMNS
 from roofline.substitution.result import Figures, Optimization, Substitution
 from roofline.substitution.verdict import decisive
@@ -126,7 +127,11 @@ def test_under_torch_compile_its_own_timing_decides() -> None:
     both = measured()
     compiled = rounds(1.3, 1.2, 1.4, baseline="compile", after_s=5e-3)
     other = rounds(1.5, 1.4, 1.6, baseline="compile", candidate="2 rewrites", after_s=4e-3)
-    assert decisive(replace(both, rounds=(*both.rounds, compiled, other))) is compiled
+    found = replace(both, rounds=(*both.rounds, compiled, other))
+    assert decisive(found) is compiled
+    rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
+    assert rows["time, eager torch"] == ("17.2 ms", "9.56 ms", "0.56")
+    assert rows["time, torch.compile"] == ("17.2 ms", "5.00 ms", "0.77 (0.71 to 0.83)")
 
 
 def test_one_round_has_no_interval() -> None:
@@ -171,7 +176,7 @@ def test_intervals_that_a_busy_machine_made_wide_stay_readable() -> None:
     wide = replace(found.figures_after, measured_low_s=542e-6, measured_high_s=152e-3)
     found = replace(found, figures_after=wide)
     rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
-    assert rows["10 to 90 % of rounds"][1:] == ("542 µs to 152 ms", "0.84 to 256.41")
+    assert rows["10 to 90 % of rounds"][1:] == ("542 µs to 152 ms", "0.84 to 256")
     assert grid_of(found, "Timed").rows[0][4] == "1.07 (0.0039 to 1.19)"
 
 
@@ -272,6 +277,17 @@ def test_proofs_that_fail_are_warned_of() -> None:
     )
     assert notes.urgent and "fails: its error of nan is above 1e-10" in notes.lines[0]
     assert json.loads(found.to_json())["proofs"][0]["largest_error"] is None
+
+
+def test_launches_of_unknown_cost_are_warned_of_and_known_ones_are_a_fact() -> None:
+    for found, place in ((predicted(), Facts), (nothing(), Notes)):
+        said = launches_on(found.before.hardware).said
+        warned = replace(found, warnings=(said,))
+        blocks = optimization_report(warned).blocks
+        facts = [line for each in blocks if isinstance(each, Facts) for line in each.lines]
+        notes = [line for each in blocks if isinstance(each, Notes) for line in each.lines]
+        assert (("Launches", said) in facts) is (place is Facts)
+        assert (said in notes) is (place is Notes)
 
 
 def test_inputs_that_go_well_are_one_row_with_the_largest_error() -> None:

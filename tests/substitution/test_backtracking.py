@@ -15,7 +15,8 @@ from roofline.errors import InputError
 from roofline.substitution.graphs.editing import Editor, RewriteError
 from roofline.substitution.graphs.graph import Graph, Value
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search.backtracking import UNKNOWN_TIME, Around, search
+from roofline.substitution.search.backtracking import search
+from roofline.substitution.search.exploration import UNKNOWN_TIME, Around
 from roofline.substitution.search.found import Found
 from tests.substitution.toy_graphs import (
     Builder,
@@ -69,7 +70,9 @@ def test_with_any_alpha_it_meets_every_graph(seed: int, size: int) -> None:
     graph = random_graph(seed, size, OPS)
     costs = ToyCosts(SECONDS)
 
-    found = search(graph, RULES, costs, complete, alpha=math.inf, budget=10**6, around=REST)
+    found = search(
+        graph, RULES, costs, complete, alpha=math.inf, budget=10**6, around=REST, is_thorough=True
+    )
 
     every = every_graph(graph, RULES)
     assert {each.digest for each, _ in costs.calls} == set(every)
@@ -87,7 +90,14 @@ def test_with_any_alpha_it_finds_the_cheapest_graph(seed: int, size: int) -> Non
     rules = (*RULES, MERGE)
 
     found = search(
-        graph, rules, ToyCosts(SECONDS), complete, alpha=math.inf, budget=10**6, around=REST
+        graph,
+        rules,
+        ToyCosts(SECONDS),
+        complete,
+        alpha=math.inf,
+        budget=10**6,
+        around=REST,
+        is_thorough=True,
     )
 
     every = every_graph(graph, rules)
@@ -192,6 +202,95 @@ def test_greedy_makes_everything_that_pays() -> None:
     assert found.statistics.evaluated == 20 + 19
     assert found.statistics.expanded == 2
     assert found.statistics.ended == "exhausted"
+
+
+def enabling(count: int) -> tuple[Graph, tuple[Rule, ...], ToyCosts]:
+    """Blocks in which two rewrites that save nothing let a third one pay."""
+    builder = Builder()
+    value = builder.input()
+    for place in range(count):
+        left, right = builder.op("a", value), builder.op("a", value, path=f"right{place}")
+        value = builder.op("add", builder.op("norm", left), builder.op("norm", right))
+    rules = (fused("fold", "a", "norm", "b"), merged("merge", "b", "bb"))
+    return builder.graph(value), rules, ToyCosts({"norm": 0.0, "split": 0.0})
+
+
+@pytest.mark.parametrize("alpha", [1.01, 1.05, 2.0])
+def test_what_saves_nothing_but_lets_others_pay_needs_no_graph_for_each_subset(
+    alpha: float,
+) -> None:
+    graph, rules, costs = enabling(20)
+
+    found = search(graph, rules, costs, complete, alpha=alpha)
+
+    assert found.original.cost.total_s == 60.0
+    assert found.best.cost.total_s == 40.0
+    assert found.statistics.ended == "exhausted"
+    # As it is, all folded, all merged; and nothing of the two to the power of forty between.
+    assert found.statistics.expanded == 3
+    assert found.statistics.evaluated <= 4 * 40
+
+
+def test_a_rewrite_that_hinders_another_does_not_cover_for_it() -> None:
+    """Without "c" less is left to do, but what "b" and "c" become together costs less still."""
+    builder = Builder()
+    graph = builder.graph(builder.op("c", builder.op("b", builder.input())))
+    rules = (dropped("drop", "c"), fused("fuse", "b", "c", "d"), renamed("finish", "d", "e"))
+    costs = ToyCosts({"b": 1.0, "c": 1.0, "d": 1.1, "e": 0.5})
+
+    found = search(graph, rules, costs, complete, alpha=1.2)
+
+    assert [each.rule for each in found.best.history] == ["fuse", "finish"]
+
+
+def test_two_steps_uphill_that_need_each_other_are_made() -> None:
+    """Both branches must be enlarged before they can be merged: as 1x3 and 3x1 to 3x3."""
+    builder = Builder()
+    x = builder.input()
+    branches = builder.op("relu", builder.op("a", x)), builder.op("relu", builder.op("a", x))
+    graph = builder.graph(builder.op("cat", *branches))
+    rules = (renamed("enlarge", "a", "b"), merged("merge", "b", "bb"))
+    costs = ToyCosts({"a": 2.0, "b": 2.1, "bb": 2.2, "cat": 4.0, "split": 0.0})
+
+    found = search(graph, rules, costs, complete, alpha=1.05)
+
+    assert [each.rule for each in found.best.history] == ["enlarge", "enlarge", "merge"]
+
+
+def test_steps_uphill_far_from_each_other_are_not_combined() -> None:
+    builder = Builder()
+    value = builder.input()
+    for _ in range(12):
+        value = builder.op("a", value)
+        for _ in range(8):
+            value = builder.op("relu", value)
+    graph = builder.graph(value)
+    rules = (renamed("enlarge", "a", "b"),)
+    costs = ToyCosts({"b": 1.01})
+
+    found = search(graph, rules, costs, complete, alpha=1.05, budget=10**6)
+
+    assert found.statistics.ended == "exhausted"
+    assert found.statistics.evaluated == 12
+    thorough = search(graph, rules, costs, complete, alpha=1.05, budget=40, is_thorough=True)
+    assert thorough.statistics.ended == "budget"
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 7))
+def test_what_is_passed_over_takes_nothing_from_what_is_found(seed: int, size: int) -> None:
+    """Rules that keep out of each other's way, or enable each other."""
+    graph = random_graph(seed, size, ("a", "b", "identity"))
+    rules = (dropped("drop", "identity"), renamed("enlarge", "a", "b"), merged("merge", "b", "bb"))
+    costs = ToyCosts({"a": 1.0, "b": 1.1, "bb": 1.2, "identity": 0.1, "split": 0.0})
+
+    quick = search(graph, rules, costs, complete, alpha=1.3, around=REST)
+    thorough = search(
+        graph, rules, costs, complete, alpha=1.3, around=REST, budget=10**6, is_thorough=True
+    )
+
+    assert quick.best.cost.total_s == pytest.approx(thorough.best.cost.total_s, rel=1e-12)
+    assert quick.statistics.expanded <= thorough.statistics.expanded
 
 
 def test_of_overlapping_rewrites_the_better_is_made() -> None:
@@ -314,6 +413,7 @@ def test_the_budget_is_how_many_graphs_are_looked_through(budget: int) -> None:
         complete,
         alpha=math.inf,
         budget=budget,
+        is_thorough=True,
         progress=lambda fraction, words: said.append((fraction, words)),
     )
 
@@ -359,10 +459,10 @@ def test_alpha_below_one_is_no_search(alpha: float) -> None:
         search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, alpha=alpha)
 
 
-@pytest.mark.parametrize("given", [{"budget": 0}, {"keep": 0}])
-def test_a_budget_of_nothing_is_no_search(given: dict[str, int]) -> None:
+@pytest.mark.parametrize(("budget", "keep"), [(0, 1), (1, 0), (-3, 8)])
+def test_a_budget_of_nothing_is_no_search(budget: int, keep: int) -> None:
     with pytest.raises(InputError, match="give at least 1 of each"):
-        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, **given)
+        search(random_graph(1, 3, OPS), RULES, ToyCosts({}), complete, budget=budget, keep=keep)
 
 
 def said_of(found: Found) -> str:

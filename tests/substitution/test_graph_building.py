@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import io
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 from torch import fx, nn
 
 from roofline.errors import InputError, ModelError
-from roofline.substitution.graphs.building import built, exported
+from roofline.substitution.graphs.building import built, plain
 from roofline.substitution.graphs.capturing import CapturedModel, captured
 from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
@@ -182,7 +181,8 @@ def _exported_as_it_is(module: nn.Module) -> Any:
 
 
 def _exported(module: nn.Module) -> Any:
-    return exported(module, (), {"input": torch.randn(_IMAGE)}).module()
+    given = {"input": torch.randn(_IMAGE)}
+    return torch.export.export(plain(module), (), given, strict=False).module()
 
 
 def _compiled(module: nn.Module) -> Any:
@@ -204,7 +204,20 @@ def test_built_modules_go_through_torchs_own_tools(way: Callable[[nn.Module], An
         else:
             _assert_equal(other(image), expected)
         _assert_equal(found(image), expected)
-    assert list(other.state_dict()) == list(found.state_dict())
+    names = [each.removeprefix("_orig_mod.") for each in other.state_dict()]
+    assert sorted(names) == sorted(found.state_dict())
+
+
+def test_what_is_exported_gets_arguments_by_their_names() -> None:
+    module, x = _Named(), torch.randn(2)
+    found = _built(module, left=x, right=x + 1)
+    program = torch.export.export(plain(found), (), {"right": x + 1, "left": x}, strict=False)
+    assert torch.equal(program.module()(right=x + 1, left=x), module(x, x + 1))
+
+
+class _Named(nn.Module):
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return left - 2 * right
 
 
 def test_copies_have_weights_of_their_own() -> None:
@@ -213,7 +226,7 @@ def test_copies_have_weights_of_their_own() -> None:
     other = copy.deepcopy(found)
     assert type(other).__name__ == type(found).__name__
     with torch.no_grad():
-        other.head.weight.zero_()
+        other.get_parameter("head.weight").zero_()
     assert module.head.weight.abs().sum() > 0
     other.train()
     assert _pickled(other).training
@@ -251,7 +264,9 @@ def test_types_that_operators_name_are_cast_with_the_weights() -> None:
 
 def test_layouts_can_be_changed() -> None:
     module, image = _Network().eval(), torch.randn(_IMAGE)
-    found = copy.deepcopy(_built(module, image)).to(memory_format=torch.channels_last)
+    found = copy.deepcopy(_built(module, image)).to(
+        memory_format=torch.channels_last  # pyright: ignore[reportCallIssue]
+    )
     with torch.no_grad():
         result = found(image.to(memory_format=torch.channels_last))["out"]
         torch.testing.assert_close(result, module(image)["out"])
@@ -278,16 +293,12 @@ def test_operators_that_may_not_overwrite_do_not() -> None:
     both = Graph(
         nodes=graph.nodes, outputs=(*graph.outputs, Value(product)), next_number=graph.next_number
     )
-    changed = copy.replace if hasattr(copy, "replace") else None
-    from dataclasses import replace
-
-    del changed
     found = built(replace(model, form=replace(model.form, result=form)), both)
     relu, negative = found(torch.ones(2))
     assert (relu.tolist(), negative.tolist()) == ([0.0, 0.0], [-1.0, -1.0])
     alone = built(model, graph)
-    assert "relu_" in alone.code
-    assert "relu_(" not in found.code
+    assert "relu_" in str(alone.code)
+    assert "relu_(" not in str(found.code)
 
 
 # -- weights that rules make -----------------------------------------------------------------------
@@ -313,6 +324,8 @@ def _of_another_shape(weight: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def constructors(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Those of the toolkit are registered when they are first asked for, and not again.
+    registry.known_rules()
     monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
     chain = Chain(steps=(Step(role="x", ops=frozenset()),))
     registry.register_rule(
@@ -361,9 +374,7 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
     turned = TensorType(shape=(2, 3), stride=(1, 2), dtype="float32")
 
     def change(weight: Weight, order: Weight) -> Weight:
-        third = Weight(
-            type=weight.type, made_by="doubled", of=(weight,), options=(("by", 1 / 3),)
-        )
+        third = Weight(type=weight.type, made_by="doubled", of=(weight,), options=(("by", 1 / 3),))
         return Weight(type=turned, made_by="permuted", of=(third, order))
 
     found = built(model, _with_weight(model, change), operators=_operators)
@@ -372,7 +383,6 @@ def test_weights_are_made_in_double_precision_and_cast() -> None:
     made = found.get_parameter(name)
     assert (made.dtype, made.stride()) == (torch.float32, (1, 2))
     assert torch.equal(made, (module.head.weight.detach().double() / 3)[[1, 0]].float())
-    assert not made.is_leaf or made.grad is None
     with torch.no_grad():
         torch.testing.assert_close(found(x) * 3, module.head(x))
     assert torch.equal(_pickled(found).get_parameter(name), made)

@@ -98,6 +98,19 @@ class _Attention(nn.Module):
         return x + self.out(y.transpose(1, 2).flatten(2))
 
 
+class _Frozen(nn.Module):
+    """Products with a weight that takes no gradients are made in another way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4), requires_grad=False)
+        self.trained = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = x.transpose(0, 1)
+        return turned @ self.weight + turned @ self.trained
+
+
 def _bert() -> nn.Module:
     torchvision_or_reason()
     transformers = pytest.importorskip("transformers")
@@ -127,6 +140,7 @@ _MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "vit_b_32": (_own("vit_b_32", image_size=32), (1, 3, 32, 32)),
     "concatenating": (_Concatenating, (2, 3, 8, 8)),
     "residual": (_Residual, (2, 4, 8, 8)),
+    "frozen": (_Frozen, (2, 3, 4)),
     "recurrent": (_Recurrent, (2, 5, 6)),
     "cell": (_Cell, (2, 5, 6)),
     "attention": (_Attention, (2, 5, 8)),
@@ -326,4 +340,3 @@ def test_channels_last_images() -> None:
     of_built = capture(rebuilt, Inputs(image), name="it").records
     assert _said(records(model.graph, _operators).records) == _said(of_built)
     assert of_built[0].inputs[0].layout == "channels-last"
-

@@ -289,6 +289,39 @@ def test_an_output_with_strides_of_its_own_is_refused() -> None:
     assert "strides of its own" in why
 
 
+def test_what_had_channels_last_where_it_leaves_still_has() -> None:
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 3, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            last = x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+            return last.relu() + self.convolution(x)
+
+    found = check(Half(), random(2, 3, 5, 6), conversions=2)
+    (number,) = [each for each, node in found.capture.graph.nodes.items() if node.op == "aten.add"]
+    assert found.capture.graph.nodes[number].type.stride == (90, 1, 18, 3)
+
+
+def test_one_channel_has_no_layout_to_tell() -> None:
+    """Attention over pixels: what is concatenated has one channel each."""
+
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(2, 1, 3, padding=1)
+            self.third = nn.Conv2d(1, 4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            both = torch.cat([y.mean(1, keepdim=True), y.amax(1, keepdim=True)], 1)
+            return y * torch.sigmoid(self.third(torch.relu(self.second(both))))
+
+    found = assert_rewrites(Attends(), (random(2, 3, 5, 6),), RULE)
+    assert places(found.graph, RULE) == []
+
+
 def test_two_regions_are_two_matches() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

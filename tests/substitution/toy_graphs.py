@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Any
 
 from roofline.substitution.costs.cost import Cost, CostBasis
 from roofline.substitution.graphs.editing import Editor
@@ -73,16 +74,21 @@ class ToyCosts:
         )
 
 
+def given(node: Node) -> dict[str, Any]:
+    """The arguments of a node, for one that is to have the same."""
+    return dict(node.arguments)
+
+
 def accept(_graph: Graph, _match: Match) -> str:
     return ""
 
 
-def renamed(name: str, before: str, after: str, refuses: object = accept) -> Rule:
+def renamed(name: str, before: str, after: str) -> Rule:
     """A rule that makes one operator another."""
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["node"])
-        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
+        new = editor.add(after, module_path=node.module_path, **given(node))
         editor.replace(Value(match["node"]), Value(new))
 
     steps = (Step(role="node", ops=frozenset({before})),)
@@ -90,7 +96,7 @@ def renamed(name: str, before: str, after: str, refuses: object = accept) -> Rul
         name=name,
         summary="",
         pattern=Chain(steps=steps),
-        refuses=refuses,  # pyright: ignore[reportArgumentType]
+        refuses=accept,
         rewrite=rewrite,
     )
 
@@ -114,7 +120,7 @@ def fused(name: str, first: str, second: str, after: str) -> Rule:
 
     def rewrite(editor: Editor, match: Match) -> None:
         node = editor.node(match["first"])
-        new = editor.add(after, module_path=node.module_path, **dict(node.arguments))
+        new = editor.add(after, module_path=node.module_path, **given(node))
         editor.replace(Value(match["second"]), Value(new))
 
     steps = (

@@ -21,7 +21,13 @@ from roofline.presentation.charts.points import Point
 from roofline.presentation.charts.subjects import Subject, provenance_words
 from roofline.presentation.reports.report import printable
 from roofline.substitution.result import Optimization
-from roofline.substitution.verdict import decisive, predicted_speedup, speedup_words, times_words
+from roofline.substitution.verdict import (
+    bounds_words,
+    decisive,
+    predicted_speedup,
+    speedup_words,
+    times_words,
+)
 
 BEFORE, AFTER = "before", "after"
 LOOK = {BEFORE: Style(GREY, "o"), AFTER: Style(GREEN, "o")}
@@ -38,7 +44,7 @@ _FAR = 4.0
 _HEIGHT: dict[TimeKind, str] = {
     "measured": "FLOP/s (FLOP / measured time)",
     "predicted": "FLOP/s (FLOP / predicted time)",
-    "bound": "FLOP/s (FLOP / time by bounds and launches)",
+    "bound": "FLOP/s (FLOP / time by {bounds})",
 }
 
 
@@ -98,7 +104,7 @@ def optimization_chart_of(
         tail=_tail(optimization),
         machine=_machine(optimization, kind, has_points=bool(moves)),
         provenance=provenance_words(optimization.before.hardware),
-        height=_HEIGHT[kind],
+        height=_HEIGHT[kind].format(bounds=bounds_words(optimization)),
         lines=_near(roof_lines(optimization.before, "in use"), moves),
         points=points,
         look=LOOK,
@@ -212,7 +218,7 @@ def _machine(optimization: Optimization, kind: TimeKind, *, has_points: bool) ->
     of = {
         "measured": "measured times of operators",
         "predicted": "predicted times",
-        "bound": "bounds and launches",
+        "bound": bounds_words(optimization),
     }[kind]
     fused = ", in fused kernels" * optimization.is_fused
     parts = [

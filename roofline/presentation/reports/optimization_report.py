@@ -33,11 +33,12 @@ from roofline.presentation.reports.work_facts import model_fact, run_fact
 from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.result import Optimization
 from roofline.substitution.rules.rule import Rule
+from roofline.substitution.verdict import bounds_words
 
 DEFAULT_TOP = 10
 
 _COST = {
-    "bound": "bounds and launches",
+    "bound": "{bounds}",
     "predicted": "predictions",
     "measured": "operators' measured times",
 }
@@ -112,7 +113,7 @@ def _search_facts(optimization: Optimization) -> list[tuple[str, str]]:
         format_s(found.seconds, 2),
         f"ended: {ended}",
     )
-    by = _COST[optimization.cost]
+    by = _COST[optimization.cost].format(bounds=bounds_words(optimization))
     fused = " · activations counted inside their operators (--fused)" * optimization.is_fused
     rules = len(optimization.rules)
     how = (
@@ -146,8 +147,9 @@ def _warnings(optimization: Optimization) -> tuple[str, ...]:
 
 
 def _launches(optimization: Optimization) -> str:
-    """What a launch was taken to cost, and whence; ``""`` where costs are no bounds."""
-    return launches_on(optimization.before.hardware).said if optimization.cost == "bound" else ""
+    """What a launch was taken to cost, and whence; ``""``: not known, or no part of costs."""
+    launches = launches_on(optimization.before.hardware)
+    return launches.said if optimization.cost == "bound" and launches.usual_s else ""
 
 
 def optimization_html(optimization: Optimization) -> str:

@@ -22,10 +22,10 @@ from roofline.presentation.reports.optimization_rewrites import (
 from roofline.presentation.reports.report import Column, Grid, printable
 from roofline.presentation.reports.spreads import digits_of, in_its_unit
 from roofline.substitution.result import Figures, Optimization, Proof
-from roofline.substitution.verdict import decisive, slowdown_words, speedup_words
+from roofline.substitution.verdict import bounds_words, decisive, slowdown_words, speedup_words
 
 _COST = {
-    "bound": "time, bounds and launches",
+    "bound": "time, {bounds}",
     "predicted": "time, predicted",
     "measured": "time, sum of operators",
 }
@@ -75,18 +75,30 @@ _Row = tuple[str, str, str, str]
 
 def _times(optimization: Optimization) -> list[_Row]:
     before, after = optimization.figures_before, optimization.figures_after
-    rows = [_row(_COST[optimization.cost], before.cost_s, after.cost_s, format_s)]
+    rows = [
+        _row(
+            _COST[optimization.cost].format(bounds=bounds_words(optimization)),
+            before.cost_s,
+            after.cost_s,
+            format_s,
+        )
+    ]
     if before.measured_s is None and after.measured_s is None:
         return rows
     (was, was_within), (now, now_within) = _measured(before), _measured(after)
-    timed = decisive(optimization)
-    if timed is not None and timed.after_s == after.measured_s:
-        ratio, within = slowdown_words(timed)
-    else:
-        ratio, within = _ratio(before.measured_s, after.measured_s), ""
-    rows.append(("time, measured", was, now, ratio))
+    timed = [each for each in optimization.rounds if each.after_s == after.measured_s]
+    ratio, within = _ratio(before.measured_s, after.measured_s), ""
+    if timed:
+        ratio, within = slowdown_words(timed[0])
+    compiled = decisive(optimization)
+    is_compiled = compiled is not None and compiled.baseline == "compile"
+    rows.append(("time, eager torch" if is_compiled else "time, measured", was, now, ratio))
     if was_within or now_within:
         rows.append(("10 to 90 % of rounds", was_within, now_within, within))
+    if compiled is not None and is_compiled:
+        ratio, within = slowdown_words(compiled)
+        said = format_s(compiled.before_s), format_s(compiled.after_s)
+        rows.append(("time, torch.compile", *said, f"{ratio} ({within})" if within else ratio))
     return rows
 
 

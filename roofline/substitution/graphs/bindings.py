@@ -11,23 +11,14 @@ import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from roofline.errors import RooflineError
 from roofline.substitution.graphs.graph import Argument
-from roofline.substitution.graphs.operators import (
-    Nth,
-    Outcome,
-    Place,
-    Plan,
-    function_of,
-    outcome_of,
-    role_of,
-)
-from roofline.substitution.graphs.weights import Weight
-from roofline.workload.tensors import Role
+from roofline.substitution.graphs.operators import Plan, function_of, places_of
+from roofline.substitution.graphs.outcomes import Outcome, Place, outcome_of, with_tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +41,8 @@ class Binding:
         return self.target(*args, **kwargs)
 
 
+_NEURAL: Any = getattr(torch._C, "_nn")  # noqa: B009  it is not in torch's stubs
+
 _bindings: dict[tuple[Any, ...], Binding] = {}
 
 
@@ -61,21 +54,18 @@ def binding(plan: Plan, *, in_place: bool) -> Binding:
         in_place: it overwrites its first operand.
     """
     node = plan.node
-    key = (node.op, node.overload, in_place, repr(plan.arguments), plan.types)
+    places = places_of(plan.operands, plan.types)
+    key = (node.op, node.overload, in_place, repr(plan.arguments), places)
     found = _bindings.get(key)
     if found is None:
-        found = _bindings[key] = _found(plan, in_place=in_place)
+        found = _bindings[key] = _found(plan, places, in_place=in_place)
     return found
 
 
-def _found(plan: Plan, *, in_place: bool) -> Binding:
+def _found(plan: Plan, places: tuple[Place, ...], *, in_place: bool) -> Binding:
     node = plan.node
     overload = function_of(node.op, node.overload, in_place=in_place)
     whole = Binding(target=overload, positional=_positional(overload), named=_named(overload, {}))
-    places = tuple(
-        Place(type, number, 0, role_of(each) if isinstance(each, Weight) else Role.ACTIVATION)
-        for number, (type, each) in enumerate(zip(plan.types, plan.operands, strict=True))
-    )
     expected = _outcome(whole, plan.arguments, places)
     given = {
         each.name: argument
@@ -96,7 +86,7 @@ def _candidates(overload: Any) -> Iterator[Callable[..., Any] | str]:
     if overload.namespace != "aten":
         return
     name = overload._opname
-    for home in (torch, torch._C._nn):
+    for home in (torch, _NEURAL):
         function = getattr(home, name, None)
         if isinstance(function, types.BuiltinFunctionType):
             yield function
@@ -108,7 +98,7 @@ def _outcome(
     binding: Binding, arguments: tuple[Argument, ...], places: tuple[Place, ...]
 ) -> Outcome | None:
     def call(tensors: Sequence[Any]) -> Any:
-        return binding.call([_filled(each, tensors) for each in arguments])
+        return binding.call([with_tensors(each, tensors) for each in arguments])
 
     try:
         return outcome_of(call, places)
@@ -117,14 +107,6 @@ def _outcome(
     # It does not take what the overload takes, and says so in one of many ways.
     except Exception:
         return None
-
-
-def _filled(argument: Argument, tensors: Sequence[Any]) -> Any:
-    if isinstance(argument, Nth):
-        return tensors[argument.number]
-    if isinstance(argument, tuple):
-        return [_filled(each, tensors) for each in cast("tuple[Argument, ...]", argument)]
-    return argument
 
 
 @functools.cache

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from torch import fx
 from torch.fx.node import map_aggregate
 
 from roofline.errors import InputError
+from roofline.substitution.graphs.attributes import free_name, name_of
 from roofline.substitution.graphs.bindings import binding
 from roofline.substitution.graphs.capturing import CallForm, CapturedModel
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
@@ -100,8 +100,10 @@ class BuiltModule(fx.GraphModule):
         return _again(recipe, *copy.deepcopy(state, memo))
 
     def __reduce__(self) -> Any:
-        named = dict(self.named_parameters(remove_duplicate=False))
-        named |= self.named_buffers(remove_duplicate=False)
+        named = {
+            **dict(self.named_parameters(remove_duplicate=False)),
+            **dict(self.named_buffers(remove_duplicate=False)),
+        }
         tensors = {key: named[name] for key, name in self.names.items()}
         return _again, (self.recipe, tensors, self.casts, self.training)
 
@@ -135,23 +137,17 @@ def same_argument(value: Any, expected: Any, name: str) -> None:
         )
 
 
-def exported(
-    module: torch.nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-) -> Any:
-    """A built module as torch.export has it.
+def plain(module: torch.nn.Module) -> torch.nn.Module:
+    """A module that does the same, as torch.export should be given it.
 
-    torch.export itself takes arguments by name for those of graph modules by their order, whatever
-    their names; here they go where they belong.
-
-    Args:
-        module: what `built` gave.
-        args: what it is called with.
-        kwargs: the same, by name.
+    Graph modules it gives arguments by name in their order, whatever their names; any other module
+    gets them where they belong.
     """
-    plain = type(BuiltModule.__name__, (torch.nn.Module,), {"forward": type(module).forward})()
-    plain.__dict__.update(module.__dict__)
-    with torch.no_grad():
-        return torch.export.export(plain, tuple(args), dict(kwargs or {}), strict=False)
+    if not isinstance(module, BuiltModule):
+        return module
+    same = type(BuiltModule.__name__, (torch.nn.Module,), {"forward": type(module).forward})()
+    same.__dict__.update(module.__dict__)
+    return same
 
 
 class _Building:
@@ -238,7 +234,7 @@ class _Building:
         return argument
 
     def _weight(self, weight: Weight, user: Node | None, argument: str) -> fx.Node:
-        name = _free_name(_name_of(weight, user, argument), self._attributes)
+        name = free_name(name_of(weight, user, argument), self._attributes)
         self._attributes[name] = self._tensor(weight)
         self._names[weight.key] = name
         return self._fx.get_attr(name)
@@ -285,27 +281,3 @@ def _plain_default(parameter: inspect.Parameter) -> Any:
     default: Any = parameter.default
     parts = cast("tuple[Any, ...]", default) if isinstance(default, tuple) else (default,)
     return default if all(isinstance(each, _PLAIN) for each in parts) else None
-
-
-_TAKEN = frozenset(dir(fx.GraphModule)) | {"graph", "code", "recipe", "names", "casts"}
-"""Attributes that weights of a module cannot be called."""
-
-
-def _name_of(weight: Weight, user: Node | None, argument: str) -> str:
-    """The model's own name, or one that says which rule made a weight, and for what."""
-    if weight.name:
-        return weight.name
-    parts = (weight.made_by, user.module_path if user else "", argument)
-    return re.sub(r"\W+", "_", "_".join(part for part in parts if part)).strip("_")
-
-
-def _free_name(name: str, taken: Mapping[str, Any]) -> str:
-    first, dot, rest = name.partition(".")
-    if first in _TAKEN or not first:
-        name = f"{first}_{dot}{rest}"
-    places = {*taken, *(".".join(each.split(".")[:n]) for each in taken for n in range(1, each.count(".") + 1))}
-    free, number = name, 1
-    while free in places or any(free.startswith(f"{each}.") for each in taken):
-        number += 1
-        free = f"{name}_{number}"
-    return free

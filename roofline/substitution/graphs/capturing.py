@@ -7,19 +7,22 @@ import inspect
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch.fx._symbolic_trace import PH
 
 from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.text import printable
-from roofline.substitution.graphs.conversion import Conversion, NotExpressibleError
+from roofline.substitution.graphs.conversion import Conversion
 from roofline.substitution.graphs.editing import RewriteError
+from roofline.substitution.graphs.flattening import Flat, caller
 from roofline.substitution.graphs.graph import Graph
 from roofline.substitution.graphs.operators import Operators
+from roofline.substitution.graphs.programs import NotExpressibleError
 from roofline.substitution.graphs.structure import Structure, structure_of
 from roofline.workload.capture.passes import one_at_a_time
 from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
@@ -89,7 +92,7 @@ def captured(
         for path, leaf in structure.leaves()
         if leaf.kind == "tensor"
     ]
-    flat = _Flat(module, _caller(parameters, arguments), inputs, results.append, name)
+    flat = Flat(module, caller(parameters, arguments), inputs, results.append, name)
     with one_at_a_time, _undisturbed(module, [list(args), dict(kwargs or {})]):
         module.eval()
         by, conversion, notes = _converted(flat, tensors, operators or Operators(), name)
@@ -118,79 +121,8 @@ def _bound(
     return tuple(signature.parameters.values()), dict(bound.arguments)
 
 
-class _Flat(torch.nn.Module):
-    """Takes tensors and gives tensors; what they are to the model is known here."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        call: Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]],
-        inputs: Sequence[str],
-        note: Callable[[Structure], None],
-        name: str,
-    ) -> None:
-        super().__init__()
-        self.model = model
-        self.inputs = inputs
-        self.is_eager = True
-        self._call = call
-        # A function, for torch.export puts back what the containers of a module hold.
-        self._note = note
-        self._called = name
-
-    def forward(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        args, kwargs = self._call(tensors)
-        results: list[Any] = []
-        with _as_if_eager() if self.is_eager else contextlib.nullcontext():
-            result = self.model(*args, **kwargs)
-        self._note(structure_of(result, results, f"{self._called}: what it returns"))
-        return tuple(results)
-
-
-@contextlib.contextmanager
-def _as_if_eager() -> Iterator[None]:
-    """Models that ask hear that nobody exports them, and do what they do when they just run."""
-    home = torch.compiler
-    before = home._is_compiling_flag, home._is_exporting_flag
-    home._is_compiling_flag = home._is_exporting_flag = False
-    try:
-        yield
-    finally:
-        home._is_compiling_flag, home._is_exporting_flag = before
-
-
-def _caller(
-    parameters: tuple[inspect.Parameter, ...], arguments: tuple[tuple[str, Structure], ...]
-) -> Callable[[Sequence[Any]], tuple[list[Any], dict[str, Any]]]:
-    """What makes arguments of tensors."""
-    kinds = {each.name: each.kind for each in parameters}
-    # Those that come before the first that is left out can be given by position.
-    leading = set[str]()
-    for parameter, (name, _) in zip(parameters, arguments, strict=False):
-        if parameter.name != name or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            break
-        leading.add(name)
-
-    def call(tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, structure in arguments:
-            value = structure.filled(tensors)
-            if kinds[name] is inspect.Parameter.VAR_KEYWORD:
-                kwargs |= value
-            elif kinds[name] is inspect.Parameter.VAR_POSITIONAL:
-                args += value
-            elif name in leading:
-                args.append(value)
-            else:
-                kwargs[name] = value
-        return args, kwargs
-
-    return call
-
-
 def _converted(
-    flat: _Flat, tensors: list[torch.Tensor], operators: Operators, name: str
+    flat: Flat, tensors: list[torch.Tensor], operators: Operators, name: str
 ) -> tuple[Literal["torch.export", "torch.fx"], Conversion, tuple[str, ...]]:
     failures: list[_ExportError] = []
     for flat.is_eager in (True, False):
@@ -201,7 +133,7 @@ def _converted(
     why = failures[-1]
     try:
         with _buffers_kept(flat.model):
-            traced = fx.symbolic_trace(flat, {"tensors": (fx.PH,) * len(tensors)})
+            traced = fx.symbolic_trace(flat, {"tensors": (PH,) * len(tensors)})
         conversion, notes = _exported(traced, flat, tensors, operators, name)
     except KeyboardInterrupt:
         raise
@@ -232,7 +164,7 @@ def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
 
 def _exported(
     root: torch.nn.Module,
-    flat: _Flat,
+    flat: Flat,
     tensors: list[torch.Tensor],
     operators: Operators,
     name: str,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,16 +12,23 @@ from torch.export.graph_signature import InputKind, OutputKind
 from roofline.errors import ModelError
 from roofline.substitution.graphs.editing import RewriteError
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
-from roofline.substitution.graphs.operators import Operators, end_byte, gives_one
+from roofline.substitution.graphs.operators import Operators, gives_one
+from roofline.substitution.graphs.outcomes import end_byte
+from roofline.substitution.graphs.programs import (
+    PREFIX,
+    NotExpressibleError,
+    module_path,
+    names_of,
+    overload_that_gives,
+    place_of,
+    type_of,
+)
 from roofline.substitution.graphs.weights import TensorType, Weight
-
-_PREFIX = "model."
-"""What the names of the model's own weights and modules begin with in a program."""
 
 _NOTHING = frozenset(
     {
         *("aten.lift_fresh", "aten.lift_fresh_copy", "aten.lift", "aten.alias"),
-        *("aten.detach_", "aten.contiguous_"),
+        "aten.detach_",
     }
 )
 """Operators that give what they take; a model that runs eagerly does not call them."""
@@ -37,10 +43,6 @@ _CHECKS = frozenset(
 
 _WRAPPERS: Mapping[str, int] = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 """Operators that run a part of a program, and how many arguments say in which mode."""
-
-
-class NotExpressibleError(Exception):
-    """Says what a program does that a graph of these operators cannot."""
 
 
 class Conversion:
@@ -67,7 +69,7 @@ class Conversion:
         self._program = program
         self._inputs = iter(inputs)
         self._operators = operators
-        self._names = _names(model)
+        self._names = names_of(model)
         self._found: dict[Any, Any] = {}
         self._nodes: dict[int, Node] = {}
         self._places: dict[Value | Weight, tuple[int, int]] = {}
@@ -95,7 +97,7 @@ class Conversion:
     def _check_mutations(self) -> None:
         for each in self._program.graph_signature.output_specs:
             if each.kind is OutputKind.BUFFER_MUTATION:
-                self._refuse_changed(each.target.removeprefix(_PREFIX))
+                self._refuse_changed(each.target.removeprefix(PREFIX))
             if each.kind is OutputKind.USER_INPUT_MUTATION:
                 self._note_input()
 
@@ -114,7 +116,7 @@ class Conversion:
         if spec.kind is InputKind.USER_INPUT:
             arguments = (("name", next(self._inputs)), ("role", "input"))
             return self._put(
-                Node(op=INPUT, arguments=arguments, outputs=(_type_of(node.meta["val"]),))
+                Node(op=INPUT, arguments=arguments, outputs=(type_of(node.meta["val"]),))
             )
         program = self._program
         known = program.state_dict if spec.target in program.state_dict else program.constants
@@ -124,13 +126,19 @@ class Conversion:
         return self._weight(tensor, spec.target, is_parameter=spec.kind is InputKind.PARAMETER)
 
     def _weight(self, tensor: torch.Tensor, target: str, *, is_parameter: bool) -> Weight:
-        names = self._names.get(_place(tensor), (target.removeprefix(_PREFIX),))
-        if len(names) > 1:
+        names = self._names.get(place_of(tensor), (target.removeprefix(PREFIX),))
+        first, *others = names
+        if others:
             self._tied.update(names)
-        weight = Weight(type=_type_of(tensor), is_parameter=is_parameter, name=names[0])
+        weight = Weight(
+            type=type_of(tensor),
+            is_parameter=is_parameter,
+            is_trained=tensor.requires_grad,
+            name=first,
+        )
         self.weights[weight.name] = tensor
         self._places.setdefault(weight, (len(self._places), 0))
-        if not target.startswith(_PREFIX):
+        if not target.startswith(PREFIX):
             self._lifted.add(weight)
         return weight
 
@@ -154,7 +162,8 @@ class Conversion:
             elif node.op == "call_function":
                 self._found[node] = self._called(node)
             elif node.op == "output":
-                return tuple(map(self._argument, node.args[0]))
+                given: Any = node.args[0]
+                return tuple(map(self._argument, given))
         raise NotExpressibleError("it gives nothing")
 
     def _called(self, node: Any) -> Any:
@@ -198,17 +207,18 @@ class Conversion:
         self, node: Any, func: Any, args: Sequence[Argument], kwargs: Mapping[str, Argument]
     ) -> Any:
         schema = func._schema.arguments
-        named = dict(zip((each.name for each in schema), args, strict=False))
         written = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
         op = f"{func.namespace}.{func._opname}"
         if written and (written != [schema[0].name] or not op.endswith("_")):
             raise NotExpressibleError(f"{op} writes several tensors at once")
         moves_view = torch.Tag.inplace_view in func.tags
+        giving = overload_that_gives(func) if written else func
+        names = [each.name for each in giving._schema.arguments]
         made = Node(
             op=op.removesuffix("_") if written else op,
-            overload=_overload_that_gives(func) if written else func._overloadname,
-            arguments=(*named.items(), *kwargs.items()),
-            module_path=_module_path(node),
+            overload=giving._overloadname,
+            arguments=(*zip(names, args, strict=False), *kwargs.items()),
+            module_path=module_path(node),
             in_place=bool(written) and not moves_view,
         )
         plan = self._operators.plan(made, self._type_of)
@@ -218,16 +228,18 @@ class Conversion:
             place = (len(self._places), 0) if base is None else self._places[plan.operands[base]]
             self._places[value] = place[0], place[1] + offset_byte
         if written:
-            self._overwritten(cast("Value | Weight", args[0]), values[0], moves_view=moves_view)
+            # What gives its operand as it is (dropout in eval mode) writes nothing.
+            is_view = moves_view or plan.bases[0] is not None
+            self._overwritten(cast("Value | Weight", args[0]), values[0], is_view=is_view)
         return values[0] if gives_one(plan.node.op, plan.node.overload) else values
 
-    def _overwritten(self, old: Value | Weight, new: Value, *, moves_view: bool) -> None:
+    def _overwritten(self, old: Value | Weight, new: Value, *, is_view: bool) -> None:
         """From now on, whoever takes `old` takes `new`; what else lies there cannot be taken."""
         if isinstance(old, Weight) and old not in self._lifted:
             self._refuse_changed(old.name)
         before, after = self._type(old), self._type(new)
         self._now[old] = new
-        if moves_view:
+        if is_view:
             if self._places[new][0] != self._places[old][0]:
                 raise NotExpressibleError("it gives a tensor another storage")
             return
@@ -306,59 +318,5 @@ class Conversion:
         )
 
 
-@functools.cache
-def _overload_that_gives(func: Any) -> str:
-    """The overload of the operator that gives what `func` writes: mostly of the same name."""
-    names = [each.name for each in func._schema.arguments]
-    packet = getattr(getattr(torch.ops, func.namespace), func._opname.removesuffix("_"), None)
-    found = [
-        overload
-        for overload in (packet.overloads() if packet is not None else ())
-        if [each.name for each in getattr(packet, overload)._schema.arguments] == names
-    ]
-    if not found:
-        raise NotExpressibleError(f"{func.namespace}.{func._opname} has no form that only gives")
-    return func._overloadname if func._overloadname in found else found[0]
-
-
 def _said(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _module_path(node: Any) -> str:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return f"{stack[-1][0]}.".removeprefix(_PREFIX).rstrip(".") if stack else ""
-
-
-def _type_of(tensor: torch.Tensor) -> TensorType:
-    if not isinstance(tensor, torch.Tensor) or any(
-        isinstance(size, torch.SymInt) for size in tensor.shape
-    ):
-        raise ModelError("a size in it depends on the values in a tensor")
-    return TensorType(
-        shape=tuple(tensor.shape),
-        stride=tuple(map(int, tensor.stride())),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-    )
-
-
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies: the same for tied ones."""
-    if not tensor.numel():
-        return (id(tensor),)
-    storage = tensor.untyped_storage()
-    return (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-
-
-def _names(model: torch.nn.Module) -> Mapping[tuple[Any, ...], tuple[str, ...]]:
-    """The names of a model's tensors by where they lie, in its order."""
-    found: dict[tuple[Any, ...], tuple[str, ...]] = {}
-    for name, tensor in _named(model):
-        place = _place(tensor)
-        found[place] = (*found.get(place, ()), name)
-    return found
-
-
-def _named(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from roofline.foundation.dtypes import dtype
 from roofline.latency.measuring.calls import Call
 from roofline.substitution.graphs.graph import INPUT, Graph, Value
-from roofline.substitution.graphs.operators import Operators, Outcome, Place, Plan
+from roofline.substitution.graphs.operators import Operators, Plan, is_trained
+from roofline.substitution.graphs.outcomes import Outcome, Place
 from roofline.substitution.graphs.storages import Storages, storages_of
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
@@ -117,8 +118,9 @@ class _Counting:
             self._nodes.append(number)
             self._calls.append(call)
         if self._pending:
+            last = self._ends.get(position, ())
             self._pending[-1].freed += [
-                self._numbers[each] for each in self._ends.get(position, ()) if each in self._numbers
+                self._numbers[each] for each in last if each in self._numbers
             ]
 
     def _called_with(
@@ -156,7 +158,8 @@ class _Counting:
                 node.overload,
                 plan.arguments,
                 tuple(
-                    Place(type, *place) for type, place in zip(plan.types, key, strict=True)
+                    Place(type, *place, is_trained(each))
+                    for each, type, place in zip(plan.operands, plan.types, key, strict=True)
                 ),
                 in_place=in_place,
             )

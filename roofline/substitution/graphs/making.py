@@ -26,7 +26,7 @@ class Made:
     def tensor(self, weight: Weight) -> torch.Tensor:
         """What a weight stands for: the model's own tensor, or a new one of the declared type.
 
-        Parameters are given as such; new ones take no gradients.
+        New ones take gradients where one of those that they are made of does.
 
         Raises:
             ModelError: the model has no such weight, or a constructor fails or gives another shape.
@@ -39,7 +39,8 @@ class Made:
             made.copy_(self._exact(weight))
         if not weight.is_parameter:
             return made
-        return torch.nn.Parameter(made, requires_grad=made.is_floating_point())
+        takes_gradients = weight.is_trained and made.is_floating_point()
+        return torch.nn.Parameter(made, requires_grad=takes_gradients)
 
     def _own(self, weight: Weight) -> torch.Tensor:
         if weight.name not in self._tensors:
@@ -52,7 +53,7 @@ class Made:
         waiting = [weight]
         while waiting:
             each = waiting[-1]
-            missing = [part for part in each.of if part.key not in self._made]
+            missing = [part for part in each.of if part.made_by and part.key not in self._made]
             if each.key in self._made:
                 waiting.pop()
             elif missing:
@@ -62,11 +63,13 @@ class Made:
                 waiting.pop()
         return self._made[weight.key]
 
+    def _cast(self, weight: Weight) -> torch.Tensor:
+        own = self._own(weight).detach()
+        return own.to(torch.float64) if own.is_floating_point() else own
+
     def _computed(self, weight: Weight) -> torch.Tensor:
-        if weight.name:
-            own = self._own(weight).detach()
-            return own.to(torch.float64) if own.is_floating_point() else own
-        of = [self._made[each.key] for each in weight.of]
+        # The model's own are cast each time: all of them in float64 at once may be too much.
+        of = [self._made[each.key] if each.made_by else self._cast(each) for each in weight.of]
         try:
             with torch.no_grad():
                 made: Any = _constructor(weight.made_by)(*of, **dict(weight.options))

@@ -1,9 +1,9 @@
-"""Operators called on tensors without memory: what they give, and the records that they leave."""
+"""Operators by name: their arguments, what they give, and what they do to storages."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,68 +11,14 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
 )
 
 from roofline.errors import said_by
-from roofline.latency.measuring.calls import Call, call_of
 from roofline.substitution.graphs.editing import RewriteError
 from roofline.substitution.graphs.graph import INPUT, Argument, Node, Value
+from roofline.substitution.graphs.outcomes import Nth, Outcome, Place, outcome_of, with_tensors
 from roofline.substitution.graphs.weights import TensorType, Weight
-from roofline.workload.capture.fakes import Fakes, silent_torch
-from roofline.workload.capture.module_stack import ModuleStack
-from roofline.workload.capture.operands import Operands, tensors_in
-from roofline.workload.capture.recorder import Recorder
-from roofline.workload.operators import OperatorRecord
-from roofline.workload.runs import Run
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.torch_dtypes import torch_dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A tensor that an operator is called with: its type, and where it lies.
-
-    ``storage`` numbers the storages of the call by first appearance; ``role`` is the storage's.
-    """
-
-    type: TensorType
-    storage: int
-    offset_byte: int
-    role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class Nth:
-    """Stands among arguments for the tensor of that number."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A tensor that an operator gives: its type, and the number of the storage that it lies in.
-
-    Storages of the tensors that it was given come first; the others are its own.
-    """
-
-    type: TensorType
-    storage: int
-    offset_byte: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a call of an operator gives, and what it leaves in a capture.
-
-    ``storages`` is how many storages its tensors lie in; in records, they are numbered as in
-    `Place`, and those that appear in between follow. ``calls`` are one for each record.
-    """
-
-    outputs: tuple[Output | None, ...]
-    storages: int
-    records: tuple[OperatorRecord, ...]
-    calls: tuple[Call, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +38,15 @@ class Plan:
     bases: tuple[int | None, ...]
     offsets_byte: tuple[int, ...]
     outcomes: dict[tuple[Any, ...], Outcome]
+
+    def is_for(self, type_of: Callable[[Value], TensorType]) -> bool:
+        """Whether the operands have these types; in another graph the node may take others."""
+        for operand, expected in zip(self.operands, self.types, strict=True):
+            if isinstance(operand, Value):
+                found = type_of(operand)
+                if found is not expected and found != expected:
+                    return False
+        return True
 
 
 @functools.cache
@@ -139,19 +94,14 @@ class Operators:
             RewriteError: the operator does not take these.
         """
         known = self._plans.get(id(node))
-        if known is not None and known.node is node:
+        if known is not None and known.node is node and known.is_for(type_of):
             return known
         arguments = _all_arguments(node)
         numbers: dict[Value | Weight, int] = {}
         given = tuple(_numbered(each, numbers) for _, each in arguments)
         operands = tuple(numbers)
-        types = tuple(
-            each.type if isinstance(each, Weight) else type_of(each) for each in operands
-        )
-        places = tuple(
-            Place(type, number, 0, role_of(each) if isinstance(each, Weight) else Role.ACTIVATION)
-            for number, (each, type) in enumerate(zip(operands, types, strict=True))
-        )
+        types = tuple(each.type if isinstance(each, Weight) else type_of(each) for each in operands)
+        places = places_of(operands, types)
         outcome = self.outcome(node.op, node.overload, given, places)
         outputs = tuple(each and each.type for each in outcome.outputs)
         if (arguments, outputs) != (node.arguments, node.outputs):
@@ -234,9 +184,26 @@ def _numbered(argument: Argument, numbers: dict[Value | Weight, int]) -> Argumen
     return argument
 
 
-def role_of(weight: Weight) -> Role:
-    """What a weight is to the model."""
-    return Role.PARAMETER if weight.is_parameter else Role.BUFFER
+def places_of(
+    operands: tuple[Value | Weight, ...], types: tuple[TensorType, ...]
+) -> tuple[Place, ...]:
+    """Tensors that lie in storages of their own, those that are no weights activations."""
+    return tuple(
+        Place(type, number, 0, role_of(each), is_trained(each))
+        for number, (each, type) in enumerate(zip(operands, types, strict=True))
+    )
+
+
+def is_trained(operand: Value | Weight) -> bool:
+    """Whether an operand takes gradients, if it is a parameter."""
+    return not isinstance(operand, Weight) or operand.is_trained
+
+
+def role_of(operand: Value | Weight) -> Role:
+    """What an operand is to the model, if its place says nothing else."""
+    if not isinstance(operand, Weight):
+        return Role.ACTIVATION
+    return Role.PARAMETER if operand.is_parameter else Role.BUFFER
 
 
 @functools.cache
@@ -316,103 +283,15 @@ def _called(func: Any, arguments: tuple[Argument, ...], places: tuple[Place, ...
 _OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 
 
-def outcome_of(call: Callable[[Sequence[Any]], Any], places: tuple[Place, ...]) -> Outcome:
-    """What `call` gives for tensors in these places, and the records that it leaves.
-
-    Raises:
-        Exception: whatever it raises.
-    """
-    fakes = Fakes(Run())
-    calls: list[Call] = []
-
-    def note(
-        func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], roles: Mapping[int, Role]
-    ) -> None:
-        calls.append(call_of(func, args, kwargs, roles))
-
-    with torch.no_grad(), silent_torch():
-        tensors = _tensors(fakes, places)
-        operands = Operands(fakes.roles)
-        count = len(operands.storages(tensors))
-        recorder = Recorder(fakes, ModuleStack({}), operands, note)
-        with fakes.mode, recorder:
-            result = call(tensors)
-            recorder.note_dropped()
-        given: Sequence[Any] = result if isinstance(result, (list, tuple)) else (result,)
-        outputs = tuple(_output(each, operands) for each in given)
-    return Outcome(
-        outputs=outputs, storages=count, records=tuple(recorder.records), calls=tuple(calls)
-    )
-
-
-def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
-    """A tensor in each place."""
-    ends: dict[int, int] = {}
-    for each in places:
-        ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_byte))
-    bases = {
-        number: torch.empty(byte, dtype=torch.uint8, device="meta") for number, byte in ends.items()
-    }
-    tensors: list[torch.Tensor] = []
-    for each in places:
-        dtype = torch_dtype(each.type.dtype)
-        plain = torch.empty(0, dtype=dtype, device="meta")
-        plain.set_(
-            bases[each.storage].untyped_storage(),
-            each.offset_byte // dtype.itemsize,
-            each.type.shape,
-            each.type.stride,
-        )
-        fake: Any = FakeTensor(fakes.mode, plain, torch.device("cpu"))
-        if each.role is Role.PARAMETER:
-            fake._is_param = True
-            fake.requires_grad = dtype.is_floating_point
-        if each.role is not Role.ACTIVATION:
-            fakes.roles[fake.untyped_storage()._cdata] = each.role
-        tensors.append(fake)
-    return tensors
-
-
-def end_byte(type: TensorType, offset_byte: int = 0) -> int:
-    """Where in its storage a tensor's last element ends."""
-    if 0 in type.shape:
-        return offset_byte
-    reach = sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
-    return offset_byte + (1 + reach) * torch_dtype(type.dtype).itemsize
-
-
 def _as_called(
     func: Any, arguments: tuple[Argument, ...], tensors: Sequence[Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for each, argument in zip(func._schema.arguments, arguments, strict=True):
-        value = _with_tensors(argument, tensors)
+        value = with_tensors(argument, tensors)
         if each.kwarg_only:
             kwargs[each.name] = value
         else:
             args.append(value)
     return args, kwargs
-
-
-def _with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
-    if isinstance(argument, Nth):
-        return tensors[argument.number]
-    if isinstance(argument, tuple):
-        return [_with_tensors(each, tensors) for each in cast("tuple[Argument, ...]", argument)]
-    return argument
-
-
-def _output(value: Any, operands: Operands) -> Output | None:
-    if not isinstance(value, torch.Tensor):
-        return None
-    (number,) = operands.storages(tensors_in(value))
-    return Output(
-        type=TensorType(
-            shape=tuple(map(int, value.shape)),
-            stride=tuple(map(int, value.stride())),
-            dtype=str(value.dtype).removeprefix("torch."),
-        ),
-        storage=number,
-        offset_byte=int(value.storage_offset()) * value.element_size(),
-    )

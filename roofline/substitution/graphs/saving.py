@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from roofline.errors import ModelError, said_by
+from roofline.substitution.graphs.building import plain
 
 
 def exported_program(
@@ -31,7 +32,7 @@ def exported_program(
         warnings.simplefilter("ignore")
         try:
             with torch.no_grad():
-                program = torch.export.export(module, positional, keywords)
+                program = torch.export.export(plain(module), positional, keywords)
                 torch.export.save(program, content)
         except Exception as error:
             why = said_by(error)[:200]

@@ -6,14 +6,8 @@ from dataclasses import dataclass
 
 from roofline.substitution.graphs.editing import RewriteError
 from roofline.substitution.graphs.graph import INPUT, Graph, Value
-from roofline.substitution.graphs.operators import (
-    Nth,
-    Operators,
-    Plan,
-    end_byte,
-    function_of,
-    role_of,
-)
+from roofline.substitution.graphs.operators import Operators, Plan, function_of, role_of
+from roofline.substitution.graphs.outcomes import Nth, end_byte
 from roofline.substitution.graphs.weights import Weight
 from roofline.workload.tensors import Role
 
@@ -86,9 +80,7 @@ class _Found:
                 self._places[value] = storage, begin_byte + offset_byte
                 self._uses[storage].append((position, value))
 
-    def _new(
-        self, value: Value | Weight, role: Role, position: int, offset_byte: int = 0
-    ) -> None:
+    def _new(self, value: Value | Weight, role: Role, position: int, offset_byte: int = 0) -> None:
         number = len(self._roles)
         self._roles.append(role)
         self._places[value] = number, offset_byte

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, cast
 
@@ -57,7 +57,7 @@ def contained(structure: Structure, items: Sequence[Any]) -> Any:
     return structure.type(items)
 
 
-def structure_of(value: Any, tensors: list[torch.Tensor], where: str) -> Structure:
+def structure_of(value: Any, tensors: list[Any], where: str) -> Structure:
     """What a value is made of; its tensors are added to `tensors`.
 
     Args:

@@ -28,11 +28,14 @@ class Weight:
 
     One of the model's own has its qualified ``name``; one that a rule makes has the name of the
     constructor that makes it (``made_by``), of which weights (``of``) and with which ``options``.
-    Equal descriptions are one tensor. ``is_parameter`` tells parameters from buffers.
+    Equal descriptions are one tensor. ``is_parameter`` tells parameters from buffers, and
+    ``is_trained`` those that take gradients: products ask for it, also where none are computed.
+    What is made of weights none of which does, does not.
     """
 
     type: TensorType
     is_parameter: bool = True
+    is_trained: bool = True
     name: str = ""
     made_by: str = ""
     of: tuple[Weight, ...] = ()
@@ -44,6 +47,8 @@ class Weight:
             raise ValueError("a weight is either the model's own, or made by a constructor")
         parts = (self.name, self.made_by, str(self.type), *(each.key for each in self.of))
         text = "\n".join((*parts, repr(self.options)))
+        if self.of:
+            object.__setattr__(self, "is_trained", any(each.is_trained for each in self.of))
         object.__setattr__(self, "key", hashlib.sha1(text.encode()).hexdigest())
 
     def __eq__(self, other: object) -> bool:

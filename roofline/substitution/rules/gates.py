@@ -186,7 +186,7 @@ def _added(
         if isinstance(each, Weight) and each.type.shape == node.type.shape[-1:]:
             parts.append(each)
         elif isinstance(each, Value) and graph.only_user(each.node) == number:
-            if each.node not in found or graph.type_of(each) != node.type:
+            if each.node not in found or graph.type_of(each).shape != node.type.shape:
                 return None
             parts.append(found[each.node])
         else:

@@ -10,7 +10,7 @@ from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import INPUT, Graph, Node, Value
 from roofline.substitution.graphs.weights import Weight
 from roofline.substitution.rules.registry import register_rule
-from roofline.substitution.rules.rule import Chain, Match, Rule, Step
+from roofline.substitution.rules.rule import Match, Rule
 
 _DROPOUTS = frozenset(
     {
@@ -35,6 +35,27 @@ def source(node: Node) -> Value | Weight | None:
     return None
 
 
+_CONVERSIONS = frozenset({"aten.contiguous", "aten.clone"})
+
+
+def _same(graph: Graph, number: int) -> Value | Weight:
+    """What a node gives if it gives what it takes; of conversions there and back, what was there.
+
+    Raises:
+        ValueError: it takes no tensor.
+    """
+    node = graph.nodes[number]
+    given = source(node)
+    if given is None:
+        raise ValueError(f"{node.op} takes no tensor")
+    if node.op in _CONVERSIONS and isinstance(given, Value):
+        there = graph.nodes[given.node]
+        before = source(there) if there.op in _CONVERSIONS else None
+        if before is not None and graph.type_of(before) == node.type:
+            return before
+    return given
+
+
 def same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
     """Says, as a refusal, that the model would return a tensor that is not its own any more.
 
@@ -54,30 +75,62 @@ def same_tensor_twice(graph: Graph, old: Value, new: Value | Weight) -> str:
     return ""
 
 
+def _needs_mask(graph: Graph, number: int) -> bool:
+    return bool(graph.users(Value(number, 1))) or graph.is_returned(Value(number, 1))
+
+
 def _dropout_refuses(graph: Graph, match: Match) -> str:
-    number = match["dropout"]
-    node = graph.nodes[number]
-    if node["train"] is not False:
-        return "training mode: it drops values"
-    if graph.users(Value(number, 1)) or graph.is_returned(Value(number, 1)):
-        return "the mask of what it drops is used"
+    for number in match.all("dropout"):
+        if graph.nodes[number]["train"] is not False:
+            return "training mode: it drops values"
+        if _needs_mask(graph, number):
+            return "the mask of what it drops is used"
     return ""
 
 
-def _replaced_by_source(editor: Editor, number: int) -> None:
-    node = editor.graph.nodes[number]
-    given = source(node)
-    assert given is not None
-    editor.replace(Value(number), given)
+def _rewrite(editor: Editor, match: Match) -> None:
+    for number in match.numbers:
+        editor.replace(Value(number), _same(editor.graph, number))
+
+
+@dataclass(frozen=True, slots=True)
+class _AtOnce:
+    """What `find` finds, all at once where nothing speaks against it, the others one by one.
+
+    One by one, each of them would be a graph of its own to a search, with and without each other.
+    """
+
+    role: str
+    find: Callable[[Graph], Iterator[int]]
+    refuses: Callable[[Graph, Match], str]
+
+    def matches(self, graph: Graph, /) -> Iterator[Match]:
+        together: list[int] = []
+        alone: list[Match] = []
+        for number in self.find(graph):
+            match = Match(nodes=((self.role, (number,)),))
+            if graph.is_returned(number) or self.refuses(graph, match):
+                alone.append(match)
+            else:
+                together.append(number)
+        if together:
+            yield Match(nodes=((self.role, tuple(together)),))
+        yield from alone
+
+
+def _dropouts(graph: Graph) -> Iterator[int]:
+    for number, node in graph.nodes.items():
+        if node.op in _DROPOUTS:
+            yield number
 
 
 register_rule(
     Rule(
         name="drop-dropout",
         summary="takes away dropout that drops nothing, since the model is in eval mode",
-        pattern=Chain(steps=(Step(role="dropout", ops=_DROPOUTS),)),
+        pattern=_AtOnce("dropout", _dropouts, _dropout_refuses),
         refuses=_dropout_refuses,
-        rewrite=lambda editor, match: _replaced_by_source(editor, match["dropout"]),
+        rewrite=_rewrite,
     )
 )
 
@@ -147,33 +200,31 @@ _ALIASES: Mapping[str, Callable[[Node], bool]] = {
 """Operators that give what they take itself, or another view of it, and when that is the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Identities:
+def _identities(graph: Graph) -> Iterator[int]:
     """Operators whose result has the values, sizes, strides and data type of what they take."""
-
-    def matches(self, graph: Graph, /) -> Iterator[Match]:
-        for number, node in graph.nodes.items():
-            holds = _FRESH.get(node.op) or _ALIASES.get(node.op)
-            given = source(node)
-            if holds is None or given is None or node.outputs[0] != graph.type_of(given):
-                continue
-            if holds(node):
-                yield Match(nodes=(("identity", (number,)),))
+    for number, node in graph.nodes.items():
+        holds = _FRESH.get(node.op) or _ALIASES.get(node.op)
+        if holds is None or source(node) is None or not holds(node):
+            continue
+        if node.outputs[0] == graph.type_of(_same(graph, number)):
+            yield number
 
 
 def _identity_refuses(graph: Graph, match: Match) -> str:
-    number = match["identity"]
-    node = graph.nodes[number]
-    given = source(node)
-    assert given is not None
-    if graph.users(Value(number, 1)) or graph.is_returned(Value(number, 1)):
+    return next(filter(None, (_stays(graph, each) for each in match.all("identity"))), "")
+
+
+def _stays(graph: Graph, number: int) -> str:
+    node, given = graph.nodes[number], _same(graph, number)
+    if _needs_mask(graph, number):
         return "the mask of what it drops is used"
     # Both say where tensors lie, and a graph does not.
     if node.get("device") is not None or node.overload == "other":
         return "it may move the tensor to another device"
     if node.get("layout") is not None:
         return "it may give the tensor another layout"
-    if node.op in _FRESH or node.get("copy"):
+    is_own = node.op in _FRESH or node.get("copy") or given != source(node)
+    if is_own:
         return same_tensor_twice(graph, Value(number), given)
     return ""
 
@@ -183,8 +234,8 @@ register_rule(
         name="drop-identity",
         summary="takes away operators that give what they take: + 0, * 1, a reshape to the same"
         " shape, a whole slice, a concatenation of one",
-        pattern=_Identities(),
+        pattern=_AtOnce("identity", _identities, _identity_refuses),
         refuses=_identity_refuses,
-        rewrite=lambda editor, match: _replaced_by_source(editor, match["identity"]),
+        rewrite=_rewrite,
     )
 )

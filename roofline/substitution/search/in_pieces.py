@@ -15,12 +15,10 @@ from roofline.substitution.search.backtracking import (
     DEFAULT_ALPHA,
     DEFAULT_BUDGET,
     DEFAULT_KEEP,
-    Around,
-    Ended,
-    Progress,
     check,
     search,
 )
+from roofline.substitution.search.exploration import Around, Ended, Progress
 from roofline.substitution.search.found import Application, Candidate, Found
 from roofline.substitution.search.joining import Joining, cost_of_whole
 from roofline.substitution.search.places import Refusals, places

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from roofline.substitution.costs.cost import Cost
@@ -14,13 +14,23 @@ Identity = tuple[int, int] | int
 """A node, whatever the order of rewrites: its number in the original graph, or the rewrite that
 made it and which of its new nodes it is."""
 
+Place = tuple[str, frozenset[int]]
+"""A rule, and the original nodes that what it rewrites has come of."""
+
+_NEAR = 3
+"""Rewrites are near each other that are so many operators apart at most: two branches that begin
+or end at the same operator, with an activation in each, are."""
+
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class State:
     """A graph that was met, and how: the rewrite ``by`` which its parent became it.
 
-    ``made`` are the rewrites that make it of the original graph, in any order. ``tried`` are
-    rewrites of it, with the costs that they lead to.
+    ``made`` are the rewrites that make it of the original graph, in any order, ``places`` where
+    they were made. ``origins`` are the original nodes that new ones have come of. ``tried`` are
+    rewrites of it, with the costs that they lead to. ``level`` is the cost before the rewrites that
+    have cost more and have not paid yet, or its own where there are none; ``unpaid`` are the nodes
+    that those changed.
     """
 
     graph: Graph
@@ -30,7 +40,31 @@ class State:
     steps: int = 0
     made: frozenset[int] = frozenset()
     identities: dict[int, Identity] = field(default_factory=dict[int, Identity])
+    places: frozenset[Place] = frozenset()
+    origins: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
     tried: list[tuple[str, Match, Cost]] = field(default_factory=list[tuple[str, Match, Cost]])
+    unpaid: frozenset[int] = frozenset()
+    level: Cost = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.level = self.cost
+
+    def place(self, rule: str, match: Match) -> Place:
+        """Where a rewrite of it is."""
+        own = (self.origins.get(number, frozenset((number,))) for number in match.numbers)
+        return rule, frozenset[int]().union(*own)
+
+    def near(self) -> frozenset[int] | None:
+        """The nodes near those that have not paid yet; None: all have."""
+        if not self.unpaid:
+            return None
+        graph = self.graph
+        found = {number for number in self.unpaid if number in graph.nodes}
+        for _ in range(_NEAR):
+            takers = {user for number in found for user in graph.users(number)}
+            given = {value.node for number in found for value in graph.nodes[number].values()}
+            found |= takers | given
+        return frozenset(found)
 
     def path(self) -> Iterator[State]:
         """The graphs from the original to this one."""
@@ -62,6 +96,41 @@ class State:
                         cost_after=cost,
                     )
         return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Through:
+    """A graph that was looked through: what was made, and what is possible in it."""
+
+    state: State
+    made: frozenset[Place]
+    possible: frozenset[Place]
+
+    def covers(self, other: Through, is_less: Callable[[Cost, Cost], bool]) -> bool:
+        """Whether it has the rewrites of another and more, costs no more, and hinders none.
+
+        A rewrite of what has come of several nodes covers that of some of them.
+        """
+        return (
+            other.state.steps < self.state.steps
+            and not is_less(other.state.cost, self.state.cost)
+            and all(_is_covered(place, self.made) for place in other.made)
+            and all(
+                _is_covered(place, self.made) or _is_covered(place, self.possible)
+                for place in other.possible
+            )
+        )
+
+
+def _is_covered(place: Place, by: frozenset[Place]) -> bool:
+    rule, origins = place
+    return place in by or any(rule == other and origins <= wider for other, wider in by)
+
+
+def changed_nodes(before: Graph, after: Graph) -> frozenset[int]:
+    """The nodes that are new, or take other values than before."""
+    old = before.nodes
+    return frozenset(number for number, node in after.nodes.items() if old.get(number) is not node)
 
 
 def _place(state: State) -> tuple[str, str]:

@@ -16,6 +16,9 @@ from typing import Any
 from roofline.errors import ModelError, nearest
 from roofline.workload.models.libraries.availability import said, with_torchvision
 
+FILE_MODULE = "roofline_model_"
+"""What the names of modules made of users' files begin with."""
+
 OWN = "package.module:factory or file.py:Model"
 """How a model of the user's own is named."""
 
@@ -98,7 +101,7 @@ def _file_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelError(f"{path}: no such file")
     # A name of its own, so that a file called torch.py is not taken for torch.
-    name = f"roofline_model_{path.stem}"
+    name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ModelError(f"{path}: is not a Python file")

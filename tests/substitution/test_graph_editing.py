@@ -1,0 +1,187 @@
+"""Editing: graphs that are rewritten run in an order that works, and have nothing too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from roofline.substitution.graphs.building import built
+from roofline.substitution.graphs.capturing import CapturedModel, captured
+from roofline.substitution.graphs.editing import Editor, RewriteError
+from roofline.substitution.graphs.graph import INPUT, Graph, Value
+from roofline.substitution.graphs.operators import Operators
+
+_operators = Operators()
+
+
+def _captured(function: Callable[..., Any], *shapes: tuple[int, ...]) -> CapturedModel:
+    class Model(nn.Module):
+        def forward(self, *args: torch.Tensor) -> Any:
+            return function(*args)
+
+    args = tuple(map(torch.ones, shapes))
+    return captured(Model(), args, name="it", operators=_operators)
+
+
+def _number(graph: Graph, op: str, nth: int = 0) -> int:
+    return [number for number, node in graph.nodes.items() if node.op == f"aten.{op}"][nth]
+
+
+def _ops(graph: Graph) -> list[str]:
+    return [node.op.removeprefix("aten.") for node in graph.nodes.values() if node.op != INPUT]
+
+
+def test_new_nodes_have_defaults_and_types() -> None:
+    graph = _captured(lambda x: x.relu(), (2, 3, 4, 4)).graph
+    editor = Editor(graph, _operators.complete, "a rule")
+    (given_number, *_) = graph.nodes
+    pooled = editor.node(editor.add("aten.max_pool2d", self=Value(given_number), kernel_size=2))
+    assert dict(pooled.arguments) == {
+        "self": Value(given_number),
+        "kernel_size": (2, 2),
+        "stride": (),
+        "padding": (0, 0),
+        "dilation": (1, 1),
+        "ceil_mode": False,
+    }
+    assert pooled.rule == "a rule"
+    assert (pooled.type.shape, pooled.type.stride) == ((2, 3, 2, 2), (12, 4, 2, 1))
+    split = editor.node(
+        editor.add("aten.split_with_sizes", self=Value(given_number), split_sizes=[1, 2], dim=1)
+    )
+    assert split["split_sizes"] == (1, 2)
+    assert [each and each.shape for each in split.outputs] == [(2, 1, 4, 4), (2, 2, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "words"),
+    [
+        ("aten.mm", {"mat2": Value(0)}, "lacks its argument 'self'"),
+        ("aten.relu", {"self": Value(0), "inplace": True}, "has no argument 'inplace'"),
+        ("aten.no_such_thing", {}, "torch has no operator aten.no_such_thing"),
+        ("aten.mm", {"self": Value(0), "mat2": Value(0)}, "aten.mm: .*same reduction dim"),
+        ("aten.nonzero", {"self": Value(0)}, "depends on the values in a tensor"),
+    ],
+)
+def test_operators_refuse_in_words(op: str, arguments: dict[str, Any], words: str) -> None:
+    graph = _captured(lambda x: x.relu(), (2, 3)).graph
+    editor = Editor(graph, _operators.complete)
+    for _ in range(2):  # Remembered, too.
+        with pytest.raises(RewriteError, match=words):
+            editor.add(op, **arguments)
+
+
+def test_numbers_of_other_types_are_other_calls() -> None:
+    graph = _captured(lambda x: x.argmax(-1), (2, 3)).graph
+    editor = Editor(graph, _operators.complete)
+    number = Value(_number(graph, "argmax"))
+    types = [
+        editor.node(editor.add("aten.mul", overload="Scalar", self=number, other=each)).type.dtype
+        for each in (1, 1.0, True)
+    ]
+    assert types == ["int64", "float32", "int64"]
+
+
+def test_what_nobody_takes_goes() -> None:
+    graph = _captured(lambda x: (x * 2).relu(), (2,)).graph
+    editor = Editor(graph, _operators.complete)
+    (given_number, *_) = graph.nodes
+    editor.replace(Value(_number(graph, "relu")), Value(given_number))
+    finished = editor.finished()
+    assert _ops(finished) == []
+    assert finished.outputs == (Value(given_number),)
+
+
+def test_new_nodes_run_before_the_first_that_takes_them() -> None:
+    graph = _captured(lambda x, y: ((x * 2).relu(), (y * 3).sigmoid()), (2,), (2,)).graph
+    editor = Editor(graph, _operators.complete)
+    first, second = _number(graph, "mul"), _number(graph, "mul", 1)
+    both = editor.add("aten.cat", tensors=(Value(first), Value(second)))
+    halves = editor.add("aten.split", overload="Tensor", self=Value(both), split_size=2)
+    editor.replace(Value(_number(graph, "relu")), Value(halves, 0))
+    finished = editor.finished()
+    # What gives the model's outputs comes last.
+    assert _ops(finished) == ["mul", "mul", "sigmoid", "cat", "split"]
+    assert finished.nodes[both] is editor.node(both)
+
+
+def test_circles_are_refused() -> None:
+    graph = _captured(lambda x: x.relu().sigmoid(), (2,)).graph
+    relu, sigmoid = Value(_number(graph, "relu")), Value(_number(graph, "sigmoid"))
+    editor = Editor(graph, _operators.complete)
+    tanh = editor.add("aten.tanh", self=sigmoid)
+    editor.replace(relu, Value(tanh))
+    with pytest.raises(RewriteError, match="depend on itself"):
+        editor.finished()
+    editor = Editor(graph, _operators.complete)
+    editor.replace(relu, sigmoid)
+    editor.replace(sigmoid, relu)
+    with pytest.raises(RewriteError, match="in a circle"):
+        editor.finished()
+
+
+def test_other_sizes_are_refused() -> None:
+    graph = _captured(lambda x: x.sum(), (2,)).graph
+    editor = Editor(graph, _operators.complete)
+    (given_number, *_) = graph.nodes
+    with pytest.raises(RewriteError, match="would become"):
+        editor.replace(Value(_number(graph, "sum")), Value(given_number))
+
+
+def test_other_strides_are_taken_on() -> None:
+    graph = _captured(lambda x: ((x * 2).relu() + 1).tanh(), (2, 3)).graph
+    editor = Editor(graph, _operators.complete)
+    product = Value(_number(graph, "mul"))
+    turned = editor.add("aten.t", self=product)
+    whole = editor.add("aten.contiguous", self=Value(turned))
+    back = editor.add("aten.t", self=Value(whole))
+    editor.replace(Value(_number(graph, "relu")), Value(back))
+    finished = editor.finished()
+    assert finished.nodes[_number(graph, "add")].type.stride == (1, 2)
+    assert finished.nodes[_number(graph, "tanh")].type.stride == (1, 2)
+    assert graph.nodes[_number(graph, "tanh")].type.stride == (3, 1)
+
+
+def test_a_chain_longer_than_pythons_stack() -> None:
+    model = _captured(lambda x: _many(x, 1500), (1,))
+    graph = model.graph
+    editor = Editor(graph, _operators.complete)
+    (given_number, first, *_) = graph.nodes
+    editor.replace(Value(first), Value(given_number))
+    assert len(editor.finished().nodes) == len(graph.nodes) - 1
+
+
+def _many(x: torch.Tensor, count: int) -> torch.Tensor:
+    for _ in range(count):
+        x = x + 1
+    return x
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_any_replacement_by_an_equal_value_keeps_what_is_computed(data: st.DataObject) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        z = y.relu_() + x
+        return (z * y).sigmoid() + z
+
+    model = _captured(function, (3,))
+    graph = model.graph
+    editor = Editor(graph, _operators.complete)
+    ops = [number for number, node in graph.nodes.items() if node.op != INPUT]
+    for number in data.draw(st.lists(st.sampled_from(ops), unique=True)):
+        negative = editor.add("aten.neg", self=Value(number))
+        twice = editor.add("aten.neg", self=Value(negative))
+        # Its own users go on with what is equal to it, but for the new node that takes it.
+        copy = editor.add_like(graph.nodes[number])
+        again = editor.add_like(editor.node(negative), self=Value(copy))
+        editor.replace(Value(number), Value(editor.add_like(editor.node(twice), self=Value(again))))
+    finished = editor.finished()
+    x = torch.tensor([-1.0, 0.5, 2.0])
+    assert torch.equal(built(model, finished)(x), function(x))
