@@ -22,6 +22,7 @@ from roofline.substitution.rules.layout_regions import (
     is_channels_last,
     is_dense_channels_last,
     is_image,
+    region_of,
     regions,
 )
 from roofline.substitution.rules.refusals import called
@@ -42,7 +43,8 @@ class _Regions:
 
 
 def _of(graph: Graph, match: Match) -> Region:
-    return next(each for each in regions(graph) if each.nodes == match.all("region"))
+    # What was a whole region in a piece of a model may be a part of one in all of it.
+    return region_of(graph, match.all("region"))
 
 
 def _refuses(graph: Graph, match: Match) -> str:

@@ -136,7 +136,7 @@ def regions(graph: Graph) -> tuple[Region, ...]:
     for number in kept:
         found.setdefault(root(number), []).append(number)
     return tuple(
-        _region(graph, tuple(numbers))
+        region_of(graph, tuple(numbers))
         for numbers in found.values()
         if any(
             is_anchor(graph.nodes[each]) and not is_channels_last(graph.nodes[each].type)
@@ -153,7 +153,8 @@ def is_anchor(node: Node) -> bool:
     return not any(each.type.shape[1:] == (1, 1, 1) for each in node.weights())
 
 
-def _region(graph: Graph, numbers: tuple[int, ...]) -> Region:
+def region_of(graph: Graph, numbers: tuple[int, ...]) -> Region:
+    """These operators, in the order in which they run, and what goes in and out."""
     inside = set(numbers)
     entries: dict[Value, None] = {}
     exits: list[Value] = []
