@@ -20,7 +20,7 @@ from roofline.substitution.graphs.weights import Weight
 from roofline.substitution.result import Figures, Substitution
 from roofline.substitution.rules.rule import Rule
 from roofline.substitution.search.found import Application, Candidate, Found, Refusal
-from roofline.workload.operators import State
+from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import residency
 
 if TYPE_CHECKING:
@@ -40,16 +40,17 @@ class Counts:
     weight_byte: int
 
 
-def analysis_of(counts: Counts, first: Capture, asked: Workload, machine: Machine) -> Analysis:
-    """A graph under the ceilings of a machine.
+def analysis_of(
+    records: tuple[OperatorRecord, ...], first: Capture, asked: Workload, machine: Machine
+) -> Analysis:
+    """The operators of a graph, or of the model itself, under the ceilings of a machine.
 
     Args:
-        counts: the graph.
+        records: the operators.
         first: the pass of the model itself: what it is called with, and its modules.
         asked: the model.
         machine: where.
     """
-    records = counts.counted.records
     paths = {each.module_path for each in records}
     capture = replace(
         first,
@@ -99,12 +100,28 @@ def _item_byte(dtype: str) -> int:
     return torch_dtype(dtype).itemsize
 
 
+def is_slower(after: Analysis, own: Analysis) -> bool:
+    """Whether a result takes no less than the model's own pass, whose operators may be others than
+    those of its graph: torch's fast path for transformers calls one where a graph has a dozen."""
+    if len(own.operators) >= len(after.operators):
+        return False
+    if after.prediction is not None and own.prediction is not None:
+        return after.prediction.predicted_s >= own.prediction.predicted_s
+    times = after.totals.bound_s, own.totals.bound_s
+    return times[0] is not None and times[1] is not None and times[0] >= times[1]
+
+
 def figures_of(
     cost: Cost, analysis: Analysis, counts: Counts, sample: Sample | None = None
 ) -> Figures:
-    """One pass in figures; rates are of the measured time, else of the cost."""
+    """One pass in figures; rates are of the measured time, else of the cost.
+
+    The roof of fused kernels is theirs; timed passes are those of eager operators.
+    """
     time_s = sample.median_s if sample is not None else cost.total_s
     bound_s = analysis.totals.bound_s
+    if sample is None and cost.bound_s is not None and not cost.unknown:
+        bound_s = cost.bound_s
     return Figures(
         cost_s=cost.total_s,
         traffic_byte=cost.traffic_byte,

@@ -66,11 +66,12 @@ class Proven:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Searched:
-    """What searches found: the best of all rules first, and what was rolled back."""
+    """What searches found: the best of all rules first, what was rolled back, and what to know."""
 
     found: Found
     proven: tuple[Proven, ...]
     rolled_back: tuple[Refusal, ...]
+    notes: tuple[str, ...] = ()
 
 
 def searched(
@@ -123,7 +124,12 @@ def searched(
         tried = running.in_other_layout(first, rules, costs)
         if tried is not None:
             chosen.append(tried)
-    return Searched(found=first.found, proven=tuple(chosen), rolled_back=tuple(running.rolled_back))
+    return Searched(
+        found=first.found,
+        proven=tuple(chosen),
+        rolled_back=tuple(running.rolled_back),
+        notes=running.notes,
+    )
 
 
 def _used(candidate: Candidate, rules: Sequence[Rule]) -> list[Rule]:
@@ -140,6 +146,7 @@ class _Running:
         self._forbidden: set[tuple[str, tuple[str, ...]]] = set()
         self._given_up: set[str] = set()
         self.rolled_back: list[Refusal] = []
+        self.notes: tuple[str, ...] = ()
 
     def proven(self, name: str, rules: tuple[Rule, ...]) -> Proven:
         """The best graph that holds its proofs; the original where none does."""
@@ -150,6 +157,9 @@ class _Running:
                 return Proven(name=name, candidate=found.original, found=found)
             proofs = self._prove(best.graph)
             failed = [each for each in proofs if not each.holds]
+            if not proofs:
+                self.notes = (_NOT_COMPARED,)
+                return Proven(name=name, candidate=found.original, found=found)
             if not failed:
                 return Proven(name=name, candidate=best, found=found, proofs=proofs)
             self._roll_back(found.original.graph, best.history, rules, _worst(failed))
@@ -163,6 +173,8 @@ class _Running:
             return None
         proofs = self._prove(candidate.graph)
         failed = [each for each in proofs if not each.holds]
+        if not proofs:
+            return None
         if failed:
             wrong = candidate.history[-1]
             self.rolled_back.append(_rolled_back(wrong, _worst(failed)))
@@ -300,6 +312,11 @@ class _Guarded:
         """What the function gives."""
         return self._find(graph)
 
+
+_NOT_COMPARED = (
+    "the model runs neither in float64 nor in float32, so that no outputs could be compared, and"
+    " nothing is chosen that was not"
+)
 
 _WRONG = "rolled back: the outputs are others than before"
 

@@ -12,6 +12,7 @@ from roofline.pipeline.optimization_figures import (
     Counts,
     analysis_of,
     figures_of,
+    is_slower,
     made,
     rejected,
     weight_byte,
@@ -115,10 +116,17 @@ class Optimizing:
         place, decision = _decided(
             [each.is_tried for each in search_result.proven], eager, compiled
         )
+        if decision == "predicted faster" and place is not None:
+            # The graph may have more operators than the model calls: what gains on the one may not
+            # on the other.
+            graph = search_result.proven[place].candidate.graph
+            own = analysis_of(first.records, first, asked, self.machine)
+            if is_slower(analysis_of(count(graph).records, first, asked, self.machine), own):
+                place, decision, notes = None, "nothing found", (*notes, _OWN_IS_FASTER)
         found = search_result.found
         chosen, lost = found.original, search_result.proven
         is_kept = decision in ("not faster", "nothing found")
-        analysis = analysis_of(before, first, asked, self.machine)
+        analysis = analysis_of(before.counted.records, first, asked, self.machine)
         figures = figures_of(
             found.original.cost, analysis, before, eager.samples[0] if eager else None
         )
@@ -127,7 +135,7 @@ class Optimizing:
         if place is not None:
             proven = search_result.proven[place]
             after = counts(proven.candidate.graph)
-            after_analysis = analysis_of(after, first, asked, self.machine)
+            after_analysis = analysis_of(after.counted.records, first, asked, self.machine)
             sample = eager.samples[place + 1] if eager else None
             after_figures = figures_of(proven.candidate.cost, after_analysis, after, sample)
             substitutions = made(
@@ -264,7 +272,7 @@ class Optimizing:
         return eager, compiled, compiled.conditions
 
     def _notes(self, model: CapturedModel, result: Searched) -> list[str]:
-        notes = [*self.asked.notes, *model.notes, *self.machine.notes]
+        notes = [*self.asked.notes, *model.notes, *self.machine.notes, *result.notes]
         if self.machine.launches_said:
             notes.append(self.machine.launches_said)
         unknown = result.found.original.cost.unknown
@@ -283,6 +291,11 @@ class Optimizing:
                 )
         return notes
 
+
+_OWN_IS_FASTER = (
+    "what was found costs less than the graph, and no less than the model itself, which calls one"
+    " operator where the graph has its parts (torch's fast path for transformers)"
+)
 
 _SEARCHED = 0.4
 """The share of the work that is done when the search is."""

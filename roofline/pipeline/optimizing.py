@@ -17,7 +17,7 @@ from roofline.pipeline.workloads import check_counts, workload_of
 from roofline.substitution.costs.cost import CostBasis
 from roofline.substitution.result import Optimization
 from roofline.substitution.rules.registry import rules_named
-from roofline.substitution.search.backtracking import DEFAULT_ALPHA, DEFAULT_BUDGET
+from roofline.substitution.search.backtracking import DEFAULT_ALPHA, DEFAULT_BUDGET, check
 
 if TYPE_CHECKING:
     import torch
@@ -95,6 +95,7 @@ def optimize(
     """
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     check_costs(hardware, cost=cost, fused=fused, measure=measure)
+    check(alpha, budget, 1)
     _check(baseline=baseline, rounds=rounds, split=split, time_limit_s=time_limit_s)
     run = RunOptions(dtype=dtype).run()
     chosen = rules_named(str(rules) if isinstance(rules, Path) else rules)

@@ -36,10 +36,12 @@ from roofline.pipeline.optimization_trials import (
     eager_trials,
 )
 from roofline.pipeline.optimizing import optimize
+from roofline.substitution.costs.cost import Cost
 from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
 from roofline.substitution.result import Rounds
 from roofline.substitution.rules import registry
+from roofline.substitution.rules.layout_regions import is_channels_last
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
@@ -574,3 +576,93 @@ def test_the_same_call_gives_the_same_result() -> None:
     assert [each.largest_error for each in one.proofs] == [
         each.largest_error for each in other.proofs
     ]
+
+
+# -- layouts in pieces, shares of the roof, and what was not compared ------------------------------
+
+
+class Deep(nn.Module):
+    """A chain of convolutions that is searched in several pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolutions = nn.Sequential(
+            *(nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU()) for _ in range(8))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.convolutions(x)
+
+
+class CheaperLast:
+    """Costs by which contiguous convolutions take twice as long as others."""
+
+    basis = "bound"
+
+    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+        images = [node for node in graph.nodes.values() if node.op == "aten.conv2d"]
+        last = sum(is_channels_last(each.type) for each in images)
+        others = sum(node.op == "aten.contiguous" for node in graph.nodes.values())
+        seconds = 2.0 * len(images) - last + 0.1 * others
+        return Cost(total_s=seconds, launches=len(images) + others, traffic_byte=0, flop=0)
+
+
+def test_regions_of_pieces_are_parts_of_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimization_machine, "BoundCosts", lambda *_: CheaperLast())
+    model = Deep()
+    found = optimize(
+        model, IMAGE, hardware=MACHINE, rules="channels-last,drop-identity", split=6, alpha=1.0
+    )
+    assert found.statistics.pieces > 1
+    assert found.decision == "predicted faster"
+    # All of them, and one conversion on each way.
+    assert found.figures_after.cost_s == pytest.approx(8.0 + 0.2)
+    x = torch.randn(IMAGE)
+    with torch.no_grad():
+        torch.testing.assert_close(found.module(x), model.eval()(x))
+
+
+def test_fused_kernels_have_a_roof_of_their_own() -> None:
+    """1 FLOP/s and 1 byte/s: the roof is what the kernels' own seconds are without launches."""
+    found = optimize(Norms(), IMAGE, hardware=MACHINE, fused=True, rules="drop-identity")
+    assert found.figures_before.share_of_roof == pytest.approx(1.0)
+    eager = optimize(Norms(), IMAGE, hardware=MACHINE, rules="drop-identity")
+    assert eager.figures_before.share_of_roof == pytest.approx(1.0)
+    assert found.figures_before.cost_s < eager.figures_before.cost_s
+
+
+def test_what_could_not_be_compared_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from roofline.substitution import proof
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("in no such type")
+
+    monkeypatch.setattr(proof, "outputs_of", refuse)
+    model = Norms()
+    found = optimize(model, IMAGE, hardware=MACHINE, rules="fold-batch-norm")
+    assert found.decision == "nothing found"
+    assert found.module is model
+    assert any("no outputs could be compared" in each for each in found.warnings)
+
+
+class Encoder(nn.Module):
+    """torch's own encoder layer, which is one operator in inference, and a linear layer twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.layer(x) + 0.0)
+
+
+def test_what_gains_on_the_graph_alone_is_not_told_as_faster() -> None:
+    """By bounds with launches the parts of the layer cost more than the one operator it is."""
+    model = Encoder()
+    found = optimize(model, (1, 4, 16), hardware=MACHINE, rules="drop-identity,drop-dropout")
+    assert found.decision == "nothing found"
+    assert found.module is model
+    assert any("no less than the model itself" in each for each in found.warnings)

@@ -48,7 +48,7 @@ class BoundCosts:
         """The cost of one pass; see `Costs`."""
         counted = self._count(graph, around_byte=around_byte)
         own = own_records(counted, around_byte)
-        total_s = 0.0
+        bounds_s = launches_s = 0.0
         unknown: list[str] = []
         for record, reuses in zip(own, self._reuses(counted.records), strict=False):
             if record.state is State.FREE:
@@ -57,10 +57,12 @@ class BoundCosts:
             if bound_s is None:
                 unknown.append(record.op)
                 continue
-            total_s += bound_s + self._launches.of(record)
+            bounds_s += bound_s
+            launches_s += self._launches.of(record)
         working = launched(own)
         return Cost(
-            total_s=total_s,
+            total_s=bounds_s + launches_s,
+            bound_s=bounds_s,
             launches=len(working),
             traffic_byte=sum(each.work.traffic_byte for each in working),
             flop=known_flop(working),
@@ -105,7 +107,7 @@ class FusedCosts:
             members = kernels.setdefault(fused.chain, [])
             if not fused.is_folded:
                 members.append(record)
-        total_s = 0.0
+        bounds_s = launches_s = 0.0
         unknown: list[str] = []
         for chain, members in kernels.items():
             if memory is None or not all(has_bound(each, self._roof) for each in members):
@@ -113,10 +115,11 @@ class FusedCosts:
                 unknown += [each.op for each in members]
                 continue
             compute_s = sum(self._roof.compute_s(each) or 0.0 for each in members)
-            total_s += max(compute_s, traffic[chain] / memory.byte_per_s)
-            total_s += max(map(self._launches.of, members), default=0.0)
+            bounds_s += max(compute_s, traffic[chain] / memory.byte_per_s)
+            launches_s += max(map(self._launches.of, members), default=0.0)
         return Cost(
-            total_s=total_s,
+            total_s=bounds_s + launches_s,
+            bound_s=bounds_s,
             launches=len(kernels),
             traffic_byte=sum(traffic.values()),
             flop=known_flop(each for members in kernels.values() for each in members),

@@ -19,7 +19,8 @@ class Cost:
     ``total_s`` is the sum over operators whose time is known; ``unknown`` are the others, sorted,
     each as often as it is called: two costs can be compared only where these are equal.
     ``launches`` are kernels that are called, ``traffic_byte`` what they move, ``flop`` what they
-    compute, None where one of them has no formula.
+    compute, None where one of them has no formula. ``bound_s`` is the part of ``total_s`` that the
+    roofline bounds from below, without launches; None where seconds are no bounds.
     """
 
     total_s: float
@@ -27,6 +28,7 @@ class Cost:
     traffic_byte: int
     flop: int | None
     unknown: tuple[str, ...] = ()
+    bound_s: float | None = None
 
     def is_comparable(self, other: Cost) -> bool:
         """Whether both leave out the same operators."""

@@ -87,10 +87,14 @@ def cost_of_whole(whole: Cost, before: Cost, after: Cost) -> Cost:
     flop = None
     if whole.flop is not None and before.flop is not None and after.flop is not None:
         flop = whole.flop + after.flop - before.flop
+    bound_s = None
+    if whole.bound_s is not None and before.bound_s is not None and after.bound_s is not None:
+        bound_s = whole.bound_s + after.bound_s - before.bound_s
     return Cost(
         total_s=whole.total_s + after.total_s - before.total_s,
         launches=whole.launches + after.launches - before.launches,
         traffic_byte=whole.traffic_byte + after.traffic_byte - before.traffic_byte,
         flop=flop,
         unknown=whole.unknown,
+        bound_s=bound_s,
     )
