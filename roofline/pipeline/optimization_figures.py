@@ -100,10 +100,16 @@ def _item_byte(dtype: str) -> int:
     return torch_dtype(dtype).itemsize
 
 
-def is_slower(after: Analysis, own: Analysis) -> bool:
-    """Whether a result takes no less than the model's own pass, whose operators may be others than
-    those of its graph: torch's fast path for transformers calls one where a graph has a dozen."""
-    if len(own.operators) >= len(after.operators):
+def is_slower(after: Analysis, before: Analysis, own: Analysis) -> bool:
+    """Whether a result takes no less than the model's own pass, whose operators are others than
+    those of its graph: torch's fast path for transformers calls one where a graph has a dozen.
+
+    Args:
+        after: of the result.
+        before: of the graph that was captured.
+        own: of the model itself.
+    """
+    if len(own.operators) >= len(before.operators):
         return False
     if after.prediction is not None and own.prediction is not None:
         return after.prediction.predicted_s >= own.prediction.predicted_s

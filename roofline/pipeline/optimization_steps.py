@@ -116,17 +116,19 @@ class Optimizing:
         place, decision = _decided(
             [each.is_tried for each in search_result.proven], eager, compiled
         )
+        found = search_result.found
+        chosen, lost = found.original, search_result.proven
+        analysis = analysis_of(before.counted.records, first, asked, self.machine)
         if decision == "predicted faster" and place is not None:
             # The graph may have more operators than the model calls: what gains on the one may not
             # on the other.
-            graph = search_result.proven[place].candidate.graph
+            chosen_there = count(search_result.proven[place].candidate.graph)
+            result = analysis_of(chosen_there.records, first, asked, self.machine)
             own = analysis_of(first.records, first, asked, self.machine)
-            if is_slower(analysis_of(count(graph).records, first, asked, self.machine), own):
-                place, decision, notes = None, "nothing found", (*notes, _OWN_IS_FASTER)
-        found = search_result.found
-        chosen, lost = found.original, search_result.proven
+            if is_slower(result, analysis, own):
+                place, decision, lost = None, "nothing found", ()
+                notes = (*notes, _OWN_IS_FASTER)
         is_kept = decision in ("not faster", "nothing found")
-        analysis = analysis_of(before.counted.records, first, asked, self.machine)
         figures = figures_of(
             found.original.cost, analysis, before, eager.samples[0] if eager else None
         )
