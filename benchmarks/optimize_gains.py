@@ -8,18 +8,15 @@ Run it on a quiet machine that was calibrated (`roofline calibrate`):
     python benchmarks/optimize_gains.py /tmp/gains --quick    # a few rounds; table in there
 
 It writes optimize_gains.md beside itself. `roofline optimize` chooses by the sum of operators that
-were timed on their own (`cost="measured"`, without its own timing of whole passes); this script's
-clock then times original and result in turn, both eager or both through `torch.compile` with
-freezing.
+were timed on their own (`cost="measured"`), then times whole passes of original and result in turn,
+both eager, or both through `torch.compile` with freezing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
 from networks.cases import NETWORKS, SMALL, Network
 from optimize_rows import (
     Row,
@@ -27,7 +24,6 @@ from optimize_rows import (
     about_the_machine,
     counted,
     failed,
-    in_turn,
     interval,
     ratio,
     run,
@@ -57,18 +53,19 @@ def _keys() -> Iterator[str]:
 
 def _computed(key: str, quick: bool) -> Row:
     import roofline
+    from roofline.substitution.verdict import decisive
 
     name, batch, threads, way, rules = key.split("/")
-    torch.set_num_threads(int(threads[1:]))
     network: Network = {**NETWORKS, **SMALL}[name]
-    model, inputs = network.built(), network.tensors(int(batch[1:]))
+    baseline: Any = way
     found = roofline.optimize(
-        model,
-        roofline.Inputs(*inputs),
+        network.built(),
+        roofline.Inputs(*network.tensors(int(batch[1:]))),
         threads=int(threads[1:]),
         rules=rules,
         cost="measured",
-        measure=False,
+        baseline=baseline,
+        rounds=2 if quick else None,
         force=quick,
     )
     row: Row = {
@@ -79,16 +76,17 @@ def _computed(key: str, quick: bool) -> Row:
         "applied": [each.rule for each in found.substitutions],
         "search_s": found.statistics.seconds,
     }
-    if not found.substitutions:
+    timed = decisive(found)
+    if timed is None:
         return row
-    ways = [_frozen(each) if way == "compile" else each for each in (model, found.module)]
-    timed = in_turn(ways[0], ways[1], inputs, rounds=3 if quick else 21)
-    return {**row, **asdict(timed)}
-
-
-def _frozen(model: torch.nn.Module) -> Callable[..., Any]:
-    """torch.compile with freezing, which takes weights for constants."""
-    return torch.compile(model, options={"freezing": True})
+    return {
+        **row,
+        "before_s": timed.before_s,
+        "after_s": timed.after_s,
+        "speedup": timed.speedup,
+        "speedup_low": timed.speedup_low,
+        "speedup_high": timed.speedup_high,
+    }
 
 
 def _lines(rows: Sequence[Row]) -> Iterable[str]:
@@ -97,9 +95,9 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield ""
     yield about_the_machine() + " How to rerun: `benchmarks/optimize_gains.py`."
     yield ""
-    yield "The search went by operators timed on their own; the clock is this script's, original"
-    yield "and result in turn, with the interval from 10 to 90 % of rounds. *Compile*: both under"
-    yield "`torch.compile` with freezing; what is left there the compiler does not do by itself."
+    yield "The search went by operators timed on their own; the clock timed original and result in"
+    yield "turn, with the interval from 10 to 90 % of rounds. *Compile*: both under `torch.compile`"
+    yield "with freezing; what is left there the compiler does not do by itself."
     for way, title in (("eager", "Eager"), ("compile", "Compile")):
         part = [row for row in good if f"/{way}/" in row["key"]]
         if part:
