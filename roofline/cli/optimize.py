@@ -61,7 +61,12 @@ _search_options = together(
         metavar="X",
         help="Graphs that cost up to X times the best known are looked at too; 1: never worse.",
     ),
-    click.option("--budget", type=int, metavar="N", help="How many graphs are looked through."),
+    click.option(
+        "--budget",
+        type=int,
+        metavar="N",
+        help="How many graphs are looked through at most; default: 300.",
+    ),
     click.option(
         "--time-limit",
         "time_limit_s",
@@ -108,7 +113,9 @@ _timing_options = together(
         help="Time the result here in turn with the original; default: where the machine is this"
         " one.",
     ),
-    click.option("--rounds", type=int, metavar="N", help="How often both are timed in turn."),
+    click.option(
+        "--rounds", type=int, metavar="N", help="How often both are timed in turn; default: 7."
+    ),
 )
 
 

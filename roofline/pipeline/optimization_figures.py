@@ -249,6 +249,7 @@ def rejected(
     """
     made_there = {(each.rule, each.where) for each in chosen.history}
     lost_there = {(each.rule, each.where) for other in lost for each in other.candidate.history}
+    wrong_there = {(each.rule, each.where) for each in rolled_back}
     rows = [
         *(_refused(each) for each in rolled_back),
         *(
@@ -262,7 +263,7 @@ def rejected(
             for each in found.costlier
             if (each.rule, each.where) not in made_there | lost_there
         ),
-        *(_refused(each) for each in found.refused),
+        *(_refused(each) for each in found.refused if (each.rule, each.where) not in wrong_there),
     ]
     unique = {(each.rule, each.where, each.why): each for each in reversed(rows)}
     return tuple(reversed(unique.values()))[:_MOST_REJECTED]

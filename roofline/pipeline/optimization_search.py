@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.errors import RooflineError, said_by
+from roofline.foundation.text import printable
 from roofline.substitution.costs.cost import Cost, CostBasis, Costs
 from roofline.substitution.graphs.editing import Complete, Editor, RewriteError
 from roofline.substitution.graphs.graph import Graph
@@ -18,6 +19,10 @@ _MOST_ROLLBACKS = 6
 
 _MOST_LAYOUTS = 100
 """Regions of a model that are laid out anew."""
+
+_MOST_MATCHES = 10_000
+_MATCHES_OF_A_NODE = 100
+"""A rule that matches more often, in all and for each operator of a graph, never ends."""
 
 Search = Callable[[tuple[Rule, ...]], Found]
 Prove = Callable[[Graph], tuple[Proof, ...]]
@@ -274,21 +279,30 @@ def _rolled_back(wrong: Application, worst: Proof) -> Refusal:
 def guarded(rule: Rule) -> Rule:
     """The rule, whose own mistakes are said in a line that names it."""
 
-    def raising(error: Exception) -> RooflineError:
-        said = said_by(error)
+    def raising(error: BaseException) -> RooflineError:
+        said = printable(said_by(error))
         kind = type(error).__name__
         return RooflineError(f"rule '{rule.name}' failed: {kind}{f': {said}' if said else ''}")
 
     def matches(graph: Graph) -> Iterator[Match]:
+        most = max(_MOST_MATCHES, _MATCHES_OF_A_NODE * len(graph.nodes))
         try:
-            yield from rule.pattern.matches(graph)
-        except Exception as error:
+            for count, match in enumerate(rule.pattern.matches(graph)):
+                if count >= most:
+                    raise ValueError(f"it matches more than {most} times in one graph")
+                if not match.numbers or not graph.nodes.keys() >= set(match.numbers):
+                    raise ValueError("it matches operators that the graph does not have")
+                yield match
+        except (Exception, SystemExit) as error:
             raise raising(error) from error
 
     def refuses(graph: Graph, match: Match) -> str:
         try:
-            return rule.refuses(graph, match)
-        except Exception as error:
+            reason: object = rule.refuses(graph, match)
+            if not isinstance(reason, (str, type(None))):
+                raise TypeError(f"its precondition gives {reason!r:.40}, not a reason in words")
+            return printable(reason or "")
+        except (Exception, SystemExit) as error:
             raise raising(error) from error
 
     def rewrite(editor: Editor, match: Match) -> None:
@@ -296,7 +310,7 @@ def guarded(rule: Rule) -> Rule:
             rule.rewrite(editor, match)
         except (RewriteError, RooflineError):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise raising(error) from error
 
     return replace(rule, pattern=_Guarded(matches), refuses=refuses, rewrite=rewrite)

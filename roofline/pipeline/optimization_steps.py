@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from roofline.errors import ModelError, said_by
+from roofline.foundation.text import printable
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -201,7 +203,15 @@ class Optimizing:
             return original
         from roofline.workload.torch_dtypes import torch_dtype
 
-        return copy.deepcopy(original).to(torch_dtype(self.run.dtype))
+        try:
+            return copy.deepcopy(original).to(torch_dtype(self.run.dtype))
+        # Locks, generators and tensors that were computed cannot be copied.
+        except Exception as error:
+            raise ModelError(
+                f"{self.asked.source.name} cannot be copied, which another type takes:"
+                f" {type(error).__name__}: {printable(said_by(error)[:200])};"
+                " cast it before, and leave --dtype out"
+            ) from error
 
     def _searched(
         self,
@@ -214,10 +224,12 @@ class Optimizing:
 
         prover = Prover(original, model, self.asked.given)
 
-        def search_with(rules: tuple[Rule, ...]) -> Found:
+        rules = tuple(map(guarded, self.rules))
+
+        def search_with(allowed: tuple[Rule, ...]) -> Found:
             return search_in_pieces(
                 model.graph,
-                tuple(map(guarded, rules)),
+                allowed,
                 costs,
                 operators.complete,
                 threshold=DEFAULT_PIECE if self.split is None else self.split,
@@ -234,7 +246,7 @@ class Optimizing:
             return prover.prove(graph)
 
         return searched(
-            self.rules,
+            rules,
             search_with,
             prove,
             prover.fails,
@@ -295,8 +307,9 @@ class Optimizing:
 
 
 _OWN_IS_FASTER = (
-    "what was found costs less than the graph, and no less than the model itself, which calls one"
-    " operator where the graph has its parts (torch's fast path for transformers)"
+    "what was found costs less than the graph, and no less than the model itself, which calls fewer"
+    " operators than its graph has (torch's fast path for transformers, or it writes into parts of"
+    " tensors where the graph copies)"
 )
 
 _SEARCHED = 0.4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ def optimize(
     cost: CostBasis | None = None,
     alpha: float = DEFAULT_ALPHA,
     budget: int = DEFAULT_BUDGET,
-    rules: str | Path | Sequence[str] = "all",
+    rules: str | Path | Sequence[str | Path] = "all",
     split: int | None = None,
     baseline: Baseline = "eager",
     fused: bool = False,
@@ -93,12 +94,13 @@ def optimize(
         HardwareError: unknown hardware, or nothing is known of it that costs can go by.
         MeasurementError: something is to be timed, and others compute.
     """
+    _check_switches(fused=fused, measure=measure, force=force, progress=progress, say=say)
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     check_costs(hardware, cost=cost, fused=fused, measure=measure)
     check(alpha, budget, 1)
     _check(baseline=baseline, rounds=rounds, split=split, time_limit_s=time_limit_s)
     run = RunOptions(dtype=dtype).run()
-    chosen = rules_named(str(rules) if isinstance(rules, Path) else rules)
+    chosen = rules_named(rules)
     machine = machine_for(
         hardware, cost=cost, fused=fused, threads=threads, run=run, progress=progress
     )
@@ -136,8 +138,20 @@ def _check(
         raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {_MOST_ROUNDS}")
     if split is not None and (type(split) is not int or split < 1):
         raise InputError(f"--split {split}: must be a whole number from 1")
-    if time_limit_s is not None and not time_limit_s > 0:
+    is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
+    if time_limit_s is not None and not (is_number and time_limit_s > 0):
         raise InputError(f"--time-limit {time_limit_s}: must be a number of seconds above 0")
+
+
+def _check_switches(
+    *, fused: object, measure: object, force: object, progress: object, say: object
+) -> None:
+    for option, value in (("fused", fused), ("measure", measure), ("force", force)):
+        if not isinstance(value, bool) and not (option == "measure" and value is None):
+            raise InputError(f"{option}={value!r}: must be True or False")
+    for option, value in (("progress", progress), ("say", say)):
+        if value is not None and not callable(value):
+            raise InputError(f"{option}={value!r}: must be a function, or None")
 
 
 def _silent(_: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -188,9 +189,24 @@ def outputs_of(model: torch.nn.Module, inputs: Inputs, dtype: str) -> Any:
     ):
         torch.manual_seed(_SEED)
         result, _ = stage.step(_Listener())
-        return pytree.tree_map(
-            lambda each: each.detach().clone() if isinstance(each, torch.Tensor) else each, result
-        )
+        return _copied(result)
+
+
+def _copied(result: Any) -> Any:
+    """What a model gave, in tensors that nobody else has; dataclasses as names with values.
+
+    Those that torch does not know could not be compared where they hold tensors.
+    """
+
+    def copied(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return each.detach().clone()
+        if dataclasses.is_dataclass(each) and not isinstance(each, type):
+            values = {field.name: getattr(each, field.name) for field in dataclasses.fields(each)}
+            return type(each).__qualname__, _copied(values)
+        return each
+
+    return pytree.tree_map(copied, result)
 
 
 # -- inputs ----------------------------------------------------------------------------------------

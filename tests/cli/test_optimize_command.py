@@ -176,10 +176,23 @@ def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "--list-rules"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert " rules, " in lines[0]
+    assert lines[0].endswith("safe: those never add work nor change layouts")
     assert any(line.startswith("fold-batch-norm ") and " safe " in line for line in lines)
     assert any(line.startswith("enlarge-kernel ") and " adds work " in line for line in lines)
     assert run(["optimize", "--list-rules", "--rules", "fold-batch-norm"]) == 0
     assert capsys.readouterr().out.startswith("1 rule, ")
+
+
+def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    from roofline.pipeline.optimization_trials import DEFAULT_ROUNDS
+    from roofline.pipeline.optimizing import DEFAULT_TIME_LIMIT_S
+    from roofline.substitution.search.backtracking import DEFAULT_BUDGET
+
+    assert run(["optimize", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"looked through at most; default: {DEFAULT_BUDGET}." in said
+    assert f"with what it has; default: {DEFAULT_TIME_LIMIT_S:g}." in said
+    assert f"timed in turn; default: {DEFAULT_ROUNDS}." in said
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -86,7 +86,9 @@ def test_each_runs_in_a_process_of_its_own_and_all_come_from_one() -> None:
 
 
 _INTERRUPTED = """
-import sys
+import signal, sys
+# Shells start what runs in the background with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.pipeline.test_fresh_processes import wait_for_ever
 from roofline.pipeline.fresh_processes import fresh_processes
 try:

@@ -249,6 +249,19 @@ def test_a_saving_that_is_not_known_of_one_is_not_known_of_all() -> None:
     assert group.saving_s is None and group.measured_s is None
 
 
+def test_how_often_a_rule_was_applied_is_never_cut_off() -> None:
+    folds = many_folds()
+    named = replace(
+        folds,
+        substitutions=tuple(
+            replace(each, rule="eliminate-split-concat", where=f"{'a.long.path.' * 9}{each.where}")
+            for each in folds.substitutions
+        ),
+    )
+    for width in (60, 80):
+        assert "eliminate-split-concat: 53 ×" in shown(named, width)
+
+
 def test_rejected_rewrites_stand_by_reason_the_nearest_to_paying_first() -> None:
     groups = groups_of_rejected(predicted().rejected)
     assert [each.rule for each in groups] == ["enlarge-kernel", "merge-convolutions"]

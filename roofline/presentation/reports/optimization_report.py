@@ -167,6 +167,7 @@ def rules_report(rules: tuple[Rule, ...]) -> Report:
     rows = tuple((printable(each.name), each.safety, printable(each.summary)) for each in rules)
     safe = sum(each.safety == "safe" for each in rules)
     headline = (
-        f"{len(rules)} rule{'s' * (len(rules) != 1)}, {safe} of them safe: those never add work"
+        f"{len(rules)} rule{'s' * (len(rules) != 1)}, {safe} of them safe: those never add work nor"
+        " change layouts"
     )
     return Report(headline=headline, blocks=(Grid(title="", columns=columns, rows=rows),))

@@ -154,7 +154,7 @@ def rewrites_grid(optimization: Optimization, groups: tuple[RewriteGroup, ...], 
     is_timed = any(each.measured_s is not None for each in shown)
     columns = (
         Column(heading="#", align="right"),
-        Column(heading="rule", least=16),
+        Column(heading="rule", least=28),
         Column(heading="saves", align="right"),
         Column(heading="of a pass", align="right", sacrifice=2),
         *((Column(heading="its operators, timed", align="right", sacrifice=3),) * is_timed),

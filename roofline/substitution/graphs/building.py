@@ -243,6 +243,9 @@ class _Building:
         if structure.kind == "tensor":
             return flat[structure.number]
         if structure.kind == "constant":
+            if isinstance(structure.constant, torch.Size):
+                # Written down as it is it would be a plain tuple.
+                return self._fx.call_function(torch.Size, (list(structure.constant),))
             return structure.constant
         items = [self._result(each, flat) for each in structure.items]
         if structure.type is tuple:

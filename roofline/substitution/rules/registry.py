@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from roofline.errors import InputError, nearest, said_by
 from roofline.foundation.text import printable
@@ -93,7 +93,7 @@ _GROUPS: dict[str, Callable[[Rule], bool]] = {
 }
 
 
-def rules_named(selection: str | Sequence[str]) -> tuple[Rule, ...]:
+def rules_named(selection: str | Path | Sequence[str | Path]) -> tuple[Rule, ...]:
     """The rules that a selection names, in the order of `known_rules`.
 
     Args:
@@ -105,8 +105,7 @@ def rules_named(selection: str | Sequence[str]) -> tuple[Rule, ...]:
         InputError: a name is not known, a file cannot be run or registers nothing, or no rule is
             left.
     """
-    items = selection.split(",") if isinstance(selection, str) else selection
-    items = [item.strip() for item in items if item.strip()]
+    items = _items(selection)
     known_rules()
     chosen: set[str] = set()
     if items and all(item.startswith("-") for item in items):
@@ -122,6 +121,24 @@ def rules_named(selection: str | Sequence[str]) -> tuple[Rule, ...]:
             f" rules are {', '.join(rule.name for rule in known_rules())}"
         )
     return tuple(rule for rule in known_rules() if rule.name in chosen)
+
+
+def _items(selection: object) -> list[str]:
+    if isinstance(selection, str):
+        selection = selection.split(",")
+    elif isinstance(selection, Path):
+        selection = [selection]
+    if not isinstance(selection, Iterable) or isinstance(selection, bytes):
+        raise InputError(f"rules={selection!r}: {_TAKEN}")
+    items: list[str] = []
+    for item in cast("Iterable[object]", selection):
+        if not isinstance(item, (str, Path)):
+            raise InputError(f"rules: {item!r} is no name of a rule; {_TAKEN}")
+        items.append(str(item).strip())
+    return [item for item in items if item]
+
+
+_TAKEN = "give names of rules, as text with commas between or as a list"
 
 
 def constructor(name: str) -> Callable[..., Any]:
@@ -161,7 +178,8 @@ def _file_rules(path: Path) -> tuple[str, ...]:
     try:
         path = path.resolve()
         digest = hashlib.sha1(path.read_bytes()).hexdigest()
-    except (OSError, RuntimeError) as error:
+    # A path may hold what no file name can, too.
+    except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or said_by(error)
         raise InputError(f"rules '{said}': {why}; give the path of a .py file") from None
     known_digest, names = _FILES.get(path, ("", ()))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from numbers import Real
 
 from roofline.errors import InputError
 from roofline.substitution.costs.cost import Costs
@@ -106,9 +107,13 @@ def check(alpha: float, budget: int, keep: int) -> None:
     """Checks what a search is asked for.
 
     Raises:
-        InputError: one of them is below 1.
+        InputError: one of them is below 1, or no number.
     """
-    if not alpha >= 1.0:
-        raise InputError(f"alpha is {alpha:g}; give 1 (never follow a worse graph) or more")
+    if not isinstance(alpha, Real) or isinstance(alpha, bool) or not float(alpha) >= 1.0:
+        raise InputError(f"alpha is {alpha!s:.40}; give 1 (never follow a worse graph) or more")
+    for what, count in (("search budget", budget), ("graphs kept", keep)):
+        # True is a whole number to Python.
+        if type(count) is not int:
+            raise InputError(f"{what} {count!s:.40}: must be a whole number from 1")
     if budget < 1 or keep < 1:
         raise InputError(f"search budget {budget}, {keep} graphs kept; give at least 1 of each")

@@ -1,0 +1,247 @@
+"""What is wrong in calls of `optimize`, in rules of users and in models ends in one line."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import roofline
+from roofline.errors import InputError, ModelError, RooflineError
+from roofline.pipeline.optimization_search import guarded
+from roofline.substitution.graphs.editing import Editor
+from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.rules import registry
+from roofline.substitution.rules.registry import rules_named
+from roofline.substitution.rules.rule import Chain, Match, Rule, Step
+
+_RELU = Chain(steps=(Step(role="relu", ops=frozenset({"aten.relu"})),))
+
+
+def _net() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Tanh()).eval()
+
+
+def _optimized(model: torch.nn.Module | None = None, **options: Any) -> roofline.Optimization:
+    options = {"measure": False, "hardware": "v100", "budget": 20, **options}
+    return roofline.optimize(model or _net(), torch.randn(2, 8), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": "x"},
+        {"alpha": None},
+        {"alpha": True},
+        {"alpha": [1]},
+        {"alpha": 1j},
+        {"budget": 1.5},
+        {"budget": "3"},
+        {"budget": None},
+        {"budget": True},
+        {"budget": float("nan")},
+        {"rules": 5},
+        {"rules": None},
+        {"rules": True},
+        {"rules": b"all"},
+        {"rules": ["all", 5]},
+        {"rules": [None]},
+        {"rules": []},
+        {"rules": "\0.py"},
+        {"rules": [Path("/no/such/file.py")]},
+        {"split": True},
+        {"hardware": 5},
+        {"time_limit_s": "x"},
+        {"time_limit_s": []},
+        {"time_limit_s": True},
+        {"fused": "no"},
+        {"measure": "no"},
+        {"force": 1},
+        {"progress": 5},
+        {"say": "x"},
+    ],
+    ids=str,
+)
+def test_options_of_wrong_types_are_one_line(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        _optimized(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_of_rules_may_stand_in_a_list(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="registers none"):
+        path = tmp_path / "empty.py"
+        path.write_text("")
+        rules_named(["safe", path])
+
+
+# -- rules of users --------------------------------------------------------------------------------
+
+
+class _Found:
+    def __init__(self, find: Callable[[Graph], Iterator[Match]]) -> None:
+        self._find = find
+
+    def matches(self, graph: Graph, /) -> Iterator[Match]:
+        return self._find(graph)
+
+
+def _without_relu(editor: Editor, match: Match) -> None:
+    number = match.numbers[0]
+    taken = editor.node(number)["self"]
+    assert isinstance(taken, Value)
+    editor.replace(Value(number), taken)
+
+
+def _never(graph: Graph, match: Match) -> str:
+    return ""
+
+
+def _rule(**changes: Any) -> Rule:
+    given: dict[str, Any] = {
+        "name": "users-own",
+        "summary": "a user's",
+        "pattern": _RELU,
+        "refuses": _never,
+        "rewrite": _without_relu,
+    }
+    return Rule(**{**given, **changes})
+
+
+@pytest.fixture
+def optimized_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rule], roofline.Optimization]:
+    def run(rule: Rule) -> roofline.Optimization:
+        registry.known_rules()
+        monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
+        registry.register_rule(rule)
+        return _optimized(rules=rule.name)
+
+    return run
+
+
+def _relu_of(graph: Graph) -> int:
+    return next(number for number, node in graph.nodes.items() if node.op == "aten.relu")
+
+
+def _for_ever(graph: Graph) -> Iterator[Match]:
+    for count in itertools.count():
+        yield Match(nodes=((f"relu{count}", (_relu_of(graph),)),))
+
+
+def _elsewhere(graph: Graph) -> Iterator[Match]:
+    yield Match(nodes=(("relu", (12345,)),))
+
+
+def _nowhere(graph: Graph) -> Iterator[Match]:
+    yield Match(nodes=())
+
+
+def _raising(*_: Any) -> Any:
+    raise ValueError("one\ntwo\x1b[31m")
+
+
+def _leaving(*_: Any) -> Any:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pattern": _Found(_for_ever)}, "matches more than 10000 times"),
+        ({"pattern": _Found(_elsewhere)}, "operators that the graph does not have"),
+        ({"pattern": _Found(_nowhere)}, "operators that the graph does not have"),
+        ({"pattern": _Found(_raising)}, "ValueError: one two"),
+        ({"pattern": 5}, "AttributeError"),
+        ({"refuses": _raising}, "ValueError: one two"),
+        ({"refuses": lambda graph, match: True}, "gives True, not a reason in words"),
+        ({"refuses": None}, "not callable"),
+        ({"rewrite": _raising}, "ValueError: one two"),
+        ({"rewrite": _leaving}, "SystemExit"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_wrong_rules_are_named_in_a_line(
+    optimized_by: Callable[[Rule], roofline.Optimization], changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RooflineError, match=said) as caught:
+        optimized_by(_rule(**changes))
+    assert "rule 'users-own' failed" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_rule_with_wrong_maths_is_rolled_back_and_named(
+    optimized_by: Callable[[Rule], roofline.Optimization],
+) -> None:
+    result = optimized_by(_rule())
+    assert result.is_kept
+    assert [each.rule for each in result.rejected] == ["users-own"]
+    assert "rolled back" in result.rejected[0].why
+
+
+def _twice(editor: Editor, match: Match) -> None:
+    number = match.numbers[0]
+    once = editor.add("aten.relu", self=editor.node(number)["self"])
+    editor.replace(Value(number), Value(editor.add("aten.relu", self=Value(once))))
+
+
+def test_a_rule_that_feeds_itself_ends(
+    optimized_by: Callable[[Rule], roofline.Optimization],
+) -> None:
+    assert optimized_by(_rule(rewrite=_twice)).is_kept
+
+
+def test_reasons_of_users_rules_are_printable() -> None:
+    rule = guarded(_rule(refuses=lambda graph, match: "one\ntwo\x1b[31m"))
+    reason = rule.refuses(Graph(nodes={}, outputs=()), Match(nodes=()))
+    assert reason
+    assert not {"\n", "\x1b"} & set(reason)
+
+
+@dataclass
+class _Scores:
+    scores: torch.Tensor
+    name: str
+
+
+class _WithDataclass(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = torch.nn.Linear(8, 8)
+        self.norm = torch.nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> tuple[_Scores, list[_Scores], torch.Size]:
+        scores = self.norm(self.one(x))
+        return _Scores(scores, "all"), [_Scores(scores + 1, "more")], scores.shape
+
+
+def test_dataclasses_with_tensors_are_compared() -> None:
+    model, x = _WithDataclass().eval(), torch.randn(2, 8)
+    result = _optimized(model)
+    assert not result.is_kept
+    assert result.proofs
+    (first, (more,), size), (expected, *_) = result.module(x), model(x)
+    assert type(size) is torch.Size
+    assert isinstance(first, _Scores)
+    assert more.name == "more"
+    torch.testing.assert_close(first.scores, expected.scores)
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_be_copied_takes_no_other_type() -> None:
+    model = _net()
+    model.__dict__["lock"] = threading.Lock()
+    with pytest.raises(ModelError, match="cannot be copied") as caught:
+        _optimized(model, dtype="bfloat16")
+    assert "\n" not in str(caught.value)
+    assert _optimized(model).model
