@@ -66,9 +66,9 @@ def test_designs_that_are_judged_on_are_not_learned_from() -> None:
     assert {each.shape[1] for pair in grid() for each in pair} >= {16, 960}
 
 
-def test_the_order_is_the_same_every_time_and_names_tell_subjects_apart() -> None:
+def test_the_order_is_the_same_every_time_and_names_and_layouts_tell_subjects_apart() -> None:
     assert designs() == designs()
-    names = [each.name for each in (*models(), *designs())]
+    names = [(each.name, each.channels_last) for each in (*models(), *designs())]
     doubles = {name for name in names if names.count(name) > 1}
     assert doubles == set()
     assert all(each.family == DESIGN and each.is_design for each in designs())

@@ -141,13 +141,13 @@ def parameters_of(model: Any) -> tuple[str, int]:
 def test_models_of_files_are_known_there(tmp_path: Path) -> None:
     from roofline.workload.models.sources import load
 
-    (tmp_path / "beside.py").write_text("WIDTH = 3\n")
+    (tmp_path / "beside_mine.py").write_text("WIDTH = 3\n")
     (tmp_path / "mine.py").write_text(
-        "import torch, beside\n"
+        "import torch, beside_mine\n"
         "class Mine(torch.nn.Module):\n"
         "    def __init__(self):\n"
         "        super().__init__()\n"
-        "        self.layer = torch.nn.Linear(2, beside.WIDTH)\n"
+        "        self.layer = torch.nn.Linear(2, beside_mine.WIDTH)\n"
     )
     model = load(f"{tmp_path / 'mine.py'}:Mine").rebuild
     assert model is not None
