@@ -11,7 +11,7 @@ from roofline.foundation.sampling import Sample
 from roofline.latency.prediction import Prediction
 from roofline.placement import Bound, Placement
 from roofline.workload.fusion import Fused
-from roofline.workload.operators import Phase, State
+from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import Work
 
@@ -111,6 +111,23 @@ class OperatorRow:
             gradient_byte=self.gradient_byte,
             optimizer_byte=self.optimizer_byte,
             internal_byte=self.internal_byte,
+        )
+
+    @property
+    def record(self) -> OperatorRecord:
+        """The operator as capture recorded it, but for the storages that went after it."""
+        return OperatorRecord(
+            index=self.index,
+            op=self.op,
+            type=self.type,
+            module_path=self.module_path,
+            phase=self.phase,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            attributes=self.attributes,
+            state=self.state,
+            work=self.work,
+            formula=self.formula,
         )
 
 

@@ -24,20 +24,7 @@ class Alternative:
 
 def as_it_is(row: OperatorRow) -> Alternative:
     """The operator of a row, to be asked after like any other."""
-    record = OperatorRecord(
-        index=row.index,
-        op=row.op,
-        type=row.type,
-        module_path=row.module_path,
-        phase=row.phase,
-        inputs=row.inputs,
-        outputs=row.outputs,
-        attributes=row.attributes,
-        state=row.state,
-        work=row.work,
-        formula=row.formula,
-    )
-    return Alternative(record=record, level_byte=row.level_byte)
+    return Alternative(record=row.record, level_byte=row.level_byte)
 
 
 def is_plain_convolution(row: OperatorRow) -> bool:

@@ -11,7 +11,6 @@ from roofline.placement import Roof
 from roofline.presentation.reports.report import printable
 from roofline.substitution.costs.launches import Launches, launches_on
 from roofline.substitution.result import Optimization, Substitution
-from roofline.workload.operators import OperatorRecord
 
 TimeKind = Literal["measured", "predicted", "bound"]
 """What the times of clusters are; ``bound``: bounds and launches."""
@@ -162,7 +161,7 @@ class _Times:
                 return None
             total += time_s
             if self._kind == "bound":
-                total += self._launches.of(_record(row))
+                total += self._launches.of(row.record)
         return total
 
     def _fused_s(self, rows: Sequence[OperatorRow]) -> float | None:
@@ -173,31 +172,15 @@ class _Times:
             kernels.setdefault(row.index if row.chain is None else row.chain, []).append(row)
         total = 0.0
         for members in kernels.values():
-            compute = [self._roof.compute_s(_record(row)) for row in members if row.least_flop]
+            compute = [self._roof.compute_s(row.record) for row in members if row.least_flop]
             if memory is None or None in compute:
                 return None
             crossing = sum(_byte(row, True) for row in members) / memory.byte_per_s
             total += max(sum(filter(None, compute)), crossing)
-            total += max(self._launches.of(_record(row)) for row in members)
+            total += max(self._launches.of(row.record) for row in members)
         return total
 
 
 def _byte(row: OperatorRow, is_fused: bool) -> int:
     fused = row.fused_byte if is_fused else None
     return row.traffic_byte if fused is None else fused
-
-
-def _record(row: OperatorRow) -> OperatorRecord:
-    return OperatorRecord(
-        index=row.index,
-        op=row.op,
-        type=row.type,
-        module_path=row.module_path,
-        phase=row.phase,
-        inputs=row.inputs,
-        outputs=row.outputs,
-        attributes=row.attributes,
-        state=row.state,
-        work=row.work,
-        formula=row.formula,
-    )
