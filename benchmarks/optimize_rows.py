@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from typing import Any
 import torch
 
 from roofline.foundation.files import write_atomically
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -32,7 +35,7 @@ class Table:
     """A script's rows, in the order of their worth, and what is made of them.
 
     ``keys`` name the rows; ``compute`` makes one, in a process of its own, told whether to be
-    quick; ``lines`` are those of the Markdown file ``name``.md.
+    quick; ``lines`` are those of the Markdown file ``name-host``.md: every host has its own.
     """
 
     name: str
@@ -68,7 +71,7 @@ def run(table: Table, doc: str | None) -> None:
         _fill(table, keys, file, quick=options.quick, time_limit_s=options.time_limit)
     text = "\n".join(table.lines(_in_order(table, _kept(file)))) + "\n"
     target = options.folder if options.quick else HERE
-    write_atomically(target / f"{table.name}.md", text, overwrite=True)
+    write_atomically(target / f"{table.name}-{_host().name}.md", text, overwrite=True)
     print(text)
 
 
@@ -96,16 +99,25 @@ def _in_own_process(key: str, *, quick: bool, limit_s: float) -> Row:
     command = [sys.executable, sys.argv[0], ".", "--row", key, *(["--quick"] if quick else [])]
     # Processes of their own, where models are timed, load our networks by the names of modules.
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=limit_s, env=environment
-        )
+        printed, said = child.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
+        # It has processes of its own, which would disturb the next row.
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
         return {"error": f"took more than {limit_s:.0f} s"}
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        return {"error": said[-1] if said else f"exit code {done.returncode}"}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    if child.returncode != 0:
+        lines = said.strip().splitlines()
+        return {"error": lines[-1] if lines else f"exit code {child.returncode}"}
+    return json.loads(printed.strip().splitlines()[-1])
 
 
 def _kept(file: Path) -> list[Row]:
@@ -180,13 +192,14 @@ def _burst_s(way: Callable[..., Any], inputs: Sequence[torch.Tensor], calls: int
 
 def about_the_machine() -> str:
     """The line that a table begins with."""
-    from roofline.machine import catalog
-
-    hardware = catalog.load_hardware(catalog.HOST)
     return (
-        f"Machine: {hardware.name} ({platform.machine()}), torch {torch.__version__},"
+        f"Machine: {_host().name} ({platform.machine()}), torch {torch.__version__},"
         f" {time.strftime('%Y-%m-%d')}."
     )
+
+
+def _host() -> HardwareProfile:
+    return catalog.load_hardware(catalog.HOST)
 
 
 def ratio(value: float | None) -> str:

@@ -233,7 +233,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     monkeypatch.setattr(kernel_measurement, "sve_vector_bits", lambda: None)
     monkeypatch.setattr(kernel_measurement, "identify_core", lambda **_: machine.core)
     monkeypatch.setattr(kernel_measurement, "theoretical_memory", lambda: None)
-    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_byte", lambda: None)
+    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_byte", lambda _: None)
     monkeypatch.setattr(kernel_measurement.buffers, "fill", lambda array, stopped: None)
     monkeypatch.setattr(sweeps.chase, "write_cycle", machine.write_cycle)
     # Python's own, which are part of what fake kernels do.

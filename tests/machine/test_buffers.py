@@ -67,10 +67,19 @@ def test_too_little_memory_for_a_layout() -> None:
 
 
 def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> None:
-    assert huge_page_byte(tmp_path) is None
-    file = tmp_path / "proc/self/smaps_rollup"
+    memory = allocate(8 << 20)
+    start = memory.ctypes.data
+    assert huge_page_byte([memory], tmp_path) is None
+    file = tmp_path / "proc/self/smaps"
     file.parent.mkdir(parents=True)
-    file.write_text("Rss:   9000 kB\nAnonHugePages:      6144 kB\n", encoding="utf-8")
-    assert huge_page_byte(tmp_path) == 6 << 20
-    file.write_text("AnonHugePages:      lots\n", encoding="utf-8")
-    assert huge_page_byte(tmp_path) is None
+    neighbour = "7f0000-7f1000 rw-p 00000000 00:00 0\nAnonHugePages:    4096 kB\n"
+
+    def said(huge: str) -> int | None:
+        mapping = f"{start:x}-{start + (9 << 20):x} rw-p 00000000 00:00 0\n"
+        file.write_text(f"{neighbour}{mapping}AnonHugePages: {huge}\n{neighbour}", encoding="utf-8")
+        return huge_page_byte([memory], tmp_path)
+
+    assert said("6144 kB") == 6 << 20
+    assert said("0 kB") == 0
+    assert said("9216 kB") == 8 << 20  # what is beside the buffer in its mapping is not its own
+    assert said("lots") is None

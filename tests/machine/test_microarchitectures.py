@@ -94,6 +94,18 @@ def test_the_core_follows_from_what_the_system_says(
     assert name_of(identify_core(host(tmp_path, cpu))) == expected
 
 
+@pytest.mark.parametrize("flag", ["amx_tile", "avx512_fp16"])
+def test_a_guest_that_is_shown_the_number_of_another_core_has_none(
+    flag: str, tmp_path: Path
+) -> None:
+    """A host that calls itself Rocket Lake and has tiles is something else."""
+    shown = x86("GenuineIntel", 6, 167)
+    assert name_of(identify_core(host(tmp_path, shown))) == "Intel Ice Lake client"
+    assert identify_core(host(tmp_path, f"{shown}flags\t: avx512f {flag} sse\n")) is None
+    true = x86("GenuineIntel", 6, 0x8F) + f"flags\t: avx512f {flag}\n"
+    assert name_of(identify_core(host(tmp_path, true))) == "Intel Sapphire Rapids"
+
+
 def test_without_proc_nothing_is_known(tmp_path: Path) -> None:
     assert identify_core(tmp_path) is None
     assert identify_core(host(tmp_path, x86("AuthenticAMD", 26, 2)), cpus=(5,)) is None

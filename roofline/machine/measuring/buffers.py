@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ Array = npt.NDArray[Any]
 _HUGE_BYTE = 2 << 20
 _PAGE_BYTE = 4096
 _LINE_BYTE = 64
+_MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ", re.MULTILINE)
 
 
 def allocate(byte: int) -> Array:
@@ -60,9 +63,24 @@ def fill(array: Array, stopped: Callable[[], bool]) -> None:
         piece[:] = noise[: piece.size]
 
 
-def huge_page_byte(root: Path = Path("/")) -> int | None:
-    """Bytes of this process in huge pages; None where the system does not say."""
-    return kilobytes(table(read(root / "proc/self/smaps_rollup")).get("AnonHugePages", ""))
+def huge_page_byte(memory: Sequence[Array], root: Path = Path("/")) -> int | None:
+    """Bytes of these buffers in huge pages; None where the system does not say.
+
+    Neighbours in one mapping share its count, of which a buffer has at most its own size.
+    """
+    buffers = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in memory]
+    total = None
+    text = read(root / "proc/self/smaps")
+    for place, following in itertools.pairwise((*_MAPPING.finditer(text), None)):
+        assert place is not None
+        first, end = (int(each, 16) for each in place.groups())
+        within = sum(max(0, min(end, last) - max(first, begin)) for begin, last in buffers)
+        if within:
+            lines = text[place.end() : following.start() if following else None]
+            huge = kilobytes(table(lines).get("AnonHugePages", ""))
+            if huge is not None:
+                total = (total or 0) + min(huge, within)
+    return total
 
 
 @dataclass(frozen=True, slots=True)

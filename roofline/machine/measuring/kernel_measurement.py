@@ -280,10 +280,8 @@ def _memory(
         )
         for i in range(crew.threads)
     ]
-    before = buffers.huge_page_byte()
     crew.each(lambda i: buffers.fill(memory[i], lambda: crew.stopped))
-    after = buffers.huge_page_byte()
-    huge = None if before is None or after is None else after - before
+    huge = buffers.huge_page_byte(memory)
     return memory, page_conditions(sum(each.size for each in memory), huge)
 
 

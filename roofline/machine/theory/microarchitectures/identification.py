@@ -12,13 +12,17 @@ from roofline.machine.system.topology import ROOT, sysctl
 from roofline.machine.theory.microarchitectures import amd, arm, intel
 from roofline.machine.theory.microarchitectures.cores import Core
 
+_TELLING = {"amx_tile": "amx", "avx512_fp16": "avx512-fp16"}
+"""Flags of instructions that only some cores have, with the unit that such a core lists."""
+
 _APPLE = re.compile(r"Apple M[1-4]\b")
 
 
 def identify_core(root: Path = ROOT, cpus: Sequence[int] = (0,)) -> Core | None:
     """The microarchitecture that all of these CPUs have; `root` stands for ``/`` (a fake in tests).
 
-    None: not known, or not the same for all of them.
+    None: not known, not the same for all of them, or the host has instructions that this core
+    lacks: guests may be shown the number of another one.
     """
     if sys.platform == "darwin" and root == ROOT:
         return macos_core(sysctl("machdep.cpu.brand_string"))
@@ -59,12 +63,16 @@ def _core(root: Path, info: Mapping[str, str], cpu: int) -> Core | None:
         return None
     match info.get("vendor_id"):
         case "AuthenticAMD":
-            return _amd(family, model)
+            found = _amd(family, model)
         case "GenuineIntel" if family == 6:
             name = info.get("model name", "")
-            return _intel(root, model, numbers.get("stepping", 0), name, cpu)
+            found = _intel(root, model, numbers.get("stepping", 0), name, cpu)
         case _:
             return None
+    flags = set(info.get("flags", "").split())
+    units = {each.unit for each in found.throughputs} if found else set[str]()
+    lacks = any(flag in flags and unit not in units for flag, unit in _TELLING.items())
+    return None if lacks else found
 
 
 def _amd(family: int, model: int) -> Core | None:
