@@ -98,7 +98,8 @@ def _fill(
 def _in_own_process(key: str, *, quick: bool, limit_s: float) -> Row:
     command = [sys.executable, sys.argv[0], ".", "--row", key, *(["--quick"] if quick else [])]
     # Processes of their own, where models are timed, load our networks by the names of modules.
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     child = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -5,7 +5,8 @@
     python benchmarks/optimize_v100.py /tmp/v100 --quick    # a few rounds; table in there
 
 Searches need no V100 and no quiet machine; the rows called ``here`` time the rewritten network on
-this one, where a calibrated, quiet machine is needed. It writes optimize_v100-HOST.md beside itself.
+this one, where a calibrated, quiet machine is needed. It writes optimize_v100-HOST.md beside
+itself.
 """
 
 from __future__ import annotations
