@@ -8,8 +8,9 @@ Run it on a quiet machine that was calibrated (`roofline calibrate`):
     python benchmarks/optimize_decisions.py /tmp/decisions --quick    # a few rounds; table in there
 
 It writes optimize_decisions-HOST.md beside itself. Each subject is a small module in which a rule
-can be applied once. The rewrite is made whatever it costs; both graphs are costed, by predictions and by
-operators measured on their own, and timed in turn. Batch 1 on one thread where nothing else stands.
+can be applied once. The rewrite is made whatever it costs; both graphs are costed, by predictions
+and by operators measured on their own, and timed in turn. Batch 1 on one thread where nothing else
+stands.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Run it on a quiet machine that was calibrated (`roofline calibrate`):
     python benchmarks/optimize_gains.py /tmp/gains --quick    # a few rounds; table in there
 
 It writes optimize_gains-HOST.md beside itself. `roofline optimize` chooses by the sum of operators
-that were timed on their own (`cost="measured"`), then times whole passes of original and result in turn,
-both eager, or both through `torch.compile` with freezing.
+that were timed on their own (`cost="measured"`), then times whole passes of original and result in
+turn, both eager, or both through `torch.compile` with freezing.
 """
 
 from __future__ import annotations

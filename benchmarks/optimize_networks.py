@@ -145,8 +145,8 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield "Ratios are original over result: above 1 is a gain. *Cost* is the search's own, *clock*"
     yield "whole passes of original and result in turn, with the interval from 10 to 90 % of"
     yield "rounds (7, or 3 of larger batches); where nothing was found that costs less, nothing was"
-    yield "timed. *Sign*: whether a gain that the search found is one by the clock, where that is more"
-    yield "than 5 %."
+    yield "timed. *Sign*: whether a gain that the search found is one by the clock, where that is"
+    yield "more than 5 %."
     for cost in ("predicted", "measured"):
         for baseline in ("eager", "compile"):
             part = [row for row in good if row["key"].endswith(f"/{cost}/{baseline}")]
