@@ -1,0 +1,149 @@
+"""How many bits each layer's weights and activations have: what a user asks for, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from roofline.errors import InputError
+
+Shortcut = Literal["full", "low"]
+"""Shortcuts in full precision (Choi et al., SysML 2019), or in that of the layers around them."""
+
+Place = Literal["first", "last", "shortcut", "inner"]
+"""Where a layer stands: it reads what no other layer wrote, nobody reads what it writes, it is on a
+shortcut around other layers, or none of these."""
+
+FLOAT_BITS = 32
+"""What is not quantised."""
+
+MOST_BITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBits:
+    """Bits of a layer's weights and of the activations that it reads; 32: they stay floats."""
+
+    weights: int
+    activations: int
+
+    def __post_init__(self) -> None:
+        check_bits("weights", self.weights)
+        check_bits("activations", self.activations)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether nothing of it is quantised."""
+        return self.weights == self.activations == FLOAT_BITS
+
+    @property
+    def words(self) -> str:
+        """``"w2a4"``."""
+        return f"w{self.weights}a{self.activations}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Which layers are quantised to how many bits.
+
+    ``weights`` and ``activations`` are the bits of all layers but those that the next ones name:
+    ``first_last`` those of the first and the last (at least: where all have more, they do, too),
+    ``shortcut`` whether layers on shortcuts, and what shortcuts carry, keep their precision.
+    ``layers`` are exceptions by the qualified names of modules, which come before everything else.
+    ``per_channel``: weights have a scale for each output channel. 32 bits: not quantised.
+
+    Raises:
+        InputError: bits other than 1 to 16 and 32, or another word for ``shortcut``.
+    """
+
+    weights: int = 2
+    activations: int = 2
+    first_last: int = 8
+    shortcut: Shortcut = "full"
+    layers: Mapping[str, LayerBits] = field(default_factory=dict[str, LayerBits])
+    per_channel: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "activations", "first_last"):
+            check_bits(name, getattr(self, name))
+        if self.shortcut not in ("full", "low"):
+            raise InputError(f"shortcut={self.shortcut!r}: choose full or low")
+
+    def bits_of(self, name: str, place: Place) -> LayerBits:
+        """The bits of a layer by its qualified name and its place."""
+        if name in self.layers:
+            return self.layers[name]
+        if place == "shortcut" and self.shortcut == "full":
+            return LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
+        if place in ("first", "last"):
+            return LayerBits(
+                weights=max(self.weights, self.first_last),
+                activations=max(self.activations, self.first_last),
+            )
+        return LayerBits(weights=self.weights, activations=self.activations)
+
+    @property
+    def words(self) -> str:
+        """``"2-bit weights, 2-bit activations, first and last 8, shortcuts full"``."""
+        parts = [f"{_bits(self.weights)} weights", f"{_bits(self.activations)} activations"]
+        if max(self.weights, self.activations) < self.first_last:
+            parts.append(f"first and last {_bits(self.first_last)}")
+        parts.append("shortcuts in full precision" if self.shortcut == "full" else "shortcuts low")
+        if self.layers:
+            parts.append(f"{len(self.layers)} layers of their own")
+        return ", ".join(parts)
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data, for JSON; `Policy.from_data` reads it."""
+        return {
+            "weights": self.weights,
+            "activations": self.activations,
+            "first_last": self.first_last,
+            "shortcut": self.shortcut,
+            "per_channel": self.per_channel,
+            "layers": {
+                name: {"weights": each.weights, "activations": each.activations}
+                for name, each in self.layers.items()
+            },
+        }
+
+    @staticmethod
+    def from_data(data: Mapping[str, Any]) -> Policy:
+        """What `to_data` gave.
+
+        Raises:
+            InputError: a key that policies do not have, or a value that is none of theirs.
+        """
+        known = {"weights", "activations", "first_last", "shortcut", "per_channel", "layers"}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise InputError(f"a policy has no '{unknown[0]}'; it has {', '.join(sorted(known))}")
+        layers = data.get("layers", {})
+        if not isinstance(layers, Mapping):
+            raise InputError("layers of a policy: must be a table of names, each with its bits")
+        try:
+            by_name = {str(name): LayerBits(**bits) for name, bits in layers.items()}
+        except TypeError:
+            raise InputError(
+                "layers of a policy: each has weights and activations, and nothing else"
+            ) from None
+        return Policy(**{**data, "layers": by_name})
+
+
+def check_bits(what: str, bits: object) -> None:
+    """Refuses widths that nothing can have.
+
+    Raises:
+        InputError: another value than a whole number from 1 to 16, or 32.
+    """
+    is_whole = isinstance(bits, int) and not isinstance(bits, bool)
+    if not is_whole or not (1 <= bits <= MOST_BITS or bits == FLOAT_BITS):
+        raise InputError(
+            f"{what}: {bits!r} bits; must be a whole number from 1 to {MOST_BITS}, or {FLOAT_BITS}"
+            " for what is not quantised"
+        )
+
+
+def _bits(bits: int) -> str:
+    return "float" if bits == FLOAT_BITS else f"{bits}-bit"
