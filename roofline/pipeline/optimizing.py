@@ -104,11 +104,11 @@ def optimize(
     machine = machine_for(
         hardware, cost=cost, fused=fused, threads=threads, run=run, progress=progress
     )
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     is_timed = machine.is_host if measure is None else measure
     if is_timed:
         # Before minutes go into a search whose result could not be timed.
         check_bench(force=force, say=say)
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     optimizing = Optimizing(
         asked=asked,
         run=run,
@@ -136,8 +136,8 @@ def _check(
         raise InputError(f"--baseline {baseline}: choose eager or compile")
     if rounds is not None and (type(rounds) is not int or not 1 <= rounds <= _MOST_ROUNDS):
         raise InputError(f"--rounds {rounds}: must be a whole number from 1 to {_MOST_ROUNDS}")
-    if split is not None and (type(split) is not int or split < 1):
-        raise InputError(f"--split {split}: must be a whole number from 1")
+    if split is not None and (type(split) is not int or split < 2):
+        raise InputError(f"--split {split}: must be a whole number of operators from 2")
     is_number = isinstance(time_limit_s, Real) and not isinstance(time_limit_s, bool)
     if time_limit_s is not None and not (is_number and time_limit_s > 0):
         raise InputError(f"--time-limit {time_limit_s}: must be a number of seconds above 0")

@@ -9,6 +9,7 @@ from typing import Literal
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.placement import Roof
 from roofline.presentation.reports.report import printable
+from roofline.substitution.costs.bounds import kernel_bound_s
 from roofline.substitution.costs.launches import Launches, launches_on
 from roofline.substitution.result import Optimization, Substitution
 
@@ -166,18 +167,16 @@ class _Times:
 
     def _fused_s(self, rows: Sequence[OperatorRow]) -> float | None:
         """As the cost of fused kernels has it: arithmetic or traffic, and one launch."""
-        memory = self._roof.levels[-1] if self._roof.levels else None
         kernels: dict[int, list[OperatorRow]] = {}
         for row in rows:
             kernels.setdefault(row.index if row.chain is None else row.chain, []).append(row)
         total = 0.0
         for members in kernels.values():
-            compute = [self._roof.compute_s(row.record) for row in members if row.least_flop]
-            if memory is None or None in compute:
+            records = [row.record for row in members]
+            bound_s = kernel_bound_s(records, sum(_byte(row, True) for row in members), self._roof)
+            if bound_s is None:
                 return None
-            crossing = sum(_byte(row, True) for row in members) / memory.byte_per_s
-            total += max(sum(filter(None, compute)), crossing)
-            total += max(self._launches.of(row.record) for row in members)
+            total += bound_s + max(map(self._launches.of, records))
         return total
 
 

@@ -97,7 +97,6 @@ class FusedCosts:
     def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
         """The cost of one pass; see `Costs`."""
         records = own_records(self._count(graph, around_byte=around_byte), around_byte)
-        memory = self._roof.levels[-1] if self._roof.levels else None
         kernels: dict[int, list[OperatorRecord]] = {}
         traffic: dict[int, int] = {}
         for record, fused in zip(records, fused_traffic(records), strict=True):
@@ -110,12 +109,12 @@ class FusedCosts:
         bounds_s = launches_s = 0.0
         unknown: list[str] = []
         for chain, members in kernels.items():
-            if memory is None or not all(has_bound(each, self._roof) for each in members):
+            bound_s = kernel_bound_s(members, traffic[chain], self._roof)
+            if bound_s is None:
                 # What runs as one takes one time, and that is not known.
                 unknown += [each.op for each in members]
                 continue
-            compute_s = sum(self._roof.compute_s(each) or 0.0 for each in members)
-            bounds_s += max(compute_s, traffic[chain] / memory.byte_per_s)
+            bounds_s += bound_s
             launches_s += max(map(self._launches.of, members), default=0.0)
         return Cost(
             total_s=bounds_s + launches_s,
@@ -125,6 +124,23 @@ class FusedCosts:
             flop=known_flop(each for members in kernels.values() for each in members),
             unknown=repeated(unknown),
         )
+
+
+def kernel_bound_s(
+    members: Sequence[OperatorRecord], traffic_byte: int, roof: Roof
+) -> float | None:
+    """The least seconds of operators that run as one kernel: their arithmetic, or what they move.
+
+    Args:
+        members: the operators.
+        traffic_byte: what of theirs crosses memory; it is charged to the farthest level.
+        roof: the machine's. None comes back where it does not know one of them.
+    """
+    if not roof.levels or not all(has_bound(each, roof) for each in members):
+        return None
+    # What has a bound and no time in its arithmetic has none to do that a ceiling is known for.
+    compute_s = sum(filter(None, map(roof.compute_s, members)))
+    return max(compute_s, traffic_byte / roof.levels[-1].byte_per_s)
 
 
 def has_bound(record: OperatorRecord, roof: Roof) -> bool:
