@@ -1,0 +1,460 @@
+"""Quantisations made by hand, for tests of what reports and pictures say; all numbers made up."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from roofline.analysis import Analysis, OperatorRow
+from roofline.design.advice.what_if import Time
+from roofline.machine.hardware import HardwareProfile
+from roofline.placement import Bound
+from roofline.quantization.layers import Layer
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
+from roofline.quantization.result import (
+    Companion,
+    LayerSensitivity,
+    LayerWhatIf,
+    Part,
+    PartName,
+    PassKind,
+    Proposal,
+    Quantization,
+    QuantizationPass,
+    Sensitivity,
+    Side,
+    WhatIf,
+)
+from roofline.workload.tensors import Role, TensorSpec
+from tests.presentation.examples import Network, analysis_of, ceiling, full_profile
+
+FLOAT = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
+INT8_FLOP_PER_S = 2092e9
+DRAM_BYTE_PER_S = 41.3e9
+
+
+def machine() -> HardwareProfile:
+    """The measured example, which multiplies int8 four times as fast as float32."""
+    profile = full_profile()
+    int8 = (
+        ceiling(INT8_FLOP_PER_S, of="int8", unit="avx512-vnni", kernel="dot"),
+        ceiling(1100e9, of="int8", unit="torch", kernel="conv", kind="library"),
+    )
+    return replace(profile, compute=(*profile.compute, *int8))
+
+
+def residual(blocks: int = 3) -> Network:
+    """Residual blocks like those of a ResNet for CIFAR; a projection where channels double."""
+    net = Network()
+    x = net.tensor(1, 3, 32, 32, role=Role.INPUT)
+    x = net.relu(net.norm(net.convolution(x, 16, 3, "conv1"), "bn1"), "relu")
+    for stage in range(3):
+        for block in range(blocks):
+            x = _block(net, x, 16 * 2**stage, f"layer{stage + 1}.{block}")
+    mean = net.tensor(1, x.shape[1])
+    mean = net.call("aten.mean", "reduction", "avgpool", (x,), mean, flop=x.elements)
+    net.linear(mean, 10, "fc")
+    return net
+
+
+def _block(net: Network, x: TensorSpec, channels: int, name: str) -> TensorSpec:
+    stride = 1 if x.shape[1] == channels else 2
+    y = net.convolution(x, channels, 3, f"{name}.conv1", stride=stride)
+    y = net.relu(net.norm(y, f"{name}.bn1"), f"{name}.relu")
+    y = net.norm(net.convolution(y, channels, 3, f"{name}.conv2"), f"{name}.bn2")
+    if stride == 2:
+        x = net.convolution(x, channels, 1, f"{name}.shortcut", stride=2)
+    y = net.call("aten.add_", "pointwise", name, (y, x), y, flop=y.elements)
+    return net.relu(y, f"{name}.relu")
+
+
+@functools.cache
+def analysis() -> Analysis:
+    """Residual blocks on a machine with int8."""
+    return analysis_of(residual(), machine(), model="resnet-cifar")
+
+
+def place_of(row: OperatorRow) -> Place:
+    """Where a layer of `residual` stands, by its name."""
+    if row.module_path in ("conv1", "fc"):
+        return "first" if row.module_path == "conv1" else "last"
+    return "shortcut" if row.module_path.endswith("shortcut") else "inner"
+
+
+def side(**changes: Any) -> Side:
+    """1 kB of weights, 2 kB read and 3 kB written, 60 kFLOP in 10 µs."""
+    values: dict[str, Any] = {
+        "weight_byte": 1000,
+        "input_byte": 2000,
+        "output_byte": 3000,
+        "flop": 60_000,
+        "level": "DRAM",
+        "ceiling": "DRAM read",
+        "bound": Bound.MEMORY,
+        "bound_s": 10e-6,
+        "intensity_flop_per_byte": 10.0,
+        "attainable_flop_per_s": 6e9,
+        "time": None,
+    }
+    return Side(**{**values, **changes})
+
+
+def layer(
+    name: str, bits: LayerBits = FLOAT, place: Place = "inner", **changes: Any
+) -> LayerWhatIf:
+    """A layer whose result is read in its own bits; without kernels below 8 bits."""
+    values: dict[str, Any] = {
+        "layer": Layer(name=name, index=0, place=place, activation=0, weight=1),
+        "bits": bits,
+        "operators": (0,),
+        "output_bits": bits.activations,
+        "executable": "float32" if bits.is_float else "int8",
+        "has_kernel": bits.is_float or bits.weights == bits.activations == 8,
+        "parameters": 250,
+        "multiply_add": 30_000,
+        "before": side(),
+        "after": side(),
+    }
+    return LayerWhatIf(**{**values, **changes})
+
+
+def _before(row: OperatorRow, time: Time | None) -> Side:
+    return side(
+        weight_byte=row.parameter_byte,
+        input_byte=row.input_byte,
+        output_byte=row.output_byte,
+        flop=row.flop,
+        level=row.level,
+        ceiling=row.ceiling,
+        bound=row.bound,
+        bound_s=row.bound_s,
+        intensity_flop_per_byte=row.intensity_flop_per_byte,
+        attainable_flop_per_s=row.attainable_flop_per_s,
+        time=time,
+    )
+
+
+def _after(row: OperatorRow, bits: LayerBits, time: Time | None) -> Side:
+    """As many of its bytes as its bits are of 32, under DRAM and int8."""
+    if bits.is_float:
+        return _before(row, time)
+    weights = row.parameter_byte * bits.weights // 32
+    read, written = (each * bits.activations // 32 for each in (row.input_byte, row.output_byte))
+    byte, flop = weights + read + written, row.flop or 0
+    memory_s, compute_s = byte / DRAM_BYTE_PER_S, flop / INT8_FLOP_PER_S
+    bound_s = max(memory_s, compute_s)
+    by_memory = memory_s >= compute_s
+    return side(
+        weight_byte=weights,
+        input_byte=read,
+        output_byte=written,
+        flop=flop,
+        level="DRAM",
+        ceiling="DRAM read" if by_memory else "int8 avx512-vnni dot",
+        bound=Bound.MEMORY if by_memory else Bound.COMPUTE,
+        bound_s=bound_s,
+        intensity_flop_per_byte=flop / byte,
+        attainable_flop_per_s=flop / bound_s,
+        time=time,
+    )
+
+
+def _time(seconds: float | None, factor: float) -> Time | None:
+    if seconds is None:
+        return None
+    s = factor * seconds
+    return Time(s=s, low_s=0.9 * s, high_s=1.2 * s)
+
+
+def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
+    """Every product of `of` in the bits of a policy; predicted where int8 runs, if `timed`."""
+    layers: list[LayerWhatIf] = []
+    for row in of.operators:
+        if not row.multiply_add:
+            continue
+        place = place_of(row)
+        bits = policy.bits_of(row.module_path, place)
+        known = timed and (bits.is_float or bits.weights == 8)
+        layers.append(
+            layer(
+                row.module_path,
+                bits,
+                place,
+                operators=(row.index,),
+                multiply_add=row.multiply_add,
+                before=_before(row, _time(row.bound_s, 3.0) if timed else None),
+                after=_after(row, bits, _time(row.bound_s, 1.5) if known else None),
+            )
+        )
+    before_s = sum(each.before.bound_s or 0.0 for each in layers)
+    after_s = sum(each.after.bound_s or 0.0 for each in layers)
+    before_byte = sum(each.before.traffic_byte for each in layers)
+    after_byte = sum(each.after.traffic_byte for each in layers)
+    has_kernels = all(each.has_kernel for each in layers)
+    times = (_time(before_s, 3.0), _time(before_s, 1.5) if has_kernels else None)
+    return WhatIf(
+        policy=policy,
+        layers=tuple(layers),
+        passes=passes(),
+        parts=(
+            part("layers", len(layers), before_byte, after_byte, before_s, after_s),
+            part("requantization", 9, 0, 40_000, None, 4e-6),
+            part("conversions", 4, 0, 20_000, None, 2e-6),
+            part("shortcuts", 9, 600_000, 600_000, 15e-6, 15e-6),
+            part("others", 3, 10_000, 10_000, 1e-6, 1e-6),
+        ),
+        layer_byte_before=before_byte,
+        layer_byte_after=after_byte,
+        model_byte_before=of.totals.parameter_bytes,
+        model_byte_after=of.totals.parameter_bytes * policy.weights // 32,
+        bound_before_s=before_s + 16e-6,
+        bound_after_s=after_s + 18e-6,
+        separate_bound_s=after_s + 22e-6,
+        before=times[0] if timed else None,
+        after=times[1] if timed else None,
+    )
+
+
+def part(
+    name: PartName,
+    count: int,
+    before_byte: int,
+    after_byte: int,
+    before_bound_s: float | None,
+    after_bound_s: float | None,
+    **times: Time | None,
+) -> Part:
+    """A part without predictions, unless they are given."""
+    return Part(
+        name=name,
+        count=count,
+        before_byte=before_byte,
+        after_byte=after_byte,
+        before_bound_s=before_bound_s,
+        after_bound_s=after_bound_s,
+        before_time=times.get("before_time"),
+        after_time=times.get("after_time"),
+    )
+
+
+def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
+    """1000 elements, from 32 bits to 2."""
+    values: dict[str, Any] = {
+        "operator": 0,
+        "elements": 1000,
+        "from_bits": FLOAT_BITS,
+        "to_bits": 2,
+        "read_byte": 4000,
+        "written_byte": 250,
+        "flop": 5000,
+        "is_separate": kind != "requantize",
+        "bound_s": 1e-7,
+        "time": None,
+    }
+    return QuantizationPass(kind=kind, where=where, **{**values, **changes})
+
+
+def passes() -> tuple[QuantizationPass, ...]:
+    """Three requantisations, two of them alike, one quantisation and one back to floats."""
+    return (
+        one_pass("requantize", "layer1.0.conv1"),
+        one_pass("requantize", "layer1.1.conv1"),
+        one_pass("requantize", "conv1", to_bits=8, written_byte=1000),
+        one_pass("quantize", "layer1.0.conv1"),
+        one_pass(
+            "dequantize", "avgpool", from_bits=2, to_bits=32, read_byte=250, written_byte=4000
+        ),
+    )
+
+
+@functools.cache
+def bandwidth_only() -> Quantization:
+    """2 bits, for which there is no kernel."""
+    of = analysis()
+    return Quantization(model=of.model, analysis=of, what_ifs=(what_if(of, Policy()),))
+
+
+@functools.cache
+def with_kernels() -> Quantization:
+    """8 bits, which int8 computes, predicted and timed here."""
+    of = analysis()
+    policy = Policy(weights=8, activations=8)
+    return Quantization(
+        model=of.model,
+        analysis=of,
+        what_ifs=(what_if(of, policy, timed=True),),
+        companions=companions(),
+    )
+
+
+def companions() -> tuple[Companion, ...]:
+    """bfloat16 loses, int8 wins, and one could not be run."""
+    int8 = LayerBits(weights=8, activations=8)
+    return (
+        Companion(
+            way="bfloat16",
+            bits=LayerBits(weights=16, activations=16),
+            before_s=4e-3,
+            after_s=5e-3,
+            speedup=0.8,
+            speedup_low=0.78,
+            speedup_high=0.83,
+            rounds=7,
+            predicted_before_s=4.2e-3,
+            predicted_s=5.5e-3,
+            error=0.0042,
+        ),
+        Companion(
+            way="int8 (torch.ao, static)",
+            bits=int8,
+            before_s=4e-3,
+            after_s=2e-3,
+            speedup=2.0,
+            rounds=1,
+            error=0.031,
+        ),
+        Companion(way="int8 (torchao)", bits=int8, why_not="torchao is not installed"),
+    )
+
+
+@functools.cache
+def swept() -> Quantization:
+    """2 bits first, then a sweep that has them again."""
+    of = analysis()
+    widths = (2, 2, 3, 4, 8, 16)
+    policies = [Policy(weights=each, activations=each) for each in widths]
+    return Quantization(
+        model=of.model,
+        analysis=of,
+        what_ifs=tuple(what_if(of, each, timed=True) for each in policies),
+    )
+
+
+def sensitive() -> Quantization:
+    """Layers by what they suffer, and bits for each within 100 kB."""
+    found = bandwidth_only()
+    bits = LayerBits(weights=2, activations=2)
+    layers = (
+        LayerSensitivity(
+            name="layer1.0.conv1", bits=bits, error=0.05, saved_s=20e-6, saved_byte=8000
+        ),
+        LayerSensitivity(
+            name="layer3.0.conv1", bits=bits, error=0.2, saved_s=2e-6, saved_byte=9000
+        ),
+        LayerSensitivity(name="conv1", bits=bits, error=0.4, saved_s=-1e-6, saved_byte=-500),
+    )
+    exceptions = {"layer3.0.conv1": LayerBits(weights=4, activations=4)}
+    return replace(
+        found,
+        sensitivity=Sensitivity(
+            layers=layers,
+            basis="bound",
+            inputs="random numbers",
+            weights="the model's",
+            proposal=Proposal(
+                policy=Policy(layers=exceptions),
+                budget="a model of 100 kB",
+                is_within=True,
+                model_byte=98_700,
+                time_s=None,
+                error=0.27,
+            ),
+        ),
+    )
+
+
+def unknown() -> Quantization:
+    """A layer of unknown FLOP and bound: it has no place, and no zero."""
+    found = bandwidth_only()
+    blank: dict[str, Any] = {
+        "flop": None,
+        "bound": Bound.UNKNOWN,
+        "bound_s": None,
+        "intensity_flop_per_byte": None,
+        "attainable_flop_per_s": None,
+    }
+    odd = layer(
+        "odd",
+        LayerBits(weights=2, activations=2),
+        before=side(**blank),
+        after=side(weight_byte=63, input_byte=125, output_byte=188, **blank),
+    )
+    first = replace(
+        found.what_if, layers=(odd,), bound_before_s=None, bound_after_s=None, separate_bound_s=None
+    )
+    return replace(found, what_ifs=(first,))
+
+
+def slower() -> Quantization:
+    """Conversions cost more than 8 bits save."""
+    found = with_kernels()
+    first = found.what_if
+    return replace(
+        found,
+        what_ifs=(
+            replace(
+                first,
+                bound_after_s=1.5 * (first.bound_before_s or 0.0),
+                before=Time(s=1e-3, low_s=0.9e-3, high_s=1.1e-3),
+                after=Time(s=1.2e-3, low_s=1.1e-3, high_s=1.4e-3),
+            ),
+        ),
+    )
+
+
+@functools.cache
+def many() -> Quantization:
+    """More layers than anybody reads."""
+    of = analysis_of(residual(blocks=9), machine(), model="deep")
+    return Quantization(model=of.model, analysis=of, what_ifs=(what_if(of, Policy()),))
+
+
+def hostile() -> Quantization:
+    """Names that break out of HTML, Markdown, rich markup and terminals if let."""
+    bad = "<script>alert(1)</script>|[bold]`$a_b$`\x1b[31m\nnext"
+    found = sensitive()
+    first = found.what_if
+    layers = tuple(
+        replace(each, layer=replace(each.layer, name=f"{bad}{number}"))
+        for number, each in enumerate(first.layers)
+    )
+    sensitivity = found.sensitivity
+    assert sensitivity is not None and sensitivity.proposal is not None
+    return replace(
+        found,
+        model=bad,
+        what_ifs=(
+            replace(
+                first,
+                layers=layers,
+                passes=tuple(replace(each, where=bad) for each in first.passes),
+                left=(bad,),
+                notes=(bad,),
+            ),
+        ),
+        companions=tuple(replace(each, way=bad) for each in companions()),
+        sensitivity=replace(
+            sensitivity,
+            layers=tuple(replace(each, name=bad) for each in sensitivity.layers),
+            inputs=bad,
+            weights=bad,
+            proposal=replace(sensitivity.proposal, budget=bad),
+        ),
+        warnings=(bad,),
+    )
+
+
+@functools.cache
+def quantizations() -> dict[str, Quantization]:
+    """Those that every renderer must manage, by name."""
+    return {
+        "bandwidth only": bandwidth_only(),
+        "kernels": with_kernels(),
+        "swept": swept(),
+        "sensitive": sensitive(),
+        "unknown": unknown(),
+        "slower": slower(),
+        "many": many(),
+        "hostile": hostile(),
+    }
