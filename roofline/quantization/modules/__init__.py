@@ -1,0 +1,1 @@
+"""Quantisation of torch modules: layers stay the user's own, with quantisers inside."""

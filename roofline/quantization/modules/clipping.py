@@ -1,0 +1,250 @@
+"""Sets each α by what layers really read, before training or in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
+from roofline.quantization.quantizers.pact import PACT
+from roofline.workload.inputs import InputRequest, Inputs
+
+Method = Literal["mse", "percentile", "max"]
+
+_SHARE = 0.999
+"""Of what is read, the part that ``percentile`` does not clip."""
+
+_MOST_KEPT = 2**17
+
+_PER_OCTAVE = 8
+_OCTAVES = 16
+_FINER = 3
+_STEPS = 8
+"""``mse`` tries values α eight to the factor of two, then three times as many between the best's
+neighbours."""
+
+
+def calibrate_clipping(
+    model: nn.Module, batches: Iterable[Any], *, method: Method = "mse"
+) -> Mapping[str, float]:
+    """Sets every α of a quantised model by what its layers read; weights are quantised meanwhile.
+
+    The model runs in inference, with activations as they come. ``mse`` takes the α with the least
+    mean squared error after clipping and rounding, ``percentile`` the one that clips one value of a
+    thousand, ``max`` the largest magnitude. The first two look at no more than 2^17 values of a
+    layer, evenly over all batches.
+
+    Args:
+        model: what `quantize_model` gave; but for α it stays as it was.
+        batches: what the model is called with: tensors, `Inputs`, mappings of arguments, or
+            sequences of them, of which it gets as many as its forward takes, so that the labels of
+            a data loader may stay. A tensor alone is one batch.
+        method: how α is chosen.
+
+    Returns:
+        Each α, by the name of its layer or block. Where nothing above zero came, α is what it was,
+        with a warning.
+
+    Raises:
+        InputError: no batches, no quantised activations, or a layer that reads NaN or infinity.
+        ModelError: the model does not take a batch.
+    """
+    if method not in get_args(Method):
+        raise InputError(f"method={method!r}: choose {', '.join(get_args(Method))}")
+    names = _quantizers(model)
+    if not names:
+        raise InputError(
+            f"{type(model).__name__} has no quantized activations to calibrate; quantize_model"
+            " makes some"
+        )
+    seen = {pact: _Seen(each[0]) for pact, each in names.items()}
+    _run_all(model, batches, seen)
+    silent = [
+        name or "the model"
+        for pact, each in names.items()
+        for name in each[:1]
+        if not seen[pact].largest
+    ]
+    if silent:
+        warnings.warn(
+            f"nothing above zero came to {', '.join(silent)}: α stays as it was",
+            UserWarning,
+            stacklevel=2,
+        )
+    for pact, each in seen.items():
+        if each.largest:
+            _put(pact, _chosen(method, pact, each))
+    return {name: float(pact.alpha.detach()) for pact, each in names.items() for name in each}
+
+
+def _quantizers(model: nn.Module) -> Mapping[PACT, list[str]]:
+    """Quantisers of activations with the names of those who have them; some are shared."""
+    found: dict[PACT, list[str]] = {}
+    for name, layer in quantized_layers(model).items():
+        if layer.input_quantizer is not None:
+            found.setdefault(layer.input_quantizer, []).append(name)
+    for name, quantizer in quantized_entrances(model).items():
+        found.setdefault(quantizer, []).append(name)
+    return found
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a layer read: its largest magnitude, and values at even distances over all batches."""
+
+    name: str
+    largest: float = 0.0
+    count: int = 0
+    stride: int = 1
+    kept: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+
+    def add(self, values: torch.Tensor, *, is_signed: bool) -> None:
+        """Looks at what comes.
+
+        Raises:
+            InputError: NaN or infinity is in it.
+        """
+        flat = values.detach().flatten().to(torch.float64)
+        if not bool(torch.isfinite(flat).all()):
+            where = f"layer '{self.name}'" if self.name else "the model"
+            raise InputError(f"{where} reads NaN or infinity; check the batches and the weights")
+        if not flat.numel():
+            return
+        largest = flat.abs().max() if is_signed else flat.max()
+        self.largest = max(self.largest, float(largest))
+        self.kept.append(flat[-self.count % self.stride :: self.stride].clone())
+        self.count += flat.numel()
+        while sum(each.numel() for each in self.kept) > _MOST_KEPT:
+            # Those at multiples of the stride were kept; every other is at one of twice the stride.
+            self.kept = [self.values[::2].clone()]
+            self.stride *= 2
+
+    @property
+    def values(self) -> torch.Tensor:
+        """Those that were kept."""
+        return torch.cat(self.kept)
+
+
+def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen]) -> None:
+    if isinstance(batches, torch.Tensor):
+        batches = [batches]
+    if not isinstance(batches, Iterable):
+        raise InputError(f"batches: expected tensors, one after another, got {batches!r}")
+    count = 0
+    with _watched(model, seen), torch.no_grad():
+        for batch in batches:
+            args, kwargs = _arguments(model, batch)
+            try:
+                model(*args, **kwargs)
+            except RooflineError:
+                raise
+            # A model may raise anything.
+            except Exception as error:
+                raise ModelError(
+                    f"{type(model).__name__} does not take batch {count}: {said_by(error)}"
+                ) from error
+            count += 1
+    if not count:
+        raise InputError("batches: there are none; give at least one")
+
+
+@contextlib.contextmanager
+def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
+    """The model in inference, its activations looked at and passed on as they come."""
+    modes = [(module, module.training) for module in model.modules()]
+    hooks = [pact.register_forward_hook(_look(each)) for pact, each in seen.items()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, is_training in modes:
+            module.training = is_training
+
+
+def _look(seen: _Seen) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+    def look(pact: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
+        seen.add(args[0], is_signed=bool(pact.signed))
+        # Not what the quantiser made of it.
+        return args[0]
+
+    return look
+
+
+def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    match batch:
+        case torch.Tensor():
+            return (batch,), {}
+        case Inputs():
+            return batch.made(_tensor)
+        case Mapping():
+            return (), {str(name): value for name, value in batch.items()}
+        case Sequence() if not isinstance(batch, str):
+            return tuple(batch[: _most_arguments(model)]), {}
+        case _:
+            raise InputError(
+                "batches: expected tensors, Inputs, mappings of arguments or sequences of them,"
+                f" got {batch!r}"
+            )
+
+
+def _tensor(request: InputRequest) -> torch.Tensor:
+    if request.like is None:
+        raise InputError("batches: a shape has no values to calibrate on; give tensors")
+    return request.like
+
+
+def _most_arguments(model: nn.Module) -> int | None:
+    """How many arguments by position a model takes; None: any number."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return None
+    return sum(
+        each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters
+    )
+
+
+# -- choosing --------------------------------------------------------------------------------------
+
+
+def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
+    if method == "max":
+        return seen.largest
+    values = seen.values
+    if method == "percentile":
+        magnitude = values.abs() if pact.signed else values.clamp(min=0)
+        rank = max(1, round(_SHARE * magnitude.numel()))
+        return float(magnitude.kthvalue(rank).values) or seen.largest
+    trial = copy.deepcopy(pact).eval()
+
+    def error(alpha: float) -> float:
+        _put(trial, alpha)
+        with torch.no_grad():
+            return float((trial(values) - values).square().mean())
+
+    tried = [seen.largest * 2 ** (-each / _PER_OCTAVE) for each in range(_OCTAVES * _PER_OCTAVE)]
+    best = min(tried, key=error)
+    ratio = 2 ** (1 / _PER_OCTAVE)
+    for _ in range(_FINER):
+        around = [best * ratio ** (each / _STEPS) for each in range(-_STEPS, _STEPS + 1)]
+        best = min(around, key=error)
+        ratio **= 1 / _STEPS
+    return best
+
+
+def _put(pact: PACT, alpha: float) -> None:
+    """Gives a quantiser another α; what it had before is no measure of it any more."""
+    pact.load_state_dict({"alpha": torch.tensor(alpha)})

@@ -1,0 +1,211 @@
+"""What a quantised layer is: the user's own, with quantisers of its weights and of what it reads.
+
+A layer's weights have a parametrisation, whose first part is the quantiser; a child
+``input_quantizer``, applied by a hook before the layer runs, quantises what it reads. What training
+changes stays ``parametrizations.weight.original``, in floats.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from roofline.quantization.modules.copying import made_copyable
+from roofline.quantization.policy import FLOAT_BITS, LayerBits
+from roofline.quantization.quantizers.grids import WeightQuantizer
+from roofline.quantization.quantizers.pact import PACT
+
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED)
+LAYERS = (*CONVOLUTIONS, nn.Linear)
+"""The classes whose products can be quantised."""
+
+BITS_NOTED = "quantized_bits"
+"""Under which a state dict's metadata keep the bits of a layer."""
+
+
+class ChannelScale(nn.Module):
+    """Multiplies quantised weights by a number for each output channel: a folded batch norm.
+
+    It stands behind the quantiser, so that codes and clipping are those before folding.
+
+    Args:
+        scale: a factor for each output channel.
+        layer: whose weights they are.
+    """
+
+    scale: torch.Tensor
+
+    def __init__(self, scale: torch.Tensor, layer: nn.Module) -> None:
+        super().__init__()
+        self.register_buffer("scale", scale)
+        self.groups = int(getattr(layer, "groups", 1))
+        self.is_transposed = isinstance(layer, TRANSPOSED)
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """`weight` with each output channel multiplied by its factor."""
+        behind = (1,) * (weight.dim() - 2)
+        if not self.is_transposed:
+            return weight * self.scale.reshape(-1, 1, *behind)
+        # Rows are inputs, group by group; columns the outputs of the row's own group.
+        by_group = self.scale.reshape(self.groups, 1, -1)
+        rows = by_group.expand(-1, weight.shape[0] // self.groups, -1)
+        return weight * rows.reshape(weight.shape[0], -1, *behind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QuantizedLayer:
+    """A layer with quantisers, by the qualified name of its module.
+
+    ``bits`` are 32 where there is no quantiser. ``weight_quantizer`` gives codes of
+    `float_weight`, ``input_quantizer`` those of the first argument.
+    """
+
+    name: str
+    module: nn.Module
+    bits: LayerBits
+    weight_quantizer: WeightQuantizer | None
+    input_quantizer: PACT | None
+
+    @property
+    def float_weight(self) -> torch.Tensor:
+        """The weights that training changes, as they are before they are quantised."""
+        if self.weight_quantizer is not None:
+            return _parametrization(self.module).original
+        weight: Any = self.module.weight
+        return weight
+
+    @property
+    def channel_scale(self) -> torch.Tensor | None:
+        """What quantised weights are multiplied by, one factor for each output channel.
+
+        None where no batch norm was folded into the layer. The weight is this times the value of
+        the code.
+        """
+        if self.weight_quantizer is None:
+            return None
+        scales = [each for each in _parametrization(self.module) if isinstance(each, ChannelScale)]
+        return scales[0].scale if scales else None
+
+
+def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
+    """The quantised layers of a model by their qualified names, in the order of its modules.
+
+    Layers that stay in floats altogether are not among them.
+    """
+    found: dict[str, QuantizedLayer] = {}
+    for name, module in model.named_modules():
+        weight, activations = weight_quantizer_of(module), input_quantizer_of(module)
+        if not isinstance(module, LAYERS) or (weight is None and activations is None):
+            continue
+        found[name] = QuantizedLayer(
+            name=name,
+            module=module,
+            bits=LayerBits(
+                weights=FLOAT_BITS if weight is None else weight.bits,
+                activations=FLOAT_BITS if activations is None else activations.bits,
+            ),
+            weight_quantizer=weight,
+            input_quantizer=activations,
+        )
+    return found
+
+
+def quantized_entrances(model: nn.Module) -> Mapping[str, PACT]:
+    """Quantisers of what whole blocks read, for shortcuts in few bits, by the names of blocks."""
+    return {
+        name: quantizer
+        for name, module in model.named_modules()
+        if not isinstance(module, LAYERS) and (quantizer := input_quantizer_of(module)) is not None
+    }
+
+
+def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
+    """The quantiser of a module's weights, if they have one."""
+    if not parametrize.is_parametrized(module, "weight"):
+        return None
+    first: Any = _parametrization(module)[0]
+    return first if isinstance(first, WeightQuantizer) else None
+
+
+def input_quantizer_of(module: nn.Module) -> PACT | None:
+    """The quantiser of a module's first argument, if it has one."""
+    found = module._modules.get("input_quantizer")
+    return found if isinstance(found, PACT) else None
+
+
+def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
+    """Has a layer compute with quantised weights.
+
+    Raises:
+        InputError: the quantiser does not take the weights.
+    """
+    parametrize.register_parametrization(module, "weight", quantizer)
+    made_copyable(module)
+    module.register_state_dict_post_hook(note_bits)
+
+
+def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool = True) -> None:
+    """Has a module read its first argument quantised.
+
+    Args:
+        module: a layer, or a block.
+        quantizer: of its first argument.
+        is_applied: whether it is applied before each call; not where what comes is quantised by it
+            already, as in a block that shares it.
+    """
+    module.add_module("input_quantizer", quantizer)
+    if is_applied:
+        module.register_forward_pre_hook(quantize_input, with_kwargs=True)
+    module.register_state_dict_post_hook(note_bits)
+
+
+def quantize_input(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Runs before a module: its first argument, as its quantiser leaves it."""
+    quantizer: Any = module.input_quantizer
+    if args:
+        return (quantizer(args[0]), *args[1:]), kwargs
+    name = _first_argument(type(module))
+    return args, {**kwargs, name: quantizer(kwargs[name])} if name in kwargs else kwargs
+
+
+def note_bits(
+    module: nn.Module, state: Mapping[str, Any], prefix: str, metadata: dict[str, Any]
+) -> None:
+    """Runs when a state dict is made: its metadata say how many bits a module has.
+
+    The tensors alone would fit any width.
+    """
+    weight, activations = weight_quantizer_of(module), input_quantizer_of(module)
+    metadata[BITS_NOTED] = [
+        FLOAT_BITS if weight is None else weight.bits,
+        FLOAT_BITS if activations is None else activations.bits,
+    ]
+
+
+@functools.cache
+def _first_argument(kind: type[nn.Module]) -> str:
+    return list(inspect.signature(kind.forward).parameters)[1]
+
+
+def _parametrization(module: nn.Module) -> parametrize.ParametrizationList:
+    parametrizations: Any = module.parametrizations
+    return parametrizations["weight"]
+
+
+def is_plain_layer(module: nn.Module) -> bool:
+    """Whether it is a layer that computes just as torch's own class does."""
+    kind = parametrize.type_before_parametrizations(module)
+    base: Any = next((each for each in LAYERS if issubclass(kind, each)), None)
+    if base is None or kind.forward is not base.forward:
+        return False
+    return getattr(kind, "_conv_forward", None) is getattr(base, "_conv_forward", None)

@@ -1,0 +1,197 @@
+"""`calibrate_clipping`: each α by what the layer reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import roofline
+from roofline.errors import InputError, ModelError
+from roofline.quantization.modules import clipping
+from roofline.quantization.modules.clipping import Method, calibrate_clipping
+from roofline.quantization.modules.quantized_layers import quantized_layers
+from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.policy import LayerBits, Policy
+from tests.quantization.small_networks import chain, image, small_resnet
+
+
+def _read(values: torch.Tensor, bits: int = 2, *, is_signed: bool = False) -> Any:
+    """A model whose second layer reads `values`: the first one is the identity."""
+    layers: list[nn.Module] = [nn.Linear(1, 1, bias=False)]
+    if not is_signed:
+        layers.append(nn.ReLU())
+    layers.append(nn.Linear(1, 1))
+    model = nn.Sequential(*layers)
+    first: Any = model[0]
+    nn.init.ones_(first.weight)
+    own = {
+        "0": LayerBits(weights=32, activations=32),
+        str(len(layers) - 1): LayerBits(weights=2, activations=bits),
+    }
+    return quantize_model(model, Policy(layers=own)), values.reshape(-1, 1)
+
+
+def _alpha(
+    values: torch.Tensor, method: Method, bits: int = 2, *, is_signed: bool = False
+) -> float:
+    model, batch = _read(values, bits, is_signed=is_signed)
+    (found,) = calibrate_clipping(model, [batch], method=method).values()
+    (layer,) = quantized_layers(model).values()
+    assert layer.input_quantizer is not None
+    assert float(layer.input_quantizer.alpha.detach()) == found
+    return found
+
+
+def test_max_is_the_largest_value_or_magnitude() -> None:
+    values = torch.tensor([-5.0, -1.0, 0.5, 3.0])
+    assert _alpha(values, "max") == 3.0
+    assert _alpha(values, "max", is_signed=True) == 5.0
+
+
+def test_percentile_clips_one_of_a_thousand() -> None:
+    values = torch.arange(1.0, 5001.0)[torch.randperm(5000)]
+    assert _alpha(values, "percentile") == 4995.0
+    assert _alpha(-values, "percentile", is_signed=True) == 4995.0
+
+
+def _error(values: torch.Tensor, alpha: float, bits: int, is_signed: bool) -> float:
+    """The mean squared distance to the nearest level, by looking at every level."""
+    low = -(2 ** (bits - 1) - 1) if is_signed else 0
+    high = 2 ** (bits - 1) - 1 if is_signed else 2**bits - 1
+    levels = torch.arange(low, high + 1, dtype=torch.float64) * alpha / high
+    return float((values.double().unsqueeze(-1) - levels).abs().amin(dim=-1).square().mean())
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("shape", ["normal", "exponential", "uniform", "outlier"])
+def test_mse_is_as_good_as_a_fine_search(shape: str, bits: int, is_signed: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(500, generator=generator)
+    match shape:
+        case "exponential":
+            values = values.sign() * -torch.rand(500, generator=generator).clamp(1e-6).log()
+        case "uniform":
+            values = torch.rand(500, generator=generator) * 2 - 1
+        case "outlier":
+            values[0] = 1000.0
+        case _:
+            pass
+    read = values if is_signed else values.clamp(min=0)
+    found = _error(read, _alpha(values, "mse", bits, is_signed=is_signed), bits, is_signed)
+    largest = float(read.abs().max())
+    tried = [largest * 10 ** (-each / 300) for each in range(1200)]
+    best = min(_error(read, alpha, bits, is_signed) for alpha in tried)
+    assert found <= 1.005 * best
+
+
+def test_batches_of_all_kinds() -> None:
+    x = torch.randn(4, 6)
+    labels = torch.zeros(4)
+    expected = calibrate_clipping(quantize_model(chain()), [x])
+    every: list[Any] = [
+        x,
+        [(x, labels)],
+        [[x]],
+        [{"input": x}],
+        [roofline.Inputs(x)],
+        (each for each in (x[:1], x[1:])),
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, labels), batch_size=2),
+    ]
+    for batches in every:
+        assert calibrate_clipping(quantize_model(chain()), batches) == expected
+
+
+def test_of_more_values_than_are_kept_evenly_many_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clipping, "_MOST_KEPT", 100)
+    seen = clipping._Seen("it")
+    values = torch.arange(1.0, 1001.0)
+    for batch in values.split(37):
+        seen.add(batch, is_signed=False)
+    assert seen.largest == 1000.0
+    assert torch.equal(seen.values, values[::16].double())
+
+
+def test_the_rest_of_the_model_stays_as_it_was() -> None:
+    model = quantize_model(small_resnet().train(), Policy(shortcut="low"))
+    model.get_submodule("bn").eval()
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    modes = {name: each.training for name, each in model.named_modules()}
+    alphas = calibrate_clipping(model, [image()])
+    for name, value in model.state_dict().items():
+        assert name.endswith("alpha") or torch.equal(value, before[name]), name
+    assert {name: each.training for name, each in model.named_modules()} == modes
+    assert set(alphas) == {*quantized_layers(model), "same"}
+    assert alphas["same"] == alphas["same.conv1"]
+    assert not any(each._forward_hooks for each in model.modules())
+
+
+def test_two_bits_are_nearer_to_the_float_model_for_it() -> None:
+    model = small_resnet()
+    policy = Policy(weights=32, activations=4, first_last=8)
+    plain, calibrated = quantize_model(model, policy), quantize_model(model, policy)
+    calibrate_clipping(calibrated, [image(16, seed=2)])
+    errors = [
+        float((each(image()) - model(image())).norm().detach()) for each in (plain, calibrated)
+    ]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_training_after_it_warns_of_nothing() -> None:
+    # α was 8 and is a thousandth of it: no sign of training that went wrong.
+    values = torch.rand(100) * 1e-3
+    model, batch = _read(values)
+    model.train()(batch)
+    calibrate_clipping(model, [batch])
+    model.train()(batch).sum().backward()
+
+
+def test_where_nothing_comes_alpha_stays() -> None:
+    model, batch = _read(torch.tensor([-1.0, -2.0]))
+    with pytest.warns(UserWarning, match=r"nothing above zero came to 2: α stays as it was"):
+        assert calibrate_clipping(model, [batch]) == {"2": 8.0}
+
+
+# -- what is wrong ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ([], "batches: there are none"),
+        (5, "batches: expected tensors, one after another, got 5"),
+        (["1x6"], "batches: expected tensors, Inputs"),
+        ([7], "batches: expected tensors, Inputs"),
+        ([roofline.Inputs((4, 6))], "a shape has no values"),
+        ([torch.full((2, 6), float("nan"))], "layer '0' reads NaN or infinity"),
+    ],
+)
+def test_wrong_batches_are_refused_in_a_line(batches: Any, said: str) -> None:
+    model = quantize_model(chain())
+    with pytest.raises(InputError, match=said) as error:
+        calibrate_clipping(model, batches)
+    assert "\n" not in str(error.value)
+    assert not any(each._forward_hooks for each in model.modules())
+
+
+def test_a_model_that_raises_is_left_as_it_was() -> None:
+    model = quantize_model(chain()).train()
+    with pytest.raises(ModelError, match=r"Sequential does not take batch 1: .*shapes") as error:
+        calibrate_clipping(model, [torch.randn(2, 6), torch.randn(2, 5)])
+    assert "\n" not in str(error.value)
+    assert all(each.training for each in model.modules())
+    assert not any(each._forward_hooks for each in model.modules())
+    assert {float(each) for name, each in model.state_dict().items() if "alpha" in name} == {8.0}
+
+
+def test_other_methods_and_models_are_refused() -> None:
+    method: Any = "kl"
+    with pytest.raises(InputError, match="method='kl': choose mse, percentile, max"):
+        calibrate_clipping(quantize_model(chain()), [], method=method)
+    with pytest.raises(InputError, match="Sequential has no quantized activations"):
+        calibrate_clipping(chain(), [torch.randn(2, 6)])

@@ -1,0 +1,164 @@
+"""`fold_batch_norms`: the same outputs and the same codes, without batch norms."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.quantization.modules.folding import fold_batch_norms
+from roofline.quantization.modules.quantized_layers import quantized_layers
+from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.policy import Policy
+from tests.quantization.small_networks import image, small_resnet
+
+
+def _norms(model: nn.Module) -> list[str]:
+    return [
+        name
+        for name, each in model.named_modules()
+        if isinstance(each, nn.modules.batchnorm._BatchNorm)
+    ]
+
+
+def _codes(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        name: each.weight_quantizer.codes(each.float_weight)[0]
+        for name, each in quantized_layers(model).items()
+        if each.weight_quantizer is not None
+    }
+
+
+@pytest.mark.parametrize("inputs", [None, image()], ids=["code", "run"])
+@pytest.mark.parametrize(
+    "policy",
+    [Policy(), Policy(shortcut="low"), Policy(per_channel=True), Policy(weights=32)],
+    ids=["full", "low", "per channel", "activations"],
+)
+def test_outputs_and_codes_stay(policy: Policy, inputs: Any) -> None:
+    # In float64 nothing that lies between two levels falls to the other side.
+    model = quantize_model(small_resnet().double(), policy)
+    given = None if inputs is None else inputs.double()
+    folded = fold_batch_norms(model, given)
+    assert not _norms(folded)
+    assert len(_norms(model)) == 6
+    x = image(8).double()
+    torch.testing.assert_close(folded(x), model(x))
+    before, after = _codes(model), _codes(folded)
+    assert set(before) == set(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_scale_is_kept_by_channel() -> None:
+    model = quantize_model(small_resnet())
+    folded = quantized_layers(fold_batch_norms(model))
+    norm: Any = model.get_submodule("same.bn1")
+    expected = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+    scale = folded["same.conv1"].channel_scale
+    assert scale is not None
+    torch.testing.assert_close(scale, expected.detach())
+    layer: Any = folded["same.conv1"].module
+    torch.testing.assert_close(layer.bias, norm.bias - norm.running_mean * expected)
+    assert folded["head"].channel_scale is None
+
+
+def test_a_model_in_training_is_folded_for_inference_and_stays_in_training() -> None:
+    model = quantize_model(small_resnet().train())
+    folded = fold_batch_norms(model)
+    assert not any(each.training for each in folded.modules())
+    assert all(each.training for each in model.modules())
+    torch.testing.assert_close(folded(image()), model.eval()(image()), rtol=1e-4, atol=1e-4)
+
+
+def _filled(model: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    for each in model.modules():
+        if isinstance(each, nn.modules.batchnorm._BatchNorm) and each.running_mean is not None:
+            nn.init.normal_(each.running_mean)
+            assert each.running_var is not None
+            nn.init.uniform_(each.running_var, 0.5, 2.0)
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolutions_with_a_bias(groups: int) -> None:
+    model = _filled(
+        nn.Sequential(
+            nn.Conv2d(1, 4, 1),
+            nn.ConvTranspose2d(4, 6, 3, stride=2, groups=groups),
+            nn.BatchNorm2d(6),
+            nn.Conv2d(6, 1, 1),
+        )
+    )
+    for is_per_channel in (False, True):
+        quantised = quantize_model(model, Policy(first_last=2, per_channel=is_per_channel))
+        folded = fold_batch_norms(quantised)
+        x = torch.randn(2, 1, 5, 5, dtype=torch.float64)
+        torch.testing.assert_close(folded(x), quantised(x))
+        assert not _norms(folded)
+
+
+def test_behind_linear_layers_it_takes_inputs_to_know() -> None:
+    model = _filled(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 2)))
+    quantised = quantize_model(model)
+    with pytest.warns(UserWarning, match=r"not folded: 1; give inputs"):
+        assert _norms(fold_batch_norms(quantised)) == ["1"]
+    x = torch.randn(3, 4, dtype=torch.float64)
+    folded = fold_batch_norms(quantised, x)
+    assert not _norms(folded)
+    torch.testing.assert_close(folded(x), quantised(x))
+
+
+def test_of_three_dimensions_the_channels_are_others() -> None:
+    # Batch norm scales the places of the sequence, of which there are as many as features.
+    model = _filled(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)))
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    with pytest.warns(UserWarning, match=r"not folded: 1$"):
+        folded = fold_batch_norms(quantize_model(model), x)
+    assert _norms(folded) == ["1"]
+
+
+class _Strange(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.conv = nn.Conv2d(2, 2, 1)
+        self.other = nn.Conv2d(2, 2, 1)
+        self.bn = nn.BatchNorm2d(2, track_running_stats=way != "batch")
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = self.conv(x)
+        match self.way:
+            case "read twice":
+                return self.bn(y) + y
+            case "given":
+                return self.bn(y), y
+            case "norm twice":
+                return self.bn(self.other(self.bn(y)))
+            case "layer twice":
+                return self.conv(self.bn(y))
+            case "between":
+                return self.bn(torch.relu(y))
+            case _:
+                return self.bn(y)
+
+
+@pytest.mark.parametrize("is_run", [False, True], ids=["code", "run"])
+@pytest.mark.parametrize(
+    "way", ["read twice", "given", "norm twice", "layer twice", "between", "batch"]
+)
+def test_what_cannot_be_folded_stays_and_is_named(way: str, is_run: bool) -> None:
+    x = torch.randn(2, 2, 4, 4, dtype=torch.float64)
+    given = x if is_run else None
+    model = _filled(_Strange(way))
+    with warnings.catch_warnings():
+        # Of layers that do not run.
+        warnings.simplefilter("ignore")
+        quantised = quantize_model(model, Policy(), given)
+    with pytest.warns(UserWarning, match="not folded: bn"):
+        folded = fold_batch_norms(quantised, given)
+    assert _norms(folded) == ["bn"]
+    torch.testing.assert_close(folded(x), quantised(x))

@@ -1,0 +1,501 @@
+"""`quantize_model`: which layers get how many bits, and what the model computes then."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import roofline
+from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
+from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.modules.tracing import traced
+from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.quantizers.sawb import SAWB
+from roofline.workload.models.libraries.availability import with_torchvision
+from tests.quantization.small_networks import SmallResNet, chain, image, small_resnet
+
+_LOW = Policy(shortcut="low")
+
+
+def _words(model: nn.Module) -> dict[str, str]:
+    return {name: layer.bits.words for name, layer in quantized_layers(model).items()}
+
+
+# -- which layers ----------------------------------------------------------------------------------
+
+_RESNET = {
+    "conv": "w8a8",
+    "same.conv1": "w2a2",
+    "same.conv2": "w2a2",
+    "down.conv1": "w2a2",
+    "down.conv2": "w2a2",
+    "head": "w8a8",
+}
+
+
+@pytest.mark.parametrize("inputs", [None, (2, 1, 8, 8), image()], ids=["code", "shape", "tensor"])
+def test_first_and_last_have_eight_bits_and_projections_stay_floats(inputs: Any) -> None:
+    assert _words(quantize_model(small_resnet(), Policy(), inputs)) == _RESNET
+
+
+@pytest.mark.parametrize("inputs", [None, image()], ids=["code", "run"])
+def test_with_low_shortcuts_projections_and_entrances_are_quantised(inputs: Any) -> None:
+    model = quantize_model(small_resnet(), _LOW, inputs)
+    assert _words(model) == {**_RESNET, "down.shortcut.0": "w2a2"}
+    entrances = quantized_entrances(model)
+    assert list(entrances) == ["same"]
+    assert entrances["same"] is quantized_layers(model)["same.conv1"].input_quantizer
+    assert entrances["same"].bits == 2
+    assert not entrances["same"].signed
+
+
+def test_layers_of_their_own_come_before_everything() -> None:
+    own = {
+        "conv": LayerBits(weights=4, activations=32),
+        "same.conv1": LayerBits(weights=32, activations=3),
+        "down.conv2": LayerBits(weights=32, activations=32),
+        "down.shortcut.0": LayerBits(weights=1, activations=1),
+    }
+    model = quantize_model(small_resnet(), Policy(weights=3, activations=4, layers=own))
+    assert _words(model) == {
+        "conv": "w4a32",
+        "same.conv1": "w32a3",
+        "same.conv2": "w3a4",
+        "down.conv1": "w3a4",
+        "down.shortcut.0": "w1a1",
+        "head": "w8a8",
+    }
+    assert isinstance(model.get_submodule("same.conv1").weight, nn.Parameter)
+
+
+def test_all_in_floats_is_the_same_model() -> None:
+    model = small_resnet()
+    same = quantize_model(model, Policy(weights=32, activations=32, first_last=32))
+    assert not quantized_layers(same)
+    assert torch.equal(model(image()), same(image()))
+
+
+def _named(name: str) -> nn.Module:
+    def built() -> nn.Module:
+        from torchvision import models
+
+        return models.get_model(name, weights=None)
+
+    return with_torchvision(built).eval()
+
+
+def test_both_ways_to_find_layers_agree_on_torchvision() -> None:
+    for name in ("resnet18", "mobilenet_v2", "densenet121"):
+        model = _named(name)
+        code, run = traced(model), traced(model, (1, 3, 64, 64))
+        assert dict(code.layers) == dict(run.layers), name
+        assert {each.block for each in code.entrances} == {each.block for each in run.entrances}
+        assert all("stays in floats" in each for each in (*code.notes, *run.notes))
+
+
+def test_the_names_of_a_resnet18_by_hand() -> None:
+    found = traced(_named("resnet18"))
+    places = {name: each.places for name, each in found.layers.items()}
+    projections = {f"layer{each}.0.downsample.0" for each in (2, 3, 4)}
+    assert len(places) == 21
+    assert {name for name, each in places.items() if each == ("shortcut",)} == projections
+    assert (places["conv1"], places["fc"]) == (("first",), ("last",))
+    assert {each.block for each in found.entrances} == {
+        "layer1.0",
+        *(f"layer{each}.1" for each in (1, 2, 3, 4)),
+    }
+    signed = {name for name, each in found.layers.items() if each.is_signed}
+    assert signed == {"conv1"}
+
+
+def test_a_layer_that_runs_twice_has_the_most_bits_of_its_places() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.outer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.outer(self.inner(torch.relu(self.inner(x))))
+
+    for inputs in (None, torch.randn(2, 4)):
+        model = quantize_model(Twice(), Policy(), inputs)
+        assert _words(model) == {"inner": "w8a8", "outer": "w8a8"}
+        layers = traced(Twice(), inputs).layers
+        assert set(layers["inner"].places) == {"first", "inner"}
+        assert layers["inner"].is_signed
+
+
+class _Signs(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.first = nn.Conv2d(1, 4, 3, padding=1)
+        self.norm = nn.BatchNorm2d(4)
+        self.cut = nn.Hardtanh(0.0, 6.0)
+        self.tanh = nn.Hardtanh()
+        self.second = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        y = torch.relu(x)
+        match self.way:
+            case "relu":
+                z = y
+            case "pooled":
+                z = functional.max_pool2d(y, 3, 1, 1).contiguous()
+            case "averaged":
+                z = functional.avg_pool2d(y, 3, 1, 1)
+            case "sum":
+                z = y + torch.sigmoid(x)
+            case "gated":
+                z = y * torch.sigmoid(x)
+            case "joined":
+                z = torch.cat([y[:, :2], y[:, 2:]], dim=1)
+            case "cut":
+                z = self.cut(x)
+            case "in place":
+                z = functional.relu(x.clone(), inplace=True)
+            case "normed":
+                z = self.norm(y)
+            case "difference":
+                z = y - torch.sigmoid(x)
+            case "sum with below":
+                z = y + x
+            case "hardtanh":
+                z = self.tanh(x)
+            case _:
+                z = functional.gelu(x)
+        return self.second(z)
+
+
+@pytest.mark.parametrize("inputs", [None, (1, 1, 6, 6)], ids=["code", "run"])
+@pytest.mark.parametrize(
+    ("way", "is_signed"),
+    [
+        *itertools.product(("relu", "pooled", "averaged", "sum", "gated", "joined"), (False,)),
+        *itertools.product(("cut", "in place"), (False,)),
+        *itertools.product(("normed", "difference", "sum with below", "gelu"), (True,)),
+        ("hardtanh", True),
+    ],
+)
+def test_what_may_be_below_zero_is_signed(way: str, is_signed: bool, inputs: Any) -> None:
+    layers = traced(_Signs(way).eval(), inputs).layers
+    assert layers["first"].is_signed
+    assert layers["second"].is_signed is is_signed
+
+
+# -- what it computes ------------------------------------------------------------------------------
+
+
+def _grid(x: torch.Tensor, alpha: float, bits: int, *, is_signed: bool) -> torch.Tensor:
+    """PACT in plain words: the nearest of the levels."""
+    low = -(2 ** (bits - 1) - 1) if is_signed else 0
+    high = 2 ** (bits - 1) - 1 if is_signed else 2**bits - 1
+    levels = torch.arange(low, high + 1, dtype=torch.float64) * alpha / high
+    nearest = (x.double().unsqueeze(-1) - levels).abs().argmin(dim=-1)
+    return levels[nearest].to(x.dtype)
+
+
+def _weights(weight: torch.Tensor) -> torch.Tensor:
+    """Of 2 bits: the nearest of -a, -a/3, a/3, a."""
+    alpha = float(quantized_alpha(weight))
+    levels = alpha * torch.tensor([-1.0, -1 / 3, 1 / 3, 1.0], dtype=torch.float64)
+    nearest = (weight.detach().double().unsqueeze(-1) - levels).abs().argmin(dim=-1)
+    return levels[nearest].to(weight.dtype)
+
+
+def quantized_alpha(weight: torch.Tensor) -> torch.Tensor:
+    return SAWB(2).clipping(weight.detach())
+
+
+def test_a_chain_computes_with_the_nearest_levels() -> None:
+    floats = chain()
+    policy = Policy(weights=2, activations=3, first_last=2)
+    model = quantize_model(floats, policy)
+    x = torch.randn(5, 6)
+    with torch.no_grad():
+        found = model(x)
+    expected = x
+    for place, is_signed in ((0, True), (2, False), (4, False)):
+        layer: Any = floats[place]
+        read = _grid(expected, 8.0, 3, is_signed=is_signed)
+        expected = functional.linear(read, _weights(layer.weight), layer.bias)
+        expected = torch.relu(expected) if place != 4 else expected
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_original_stays_as_it_was_unless_it_is_changed_in_place() -> None:
+    model = small_resnet()
+    state = copy.deepcopy(model.state_dict())
+    before = model(image())
+    quantised = quantize_model(model)
+    assert list(model.state_dict()) == list(state)
+    assert torch.equal(model(image()), before)
+    assert not quantized_layers(model)
+    assert not torch.equal(quantised(image()), before)
+    parameters = {id(each) for each in model.parameters()}
+    same = quantize_model(model, inplace=True)
+    assert same is model
+    assert {id(each) for each in model.parameters()} >= parameters
+    assert torch.equal(model(image()), quantised(image()))
+
+
+def test_training_mode_is_kept_module_by_module() -> None:
+    model = small_resnet().train()
+    model.bn.eval()
+    for inputs in (None, image()):
+        quantised = quantize_model(model, Policy(), inputs)
+        modes = {name: module.training for name, module in quantised.named_modules()}
+        assert not modes.pop("bn")
+        assert all(modes.values())
+
+
+def test_types_and_bits_of_all_kinds_run() -> None:
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        model = quantize_model(small_resnet().to(kind), Policy(weights=4, activations=4))
+        assert model(image().to(kind)).dtype == kind
+    for bits in (1, 2, 3, 4, 5, 8, 16):
+        policy = Policy(weights=bits, activations=bits, first_last=bits, per_channel=bits % 2 == 0)
+        assert torch.isfinite(quantize_model(small_resnet(), policy)(image())).all()
+
+
+def test_sixteen_bits_are_nearly_the_float_model() -> None:
+    model = small_resnet()
+    near = quantize_model(model, Policy(weights=16, activations=16, first_last=16))
+    error = (near(image()) - model(image())).abs().max() / model(image()).abs().max()
+    assert float(error.detach()) < 1e-2
+
+
+def _transposed() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.ConvTranspose2d(4, 6, 2, groups=2), nn.Conv2d(6, 1, 1)
+    )
+
+
+def test_transposed_convolutions_have_a_scale_for_each_output_channel() -> None:
+    policy = Policy(weights=2, activations=8, first_last=2, per_channel=True)
+    layer = quantized_layers(quantize_model(_transposed(), policy))["2"]
+    assert layer.weight_quantizer is not None
+    codes, alpha = layer.weight_quantizer.codes(layer.float_weight)
+    assert codes.shape == (4, 3, 2, 2)
+    assert alpha.shape == (3,)
+
+
+def test_one_weight_in_two_layers_stays_one() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(10, 4)
+            self.head = nn.Linear(4, 10, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.relu(self.table(tokens)))
+
+    tokens = torch.tensor([[1, 2]])
+    with pytest.warns(UserWarning, match=r"left in floats: table \(Embedding\);"):
+        model: Any = quantize_model(Tied(), Policy(), tokens)
+    layer = quantized_layers(model)["head"]
+    assert layer.float_weight is model.table.weight
+    model(tokens).sum().backward()
+    assert model.table.weight.grad is not None
+
+
+def test_a_layer_alone_is_a_model() -> None:
+    for inputs in (None, (2, 4)):
+        model = quantize_model(nn.Linear(4, 3), Policy(first_last=4), inputs)
+        assert _words(model) == {"": "w4a4"}
+        assert model(torch.randn(2, 4)).shape == (2, 3)
+
+
+def test_what_runs_as_no_layer_of_its_own_is_named() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before = nn.Linear(8, 8)
+            self.cells = nn.LSTM(8, 8, batch_first=True)
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+            self.norm = nn.LayerNorm([8])
+            self.unused = nn.Linear(3, 3)
+            self.after = nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x, _ = self.cells(torch.relu(self.before(x)))
+            x, _ = self.attention(x, x, x)
+            return self.after(self.norm(x))
+
+    said = (
+        r"left in floats: cells \(LSTM\), attention \(MultiheadAttention\), attention.out_proj"
+        r" \(NonDynamicallyQuantizableLinear\), unused \(Linear\); only"
+    )
+    for inputs in (None, torch.randn(1, 3, 8)):
+        with pytest.warns(UserWarning, match=said):
+            model = quantize_model(Mixed(), Policy(), inputs)
+        assert _words(model) == {"before": "w8a8", "after": "w8a8"}
+        assert model(torch.randn(1, 3, 8)).shape == (1, 3, 2)
+
+
+def test_a_fused_encoder_layer_is_left_whole() -> None:
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.Sequential(nn.Linear(8, 8), encoder, nn.Linear(8, 2)).eval()
+    for inputs in (None, (1, 3, 8)):
+        with pytest.warns(UserWarning, match=r"left in floats: .*1\.linear1"):
+            quantised = quantize_model(model, Policy(), inputs)
+        assert set(_words(quantised)) == {"0", "2"}
+        assert quantised(torch.randn(1, 3, 8)).shape == (1, 3, 2)
+
+
+def test_a_layer_that_computes_otherwise_is_left() -> None:
+    class Standardised(nn.Conv2d):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return functional.conv2d(input, self.weight - self.weight.mean(), self.bias)
+
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), Standardised(2, 2, 1), nn.Conv2d(2, 1, 1))
+    for inputs in (None, (1, 1, 4, 4)):
+        with pytest.warns(UserWarning, match=r"left in floats: 1 \(Standardised\)"):
+            assert set(_words(quantize_model(model, Policy(), inputs))) == {"0", "2"}
+
+
+def test_inputs_are_what_analyze_takes() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, *, scale: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] > 1:
+                x = x * scale
+            return self.layer(x)
+
+    given = roofline.Inputs(torch.randn(2, 4), scale=torch.ones(1))
+    every: list[Any] = [given, {"x": "2x4", "scale": "1"}]
+    for inputs in every:
+        assert set(_words(quantize_model(Two(), Policy(), inputs))) == {"layer"}
+
+
+# -- shortcuts in few bits -------------------------------------------------------------------------
+
+
+def test_what_an_identity_shortcut_carries_is_quantised_once() -> None:
+    model: Any = quantize_model(small_resnet(), _LOW)
+    seen: dict[str, torch.Tensor] = {}
+
+    def note(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, result: Any) -> None:
+            seen[name] = args[0].detach()
+
+        return hook
+
+    model.same.shortcut.register_forward_hook(note("carried"))
+    model.same.conv1.register_forward_hook(note("read"))
+    model.bn.register_forward_hook(lambda module, args, result: seen.update(made=result.detach()))
+    with torch.no_grad():
+        model(image())
+    assert torch.equal(seen["carried"], seen["read"])
+    expected = _grid(torch.relu(seen["made"]), 8.0, 2, is_signed=False)
+    torch.testing.assert_close(seen["carried"], expected)
+
+
+def test_a_shared_quantiser_has_the_gradient_of_one() -> None:
+    # By hand: y = PACT(x); the block gives y·w + y. Of x less than half a step below α the gradient
+    # stays with x, although the level is α.
+    class Carry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1, 1, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) + x
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(1, 1)
+            self.relu = nn.ReLU()
+            self.block = Carry()
+            self.last = nn.Linear(1, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.block(self.relu(self.first(x))))
+
+    model: Any = quantize_model(Net(), Policy(weights=32, activations=2, shortcut="low"), decay=0.0)
+    assert list(quantized_entrances(model)) == ["block"]
+    pact = quantized_entrances(model)["block"]
+    pact.load_state_dict({"alpha": torch.tensor(3.0)})
+    layer: Any = model.block.layer
+    with torch.no_grad():
+        layer.weight.fill_(0.5)
+    x = torch.tensor([[0.9], [2.8], [3.5]], requires_grad=True)
+    result = model.block(x)
+    torch.testing.assert_close(result.detach(), torch.tensor([[1.5], [4.5], [4.5]]))
+    result.sum().backward()
+    assert x.grad is not None
+    assert pact.alpha.grad is not None
+    torch.testing.assert_close(x.grad, torch.tensor([[1.5], [1.5], [0.0]]))
+    assert float(pact.alpha.grad) == 1.5
+
+
+def test_a_shortcut_that_no_block_is_given_is_named() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.a(x))
+            return self.c(torch.relu(self.b(x)) + x)
+
+    for inputs in (None, (1, 4)):
+        with pytest.warns(UserWarning, match="the shortcut in the model itself stays in floats"):
+            model = quantize_model(Flat(), _LOW, inputs)
+        assert not quantized_entrances(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quantize_model(Flat(), Policy(), inputs)
+
+
+# -- afterwards ------------------------------------------------------------------------------------
+
+
+def _trained(model: nn.Module, steps: int = 60) -> list[float]:
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.arange(60) % 3
+    images = torch.randn(60, 1, 8, 8, generator=generator) * 0.3
+    for each, label in enumerate(labels):
+        images[each, 0, :, int(label) * 2 : int(label) * 2 + 2] += 1.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    losses: list[float] = []
+    model.train()
+    for _ in range(steps):
+        loss = functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("policy", [Policy(), _LOW, Policy(per_channel=True)])
+def test_it_is_trained_like_any_model(policy: Policy) -> None:
+    torch.manual_seed(0)
+    model = quantize_model(SmallResNet(), policy)
+    before: Mapping[str, torch.Tensor] = copy.deepcopy(model.state_dict())
+    losses = _trained(model)
+    assert losses[-1] < 0.2 * losses[0]
+    after = model.state_dict()
+    names = [name for name in after if name.endswith(("original", "alpha"))]
+    assert all(not torch.equal(before[name], after[name]) for name in names)
+    for layer in quantized_layers(model).values():
+        weight: Any = layer.module.weight
+        assert layer.weight_quantizer is not None
+        of_one_scale = weight if policy.per_channel else [weight]
+        assert all(each.unique().numel() <= 2**layer.bits.weights for each in of_one_scale)
