@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
+    from roofline.pipeline.quantizing import quantize as quantize
     from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
+    from roofline.quantization.result import Quantization as Quantization
     from roofline.substitution.result import Optimization as Optimization
     from roofline.substitution.rules.registry import register_rule as register_rule
     from roofline.substitution.rules.rule import Rule as Rule
@@ -63,6 +65,7 @@ _HOME = {
     "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
     "Optimization": "roofline.substitution.result",
+    "Quantization": "roofline.quantization.result",
     "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
@@ -84,6 +87,7 @@ _HOME = {
     "plot": "roofline.presentation.figure",
     "predict": "roofline.pipeline.predictions",
     "profile": "roofline.pipeline.profiles",
+    "quantize": "roofline.pipeline.quantizing",
     "read_analysis": "roofline.analysis",
     "read_machine_comparison": "roofline.design.machine_comparison",
     "register_rule": "roofline.substitution.rules.registry",

@@ -25,7 +25,11 @@ ALLOWED = {
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
-ALLOWED["presentation"] = {*ALLOWED["design"], "design", "counters", "substitution"}
+ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
+ALLOWED["presentation"] = {
+    *ALLOWED["design"],
+    *("design", "counters", "substitution", "quantization"),
+}
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
@@ -38,6 +42,7 @@ INSIDE_FUNCTIONS = {
     "design": {"presentation"},
     "latency": {"presentation"},
     "machine": {"presentation"},
+    "quantization": {"presentation"},
     "substitution": {"presentation"},
 }
 
@@ -49,6 +54,7 @@ HOME = {
         *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
         *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
+        *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
@@ -59,6 +65,7 @@ HOME = {
         *("analysis/result.py", "design/model_comparison/data.py"),
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
+        "quantization/data.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
@@ -68,6 +75,7 @@ HOME = {
         "presentation/sweep_figure.py",
         "presentation/comparison_figure.py",
         "presentation/optimization_figure.py",
+        "presentation/quantization_figure.py",
     ),
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),
@@ -146,9 +154,11 @@ def loaded_after(code: str) -> set[str]:
     "code",
     [
         "import roofline",
+        "import roofline.quantization, roofline.quantization.policy",
         "from roofline.cli.main import run; run(['--help'])",
         "from roofline.cli.main import run; run(['analyze', '--help'])",
         "from roofline.cli.main import run; run(['crosscheck', '--help'])",
+        "from roofline.cli.main import run; run(['quantize', '--help'])",
         "from roofline.cli.main import run; run(['--version'])",
         "from roofline.cli.main import run; run(['hardware', 'list'])",
         "from roofline.cli.main import run; run(['hardware', 'show', '10980xe'])",
@@ -165,3 +175,11 @@ def test_every_public_name_exists_and_is_listed() -> None:
     for name in roofline.__all__:
         assert getattr(roofline, name) is not None
     assert set(roofline.__all__) <= set(dir(roofline))
+
+
+def test_every_name_of_quantization_exists_and_is_listed() -> None:
+    from roofline import quantization
+
+    for name in quantization.__all__:
+        assert getattr(quantization, name).__name__ == name
+    assert set(quantization.__all__) <= set(dir(quantization))

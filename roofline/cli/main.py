@@ -35,6 +35,7 @@ _COMMANDS = {
     "optimize": "Search for a faster graph of a model, and prove that it computes the same.",
     "predict": "Say how long a model will take, without running it.",
     "profile": "Run a model here and time every operator in place.",
+    "quantize": "Say what fewer bits are worth for a model on a machine, and what they cost.",
     "show": "Show a saved analysis; needs no torch.",
     "validate": "Predict models, measure them, and say how far off the predictions were.",
 }

@@ -187,6 +187,41 @@ def parse_capacity(text: str) -> int:
     return int(byte)
 
 
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([kKMGT]?)(i?)B")
+_SIZES = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|µs|μs|ns)")
+_DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
+
+
+def parse_byte(text: str) -> int:
+    """The bytes of a size written as ``1MB`` (a million), ``1.5MiB``, ``800kB`` or ``4096B``.
+
+    Raises:
+        InputError: not of that form, or less than a byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    byte = 0
+    if match:
+        base = 1024 if match[3] else 1000
+        byte = round(float(match[1]) * base ** _SIZES[match[2].upper()])
+    if not byte:
+        raise InputError(f"size '{_shown(text)}' is not of the form 1MB, 1.5MiB or 800kB")
+    return byte
+
+
+def parse_duration(text: str) -> float:
+    """The seconds of a time written as ``5ms``, ``800us``, ``1.5 s`` or ``90ns``.
+
+    Raises:
+        InputError: not of that form, or no time at all.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    duration_s = float(match[1]) * _DURATIONS[match[2]] if match else 0.0
+    if not duration_s:
+        raise InputError(f"time '{_shown(text)}' is not of the form 5ms, 800us or 1.5s")
+    return duration_s
+
+
 def _scaled_number(text: str, form: re.Pattern[str]) -> float | None:
     match = form.fullmatch(text.strip())
     return float(match[1]) * _GIGA_MEGA[match[2].upper()] if match else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from roofline.errors import InputError
 
@@ -54,7 +54,8 @@ class Policy:
     ``per_channel``: weights have a scale for each output channel. 32 bits: not quantised.
 
     Raises:
-        InputError: bits other than 1 to 16 and 32, or another word for ``shortcut``.
+        InputError: bits other than 1 to 16 and 32, another word for ``shortcut``, or no truth for
+            ``per_channel``.
     """
 
     weights: int = 2
@@ -69,6 +70,8 @@ class Policy:
             check_bits(name, getattr(self, name))
         if self.shortcut not in ("full", "low"):
             raise InputError(f"shortcut={self.shortcut!r}: choose full or low")
+        if not isinstance(self.per_channel, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"per_channel={self.per_channel!r}: must be True or False")
 
     def bits_of(self, name: str, place: Place) -> LayerBits:
         """The bits of a layer by its qualified name and its place."""
@@ -87,11 +90,15 @@ class Policy:
     def words(self) -> str:
         """``"2-bit weights, 2-bit activations, first and last 8, shortcuts full"``."""
         parts = [f"{_bits(self.weights)} weights", f"{_bits(self.activations)} activations"]
-        if max(self.weights, self.activations) < self.first_last:
-            parts.append(f"first and last {_bits(self.first_last)}")
+        if min(self.weights, self.activations) < self.first_last:
+            is_all = max(self.weights, self.activations) < self.first_last
+            ends = "first and last" if is_all else "first and last at least"
+            parts.append(f"{ends} {_bits(self.first_last)}")
         parts.append("shortcuts in full precision" if self.shortcut == "full" else "shortcuts low")
         if self.layers:
-            parts.append(f"{len(self.layers)} layers of their own")
+            count = len(self.layers)
+            own = "1 layer of its own" if count == 1 else f"{count} layers of their own"
+            parts.append(own)
         return ", ".join(parts)
 
     def to_data(self) -> dict[str, Any]:
@@ -115,20 +122,24 @@ class Policy:
         Raises:
             InputError: a key that policies do not have, or a value that is none of theirs.
         """
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  a user's file
+            raise InputError("a policy must be a table of weights, activations and so on")
         known = {"weights", "activations", "first_last", "shortcut", "per_channel", "layers"}
         unknown = sorted(set(data) - known)
         if unknown:
             raise InputError(f"a policy has no '{unknown[0]}'; it has {', '.join(sorted(known))}")
-        layers = data.get("layers", {})
+        layers: Any = data.get("layers", {})
         if not isinstance(layers, Mapping):
             raise InputError("layers of a policy: must be a table of names, each with its bits")
+        named = cast("Mapping[str, Any]", layers)
         try:
-            by_name = {str(name): LayerBits(**bits) for name, bits in layers.items()}
+            by_name = {str(name): LayerBits(**bits) for name, bits in named.items()}
         except TypeError:
             raise InputError(
                 "layers of a policy: each has weights and activations, and nothing else"
             ) from None
-        return Policy(**{**data, "layers": by_name})
+        given: dict[str, Any] = {**data, "layers": by_name}
+        return Policy(**given)
 
 
 def check_bits(what: str, bits: object) -> None:
@@ -137,8 +148,8 @@ def check_bits(what: str, bits: object) -> None:
     Raises:
         InputError: another value than a whole number from 1 to 16, or 32.
     """
-    is_whole = isinstance(bits, int) and not isinstance(bits, bool)
-    if not is_whole or not (1 <= bits <= MOST_BITS or bits == FLOAT_BITS):
+    known = (*range(1, MOST_BITS + 1), FLOAT_BITS)
+    if type(bits) is not int or bits not in known:
         raise InputError(
             f"{what}: {bits!r} bits; must be a whole number from 1 to {MOST_BITS}, or {FLOAT_BITS}"
             " for what is not quantised"

@@ -158,3 +158,43 @@ def test_what_is_no_capacity(text: str) -> None:
     with pytest.raises(InputError, match="is not of the form 32KiB") as refused:
         units.parse_capacity(text)
     assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "byte"),
+    [
+        ("1MB", 1_000_000),
+        ("1.5MiB", 1_572_864),
+        ("800kB", 800_000),
+        ("800 KB", 800_000),
+        ("4096B", 4096),
+        (" 2GiB ", 2_147_483_648),
+        ("1TB", 10**12),
+    ],
+)
+def test_sizes(text: str, byte: int) -> None:
+    assert units.parse_byte(text) == byte
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "0MB", "0.4B", "-1MB", "1mb", "1 M", "1MBit", "1e3kB", "9" * 5000 + "MB"]
+)
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(InputError, match="is not of the form 1MB") as refused:
+        units.parse_byte(text)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_s"),
+    [("5ms", 0.005), ("800us", 8e-4), ("800 µs", 8e-4), ("1.5s", 1.5), (" 90ns ", 9e-8)],
+)
+def test_durations(text: str, duration_s: float) -> None:
+    assert units.parse_duration(text) == pytest.approx(duration_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["", "5", "0ms", "-5ms", "5 min", "5MS", "1e3s", "9" * 5000 + "s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(InputError, match="is not of the form 5ms") as refused:
+        units.parse_duration(text)
+    assert len(str(refused.value)) < 250

@@ -1,0 +1,257 @@
+"""``roofline quantize``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.cli.main import run
+from roofline.pipeline import quantizing
+from roofline.quantization.result import BANDWIDTH_ONLY, Quantization
+from tests.presentation.quantizations import bandwidth_only, sensitive, swept
+
+DESIGN = "conv2d(3,4,3)+relu()+conv2d(4,8,3)+relu()+conv2d(8,8,3)@1x3x12x12"
+
+
+class Asked:
+    """Stands for the analysis: remembers what it was asked for, and gives what it was given."""
+
+    def __init__(self, answer: Quantization) -> None:
+        self.answer = answer
+        self.given: dict[str, Any] = {}
+
+    def __call__(self, model: object, inputs: object = None, **options: Any) -> Quantization:
+        self.given = {"model": model, "inputs": inputs, **options}
+        options["progress"](0.5, "quantising")
+        print("what the model says")
+        return self.answer
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    stand_in = Asked(bandwidth_only())
+    monkeypatch.setattr(quantizing, "quantize", stand_in)
+    return stand_in
+
+
+def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["quantize", "resnet18", "--weights", "2", "--activations", "2"]) == 0
+    said = capsys.readouterr()
+    assert " ".join(said.out.split()).startswith(" ".join(asked.answer.summary.split())[:60])
+    assert "what the model says" in said.err and "what the model says" not in said.out
+    assert "\x1b" not in said.out
+
+
+def test_options_reach_the_analysis_and_those_not_given_are_the_policys_own(asked: Asked) -> None:
+    assert run(["quantize", "resnet18"]) == 0
+    assert not {"first_last", "shortcut"} & set(asked.given)
+    assert (asked.given["weights"], asked.given["activations"]) == (None, None)
+    assert (asked.given["policy"], asked.given["sweep"]) == (None, ())
+    arguments = ["--weights", "3", "--activations", "4", "--first-last", "6", "--shortcut", "low"]
+    arguments += ["--per-channel", "--sweep", "2, 3,16", "--sensitivity", "--time-budget", "5ms"]
+    arguments += ["--measure", "--rounds", "9", "--input", "1x3x8x8", "--hardware", "host"]
+    arguments += ["--batch", "2", "--threads", "1", "--dtype", "float32", "--force"]
+    assert run(["quantize", "vgg11", *arguments]) == 0
+    expected = {
+        "model": "vgg11",
+        "inputs": ["1x3x8x8"],
+        "weights": 3,
+        "activations": 4,
+        "first_last": 6,
+        "shortcut": "low",
+        "per_channel": True,
+        "policy": None,
+        "sweep": (2, 3, 16),
+        "sensitivity": True,
+        "size_budget": None,
+        "time_budget": "5ms",
+        "measure": True,
+        "rounds": 9,
+        "hardware": "host",
+        "batch": 2,
+        "threads": 1,
+        "dtype": "float32",
+        "force": True,
+    }
+    assert expected.items() <= asked.given.items()
+    assert run(["quantize", "vgg11", "--policy", "p.json", "--size-budget", "1MB"]) == 0
+    assert (asked.given["policy"], asked.given["size_budget"]) == (Path("p.json"), "1MB")
+
+
+def test_files_are_written_in_their_formats(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg"]
+    assert run(["quantize", "x", *(word for each in names for word in ("-o", each))]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert [line for line in said if line.startswith("Wrote ")] == [f"Wrote {n}" for n in names]
+    assert json.loads(Path("a.json").read_text())["kind"] == "quantization"
+    rows = Path("a.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(asked.answer.what_if.layers)
+    assert Path("a.html").read_text().startswith("<!")
+    assert Path("a.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    asked.answer = swept()
+    assert run(["quantize", "x", "--format", "json", "-o", "-"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["what_ifs"]) == len(asked.answer.what_ifs)
+    assert run(["quantize", "x", "--format", "csv"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert len(rows) == 1 + sum(len(each.layers) for each in asked.answer.what_ifs)
+    asked.answer = sensitive()
+    assert run(["quantize", "x", "--format", "md", "--top", "2"]) == 0
+    assert "|" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing argument 'MODEL'"),
+        (["x", "--weights", "two"], "'two' is not a valid integer"),
+        (["x", "--shortcut", "ful"], "--shortcut ful: choose full or low; did you mean 'full'?"),
+        (["x", "--sweep", "2,x"], "--sweep 2,x: must be widths in bits with commas"),
+        (["x", "--sweep", ""], "must be widths in bits with commas"),
+        (["x", "--sweep", "2,,3"], "must be widths in bits with commas"),
+        (["x", "--sweep", "9" * 5000], "must be widths in bits with commas"),
+        (["x", "--policy", ""], "the file name is empty"),
+        (["x", "--hardware", "h100", "--hardware", "v100"], "--hardware is given 2 times"),
+        (["x", "--top", "0"], "0 is not in the range"),
+        (["x", "-o", "a.pt2"], "a quantisation is written as .json, .csv, .md"),
+        (["x", "-o", "there.md"], "there.md: exists; add --force"),
+        (["x", "-o", "nowhere/a.json"], "does not exist; make it first"),
+        (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
+        (["x", "-o", "-"], "-o - takes --format as well"),
+        (["x", "--bits", "2"], "No such option"),
+    ],
+)
+def test_mistakes_end_in_a_line_before_anything_is_asked(
+    arguments: list[str], message: str, asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("there.md").write_text("mine")
+    assert run(["quantize", *arguments]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and len(said.err.splitlines()) == 1
+    assert not asked.given and not said.out
+    assert Path("there.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "0"], "weights: 0 bits; must be a whole number from 1 to 16, or 32"),
+        (["--activations", "17"], "activations: 17 bits; must be"),
+        (["--first-last", "33"], "first_last: 33 bits; must be"),
+        (["--sweep", "2,99"], "--sweep: 99 bits; must be"),
+        (["--sweep", "4,4"], "--sweep: 4 bits are given twice"),
+        (["--policy", "no.json"], "no.json: no such file"),
+        (["--policy", "odd.json"], "odd.json: a policy has no 'weight'"),
+        (["--policy", "odd.json", "--weights", "2"], "--weights has no effect beside --policy"),
+        (["--size-budget", "1MB"], "--size-budget has no effect without --sensitivity"),
+        (["--sensitivity", "--size-budget", "1"], "size '1' is not of the form 1MB"),
+        (["--sensitivity", "--time-budget", "soon"], "time 'soon' is not of the form 5ms"),
+        (["--rounds", "3"], "--rounds 3 has no effect without --measure"),
+        (["--measure", "--hardware", "v100"], "--hardware v100 is another"),
+        (["--hardware", "v1000"], "v1000"),
+        (["--dtype", "int8"], "--dtype int8"),
+        (["--batch", "0"], "--batch 0"),
+    ],
+)
+def test_mistakes_are_found_before_a_model_is_built(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model is none either: nobody looks for it."""
+    (folder / "odd.json").write_text('{"weight": 2}')
+    beside = [] if "--hardware" in arguments else ["--hardware", "v100"]
+    assert run(["quantize", "no such model", *arguments, *beside]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and len(said.err.splitlines()) == 1
+    assert not said.out
+
+
+def test_a_model_end_to_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything that runs without a clock, on a machine of a data sheet."""
+    arguments = ["--weights", "2", "--activations", "2", "--hardware", "v100", "--sweep", "4,8"]
+    arguments += ["--sensitivity", "--size-budget", "1kB", "-o", "a.json", "-o", "a.html"]
+    assert run(["quantize", DESIGN, *arguments]) == 0
+    said = capsys.readouterr()
+    assert BANDWIDTH_ONLY in " ".join(said.out.split())
+    assert said.err.splitlines()[-2:] == ["Wrote a.json", "Wrote a.html"]
+    data = json.loads(Path("a.json").read_text())
+    assert [each["policy"]["weights"] for each in data["what_ifs"]] == [2, 4, 8]
+    proposal = data["sensitivity"]["proposal"]
+    assert proposal["policy"]
+    # The proposed policy is asked for by the file's name.
+    assert (
+        run(["quantize", DESIGN, "--hardware", "v100", "--policy", "a.json", "-o", "b.json"]) == 0
+    )
+    again = json.loads(Path("b.json").read_text())["what_ifs"][0]
+    assert again["policy"] == proposal["policy"]
+    assert again["model_byte_after"] == proposal["model_byte"]
+
+
+def test_a_model_without_layers_ends_in_a_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["quantize", "relu()@1x4", "--hardware", "v100"]) == 2
+    said = capsys.readouterr()
+    assert "has no layer that could be quantised" in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_an_interrupt_writes_nothing(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(quantizing, "quantize", interrupted)
+    assert run(["quantize", "x", "-o", "a.md"]) == 130
+    assert capsys.readouterr().err.strip() == "roofline: interrupted"
+    assert not [each for each in Path().iterdir() if each.is_file()]
+
+
+def test_show_says_what_such_a_file_is(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["quantize", "x", "-o", "a.json"]) == 0
+    capsys.readouterr()
+    assert run(["show", "a.json"]) == 2
+    assert "a.json: is a quantization; show opens analyses" in capsys.readouterr().err
+
+
+def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    from roofline.pipeline.quantization_companions import DEFAULT_ROUNDS
+    from roofline.presentation.reports.quantization_report import DEFAULT_TOP
+    from roofline.quantization.policy import Policy
+
+    assert run(["quantize", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"where all others have fewer; default: {Policy().first_last}." in said
+    assert f"floats; default: {Policy().weights}, or floats where only" in said
+    assert f"timed in turn; default: {DEFAULT_ROUNDS}." in said
+    assert f"those that change most; default: {DEFAULT_TOP}." in said
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from roofline.cli.main import run; run(['quantize', '--help']);"
+        "print([each for each in ('torch', 'pandas', 'matplotlib', 'numpy')"
+        " if each in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
