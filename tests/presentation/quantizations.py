@@ -199,8 +199,8 @@ def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
         passes=passes(),
         parts=(
             part("layers", len(layers), before_byte, after_byte, before_s, after_s),
-            part("requantization", 9, 0, 40_000, None, 4e-6),
-            part("conversions", 4, 0, 20_000, None, 2e-6),
+            part("requantization", 9, 0, 40_000, 0.0, 4e-6),
+            part("conversions", 4, 0, 20_000, 0.0, 2e-6),
             part("shortcuts", 9, 600_000, 600_000, 15e-6, 15e-6),
             part("others", 3, 10_000, 10_000, 1e-6, 1e-6),
         ),

@@ -69,7 +69,8 @@ def test_csv_has_every_layer_of_every_width_whatever_is_shown() -> None:
 
 def test_top_is_how_many_layers_a_page_shows() -> None:
     for format in ("md", "html"):
-        assert "more (--top" in str(render_quantization(with_kernels(), format, top=2))
+        page = str(render_quantization(with_kernels(), format, top=2))
+        assert "2 of 22 (--top 22)" in page
 
 
 def test_a_page_has_the_picture_and_all_tables() -> None:

@@ -104,6 +104,11 @@ def count_words(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
+def shown_words(shown: int, every: int) -> str:
+    """How many of all rows there are, and how to see them: ``"10 of 22 (--top 22), "``."""
+    return f"{shown} of {every} (--top {every}), " if shown < every else ""
+
+
 def places_words(places: Sequence[str]) -> str:
     """Where passes are: the first and the last place, long ones with their ends alone."""
     names = [printable(each) or MODEL_ITSELF for each in dict.fromkeys(places)]

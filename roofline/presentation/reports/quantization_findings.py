@@ -11,6 +11,7 @@ from roofline.presentation.reports.quantization_cells import (
     count_words,
     layer_name,
     seconds_words,
+    shown_words,
 )
 from roofline.presentation.reports.report import MODEL_ITSELF, Column, Facts, Grid, printable
 from roofline.quantization.policy import LayerBits
@@ -114,11 +115,11 @@ def sensitivity_grid(sensitivity: Sensitivity, most: int) -> Grid:
     )
     sums: list[tuple[str, ...]] = []
     if rest:
-        named = f"{len(rest)} more (--top {len(ranked)})"
         worst = error_words(max(each.error for each in rest))
-        sums.append((named, "", f"≤ {worst}", "", "", ""))
+        sums.append((f"{len(rest)} more", "", f"≤ {worst}", "", "", ""))
     return Grid(
-        title="Sensitivity: one layer at a time, the worst bargain first",
+        title=f"Sensitivity, one layer at a time: {shown_words(len(shown), len(ranked))}the worst"
+        " bargain first",
         columns=columns,
         rows=tuple(_sensitivity_row(each, in_time=in_time) for each in shown),
         sums=tuple(sums),

@@ -106,12 +106,11 @@ def _computed_in(what_if: WhatIf, hardware: str) -> str:
         by_type.setdefault((each.executable, each.has_kernel), []).append(each)
     parts: list[str] = []
     for (executable, has_kernel), layers in by_type.items():
-        words = f"{printable(executable)}: {count_words(len(layers), 'layer')}"
-        if not has_kernel:
-            widths = ", ".join(dict.fromkeys(bits_words(each.bits) for each in layers))
-            where = printable(hardware)
-            words += f" ({BANDWIDTH_ONLY}: {where} has no kernel for {widths})"
-        parts.append(words)
+        widths = ", ".join(dict.fromkeys(bits_words(each.bits) for each in layers))
+        why = "" if has_kernel else f": {BANDWIDTH_ONLY}, {printable(hardware)} has no kernel"
+        counted = f"{printable(executable)}: {count_words(len(layers), 'layer')}"
+        is_float = all(each.bits.is_float for each in layers)
+        parts.append(counted if is_float else f"{counted} ({widths}{why})")
     return " · ".join(parts) or "nothing: no layer has weights"
 
 

@@ -13,6 +13,7 @@ from roofline.presentation.reports.quantization_cells import (
     places_words,
     policy_bits,
     seconds_words,
+    shown_words,
     time_change,
     times_less,
     total,
@@ -32,12 +33,15 @@ from roofline.quantization.result import (
 )
 
 _PARTS: dict[PartName, str] = {
-    "layers": "layers, with what is folded in",
-    "shortcuts": "additions of shortcuts",
+    "layers": "layers",
+    "shortcuts": "shortcuts",
     "conversions": "conversions",
-    "others": "all others",
+    "others": "others",
 }
 """Parts whose sum is the pass, in the order of their rows."""
+
+# No time is as long: only the words of what has none are cut.
+_PREDICTED = Column(heading="predicted", align="right", sacrifice=1, least=16)
 
 
 def parts_grid(what_if: WhatIf) -> Grid:
@@ -45,15 +49,15 @@ def parts_grid(what_if: WhatIf) -> Grid:
     by_name = {each.name: each for each in what_if.parts}
     parts = [by_name[name] for name in _PARTS if name in by_name and by_name[name].count]
     columns = (
-        Column(heading="", least=20),
+        Column(heading="", least=14),
         Column(heading="number", align="right", sacrifice=3),
         Column(heading="bytes", align="right"),
-        Column(heading="", align="right", sacrifice=2),
+        Column(heading="change", align="right", sacrifice=2),
         Column(heading="bound", align="right"),
-        Column(heading="predicted", align="right", sacrifice=1),
+        _PREDICTED,
     )
     return Grid(
-        title="The pass in parts, before and after",
+        title="The pass in parts, before and after (layers with what is folded into them)",
         columns=columns,
         rows=tuple(_part_row(each, what_if) for each in parts),
         sums=tuple(_part_sums(what_if, parts, by_name.get("requantization"))),
@@ -118,15 +122,16 @@ def layers_grid(what_if: WhatIf, most: int) -> Grid:
         Column(heading="computed in", sacrifice=4),
         Column(heading="bound", align="right"),
         Column(heading="ceiling", least=12, sacrifice=6),
-        Column(heading="predicted", align="right", sacrifice=1),
+        _PREDICTED,
     )
     sums: list[tuple[str, ...]] = []
     if rest:
-        sums.append(_layer_sums(f"{len(rest)} more (--top {len(ranked)})", rest))
+        sums.append(_layer_sums(f"{len(rest)} more", rest))
     if len(ranked) > 1:
         sums.append(_layer_sums(f"all {len(ranked)}", ranked))
     return Grid(
-        title="Layers, before and after; those that change most first",
+        title=f"Layers, before and after: {shown_words(len(shown), len(ranked))}those that change"
+        " most first",
         columns=columns,
         rows=tuple(map(_layer_row, shown)),
         sums=tuple(sums),
@@ -186,7 +191,7 @@ def passes_grid(passes: Sequence[QuantizationPass]) -> Grid:
         Column(heading="FLOP", align="right", sacrifice=3),
         Column(heading="bound", align="right"),
         Column(heading="predicted", align="right", sacrifice=2),
-        Column(heading="a kernel of its own", sacrifice=1),
+        Column(heading="kernel", sacrifice=1),
         Column(heading="where", least=12, sacrifice=4),
     )
     ordered = sorted(alike.values(), key=lambda each: not each[0].is_separate)
@@ -208,7 +213,7 @@ def _pass_row(alike: Sequence[QuantizationPass]) -> tuple[str, ...]:
         format_flop(sum(each.flop for each in alike)),
         format_s(total(each.bound_s for each in alike)),
         _seconds(total(each.time.s if each.time else None for each in alike)),
-        "yes" if first.is_separate else "no: in the layer's, which writes codes",
+        "its own" if first.is_separate else "the layer's",
         places_words([each.where for each in alike]),
     )
 
@@ -226,11 +231,11 @@ def sweep_grid(quantization: Quantization) -> Grid:
     columns = (
         Column(heading="bits"),
         Column(heading="layers' traffic", align="right"),
-        Column(heading="", align="right", sacrifice=2),
+        Column(heading="change", align="right", sacrifice=2),
         Column(heading="model", align="right"),
         Column(heading="bound", align="right"),
         Column(heading="requantisation apart", align="right", sacrifice=4),
-        Column(heading="predicted", align="right", sacrifice=1),
+        _PREDICTED,
         Column(heading="computed in", sacrifice=3),
     )
     original = (
