@@ -1,0 +1,1 @@
+"""Weights and activations on few values: SAWB, PACT and max-abs."""

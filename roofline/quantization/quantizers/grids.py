@@ -1,0 +1,188 @@
+"""Values equally spaced from -α to α, the codes that name them, and what maps weights onto them.
+
+Of L levels, level ``i`` (its *code*, 0 … L - 1) is the whole number 2·i - (L - 1) times the step
+α/(L - 1). So 4 levels are -α, -α/3, α/3, α; an odd number of levels has a zero in the middle.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from roofline.errors import InputError
+from roofline.quantization.quantizers.coefficients import check_width
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def widened(values: Tensor) -> Tensor:
+    """The values in float32 where they have less: codes would not be told apart in it."""
+    return values.float() if values.dtype in _NARROW else values
+
+
+def along(alpha: Tensor, weight: Tensor, axis: int) -> Tensor:
+    """Clipping values so shaped that they stand along that axis of the weight.
+
+    Args:
+        alpha: one for the tensor (no dimension), or one for each place of the axis.
+        weight: whose shape it is to meet.
+        axis: which dimension of the weight has the channels.
+    """
+    if alpha.dim() == 0:
+        return alpha
+    shape = [1] * weight.dim()
+    shape[axis] = -1
+    return alpha.reshape(shape)
+
+
+def integers(codes: Tensor, levels: int) -> Tensor:
+    """The whole numbers that codes stand for in arithmetic, -(L - 1) … L - 1, in int32."""
+    return 2 * codes.to(torch.int32) - (levels - 1)
+
+
+def code_type(bits: int) -> torch.dtype:
+    """The smallest type that holds codes of so many bits: uint8, int16, or int32 for 16."""
+    if bits <= 8:
+        return torch.uint8
+    return torch.int16 if bits < 16 else torch.int32
+
+
+def straight_through(values: Tensor, source: Tensor) -> Tensor:
+    """Exactly the values, with the gradient of the source: that of rounding is taken to be 1."""
+    if not torch.is_grad_enabled():
+        return values
+    return values.detach() + (source - source.detach())
+
+
+class WeightQuantizer(nn.Module):
+    """Maps a weight onto equally spaced levels: a parametrisation of it.
+
+    ::
+
+        parametrize.register_parametrization(conv, "weight", SAWB(2, per_channel=True))
+
+    The float weight stays the parameter that is trained, and its gradient is that of the quantised
+    one (straight-through). ``levels`` is how many values there are, ``axis`` the dimension of the
+    weight that has the channels (1 for transposed convolutions).
+    """
+
+    def __init__(self, bits: int, levels: int, *, per_channel: bool, axis: int) -> None:
+        super().__init__()
+        self.bits = bits
+        self.levels = levels
+        self.per_channel = per_channel
+        self.axis = axis
+
+    def clipping(self, weight: Tensor) -> Tensor:
+        """α: without a dimension, or one for each channel. float32 or float64, without gradient.
+
+        Raises:
+            InputError: weights that are not floating-point numbers, or none at all.
+        """
+        with torch.no_grad():
+            rows = self._rows(weight)
+            alpha = self._clipping_of_rows(rows)
+            return alpha if self.per_channel else alpha.squeeze(0)
+
+    def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The code of each weight, in its shape, and α as `clipping` gives it.
+
+        Returns:
+            Codes 0 … levels - 1, as uint8 up to 8 bits, int16 up to 15, int32 for 16; and α.
+
+        Raises:
+            InputError: weights that are NaN or infinite, or no floating-point numbers.
+        """
+        check_weight(weight)
+        with torch.no_grad():
+            alpha = self.clipping(weight)
+            return self._nearest(weight, alpha).to(code_type(self.bits)), alpha
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The quantised weight, in the type of the weight. NaN makes all of it NaN, as torch does.
+
+        Raises:
+            InputError: weights that are not floating-point numbers, or none at all.
+        """
+        alpha = self.clipping(weight)
+        with torch.no_grad():
+            step = along(alpha, weight, self.axis) / (self.levels - 1)
+            values = (2 * self._nearest(weight, alpha) - (self.levels - 1)) * step
+        return straight_through(values.to(weight.dtype), weight)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """What is kept where a weight is assigned: the weight itself.
+
+        Raises:
+            InputError: weights that are NaN or infinite, or no floating-point numbers.
+        """
+        check_weight(weight)
+        return weight
+
+    def extra_repr(self) -> str:
+        per = f", per channel (axis {self.axis})" if self.per_channel else ""
+        return f"bits={self.bits}, levels={self.levels}{per}"
+
+    def _clipping_of_rows(self, rows: Tensor) -> Tensor:
+        """α of each row."""
+        raise NotImplementedError
+
+    def _rows(self, weight: Tensor) -> Tensor:
+        _check_kind(weight)
+        values = widened(weight.detach())
+        if not self.per_channel:
+            return values.reshape(1, -1)
+        return values.movedim(self.axis, 0).reshape(values.shape[self.axis], -1)
+
+    def _nearest(self, weight: Tensor, alpha: Tensor) -> Tensor:
+        """The codes, as floats. Where α is 0 all weights are, and so is every level."""
+        divisor = along(torch.where(alpha == 0, torch.ones_like(alpha), alpha), weight, self.axis)
+        ratio = (widened(weight.detach()) / divisor).clamp(-1, 1)
+        return torch.round((ratio + 1) * ((self.levels - 1) / 2))
+
+
+def check_weight(weight: Tensor) -> None:
+    """Refuses weights that have no place on a grid.
+
+    Raises:
+        InputError: weights that are NaN or infinite, no floating-point numbers, or none at all.
+    """
+    _check_kind(weight)
+    if can_be_read(weight) and not bool(torch.isfinite(weight).all()):
+        count = int((~torch.isfinite(weight)).sum())
+        raise InputError(
+            f"weights hold NaN or infinite values ({count} of {weight.numel()}); they cannot be"
+            " quantised: load a sound checkpoint"
+        )
+
+
+def can_be_read(values: Tensor) -> bool:
+    """Whether values are there to be looked at: not in a graph that is recorded, nor in fakes."""
+    return (
+        type(values) in (Tensor, nn.Parameter)
+        and not values.is_meta
+        and not torch.compiler.is_compiling()
+    )
+
+
+def levels_asked(bits: int, levels: int | None, default: int) -> int:
+    """The number of levels, where a user may ask for another than the default.
+
+    Raises:
+        InputError: bits other than 1 to 16, or levels that so many bits cannot name.
+    """
+    check_width(bits)
+    if levels is None:
+        return default
+    is_whole = isinstance(levels, int) and not isinstance(levels, bool)
+    if not is_whole or not 2 <= levels <= 2**bits:
+        raise InputError(f"levels={levels!r}: {bits} bits name 2 to {2**bits}")
+    return levels
+
+
+def _check_kind(weight: Tensor) -> None:
+    if not weight.is_floating_point():
+        kind = str(weight.dtype).removeprefix("torch.")
+        raise InputError(f"weights of {kind} cannot be quantised: must be floating-point numbers")
+    if weight.numel() == 0:
+        raise InputError(f"a weight of shape {tuple(weight.shape)} has nothing to quantise")

@@ -1,0 +1,249 @@
+"""SAWB: weights on few levels, by hand, against the nearest level, and in torch's own machinery."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from roofline.errors import InputError
+from roofline.quantization.quantizers.grids import integers
+from roofline.quantization.quantizers.sawb import SAWB
+
+SIZES = st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3))
+SEEDS = st.integers(0, 2**31)
+
+
+def drawn(shape: tuple[int, ...], seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def nearest_level(weight: Tensor, alpha: float, levels: int) -> Tensor:
+    """By trying every level, in float64."""
+    grid = torch.linspace(-alpha, alpha, levels, dtype=torch.float64)
+    distance = (weight.double().reshape(-1, 1) - grid).abs()
+    return grid[distance.argmin(dim=1)].reshape(weight.shape)
+
+
+def parametrised(layer: nn.Module, quantizer: nn.Module) -> nn.Module:
+    return parametrize.register_parametrization(layer, "weight", quantizer)
+
+
+def test_two_bits_by_hand():
+    """√E[w²] is 5, E|w| is 4: |w| are 1, 7, 1, 7, so α is 5·c1 - 4·c2."""
+    weight = torch.tensor([1.0, -7.0, -1.0, 7.0])
+    quantizer = SAWB(2)
+    quantizer.c1, quantizer.c2 = 3.2, 2.1
+    assert quantizer.clipping(weight).item() == pytest.approx(16 - 8.4)
+    expected = torch.tensor([7.6 / 3, -7.6, -7.6 / 3, 7.6])
+    torch.testing.assert_close(quantizer(weight), expected)
+    codes, alpha = quantizer.codes(weight)
+    assert codes.tolist() == [2, 0, 1, 3]
+    assert alpha.item() == pytest.approx(7.6)
+
+
+def test_the_four_levels():
+    weight = drawn((4000,), 0)
+    quantizer = SAWB(2)
+    alpha = quantizer.clipping(weight).item()
+    expected = [-alpha, -alpha / 3, alpha / 3, alpha]
+    assert quantizer(weight).unique().tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_ternary_weights_have_a_zero():
+    quantizer = SAWB(2, levels=3)
+    assert quantizer.levels == 3
+    weight = drawn((4000,), 0)
+    alpha = quantizer.clipping(weight).item()
+    assert quantizer(weight).unique().tolist() == pytest.approx([-alpha, 0, alpha], rel=1e-6)
+    assert 0 in SAWB(4, levels=15)(weight)
+    assert 0 not in SAWB(4)(weight)
+
+
+def test_one_bit_is_the_sign_at_the_mean_magnitude():
+    weight = torch.tensor([0.5, -1.5, 2.5, -3.5])
+    assert SAWB(1)(weight).tolist() == [2, -2, 2, -2]
+    assert SAWB(1).codes(weight)[0].tolist() == [1, 0, 1, 0]
+
+
+@given(SIZES, SEEDS, st.integers(1, 4), st.sampled_from([torch.float32, torch.float64]))
+def test_every_weight_goes_to_the_nearest_level(
+    shape: tuple[int, ...], seed: int, bits: int, dtype: torch.dtype
+):
+    weight, quantizer = drawn(shape, seed, dtype), SAWB(bits)
+    result = quantizer(weight)
+    alpha = quantizer.clipping(weight)
+    expected = nearest_level(weight, alpha.item(), quantizer.levels)
+    ours, least = (result - weight).abs().double(), (expected - weight).abs()
+    # Two levels may be equally near.
+    assert bool((ours <= least + 1e-5 * alpha.item()).all())
+    assert result.dtype == dtype
+
+
+@given(SIZES, SEEDS, st.integers(1, 4), st.booleans())
+def test_codes_say_the_values(shape: tuple[int, ...], seed: int, bits: int, per_channel: bool):
+    weight, quantizer = drawn(shape, seed), SAWB(bits, per_channel=per_channel)
+    codes, alpha = quantizer.codes(weight)
+    assert codes.dtype == torch.uint8
+    assert int(codes.max()) < quantizer.levels
+    assert alpha.shape == ((shape[0],) if per_channel else ())
+    step = alpha.reshape(-1, 1, 1) if per_channel else alpha
+    step = step / (quantizer.levels - 1)
+    assert torch.equal(integers(codes, quantizer.levels) * step, quantizer(weight))
+
+
+@given(SIZES, SEEDS, st.integers(1, 4), st.sampled_from([-20, -3, 1, 12]))
+def test_a_scale_goes_through(shape: tuple[int, ...], seed: int, bits: int, power: int):
+    """Exactly, where it is a power of two."""
+    weight, quantizer = drawn(shape, seed), SAWB(bits)
+    scale = 2.0**power
+    assert torch.equal(quantizer(weight * scale), quantizer(weight) * scale)
+
+
+@given(SIZES, SEEDS, st.integers(1, 4))
+def test_each_channel_is_quantised_as_if_alone(shape: tuple[int, ...], seed: int, bits: int):
+    weight = drawn(shape, seed)
+    alone = torch.stack([SAWB(bits)(channel) for channel in weight])
+    torch.testing.assert_close(SAWB(bits, per_channel=True)(weight), alone)
+    turned = SAWB(bits, per_channel=True, axis=1)(weight.transpose(0, 1))
+    torch.testing.assert_close(turned.transpose(0, 1), alone)
+
+
+@pytest.mark.parametrize(("bits", "levels"), [(2, 3), (2, 4), (3, 8), (4, 15), (4, 16)])
+def test_bell_shaped_weights_lose_little_more_than_they_must(bits: int, levels: int):
+    """No clipping value has a much smaller square error than that of SAWB."""
+    weight, quantizer = drawn((20_000,), bits), SAWB(bits, levels=levels)
+    error = (quantizer(weight) - weight).square().mean().item()
+    tried = torch.linspace(0.2, 5, 97).tolist()
+    others = [
+        (nearest_level(weight, alpha, levels) - weight).square().mean().item() for alpha in tried
+    ]
+    assert error <= 1.03 * min(others)
+
+
+def test_the_gradient_goes_straight_through():
+    weight = drawn((6, 5), 0).requires_grad_()
+    above = drawn((6, 5), 1)
+    (SAWB(2)(weight) * above).sum().backward()
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, above)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_weights_of_one_magnitude_stay_as_they_are(bits: int):
+    for weight in (torch.full((3, 4), 0.7), torch.tensor([0.3, -0.3, 0.3]), torch.tensor([5.0])):
+        quantizer = SAWB(bits)
+        assert quantizer.clipping(weight).item() == pytest.approx(weight.abs().max().item())
+        torch.testing.assert_close(quantizer(weight), weight)
+
+
+def test_where_the_line_gives_too_little_the_largest_magnitude_is_taken():
+    """Of magnitudes from 1 to 1.2, √E[w²] and E|w| are nearly the same: α* at 16 levels is < 1."""
+    weight = torch.linspace(1, 1.2, 50) * torch.tensor([1.0, -1.0]).repeat(25)
+    quantizer = SAWB(4)
+    mean, square = weight.abs().mean().item(), weight.square().mean().item()
+    assert quantizer.c1 * square**0.5 - quantizer.c2 * mean < mean
+    assert quantizer.clipping(weight).item() == pytest.approx(1.2)
+    both = SAWB(4, per_channel=True).clipping(torch.stack([weight, drawn((50,), 0)]))
+    assert both[0].item() == pytest.approx(1.2)
+    assert both[1].item() == pytest.approx(quantizer.clipping(drawn((50,), 0)).item())
+
+
+def test_weights_of_zero_stay_zero():
+    for bits in (1, 2, 4):
+        quantizer = SAWB(bits)
+        assert torch.equal(quantizer(torch.zeros(3, 2)), torch.zeros(3, 2))
+        codes, alpha = quantizer.codes(torch.zeros(3, 2))
+        assert alpha.item() == 0
+        assert int(codes.max()) < quantizer.levels
+    half_empty = torch.stack([torch.zeros(50), drawn((50,), 0)])
+    result = SAWB(2, per_channel=True)(half_empty)
+    assert torch.equal(result[0], torch.zeros(50))
+    assert bool(torch.isfinite(result).all())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(value: float):
+    layer = nn.Linear(3, 2)
+    with torch.no_grad():
+        layer.weight[0, 1] = value
+    with pytest.raises(InputError, match=r"NaN or infinite values \(1 of 6\)"):
+        SAWB(2).codes(layer.weight)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        parametrised(layer, SAWB(2))
+    assert not parametrize.is_parametrized(layer)
+
+
+def test_nan_that_comes_in_training_is_seen_in_what_comes_out():
+    weight = drawn((4, 4), 0)
+    weight[0, 0] = float("nan")
+    assert bool(SAWB(2)(weight).isnan().all())
+
+
+def test_what_cannot_be_quantised_is_refused():
+    with pytest.raises(InputError, match="weights of int8 cannot be quantised"):
+        SAWB(2)(torch.zeros(2, dtype=torch.int8))
+    with pytest.raises(InputError, match="weights of complex64"):
+        SAWB(2).codes(torch.zeros(2, dtype=torch.complex64))
+    with pytest.raises(InputError, match=r"shape \(0, 3\) has nothing to quantise"):
+        SAWB(2)(torch.zeros(0, 3))
+    with pytest.raises(InputError, match="not offered"):
+        SAWB(8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_told_apart_in_float32(dtype: torch.dtype):
+    weight = drawn((500,), 3, dtype)
+    quantizer = SAWB(4)
+    assert quantizer.clipping(weight).dtype == torch.float32
+    assert torch.equal(quantizer(weight), quantizer(weight.float()).to(dtype))
+    assert torch.equal(quantizer.codes(weight)[0], quantizer.codes(weight.float())[0])
+
+
+def test_a_layer_trains_its_float_weight():
+    torch.manual_seed(0)
+    layer = nn.Linear(8, 4)
+    before = layer.weight.detach().clone()
+    parametrised(layer, SAWB(2))
+    assert torch.equal(layer.weight, SAWB(2)(before))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(drawn((5, 8), 0)).square().sum().backward()
+    optimizer.step()
+    kept = layer.parametrizations["weight"].original  # type: ignore[index,union-attr]
+    assert not torch.equal(kept, before)
+    assert layer.weight.unique().numel() <= 4
+    assert list(layer.state_dict()) == ["bias", "parametrizations.weight.original"]
+
+
+def test_a_layer_is_copied_pickled_restored_and_exported():
+    torch.manual_seed(0)
+    layer = parametrised(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True)).eval()
+    x = drawn((1, 2, 5, 5), 0)
+    expected = layer(x)
+    assert torch.equal(copy.deepcopy(layer)(x), expected)
+    fresh = parametrised(nn.Conv2d(2, 3, 3), SAWB(2, per_channel=True))
+    fresh.load_state_dict(layer.state_dict())
+    assert torch.equal(fresh(x), expected)
+    quantizer = pickle.loads(pickle.dumps(SAWB(2, per_channel=True)))
+    assert torch.equal(quantizer(x), SAWB(2, per_channel=True)(x))
+    exported = torch.export.export(layer, (x,)).module()
+    torch.testing.assert_close(exported(x), expected)
+    compiled = torch.compile(layer, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), expected)
+
+
+def test_on_a_device_without_values():
+    with torch.device("meta"):
+        layer = parametrised(nn.Linear(4, 3), SAWB(2))
+        assert layer(torch.empty(2, 4)).shape == (2, 3)
+
+
+def test_it_says_what_it_is():
+    assert repr(SAWB(2)) == "SAWB(bits=2, levels=4)"
+    assert repr(SAWB(2, per_channel=True)) == "SAWB(bits=2, levels=4, per channel (axis 0))"
