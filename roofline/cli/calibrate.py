@@ -23,8 +23,9 @@ from roofline.cli.streams import tell
     "dtypes",
     multiple=True,
     metavar="TYPE",
-    shell_complete=candidates.dtypes,
-    help="Of parameters, buffers and inputs: float32, bfloat16, float16; repeatable.",
+    shell_complete=candidates.calibrated_dtypes,
+    help="Of parameters, buffers and inputs: float32, bfloat16, float16; or int8, in which layers"
+    " are quantised; repeatable. By default those that the CPU computes in.",
 )
 def command(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> None:
     """Learn how fast torch runs on this machine, in five minutes.

@@ -58,6 +58,14 @@ def dtypes(
     return _items(each for each in names if each.startswith(incomplete))
 
 
+def calibrated_dtypes(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """The same, and what models are quantised to."""
+    int8 = _items(["int8"] if "int8".startswith(incomplete) else [])
+    return [*dtypes(context, parameter, incomplete), *int8]
+
+
 def files(incomplete: str) -> list[CompletionItem]:
     """Whatever files there are: the shell knows them best."""
     return [CompletionItem(incomplete, type="file")]

@@ -15,7 +15,7 @@ from roofline.foundation.units import format_si
 from roofline.latency.curriculum import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
-from roofline.latency.samples import Facts, RunSample
+from roofline.latency.samples import INT8, Facts, RunSample
 from roofline.machine.pace import Pace, usual_pace
 
 _TOGETHER = 0.5
@@ -146,7 +146,7 @@ class Calibration:
     def _is_known(self, facts: Facts) -> bool:
         """Whether enough was measured to say something of this call, or it was measured itself."""
         # Indices are moved alike whatever numbers they belong to.
-        dtype = facts.dtype if _is_floating(facts.dtype) else ""
+        dtype = facts.dtype if _is_computed_in(facts.dtype) else ""
         known = self._known.get((dtype, facts.threads), frozenset[Facts]())
         return len(known) >= _LEAST_KNOWN or facts in known
 
@@ -179,7 +179,7 @@ class Calibration:
             kinds.setdefault((each.group, each.dtype, each.threads), []).append(each)
         for (group, dtype, threads), chosen in kinds.items():
             kind = self.kind(group, dtype, threads)
-            if kind is None and (self.knows(dtype, threads) or not _is_floating(dtype)):
+            if kind is None and (self.knows(dtype, threads) or not _is_computed_in(dtype)):
                 known = dtype if self.knows(dtype, threads) else ""
                 kind = self.kind(_POOLED, known, threads)
             if kind is None:
@@ -287,7 +287,7 @@ class Calibration:
 
     def _error_of(self, facts: Sequence[Facts]) -> float | None:
         """As `held_out_error`, of models like the one with these facts: of its type and threads."""
-        types = Counter(each.dtype for each in facts if _is_floating(each.dtype))
+        types = Counter(each.dtype for each in facts if _is_computed_in(each.dtype))
         dtype = types.most_common(1)[0][0] if types else ""
         judged = [
             each
@@ -432,5 +432,5 @@ def _deviation(parts: Sequence[tuple[float, float]], whole_s: float) -> float:
     return math.sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart) / whole_s
 
 
-def _is_floating(dtype: str) -> bool:
-    return "float" in dtype or "complex" in dtype
+def _is_computed_in(dtype: str) -> bool:
+    return "float" in dtype or "complex" in dtype or dtype == INT8

@@ -135,6 +135,62 @@ def designs() -> tuple[Subject, ...]:
     return (*found, *images)
 
 
+_INT8_MODELS = (
+    *("resnet18", "mobilenet_v2", "squeezenet1_1", "googlenet", "vgg11", "shufflenet_v2_x1_0"),
+    *("densenet121", "regnet_y_800mf", "mnasnet1_0", "alexnet", "inception_v3", "resnet50"),
+)
+"""Those that torch.fx can trace: torch quantises no others with codes from layer to layer."""
+
+_LINEARS = (
+    # Width, results, tokens, batch.
+    *((64, 64, 16, 1), (128, 512, 50, 1), (192, 768, 197, 1), (256, 256, 1, 64), (320, 80, 128, 4)),
+    *((384, 1536, 50, 1), (448, 1000, 1, 8), (512, 512, 1, 1), (512, 2048, 64, 1)),
+    *((640, 160, 197, 4), (768, 768, 50, 1), (768, 3072, 128, 1), (1024, 1000, 1, 1)),
+    *((1024, 1024, 1, 64), (1280, 1000, 1, 4), (1536, 384, 256, 1), (2048, 1000, 1, 8)),
+    *((2048, 512, 100, 1), (4096, 4096, 1, 1), (9216, 4096, 1, 1), (3072, 768, 200, 4)),
+)
+_JOINED = (
+    *((16, 32, 1), (24, 56, 4), (48, 28, 1), (64, 56, 1), (96, 14, 8), (160, 20, 1)),
+    *((192, 10, 4), (256, 14, 1), (384, 7, 8), (512, 8, 1)),
+)
+
+
+def int8_models() -> tuple[Subject, ...]:
+    """Models that are measured in int8, each at one batch, once all others were in their types."""
+    return tuple(_model(name, (1,)) for name in _INT8_MODELS)
+
+
+def int8_designs() -> tuple[Subject, ...]:
+    """Layers that are measured in int8: the same ones every time, their kinds mixed.
+
+    Codes lie with their channels last whatever the layout of the image that they were made from.
+    """
+    found = list(dict.fromkeys([*_convolutions(), *_linears(), *_joined(), *_pools()]))
+    random.Random(18).shuffle(found)
+    return tuple(found)
+
+
+def _linears() -> Iterator[Subject]:
+    for wide, out, tokens, batch in _LINEARS:
+        yield _design("linear", (wide, out), (batch, tokens, wide) if tokens > 1 else (batch, wide))
+
+
+def _joined() -> Iterator[Subject]:
+    """Sums and concatenations, whose operands have codes of different scales."""
+    for wide, pixels, batch in _JOINED:
+        yield _image("residual", (wide,), wide, pixels, batch)
+        yield _image("branches", (wide, wide // 2), wide, pixels, batch)
+        yield _image("limited", (wide, 2 * wide), wide, pixels, batch)
+
+
+def _pools() -> Iterator[Subject]:
+    """Pooling of what a layer has made codes of: torch leaves that of floats as it is."""
+    for wide, pixels, batch in _POOLED:
+        yield _image("max_pool_of", (wide, 3, 2), wide, pixels, batch)
+        yield _image("average_pool_of", (wide, 2, 2), wide, pixels, batch)
+        yield _image("global_pool_of", (wide,), wide, pixels, batch)
+
+
 def _convolutions() -> Iterator[Subject]:
     choose = random.Random(3)
     left = _CONVOLUTIONS

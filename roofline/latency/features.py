@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from roofline.latency.paths import convolution_path, product_layouts
-from roofline.latency.samples import Facts
+from roofline.latency.samples import INT8, Facts
 from roofline.placement import Placement
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.tensors import Role, TensorSpec
 
 _PRODUCTS = ("aten.addmm", "aten.mm", "aten.bmm", "aten.baddbmm", "aten.linear")
+_CODE_TYPES = ("quint8", "qint8")
+_KEPT = (Role.PARAMETER, Role.BUFFER)
 
 FRESH_BYTE = 32 * 2**20
 """glibc never takes as much from its heap (M_MMAP_THRESHOLD at its most): its pages are fresh."""
@@ -49,19 +52,19 @@ def fresh_byte(record: OperatorRecord) -> int:
 
 
 def _dtype(record: OperatorRecord) -> str:
-    floating = [
-        each
-        for each in (*record.inputs, *record.outputs)
-        if each.dtype.kind in ("float", "complex")
-    ]
-    known = floating or [*record.inputs, *record.outputs]
+    operands = (*record.inputs, *record.outputs)
+    # Among them are biases and scales, which are floats.
+    if any(each.dtype.name in _CODE_TYPES for each in operands):
+        return INT8
+    floating = [each for each in operands if each.dtype.kind in ("float", "complex")]
+    known = floating or operands
     return max(known, key=lambda each: each.byte).dtype.name if known else ""
 
 
 def _shared(record: OperatorRecord, level_byte: Mapping[str, int]) -> tuple[float, ...]:
     """The numbers that every group has, after its own: work, and where its bytes come from."""
     work = record.work
-    kept = sum(each.byte for each in record.inputs if each.role in (Role.PARAMETER, Role.BUFFER))
+    kept = sum(each.byte for each in record.inputs if each.role in _KEPT)
     read = sum(each.byte for each in record.inputs) - kept
     written = sum(each.byte for each in record.outputs)
     byte = list(level_byte.values()) or [0]
@@ -103,6 +106,65 @@ def _convolution(record: OperatorRecord, threads: int) -> Described:
         output[-1],
     )
     return "convolution", convolution_path(record, threads), tuple(map(log2, numbers))
+
+
+def _is_int8_convolution(record: OperatorRecord) -> bool:
+    is_one = _INT8_CONVOLUTION.fullmatch(record.op) is not None
+    return is_one and _codes(record) is not None and _packed_weight(record) is not None
+
+
+def _codes(record: OperatorRecord) -> TensorSpec | None:
+    """The activations that a quantised layer reads; None: it was not told."""
+    return next((each for each in record.inputs if each.role not in _KEPT and each.shape), None)
+
+
+def _packed_weight(record: OperatorRecord) -> TensorSpec | None:
+    """The weight of a quantised convolution; None: it was not told."""
+    kept = (each for each in record.inputs if each.role in _KEPT)
+    return next((each for each in kept if len(each.shape) > 2), None)
+
+
+def _int8_convolution(record: OperatorRecord, _threads: int) -> Described:
+    """As of `_convolution`; stride and groups are packed with the weight, but sizes tell them."""
+    image, weight, output = _codes(record), _packed_weight(record), record.outputs[0].shape
+    assert image is not None
+    assert weight is not None
+    groups = max(1, image.shape[1] // max(1, weight.shape[1]))
+    kernel = math.prod(weight.shape[2:])
+    steps = [size / max(1, left) for size, left in zip(image.shape[2:], output[2:], strict=True)]
+    numbers = (
+        weight.shape[1],
+        weight.shape[0] / groups,
+        groups,
+        kernel,
+        max(map(round, steps), default=1),
+        math.prod(output[2:]),
+        image.shape[0],
+        output[-1],
+    )
+    if groups > 1:
+        kind = "depthwise" if groups == image.shape[1] else "grouped"
+    else:
+        kind = "1x1" if kernel == 1 else "kxk"
+    return "convolution", f"{INT8} {kind}", tuple(map(log2, numbers))
+
+
+_INT8_CONVOLUTION = re.compile(r"quantized\.conv[123]d(_relu|_add|_add_relu)?")
+
+
+def _is_int8_product(record: OperatorRecord) -> bool:
+    return _INT8_PRODUCT.fullmatch(record.op) is not None and _codes(record) is not None
+
+
+def _int8_product(record: OperatorRecord, _threads: int) -> Described:
+    left, output = _codes(record), record.outputs[0].shape
+    assert left is not None
+    kind = "dynamic linear" if record.op.endswith("_dynamic") else "linear"
+    numbers = (math.prod(left.shape[:-1]), output[-1], left.shape[-1], 1)
+    return "matrix product", f"{INT8} {kind}", tuple(map(log2, numbers))
+
+
+_INT8_PRODUCT = re.compile(r"quantized\.linear(_relu)?(_dynamic)?")
 
 
 def _is_product(record: OperatorRecord) -> bool:
@@ -160,7 +222,9 @@ _KINDS: Sequence[
     tuple[Callable[[OperatorRecord], bool], Callable[[OperatorRecord, int], Described]]
 ] = (
     (_is_convolution, _convolution),
+    (_is_int8_convolution, _int8_convolution),
     (_is_product, _product),
+    (_is_int8_product, _int8_product),
     (_is_attention, _attention),
 )
 

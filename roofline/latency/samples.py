@@ -15,6 +15,10 @@ FACTS_VERSION = 1
 Origin = Literal["calibrate", "profile", "validate"]
 """Which command measured a run."""
 
+INT8 = "int8"
+"""The type of what was quantised to eight bits, though scales and biases are floats: like floating
+types, it is computed in."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:

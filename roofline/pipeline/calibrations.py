@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +12,19 @@ import numpy as np
 from roofline.errors import RooflineError
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
-from roofline.latency.curriculum import DESIGN, Subject, designs, models
+from roofline.latency.curriculum import (
+    DESIGN,
+    Subject,
+    designs,
+    int8_designs,
+    int8_models,
+    models,
+)
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
-from roofline.latency.samples import RunSample
+from roofline.latency.samples import INT8, RunSample
 from roofline.latency.store import Store
-from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.calibration_steps import Settings, Step, int8_problem, mixed, steps_of
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.learned import (
     FAULT_NOTE,
@@ -28,7 +34,6 @@ from roofline.pipeline.learned import (
 )
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.profiles import sample_of
-from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Bench, Say, bench, measure, real_model
 from roofline.pipeline.workloads import Workload, workload_of
 from roofline.workload.runs import Run
@@ -41,17 +46,14 @@ BUDGET_S = 285.0
 
 QUICK_BUDGET_S = 50.0
 
-_DESIGN_SHARE = 0.25
-"""Of the time, what designs may have; models have the rest."""
+_DESIGN_SHARE, _SHARE_WITH_INT8 = 0.25, 0.35
+"""Of the time, what designs may have; models have the rest. int8 is learned from designs first."""
 
 _TOGETHER = 8
 """Designs that are measured in one process."""
 
 MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
 DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
-
-_NATIVE_HALF = ("avx512_bf16", "amx_bf16", "bf16")
-"""Instruction sets that compute in bfloat16: without them nobody runs a model in it for speed."""
 
 _PROGRESS_NOTE = "calibrate"
 
@@ -75,7 +77,9 @@ def calibrate(
     Args:
         quick: within a minute; fewer models.
         fresh: forgets what earlier calibrations measured.
-        dtypes: in which types; None: float32, and bfloat16 where the CPU computes in it.
+        dtypes: in which types; None: float32, and bfloat16 and int8 where the CPU computes in them.
+            int8 is learned from layers that torch quantises with given scales, and from a few
+            models once all others were measured.
         force: measures although others compute.
         progress: told how far it is.
         say: told, in words, what is waited for.
@@ -96,7 +100,7 @@ def calibrate(
         Store.open(host_latency_file(), host_environment(), say=tell) as store,
         fresh_processes() as run,
     ):
-        settings = _Settings.of(here.profile, dtypes)
+        settings = Settings.of(here.profile, dtypes, lambda: run(int8_problem))
         if fresh:
             store.forget_runs("calibrate")
             store.keep_note(_PROGRESS_NOTE, "[]")
@@ -146,38 +150,8 @@ def calibrate(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    dtypes: tuple[str, ...]
-    threads: tuple[int, ...]
-
-    @classmethod
-    def of(cls, profile: HardwareProfile, dtypes: Sequence[str] | None) -> _Settings:
-        sets = profile.host.instruction_sets if profile.host else ()
-        native = ("float32", "bfloat16") if set(sets) & set(_NATIVE_HALF) else ("float32",)
-        chosen = tuple(dict.fromkeys(dtypes)) if dtypes else native
-        for each in chosen:
-            RunOptions(dtype=each).run()
-        most = profile.threads
-        return cls(dtypes=chosen, threads=(most, 1) if most > 1 else (1,))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A subject in one type: what is measured at a stretch."""
-
-    subject: Subject
-    dtype: str
-
-    @property
-    def key(self) -> str:
-        """What tells it from others."""
-        layout = " channels-last" if self.subject.channels_last else ""
-        return f"{self.subject.name} {self.dtype}{layout}"
-
-
 def _steps(
-    settings: _Settings,
+    settings: Settings,
     done: set[str],
     begin: float,
     budget_s: float,
@@ -188,14 +162,18 @@ def _steps(
     A model has a process of its own; designs, which are over before it has begun, share one.
     """
 
-    def left(subjects: Sequence[Subject]) -> list[Step]:
-        steps = (Step(subject=each, dtype=dtype) for each in subjects for dtype in settings.dtypes)
-        return [each for each in steps if each.key not in done]
-
-    of_models, of_designs = left(models()), left(designs())
+    of_models = steps_of(models(), settings.floating, done)
+    of_designs = steps_of(designs(), settings.floating, done)
+    share = _DESIGN_SHARE
+    if INT8 in settings.dtypes:
+        of_models += steps_of(int8_models(), (INT8,), done)
+        every = max(1, len(settings.floating))
+        in_int8 = steps_of(int8_designs(), (INT8,), done)
+        of_designs = mixed(of_designs, in_int8, every=every)
+        share = _SHARE_WITH_INT8
     spent = {True: 0.0, False: 0.0}
     while (of_models or of_designs) and clock() - begin < budget_s:
-        has_share = spent[True] <= _DESIGN_SHARE * (spent[True] + spent[False])
+        has_share = spent[True] <= share * (spent[True] + spent[False])
         is_design = bool(of_designs) and (has_share or not of_models)
         start = clock()
         left_over, count = (of_designs, _TOGETHER) if is_design else (of_models, 1)
@@ -235,15 +213,31 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
     Raises:
         ModelError, MeasurementError: it cannot be built, or timed.
     """
+    if step.dtype != INT8:
+        dtype = "" if step.dtype == "float32" else step.dtype
+        return _measured_runs(here, step, teams, dtype, real_model)
+    from roofline.quantization.modules.companions import in_int8, int8_kernels
+
+    with int8_kernels():
+        return _measured_runs(
+            here, step, teams, "", lambda asked: in_int8(real_model(asked), asked.given)
+        )
+
+
+def _measured_runs(
+    here: Bench,
+    step: Step,
+    teams: Sequence[int],
+    dtype: str,
+    made: Callable[[Workload], torch.nn.Module],
+) -> list[RunSample]:
     subject = step.subject
-    run = Run(
-        dtype="" if step.dtype == "float32" else step.dtype, channels_last=subject.channels_last
-    )
+    run = Run(dtype=dtype, channels_last=subject.channels_last)
     model: torch.nn.Module | None = None
     samples: list[RunSample] = []
     for batch in subject.batches:
         asked = subject_workload(subject, run, batch)
-        model = model if model is not None else real_model(asked)
+        model = model if model is not None else made(asked)
         for threads in teams:
             found = measure(
                 here,

@@ -400,3 +400,19 @@ def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
     kind = known.kind("product", "float32", 1)
     assert kind is not None
     assert {each.hop for each in kind.examples} == {0.0}
+
+
+def test_int8_is_never_told_from_floats() -> None:
+    """Codes are no indices: what floats take says nothing of them."""
+    asked = facts(12.0, dtype="int8")
+    others = facts(12.0, dtype="int64", group="indexing")
+    floats = runs()
+    assert Calibration(floats).predict([asked]) == [None]
+    assert Calibration(floats).predict([others]) != [None]
+    # As few as twenty calls are something, of their own type alone.
+    few = run("design", [facts(size, dtype="int8") for size in range(4, 20)])
+    assert Calibration([*floats, few]).predict([facts(12.5, dtype="int8")]) == [None]
+    many = run("design", [facts(size / 2, dtype="int8") for size in range(8, 48)])
+    (found,) = Calibration([*floats, many]).predict([facts(12.25, dtype="int8")])
+    assert found is not None
+    assert found[0].predicted_s == pytest.approx(law_s(facts(12.25, dtype="int8")), rel=0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from roofline.latency.features import FRESH_BYTE, facts_of, fresh_byte, log2
 from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
 from roofline.placement import Placement, Roof, place
+from roofline.quantization.modules.companions import in_int8, int8_kernels, why_no_int8
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.inputs import Inputs
@@ -236,3 +238,62 @@ def test_a_kernel_of_no_size_has_facts_all_the_same() -> None:
     (found,) = facts(nn.Conv2d(4, 4, 0), torch.zeros(1, 4, 6, 6, device="meta"))
     # Its numbers are finite, or there would be no facts.
     assert found.group != "convolution"
+
+
+# -- in eight bits ---------------------------------------------------------------------------------
+
+
+def int8_facts(model: nn.Module, *shape: int) -> list[Facts]:
+    """Of what torch's own kernels are called with once a model is quantised."""
+    if why_no_int8():
+        pytest.skip(why_no_int8())
+    with int8_kernels():
+        return facts(in_int8(model, Inputs(shape)), torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "variant"),
+    [
+        (nn.Conv2d(16, 32, 3, padding=1), (2, 16, 8, 12), "int8 kxk"),
+        (nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False), (1, 16, 9, 12), "int8 kxk"),
+        (nn.Conv2d(16, 8, 1), (1, 16, 7, 7), "int8 1x1"),
+        (nn.Conv2d(16, 32, 5, padding=2, groups=4), (1, 16, 10, 10), "int8 grouped"),
+        (nn.Conv2d(16, 16, 3, padding=1, groups=16), (1, 16, 10, 10), "int8 depthwise"),
+        (nn.Conv2d(3, 8, 7, stride=4, padding=3), (1, 3, 40, 40), "int8 kxk"),
+    ],
+)
+@pytest.mark.parametrize("has_relu", [False, True])
+def test_an_int8_convolution_has_the_sizes_of_that_of_floats(
+    layer: nn.Module, shape: tuple[int, ...], variant: str, has_relu: bool
+) -> None:
+    """Stride and groups are packed with its weight, and are told from sizes all the same."""
+    model = nn.Sequential(layer, *([nn.ReLU()] if has_relu else []))
+    (plain,) = [each for each in facts(model, torch.zeros(shape)) if each.group == "convolution"]
+    quantised = int8_facts(model, *shape)
+    assert {each.dtype for each in quantised} == {"int8"}
+    (each,) = [one for one in quantised if one.group == "convolution"]
+    assert each.variant == variant
+    assert own(each) == own(plain)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (2, 3, 5)])
+def test_an_int8_linear_layer_has_the_sizes_of_that_of_floats(shape: tuple[int, ...]) -> None:
+    (plain,) = facts(nn.Linear(5, 7), torch.zeros(shape))
+    quantised = int8_facts(nn.Sequential(nn.Linear(5, 7)), *shape)
+    (each,) = [one for one in quantised if one.group == "matrix product"]
+    assert (each.variant, each.dtype) == ("int8 linear", "int8")
+    assert own(each) == own(plain)
+
+
+def test_what_goes_into_codes_and_out_of_them_is_int8_too() -> None:
+    found = int8_facts(nn.Sequential(nn.Conv2d(4, 4, 1), nn.MaxPool2d(2)), 1, 4, 8, 8)
+    variants = [(each.group, each.variant) for each in found]
+    assert ("quantization", "quantize_per_tensor") in variants
+    assert ("quantization", "dequantize") in variants
+    assert {each.dtype for each in found} == {"int8"}
+    # Where they were not told what is packed, kernels are kin by name alone.
+    unknown = replace(record([tensor(0, 8, of="quint8")], [tensor(1, 8, of="quint8")]))
+    (placed,) = place(
+        [replace(unknown, op="quantized.conv2d")], residency([unknown]), Roof(MACHINE, 1)
+    )
+    assert facts_of(placed, 1).dtype == "int8"

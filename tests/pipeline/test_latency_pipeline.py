@@ -32,6 +32,7 @@ from roofline.pipeline.learned import host_environment, host_latency_file
 from roofline.pipeline.predictions import predict
 from roofline.pipeline.profiles import profile
 from roofline.pipeline.validations import validate
+from roofline.quantization.modules.companions import why_no_int8
 from roofline.workload.operators import State
 from tests import builders
 
@@ -296,6 +297,46 @@ def test_disturbed_runs_are_not_kept(measured: list[str], monkeypatch: pytest.Mo
     # And tried again when the machine is quiet.
     monkeypatch.setattr(timing, "Gauges", undisturbed)
     assert calibrate(dtypes=("float32",), budget_s=1e9).new_runs == 8
+
+
+def test_int8_is_measured_on_its_own_layers(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why_no_int8():
+        pytest.skip(why_no_int8())
+    monkeypatch.setattr(calibrations, "int8_designs", lambda: (subject(12), subject(20)))
+    monkeypatch.setattr(calibrations, "int8_models", lambda: (subject(28, "d"),))
+    engine = torch.backends.quantized.engine
+    found = calibrate(dtypes=("int8",))
+    assert found.skipped == () and torch.backends.quantized.engine == engine
+    assert (found.new_runs, set(measured)) == (3, {"standard 12", "standard 20", "standard 28"})
+    assert {each.dtype for each in stored()} == {"int8"}
+    operators = [each.facts for one in stored() for each in one.operators]
+    assert {each.dtype for each in operators} == {"int8"}
+    assert {(each.group, each.variant) for each in operators} == {
+        ("quantization", "quantize_per_tensor"),
+        ("convolution", "int8 kxk"),
+        ("quantization", "dequantize"),
+    }
+    # Floats are still to be measured, int8 is not.
+    measured.clear()
+    assert calibrate(dtypes=("float32", "int8")).new_runs == len(ALL)
+    assert set(measured) == ALL
+    assert calibrate(dtypes=("float32", "int8"), fresh=True).new_runs == len(ALL) + 3
+
+
+def test_a_layer_that_torch_cannot_quantise_is_skipped(
+    measured: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why_no_int8():
+        pytest.skip(why_no_int8())
+    pooled = replace(subject(4, kind="max_pool"), sizes=(3, 2))
+    monkeypatch.setattr(calibrations, "int8_designs", lambda: (pooled, subject(12)))
+    monkeypatch.setattr(calibrations, "int8_models", tuple)
+    found = calibrate(dtypes=("int8",))
+    assert found.new_runs == 1
+    ((name, why),) = found.skipped
+    assert name == pooled.name and "no layer" in why
 
 
 # -- validate --------------------------------------------------------------------------------------

@@ -11,7 +11,9 @@ from torch import nn
 from roofline.errors import ModelError
 
 
-def standard(wide: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Module:
+def standard(
+    wide: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     """A convolution with batch norm and ReLU."""
     return nn.Sequential(
         nn.Conv2d(wide, out, kernel, stride, kernel // 2, groups=groups, bias=False),
@@ -69,6 +71,58 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
+class Residual(nn.Module):
+    """Two convolutions, what they were given added to what they give, and ReLU."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.first = standard(wide, wide)
+        self.second = standard(wide, wide)[:2]
+        self.end = nn.ReLU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of an image, to one of the same size."""
+        return self.end(self.second(self.first(x)) + x)
+
+
+class Branches(nn.Module):
+    """A 1x1 and a 3x3 convolution of the same image, their channels behind each other."""
+
+    def __init__(self, wide: int, out: int) -> None:
+        super().__init__()
+        self.narrow = standard(wide, out, 1)
+        self.broad = standard(wide, out, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of an image, to one of as many pixels."""
+        return torch.cat([self.narrow(x), self.broad(x)], 1)
+
+
+def limited(wide: int, out: int) -> nn.Module:
+    """A 1x1 convolution, and an activation that ends at 6, as mobile networks have it."""
+    return nn.Sequential(nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU6())
+
+
+def max_pool_of(wide: int, kernel: int, stride: int) -> nn.Module:
+    """A 1x1 convolution, and the largest of each window of its results."""
+    return nn.Sequential(standard(wide, wide, 1), nn.MaxPool2d(kernel, stride, kernel // 2))
+
+
+def average_pool_of(wide: int, kernel: int, stride: int) -> nn.Module:
+    """A 1x1 convolution, and the mean of each window of its results."""
+    return nn.Sequential(standard(wide, wide, 1), nn.AvgPool2d(kernel, stride, kernel // 2))
+
+
+def global_pool_of(wide: int) -> nn.Module:
+    """A 1x1 convolution, and the mean of each of its channels."""
+    return nn.Sequential(standard(wide, wide, 1), nn.AdaptiveAvgPool2d(1))
+
+
+def linear(wide: int, out: int) -> nn.Module:
+    """A linear layer with ReLU, and one back."""
+    return nn.Sequential(nn.Linear(wide, out), nn.ReLU(), nn.Linear(out, wide))
+
+
 class AfterRelu(nn.Module):
     """A layer whose input was just written, as it is within a model."""
 
@@ -88,6 +142,13 @@ _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
     "attention": Attention,
     "self_attention": SelfAttention,
     "encoder": encoder,
+    "linear": linear,
+    "residual": Residual,
+    "branches": Branches,
+    "limited": limited,
+    "max_pool_of": max_pool_of,
+    "average_pool_of": average_pool_of,
+    "global_pool_of": global_pool_of,
     "lstm": lambda wide, hidden: nn.LSTM(wide, hidden, batch_first=True),
     "gru": lambda wide, hidden: nn.GRU(wide, hidden, batch_first=True),
     "max_pool": lambda kernel, stride: AfterRelu(nn.MaxPool2d(kernel, stride, kernel // 2)),

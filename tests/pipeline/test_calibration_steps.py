@@ -1,0 +1,103 @@
+"""In which types a machine is calibrated, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from roofline.errors import InputError
+from roofline.latency.curriculum import Subject
+from roofline.machine.hardware import HardwareProfile
+from roofline.pipeline.calibration_steps import Settings, Step, mixed, steps_of
+from roofline.pipeline.hosts import this_host
+from tests import builders
+
+
+def machine(*instruction_sets: str, threads: int = 1) -> HardwareProfile:
+    host = replace(this_host(), instruction_sets=instruction_sets)
+    plain = builders.profile(
+        [builders.ceiling(1e11, threads=each) for each in range(1, threads + 1)],
+        [
+            builders.level(
+                "DRAM", None, {"read": dict.fromkeys(range(1, threads + 1), 10000000000.0)}
+            )
+        ],
+        threads=threads,
+    )
+    return replace(plain, host=host)
+
+
+def can() -> str:
+    return ""
+
+
+def cannot() -> str:
+    return "no kernels"
+
+
+@pytest.mark.parametrize(
+    ("sets", "expected"),
+    [
+        (("avx2",), ("float32",)),
+        (("avx512_bf16",), ("float32", "bfloat16")),
+        (("avx512_vnni",), ("float32", "int8")),
+        (("avx_vnni",), ("float32", "int8")),
+        (("amx_bf16", "amx_int8", "amx_tile"), ("float32", "bfloat16", "int8")),
+    ],
+)
+def test_what_the_cpu_computes_in_is_learned(
+    sets: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    assert Settings.of(machine(*sets), None, can).dtypes == expected
+
+
+def test_a_machine_that_nothing_is_known_of_has_floats() -> None:
+    unknown = replace(machine(), host=None)
+    assert Settings.of(unknown, None, can).dtypes == ("float32",)
+
+
+def test_without_kernels_int8_is_left_out_or_refused() -> None:
+    fast = machine("amx_int8")
+    assert Settings.of(fast, None, cannot).dtypes == ("float32",)
+    assert Settings.of(fast, ("float32",), cannot).dtypes == ("float32",)
+    with pytest.raises(InputError, match="--dtype int8: no kernels"):
+        Settings.of(fast, ("int8", "float32"), cannot)
+    # Who asks gets it on a CPU without units for it, too, and each type once.
+    asked = Settings.of(machine("avx2"), ("int8", "float32", "int8"), can)
+    assert (asked.dtypes, asked.floating) == (("int8", "float32"), ("float32",))
+
+
+@pytest.mark.parametrize("name", ["int4", "int32", "floaty"])
+def test_other_types_are_refused(name: str) -> None:
+    with pytest.raises(InputError):
+        Settings.of(machine(), (name,), can)
+
+
+def test_one_thread_and_all() -> None:
+    assert Settings.of(machine(), None, can).threads == (1,)
+    assert Settings.of(machine(threads=2), None, can).threads == (2, 1)
+
+
+def steps(*names: str, dtype: str = "float32") -> list[Step]:
+    return [Step(subject=Subject(name=each, family="x"), dtype=dtype) for each in names]
+
+
+def test_int8_stands_between_the_others() -> None:
+    def order(first: str, second: str, every: int) -> str:
+        found = mixed(steps(*first), steps(*second), every=every)
+        return "".join(each.subject.name for each in found)
+
+    assert order("abcdef", "xyz", 2) == "abxcdyefz"
+    assert order("abc", "xyz", 2) == "abxcyz"
+    assert order("abcdef", "x", 1) == "axbcdef"
+    assert order("", "xy", 1) == "xy"
+    assert order("ab", "", 1) == "ab"
+
+
+def test_what_was_done_is_left_out_by_type_and_layout() -> None:
+    plain = Subject(name="a", family="x")
+    last = replace(plain, channels_last=True)
+    done = {"a int8", "a float32 channels-last"}
+    left = steps_of((plain, last), ("float32", "int8"), done)
+    assert [each.key for each in left] == ["a float32", "a int8 channels-last"]
