@@ -1,0 +1,307 @@
+"""A model really run in the types that torch has kernels for, in turn with itself as it is."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis
+from roofline.design.advice.what_if import Time
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
+from roofline.errors import ModelError, RooflineError, said_by
+from roofline.latency.measuring.rounds import Effort
+from roofline.pipeline.calibration_steps import computes_in_bfloat16
+from roofline.pipeline.fresh_processes import Runs, fresh_processes
+from roofline.pipeline.machines import Progress
+from roofline.pipeline.measured_comparisons import this_process
+from roofline.pipeline.timing import Bench, Say, bench, real_model
+from roofline.pipeline.workloads import workload_of
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.result import Companion, WhatIf
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    from roofline.quantization.modules.companions import CompanionKind
+
+DEFAULT_ROUNDS = 7
+
+_EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
+
+_BFLOAT16 = Policy(weights=16, activations=16, first_last=16, shortcut="low")
+_INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_channel=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to run a model in lower precision.
+
+    ``name`` is how reports call it, ``bits`` are those of the layers that it changes.
+    """
+
+    name: str
+    kind: CompanionKind
+    bits: LayerBits
+
+
+WAYS = (
+    Way(name="bfloat16", kind="bfloat16", bits=LayerBits(weights=16, activations=16)),
+    Way(
+        name="int8 (torch.ao, static)",
+        kind="int8 static",
+        bits=LayerBits(weights=8, activations=8),
+    ),
+    Way(
+        name="int8 (torch.ao, dynamic, linear layers)",
+        kind="int8 dynamic",
+        bits=LayerBits(weights=8, activations=8),
+    ),
+    Way(
+        name="int8 (torchao, dynamic, linear layers)",
+        kind="int8 torchao",
+        bits=LayerBits(weights=8, activations=8),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Companions:
+    """What was run, in the order of `WAYS`, and what was noticed of the machine meanwhile."""
+
+    found: tuple[Companion, ...]
+    conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """The model that all are held against: what `analyze` took, and how it is run."""
+
+    model: Any
+    inputs: Any
+    batch: int | None
+    seq: int | None
+    run: Run
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPair:
+    """Rounds of a model as it is and in a lower precision, and how far apart their outputs are."""
+
+    rounds: tuple[tuple[RoundTime, RoundTime], ...]
+    error: float | None
+
+
+def companions(
+    model: Any,
+    inputs: Any = None,
+    *,
+    analysis: Analysis,
+    what_if_of: Callable[[Policy], WhatIf],
+    batch: int | None = None,
+    seq: int | None = None,
+    ways: Sequence[Way] = WAYS,
+    rounds: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+    processes: Callable[[], AbstractContextManager[Runs]] | None = None,
+    on: Callable[..., AbstractContextManager[Bench]] = bench,
+) -> Companions:
+    """The model in every way that runs here, each timed in turn with it, beside its what-if.
+
+    Every way has a new process, in which the model as it is and the other one are timed by turns;
+    a way that fails, or dies, has no times and says why.
+
+    Args:
+        model, inputs, batch, seq: as `analyze` took them.
+        analysis: of the model as it is, on this machine.
+        what_if_of: what the model would take in the bits of a policy.
+        ways: which are run.
+        rounds: how many rounds; None: 7.
+        force: measures although others compute.
+        progress: told how far it is.
+        say: told, in words, what is waited for.
+        processes: where models run; None: in new processes, or in this one where the model cannot
+            leave it.
+        on: what makes this machine ready.
+
+    Raises:
+        MeasurementError: the machine is busy.
+    """
+    original = Original(
+        model=model,
+        inputs=inputs,
+        batch=batch,
+        seq=seq,
+        run=analysis.run,
+        threads=analysis.threads,
+    )
+    stays = processes is None and _stays(original)
+    where = processes or (this_process if stays else fresh_processes)
+    found: list[Companion] = []
+    with on(force=force, say=say or _silent, progress=progress) as here, where() as process:
+        for place, way in enumerate(ways):
+            if progress is not None:
+                progress(place / len(ways), way.name)
+            timed = _timed(process, here, original, way, rounds or DEFAULT_ROUNDS, analysis)
+            found.append(_beside(way, timed, analysis, what_if_of))
+    notes = (_IN_THIS_PROCESS,) if stays else ()
+    return Companions(found=tuple(found), conditions=(*here.conditions, *notes))
+
+
+_IN_THIS_PROCESS = (
+    "measured in this process, not in new ones: the model is defined in __main__ or cannot be"
+    " pickled, so that what ran before may matter"
+)
+
+
+def _stays(original: Original) -> bool:
+    """Whether another process could not load the model."""
+    try:
+        content = pickle.dumps((original.model, original.inputs))
+    # Models may say in any way that they cannot be pickled.
+    except Exception:
+        return True
+    # A new process has a main module of its own.
+    return not isinstance(original.model, str) and b"__main__" in content
+
+
+def _timed(
+    process: Runs, here: Bench, original: Original, way: Way, count: int, analysis: Analysis
+) -> TimedPair | str:
+    """The rounds, or why there are none."""
+    if way.kind == "bfloat16":
+        if analysis.run.dtype == "bfloat16":
+            return "the model is run in bfloat16 as it is"
+        if not computes_in_bfloat16(here.profile):
+            return "this CPU has no instructions for bfloat16"
+    try:
+        return process(timed_pair, here, original, way.kind, count)
+    except MemoryError:
+        return "it ran out of memory"
+    except RooflineError as error:
+        return said_by(error) or type(error).__name__
+
+
+def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int) -> TimedPair:
+    """Rounds of a model and of its companion, by turns; runs in a process of its own.
+
+    Raises:
+        ModelError: the companion cannot be made, or one of both raised.
+    """
+    import torch
+
+    from roofline.latency.measuring.gauges import Gauges
+    from roofline.latency.measuring.rounds import run_rounds
+    from roofline.latency.measuring.team import team
+    from roofline.machine.measuring.pace_gauge import pace_gauge
+    from roofline.quantization.modules.companions import (
+        companion_of,
+        int8_kernels,
+        relative_error,
+    )
+    from roofline.workload.capture.passes import one_at_a_time
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.capture.stage import staged
+
+    cores = here.topology.cores
+    run, threads = original.run, original.threads
+    with one_at_a_time, torch.random.fork_rng(devices=[]):
+        # The same weights and the same noise in every process.
+        torch.manual_seed(0)
+        asked = workload_of(
+            original.model, original.inputs, run=run, batch=original.batch, seq=original.seq
+        )
+        with (
+            staged(real_model(asked), asked.given, run, Reals(run)) as stage,
+            int8_kernels(),
+            team(threads, cores),
+            pace_gauge(cores[:threads]) as pace,
+        ):
+            other, (args, kwargs) = companion_of(kind, stage.model, (stage.args, stage.kwargs))
+            subjects: tuple[Callable[[], Any], ...] = (
+                lambda: stage.model(*stage.args, **stage.kwargs),
+                lambda: other(*args, **kwargs),
+            )
+            try:
+                error = relative_error(*(subject() for subject in subjects))
+                gauges = replace(Gauges(), pace=pace)
+                found: list[tuple[RoundTime, RoundTime]] = []
+                for _ in range(count):
+                    times = run_rounds(subjects, gauges, _EFFORT)
+                    clock_hz = times.pace.clock_hz
+                    first, second = (
+                        RoundTime(times_s=times.times_s(each), clock_hz=clock_hz) for each in (0, 1)
+                    )
+                    found.append((first, second))
+            except (KeyboardInterrupt, RooflineError):
+                raise
+            except Exception as raised:
+                said = said_by(raised) or type(raised).__name__
+                raise ModelError(f"it cannot be run: {said[:200]}") from raised
+    return TimedPair(rounds=tuple(found), error=error)
+
+
+def _beside(
+    way: Way,
+    timed: TimedPair | str,
+    analysis: Analysis,
+    what_if_of: Callable[[Policy], WhatIf],
+) -> Companion:
+    """What was timed, beside what the what-if says of the same bits."""
+    if isinstance(timed, str):
+        return Companion(way=way.name, bits=way.bits, why_not=timed)
+    predicted = what_if_of(policy_of(way, analysis, what_if_of))
+    measured = MeasuredRounds(rounds=timed.rounds)
+    # How many times as long as the companion the original took.
+    ratio = measured.ratio(0, 1)
+    low, high = ratio.interval or (None, None)
+    return Companion(
+        way=way.name,
+        bits=way.bits,
+        before_s=measured.sample(0).median_s,
+        after_s=measured.sample(1).median_s,
+        speedup=ratio.value,
+        speedup_low=low,
+        speedup_high=high,
+        rounds=len(timed.rounds),
+        predicted_before_s=_seconds(predicted.before),
+        predicted_s=_seconds(predicted.after),
+        error=timed.error,
+    )
+
+
+def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatIf]) -> Policy:
+    """The policy whose what-if stands beside a way: all layers, or linear ones alone.
+
+    Args:
+        way: how the model is run.
+        analysis: of the model as it is.
+        what_if_of: tells which layers it has.
+    """
+    if way.kind == "bfloat16":
+        return _BFLOAT16
+    if way.kind == "int8 static":
+        return _INT8
+    layers = [each.layer for each in what_if_of(_INT8).layers]
+    return Policy(
+        weights=FLOAT_BITS,
+        activations=FLOAT_BITS,
+        first_last=FLOAT_BITS,
+        layers={
+            each.name: way.bits
+            for each in layers
+            if analysis.operators[each.index].type == "matrix product"
+        },
+    )
+
+
+def _seconds(time: Time | None) -> float | None:
+    return None if time is None else time.s
+
+
+def _silent(_: str) -> None:
+    pass
