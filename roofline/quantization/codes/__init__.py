@@ -1,0 +1,1 @@
+"""The whole numbers behind quantised values: packed into bytes, kept in files, computed with."""
