@@ -1,0 +1,294 @@
+"""Quantised layers that compute with whole numbers: codes in, sums of integers, one scaling.
+
+Sums are kept in int32 wherever the layer's own weights cannot bring one to 2^31, whatever codes
+come in; else in int64. So none of them is ever rounded, and none overflows. Scales are float64: an
+int32 sum fits into one, and not into float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from roofline.errors import InputError
+from roofline.quantization.codes import integer_products
+from roofline.quantization.modules.quantized_layers import TRANSPOSED, QuantizedLayer
+from roofline.quantization.quantizers.grids import integers, widened
+from roofline.quantization.quantizers.pact import PACT
+
+_WIDEST = {torch.int32: 2**31 - 1, torch.int64: 2**63 - 1}
+
+
+class Requantization(nn.Module):
+    """What stands between the sums of one layer and the codes of the next.
+
+    Args:
+        quantizer: of what the next layer reads.
+        norm: a batch norm between them, as it is in inference.
+        has_relu: whether what is negative becomes 0 before it is quantised.
+    """
+
+    multiplier: Tensor | None
+    shift: Tensor | None
+
+    def __init__(self, quantizer: PACT, *, norm: nn.Module | None, has_relu: bool) -> None:
+        super().__init__()
+        self.quantizer = quantizer
+        self.has_relu = has_relu
+        multiplier, shift = (None, None) if norm is None else _folded(norm)
+        self.register_buffer("multiplier", multiplier)
+        self.register_buffer("shift", shift)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Codes in the smallest type that holds them: uint8, int8 where signed, or int32.
+
+        Args:
+            values: sums, scaled, in float64.
+        """
+        if self.multiplier is not None and self.shift is not None:
+            behind = (1,) * (values.dim() - 2)
+            values = values * self.multiplier.reshape(-1, *behind)
+            values = values + self.shift.reshape(-1, *behind)
+        if self.has_relu:
+            values = values.clamp(min=0)
+        codes, _ = self.quantizer.codes(values)
+        if self.quantizer.bits > 8:
+            return codes
+        return codes.to(torch.int8 if self.quantizer.signed else torch.uint8)
+
+
+class IntegerLayer(nn.Module):
+    """A quantised layer whose product is one of whole numbers.
+
+    It takes floats, which it quantises, or, where it ``takes_codes``, those that the layer before
+    it gives. It gives floats, or the next layer's codes where it has a ``requantization``.
+
+    Args:
+        layer: with quantised weights, and a quantiser of what it reads.
+        weights: its codes, output channels first.
+    """
+
+    whole: Tensor
+    scale: Tensor
+    bias: Tensor | None
+    requantization: Requantization | None
+
+    def __init__(self, layer: QuantizedLayer, weights: Tensor, alpha: Tensor) -> None:
+        super().__init__()
+        quantizer, activations = layer.weight_quantizer, layer.input_quantizer
+        assert quantizer is not None
+        assert activations is not None
+        module: Any = layer.module
+        whole = integers(weights, quantizer.levels)
+        self.accumulator = accumulator(whole, activations.steps)
+        self.register_buffer("whole", whole.to(self.accumulator))
+        # As the float layer rounds it: within one rounding of the values that it multiplies.
+        scale = (widened(alpha) / (quantizer.levels - 1)).to(torch.float64)
+        if scale.dim() and len(scale) < len(whole):
+            # A transposed convolution has the same scales in each of its groups.
+            scale = scale.repeat(len(whole) // len(scale))
+        if layer.channel_scale is not None:
+            scale = scale * layer.channel_scale
+        self.register_buffer("scale", scale)
+        bias = None if module.bias is None else module.bias.detach().to(torch.float64)
+        self.register_buffer("bias", bias)
+        self.dtype: torch.dtype = module.weight.dtype
+        self.input_quantizer = activations
+        self.takes_codes = False
+        self.requantization = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The layer's result, in the type of its weights, or as codes of the next layer.
+
+        Raises:
+            InputError: activations that have no codes (NaN), or are no floating-point numbers.
+        """
+        return self._finished(self.accumulate(self._codes(x)))
+
+    def accumulate(self, codes: Tensor) -> Tensor:
+        """Sums of products of codes with whole weights, exact."""
+        raise NotImplementedError
+
+    def scaled(self, sums: Tensor) -> Tensor:
+        """What sums stand for, with the bias, in float64."""
+        quantizer = self.input_quantizer
+        step = (widened(quantizer.alpha.detach()) / quantizer.steps).to(torch.float64)
+        values = sums.to(torch.float64) * self._along(self.scale * step)
+        return values if self.bias is None else values + self._along(self.bias)
+
+    def _codes(self, x: Tensor) -> Tensor:
+        codes = x if self.takes_codes else self.input_quantizer.codes(x)[0]
+        return codes.to(self.accumulator)
+
+    def _finished(self, sums: Tensor) -> Tensor:
+        values = self.scaled(sums)
+        return values.to(self.dtype) if self.requantization is None else self.requantization(values)
+
+    def _along(self, by_channel: Tensor) -> Tensor:
+        """Numbers by output channel, so shaped that they meet the layer's results."""
+        return by_channel
+
+    def extra_repr(self) -> str:
+        codes = ", takes codes" if self.takes_codes else ""
+        kind = str(self.accumulator).removeprefix("torch.")
+        return f"weights {tuple(self.whole.shape)}, sums {kind}{codes}"
+
+
+class IntegerLinear(IntegerLayer):
+    """A linear layer in whole numbers."""
+
+    def accumulate(self, codes: Tensor) -> Tensor:
+        """Sums of products of codes with whole weights, exact."""
+        return integer_products.linear(codes, self.whole)
+
+
+class IntegerConvolution(IntegerLayer):
+    """A convolution in whole numbers, of any number of dimensions, transposed or not."""
+
+    def __init__(self, layer: QuantizedLayer, weights: Tensor, alpha: Tensor) -> None:
+        super().__init__(layer, weights, alpha)
+        module: Any = layer.module
+        self.dimensions = len(module.kernel_size)
+        self.stride: tuple[int, ...] = module.stride
+        self.dilation: tuple[int, ...] = module.dilation
+        self.groups: int = module.groups
+        self.is_transposed = isinstance(module, TRANSPOSED)
+        self.pads = _pads(module)
+        self.padding_mode: str = module.padding_mode
+        self.output_padding: tuple[int, ...] = module.output_padding
+
+    def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """The layer's result, in the type of its weights, or as codes of the next layer.
+
+        Args:
+            x: activations, or codes of them.
+            output_size: of a transposed convolution, where it is not to be the smallest.
+
+        Raises:
+            InputError: activations that have no codes (NaN), or are no floating-point numbers; or
+                an `output_size` that the convolution cannot give.
+        """
+        if output_size is None:
+            return super().forward(x)
+        output_padding = self._output_padding(x.shape, output_size)
+        return self._finished(self._convolved(self._codes(x), output_padding))
+
+    def accumulate(self, codes: Tensor) -> Tensor:
+        """Sums of products of codes with whole weights, exact."""
+        return self._convolved(codes, self.output_padding)
+
+    def _convolved(self, codes: Tensor, output_padding: Sequence[int]) -> Tensor:
+        if codes.dim() == self.dimensions + 1:
+            return self._convolved(codes.unsqueeze(0), output_padding).squeeze(0)
+        if self.is_transposed:
+            return integer_products.transposed_convolution(
+                codes,
+                self.whole,
+                stride=self.stride,
+                padding=[before for before, _ in self.pads],
+                output_padding=output_padding,
+                dilation=self.dilation,
+                groups=self.groups,
+            )
+        return integer_products.convolution(
+            integer_products.padded(codes, self.pads, self.padding_mode),
+            self.whole,
+            stride=self.stride,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+
+    def _along(self, by_channel: Tensor) -> Tensor:
+        if by_channel.dim() == 0:
+            return by_channel
+        return by_channel.reshape(-1, *(1,) * self.dimensions)
+
+    def _output_padding(self, shape: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
+        sizes = zip(
+            shape[-self.dimensions :],
+            self.stride,
+            self.pads,
+            self.dilation,
+            self.whole.shape[2:],
+            asked[-self.dimensions :],
+            strict=True,
+        )
+        found = tuple(
+            wanted - (step * (size - 1) - sum(pair) + spread * (extent - 1) + 1)
+            for size, step, pair, spread, extent, wanted in sizes
+        )
+        if any(not 0 <= more < step for more, step in zip(found, self.stride, strict=True)):
+            raise InputError(
+                f"output_size {tuple(asked)}: a transposed convolution of stride {self.stride}"
+                f" cannot give it from {tuple(shape)}"
+            )
+        return found
+
+
+def integer_layer(layer: QuantizedLayer) -> IntegerLayer:
+    """A quantised layer as one that computes with whole numbers.
+
+    Args:
+        layer: with quantisers of its weights and of what it reads.
+
+    Raises:
+        InputError: scales by other channels than those of the output, or sums that not even int64
+            holds.
+    """
+    quantizer, module = layer.weight_quantizer, layer.module
+    assert quantizer is not None
+    is_transposed = isinstance(module, TRANSPOSED)
+    if quantizer.per_channel and quantizer.axis != int(is_transposed):
+        raise InputError(
+            f"its scales stand along axis {quantizer.axis} of the weight, its output channels along"
+            f" axis {int(is_transposed)}: no sum can be scaled; quantise it per output channel"
+        )
+    codes, alpha = quantizer.codes(layer.float_weight)
+    if isinstance(module, nn.Linear):
+        return IntegerLinear(layer, codes, alpha)
+    if is_transposed:
+        groups: Any = module.groups
+        codes = codes.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+    return IntegerConvolution(layer, codes, alpha)
+
+
+def accumulator(whole: Tensor, most: int) -> torch.dtype:
+    """The type that holds every sum: int32 where it does, else int64.
+
+    Args:
+        whole: its weights as whole numbers, output channels first.
+        most: the largest magnitude of a code that it reads.
+
+    Raises:
+        InputError: sums that not even int64 holds.
+    """
+    magnitudes = whole.flatten(1).to(torch.int64).abs().sum(dim=1)
+    largest = most * int(magnitudes.max())
+    for dtype, widest in _WIDEST.items():
+        if largest <= widest:
+            return dtype
+    raise InputError(f"its sums may reach {largest}, which int64 does not hold")
+
+
+def _pads(module: Any) -> tuple[tuple[int, int], ...]:
+    """What a convolution adds before and behind each dimension of space."""
+    if module.padding == "valid":
+        return ((0, 0),) * len(module.kernel_size)
+    if module.padding == "same":
+        added = [
+            spread * (extent - 1)
+            for spread, extent in zip(module.dilation, module.kernel_size, strict=True)
+        ]
+        return tuple((both // 2, both - both // 2) for both in added)
+    return tuple((size, size) for size in module.padding)
+
+
+def _folded(norm: Any) -> tuple[Tensor, Tensor]:
+    """A batch norm's multiplier and shift in inference, in float64."""
+    deviation = (norm.running_var.to(torch.float64) + norm.eps).sqrt()
+    multiplier = 1 / deviation if norm.weight is None else norm.weight.detach() / deviation
+    shift = -norm.running_mean * multiplier
+    return multiplier, shift if norm.bias is None else shift + norm.bias.detach()

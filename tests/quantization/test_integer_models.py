@@ -1,0 +1,291 @@
+"""Models in whole numbers give what fake-quantised ones give, and hand codes on where they may."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from roofline.errors import InputError, ModelError
+from roofline.quantization.codes.integer_layers import IntegerLayer
+from roofline.quantization.codes.integer_models import integer_layers, integer_model
+from roofline.quantization.modules.folding import fold_batch_norms
+from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.quantizers.pact import PACT
+from tests.quantization.quantized_examples import (
+    SmallResNet,
+    both,
+    largest_error,
+    quantized,
+    with_lively_norms,
+)
+
+
+class Chain(nn.Module):
+    """Everything that may stand between two layers of which the one hands codes to the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 4, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(4)
+        self.conv2 = nn.Conv2d(4, 6, 3)
+        self.pool = nn.MaxPool2d(3, stride=1, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+        self.drop = nn.Dropout(0.5)
+        self.fc1 = nn.Linear(6 * 4 * 4, 8)
+        self.bn2 = nn.BatchNorm1d(8, affine=False)
+        self.fc2 = nn.Linear(8, 5)
+        self.fc3 = nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = functional.relu(self.bn1(self.conv1(x)))
+        x = self.pool(self.drop(self.relu(self.conv2(x))))
+        x = functional.relu(self.bn2(self.fc1(torch.flatten(x, 1))))
+        # No ReLU between these two: the next layer's activations have a sign.
+        return self.fc3(self.fc2(x))
+
+
+def chain(weights: int = 2, activations: int = 2, **options: Any) -> nn.Module:
+    """`Chain` with quantisers in all layers."""
+    torch.manual_seed(0)
+    model = with_lively_norms(Chain())
+    for name, layer in list(model.named_children()):
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            signed = name in ("conv1", "fc3")
+            alpha = 0.5 if name == "fc3" else 1.5
+            quantized(layer, weights, activations, alpha=alpha, signed=signed, **options)
+    return model
+
+
+@pytest.mark.parametrize(("weights", "activations"), [(1, 1), (2, 2), (3, 4), (4, 3), (8, 8)])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_codes_go_from_layer_to_layer(weights: int, activations: int, per_channel: bool) -> None:
+    model = chain(weights, activations, per_channel=per_channel)
+    x = torch.randn(4, 2, 6, 6)
+    whole = integer_model(model)
+    taking = {name: layer.takes_codes for name, layer in integer_layers(whole).items()}
+    assert taking == {"conv1": False, "conv2": True, "fc1": True, "fc2": True, "fc3": True}
+    expected, found = both(model, x)
+    assert largest_error(expected, found) < 1e-5
+    expected, found = both(model.double(), x.double())
+    assert largest_error(expected, found) < 1e-12
+
+
+def test_what_goes_between_layers_is_codes() -> None:
+    whole = integer_model(chain(4, 3))
+    read: dict[str, torch.Tensor] = {}
+    for name, layer in integer_layers(whole).items():
+
+        def note(_: nn.Module, args: tuple[torch.Tensor, ...], name: str = name) -> None:
+            read[name] = args[0]
+
+        layer.register_forward_pre_hook(note)
+    whole(torch.randn(2, 2, 6, 6))
+    assert {name: x.dtype for name, x in read.items()} == {
+        "conv1": torch.float32,
+        "conv2": torch.uint8,
+        "fc1": torch.uint8,
+        "fc2": torch.uint8,
+        "fc3": torch.int8,
+    }
+    assert int(read["conv2"].max()) == 7
+    # 3 bits with a sign: -3 to 3.
+    assert -3 <= int(read["fc3"].min()) < 0
+    assert int(read["fc3"].max()) <= 3
+
+
+@pytest.mark.parametrize("shortcut", ["full", "low"])
+@pytest.mark.parametrize("weights", [2, 4])
+def test_a_network_with_shortcuts(shortcut: Any, weights: int) -> None:
+    torch.manual_seed(0)
+    policy = Policy(weights=weights, activations=weights, shortcut=shortcut)
+    x = torch.rand(8, 1, 8, 8)
+    model = with_lively_norms(quantize_model(SmallResNet(), policy, x))
+    expected, found = both(model, x)
+    assert largest_error(expected, found) < 1e-5
+    assert torch.equal(expected.argmax(1), found.argmax(1))
+    layers = integer_layers(integer_model(model))
+    assert layers["block1.conv2"].takes_codes
+    assert layers["block2.conv2"].takes_codes
+    # What an addition gives, or two read, stays in floats.
+    assert not layers["block2.conv1"].takes_codes
+    assert ("block2.shortcut" in layers) == (shortcut == "low")
+    expected, found = both(model.double(), x.double())
+    assert largest_error(expected, found) < 1e-12
+
+
+def test_after_training_and_with_batch_norms_folded() -> None:
+    torch.manual_seed(0)
+    x, labels = torch.rand(32, 1, 8, 8), torch.arange(32) % 10
+    model = quantize_model(SmallResNet(), Policy(per_channel=True), x)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for _ in range(5):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+    model = model.double()
+    before, whole = both(model, x.double())
+    assert largest_error(before, whole) < 1e-12
+    folded = fold_batch_norms(model)
+    expected, found = both(folded, x.double())
+    assert largest_error(expected, found) < 1e-12
+    assert largest_error(before, found) < 1e-9
+
+
+def test_a_layer_that_runs_twice_quantises_what_it_reads_itself() -> None:
+    layer = quantized(nn.Linear(4, 4), 4, 4, signed=True)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    expected, found = both(model, torch.randn(3, 4))
+    assert largest_error(expected, found) < 1e-5
+    whole = integer_model(model)
+    assert whole[0] is whole[2]  # pyright: ignore[reportIndexIssue]
+    assert not any(each.takes_codes for each in integer_layers(whole).values())
+
+
+def test_layers_that_are_not_wholly_quantised_stay_as_they_are() -> None:
+    torch.manual_seed(0)
+    bits = {"0": LayerBits(weights=4, activations=32), "2": LayerBits(weights=32, activations=4)}
+    plain = nn.Sequential(*(nn.Linear(4, 4) if i % 2 == 0 else nn.ReLU() for i in range(7)))
+    model = quantize_model(plain, Policy(layers=bits), torch.rand(2, 4))
+    expected, found = both(model, torch.rand(2, 4))
+    assert largest_error(expected, found) < 1e-5
+    assert set(integer_layers(integer_model(model))) == {"4", "6"}
+
+
+class Branching(nn.Module):
+    """Which layer runs depends on values: torch.fx cannot follow it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = quantized(nn.Linear(4, 4)), quantized(nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.one(x))
+        return self.two(y) if y.sum() > 0 else y
+
+
+class Optional(nn.Module):
+    """Who reads what depends on whether a second argument is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = quantized(nn.Linear(4, 4)), quantized(nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor | None = None) -> torch.Tensor:
+        y = torch.relu(self.one(x))
+        return self.two(y) + y if more is None else self.two(y)
+
+
+@pytest.mark.parametrize("model", [Branching(), Optional()])
+def test_what_cannot_be_followed_keeps_floats_between_layers(model: nn.Module) -> None:
+    x = torch.rand(3, 4)
+    expected, found = both(model, x)
+    assert largest_error(expected, found) < 1e-5
+    layers = integer_layers(integer_model(model))
+    assert set(layers) == {"one", "two"}
+    assert not any(each.takes_codes for each in layers.values())
+
+
+def test_codes_are_handed_on_nowhere_that_something_else_would_read_them() -> None:
+    class Model(nn.Module):
+        def __init__(self, way: str) -> None:
+            super().__init__()
+            self.one, self.two = quantized(nn.Linear(4, 4)), quantized(nn.Linear(4, 4))
+            self.norm = nn.BatchNorm1d(4)
+            self.way = way
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.one(x)
+            match self.way:
+                case "read twice":
+                    return self.two(y) + y
+                case "given":
+                    return self.two(y), y
+                case "norm behind a ReLU":
+                    return self.two(self.norm(torch.relu(y)))
+                case "batch's statistics":
+                    return self.two(functional.batch_norm(y, None, None, training=True))
+                case "another function":
+                    return self.two(torch.sigmoid(y))
+                case _:
+                    return self.two(self.norm(self.norm(y)))
+
+    ways = ("read twice", "given", "norm behind a ReLU", "another function", "two norms")
+    for way in (*ways, "batch's statistics"):
+        torch.manual_seed(0)
+        model = with_lively_norms(Model(way))
+        x = torch.rand(5, 4)
+        with torch.no_grad():
+            expected, found = model(x), integer_model(model)(x)
+        one, other = (each if isinstance(each, tuple) else (each,) for each in (expected, found))
+        assert all(largest_error(*pair) < 1e-5 for pair in zip(one, other, strict=True)), way
+        assert not integer_layers(integer_model(model))["two"].takes_codes, way
+
+
+# -- what it leaves and refuses --------------------------------------------------------------------
+
+
+def test_the_model_stays_as_it_is_and_the_copy_can_be_copied() -> None:
+    model, x = chain().train(), torch.randn(2, 2, 6, 6)
+    state = copy.deepcopy(model.state_dict())
+    whole = integer_model(model)
+    assert model.training
+    assert not any(isinstance(each, IntegerLayer) for each in model.modules())
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, state[name])
+    assert not whole.training
+    expected = whole(x)
+    assert torch.equal(copy.deepcopy(whole)(x), expected)
+    content = io.BytesIO()
+    torch.save(whole, content)
+    content.seek(0)
+    assert torch.equal(torch.load(content, weights_only=False)(x), expected)
+    assert "takes codes" in repr(whole)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 2), nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU())])
+def test_a_model_without_quantised_layers_is_refused(model: nn.Module) -> None:
+    with pytest.raises(InputError, match="quantize_model first") as raised:
+        integer_model(model)
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_alone_are_not_enough() -> None:
+    with pytest.raises(InputError, match="both"):
+        integer_model(quantized(nn.Linear(2, 2), 2, None))
+
+
+def test_activations_that_are_nan_have_no_code() -> None:
+    whole = integer_model(quantized(nn.Linear(2, 2)))
+    with pytest.raises(InputError, match="NaN"):
+        whole(torch.tensor([[0.0, float("nan")]]))
+    # What is infinite is clipped.
+    assert whole(torch.tensor([[0.0, float("inf")]])).isfinite().all()
+
+
+def test_weights_that_became_nan_are_named() -> None:
+    model: Any = nn.Sequential(quantized(nn.Linear(2, 2)))
+    with torch.no_grad():
+        model[0].parametrizations.weight.original.fill_(float("nan"))
+    with pytest.raises(InputError, match=r"^0: .*NaN"):
+        integer_model(model)
+
+
+def test_a_model_that_cannot_be_copied_says_so() -> None:
+    model = nn.Sequential(quantized(nn.Linear(2, 2)))
+    kept: Any = model
+    kept.lock = (each for each in ())
+    with pytest.raises(ModelError, match="cannot be copied"):
+        integer_model(model)
+
+
+def test_the_next_layers_clipping_is_shared_and_not_copied() -> None:
+    whole: Any = integer_model(chain())
+    assert isinstance(whole.conv2.input_quantizer, PACT)
+    assert whole.conv1.requantization.quantizer is whole.conv2.input_quantizer

@@ -1,0 +1,290 @@
+"""Packed models: every byte counted by hand, files that come back, and those that are refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.errors import InputError
+from roofline.quantization.codes.integer_models import integer_model
+from roofline.quantization.codes.packed_files import file_content, read_packed
+from roofline.quantization.codes.packed_models import load_packed, packed_state
+from roofline.quantization.modules.folding import fold_batch_norms
+from roofline.quantization.modules.quantized_layers import quantized_layers
+from roofline.quantization.modules.quantizing import quantize_model
+from roofline.quantization.policy import Policy
+from tests.quantization.quantized_examples import (
+    SmallResNet,
+    largest_error,
+    plain,
+    quantized,
+    residual,
+    saved,
+    small,
+    with_lively_norms,
+)
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def test_every_byte_by_hand() -> None:
+    packed = packed_state(small())
+    rows = {(row.name, row.kind): row.byte for row in packed.rows}
+    assert rows == {
+        # 3 * 2 * 3 * 3 = 54 codes of 2 bits: 108 bits.
+        ("0.weight", "codes"): 14,
+        ("0.weight", "scale"): 4,
+        # 5 * 12 = 60 codes of 3 bits: 180 bits.
+        ("4.weight", "codes"): 23,
+        ("4.weight", "scale"): 4,
+        ("0.bias", "other"): 12,
+        ("0.input_quantizer.alpha", "clipping"): 4,
+        ("1.weight", "other"): 12,
+        ("1.bias", "other"): 12,
+        ("1.running_mean", "other"): 12,
+        ("1.running_var", "other"): 12,
+        ("1.num_batches_tracked", "other"): 8,
+        ("4.input_quantizer.alpha", "clipping"): 4,
+    }
+    assert packed.byte == 14 + 4 + 23 + 4 + 12 + 4 + 4 * 12 + 8 + 4
+    widths = {(row.name, row.kind): row.bits for row in packed.rows}
+    assert widths["0.weight", "codes"] == 2
+    assert widths["1.num_batches_tracked", "other"] == 64
+
+
+def test_scales_by_channel_are_four_bytes_each() -> None:
+    rows = {(row.name, row.kind): row.byte for row in packed_state(small(per_channel=True)).rows}
+    assert rows["0.weight", "scale"] == 3 * 4
+    assert rows["4.weight", "scale"] == 5 * 4
+
+
+def test_a_folded_batch_norm_leaves_codes_and_one_scale_a_channel() -> None:
+    model = residual()
+    folded = fold_batch_norms(model)
+    before = {(row.name, row.kind): row for row in packed_state(model).rows}
+    after = {(row.name, row.kind): row for row in packed_state(folded).rows}
+    for (name, kind), row in before.items():
+        if kind == "codes":
+            assert after[name, kind] == row
+    assert after["stem.parametrizations.weight.1.scale", "scale"].byte == 4 * 4
+    assert not any(name.startswith("bn.") for name, _ in after)
+    one, other = packed_state(model).weights["stem"], packed_state(folded).weights["stem"]
+    assert torch.equal(one.packed, other.packed)
+    assert torch.equal(one.alpha, other.alpha)
+
+
+def test_what_two_names_share_counts_once(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.table = nn.Embedding(6, 4)
+            self.other = nn.Linear(4, 6)
+            self.other.weight = self.table.weight
+            self.one = quantized(nn.Linear(4, 4, bias=False), 2, None)
+            self.same = self.one
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.other(self.same(self.one(self.table(x))))
+
+    packed = packed_state(Tied())
+    assert set(packed.rest) == {"table.weight", "other.weight", "other.bias"}
+    # 6 * 4 floats, 6 of a bias, 16 codes of 2 bits and their scale.
+    assert packed.byte == 96 + 24 + 4 + 4
+    path, x = saved(Tied(), tmp_path), torch.arange(6)
+    model = Tied()
+    with torch.no_grad():
+        model.table.weight.zero_()
+        assert torch.equal(load_packed(path, model)(x), Tied()(x))
+    assert model.one is model.same
+    assert read_packed(path).byte == packed.byte
+
+
+def test_a_file_is_its_bytes_and_little_around_them(tmp_path: Path) -> None:
+    model = nn.Sequential(quantized(nn.Linear(1000, 1000), 2, 2))
+    path = saved(model, tmp_path)
+    byte = packed_state(model).byte
+    assert byte == 250_000 + 4 + 4000 + 4
+    assert byte < path.stat().st_size < byte + 4000
+    content = torch.load(path, weights_only=True)
+    assert content["payload"].numel() == byte
+    assert content["payload"].dtype == torch.uint8
+
+
+def test_later_training_does_not_change_what_was_packed() -> None:
+    model: Any = small()
+    packed = packed_state(model)
+    before = copy.deepcopy(packed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(-3)
+    assert torch.equal(packed.weights["0"].packed, before.weights["0"].packed)
+    assert torch.equal(packed.rest["0.bias"], before.rest["0.bias"])
+
+
+# -- there and back --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("into", ["float", "quantised", "packed"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_what_is_loaded_computes_the_same(into: str, per_channel: bool, tmp_path: Path) -> None:
+    model = small(per_channel=per_channel)
+    path, x = saved(model, tmp_path), torch.randn(2, 2, 4, 4)
+    torch.manual_seed(1)
+    target = plain() if into == "float" else small(per_channel=per_channel)
+    if into == "packed":
+        load_packed(saved(target, tmp_path, "other.pt"), target)
+    with torch.no_grad():
+        assert load_packed(path, target) is target
+        assert torch.equal(target.eval()(x), model(x))
+        # Found as quantised, computed with whole numbers, copied, and packed once more.
+        assert largest_error(model(x), integer_model(target)(x)) < 1e-5
+        assert torch.equal(copy.deepcopy(target)(x), model(x))
+    bits = {name: each.bits.words for name, each in quantized_layers(target).items()}
+    assert bits == {"0": "w2a2", "4": "w3a4"}
+    assert file_content(packed_state(target)) == path.read_bytes()
+
+
+@pytest.mark.parametrize("is_folded", [False, True])
+@pytest.mark.parametrize("shortcut", ["full", "low"])
+def test_a_network_comes_back(is_folded: bool, shortcut: str, tmp_path: Path) -> None:
+    model = residual(shortcut=shortcut)
+    target: nn.Module = with_lively_norms(SmallResNet(), seed=1)
+    if is_folded:
+        model = fold_batch_norms(model)
+        target = fold_batch_norms(residual(shortcut=shortcut))
+    path, x = saved(model, tmp_path), torch.rand(4, 1, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(load_packed(path, target).eval()(x), model(x))
+
+
+def test_weights_and_clipping_keep_the_type_of_the_model(tmp_path: Path) -> None:
+    for dtype in (torch.float64, torch.bfloat16):
+        model = nn.Sequential(quantized(nn.Linear(8, 4), 2, 4)).to(dtype)
+        path = saved(model, tmp_path, f"{dtype}.pt")
+        loaded: Any = load_packed(path, nn.Sequential(nn.Linear(8, 4)).to(dtype))
+        x = torch.rand(3, 8, dtype=dtype)
+        with torch.no_grad():
+            assert loaded(x).dtype == dtype
+            assert torch.equal(loaded(x), model(x))
+
+
+def test_a_layer_may_be_the_model_itself(tmp_path: Path) -> None:
+    model = quantized(nn.Linear(4, 2), 2, 2)
+    path, x = saved(model, tmp_path), torch.rand(3, 4)
+    assert packed_state(model).rows[0].name == "weight"
+    with torch.no_grad():
+        assert torch.equal(load_packed(path, nn.Linear(4, 2))(x), model(x))
+
+
+def test_wide_codes_and_16_bits(tmp_path: Path) -> None:
+    for bits in (5, 9, 16):
+        model: Any = nn.Sequential(quantized(nn.Linear(7, 3, bias=False), bits, None))
+        path = saved(model, tmp_path, f"{bits}.pt")
+        assert packed_state(model).byte == -(-21 * bits // 8) + 4
+        loaded: Any = load_packed(path, nn.Sequential(nn.Linear(7, 3, bias=False)))
+        assert torch.equal(loaded[0].weight, model[0].weight)
+
+
+def test_stored_codes_are_for_good(tmp_path: Path) -> None:
+    loaded: Any = load_packed(saved(small(), tmp_path), plain())
+    assert not loaded[0].weight.requires_grad
+    with pytest.raises(NotImplementedError, match="kept as codes"):
+        loaded[0].weight = torch.zeros(3, 2, 3, 3)
+    assert loaded.to(torch.float64)[0].weight.dtype == torch.float64
+    with pytest.raises(InputError, match="already"):
+        quantize_model(loaded, Policy(), torch.rand(1, 2, 4, 4))
+
+
+def test_a_file_is_overwritten_only_if_asked(tmp_path: Path) -> None:
+    path = saved(small(), tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="exists"):
+        packed_state(small(per_channel=True)).save(path)
+    assert path.read_bytes() == before
+    packed_state(small(per_channel=True)).save(str(path), overwrite=True)
+    assert path.read_bytes() != before
+    with pytest.raises(InputError, match="does not exist"):
+        packed_state(small()).save(tmp_path / "no folder" / "model.pt")
+
+
+# -- refused ---------------------------------------------------------------------------------------
+
+
+def test_nothing_quantised_is_nothing_to_pack() -> None:
+    with pytest.raises(InputError, match="quantize_model first"):
+        packed_state(plain())
+
+
+def test_weights_without_codes_are_named() -> None:
+    model: Any = small()
+    with torch.no_grad():
+        model[4].parametrizations.weight.original[0, 0] = float("nan")
+    with pytest.raises(InputError, match=r"^4\.weight: .*NaN"):
+        packed_state(model)
+
+
+def test_a_state_of_more_than_tensors_is_refused() -> None:
+    class Stateful(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return {"seen": 3}
+
+        def set_extra_state(self, state: Any) -> None:
+            del state
+
+    with pytest.raises(InputError, match="tensors alone"):
+        packed_state(nn.Sequential(small(), Stateful(5, 5)))
+
+
+# -- models that a file does not fit ---------------------------------------------------------------
+
+
+def after_the_first() -> list[nn.Module]:
+    """What follows the first layer, in floats."""
+    return list(plain().children())[1:]
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (lambda: nn.Linear(3, 3), "the model has no '0'"),
+        (lambda: nn.Sequential(nn.Conv2d(2, 3, 3)), "the model has no '4'"),
+        (lambda: nn.Sequential(*plain(), nn.Linear(5, 5)), "it has no '5.weight'"),
+        (
+            lambda: nn.Sequential(*list(plain().children())[:-1], nn.Linear(12, 6, bias=False)),
+            r"'4\.weight' has shape \(5, 12\) in it, and \(6, 12\)",
+        ),
+        (
+            lambda: nn.Sequential(
+                quantized(nn.Conv2d(2, 3, 3), 4, 2, signed=True), *after_the_first()
+            ),
+            "weights of '0' have 2 bits in it, and 4",
+        ),
+        (
+            lambda: nn.Sequential(
+                quantized(nn.Conv2d(2, 3, 3), 2, 2, signed=False), *after_the_first()
+            ),
+            "'0' reads 2 bits with a sign in it, and 2 bits in the model",
+        ),
+    ],
+)
+def test_models_that_it_does_not_fit(target: Any, why: str, tmp_path: Path) -> None:
+    path, model = saved(small(), tmp_path), target()
+    state = copy.deepcopy(model.state_dict())
+    with pytest.raises(InputError, match=why) as raised:
+        load_packed(path, model)
+    assert "\n" not in str(raised.value)
+    after = model.state_dict()
+    assert list(after) == list(state)
+    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
+
+
+def test_an_unfolded_model_does_not_fit_a_folded_one(tmp_path: Path) -> None:
+    path = saved(fold_batch_norms(residual()), tmp_path)
+    with pytest.raises(InputError, match="batch norms folded"):
+        load_packed(path, SmallResNet())
