@@ -213,7 +213,9 @@ class Roof:
         """The highest ceiling for multiply-adds of every data type that is measured."""
         return self._best_of_products
 
-    def _compute_bound(self, record: OperatorRecord) -> tuple[float | None, ComputeRoof | None]:
+    def _compute_bound(
+        self, record: OperatorRecord, compute_as: DType | None = None
+    ) -> tuple[float | None, ComputeRoof | None]:
         """The seconds that the arithmetic of an operator takes at least, and the ceiling binding.
 
         Its products take at least their share of the multiplying units, all of its FLOP at least
@@ -224,6 +226,8 @@ class Roof:
         work = record.work
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
         types |= _product_types(record.inputs, work.multiply_add)
+        if compute_as is not None:
+            types = {compute_as}
         if not types or work.least_flop is None:
             return (0.0 if work.least_flop == 0 else None), None
         # Which of its types an operator computes in is not known (a mask may be wider than what it
@@ -271,8 +275,17 @@ class Roof:
                 crossing = sum(reuse.beyond(capacity) for reuse in reuses)
         return byte
 
-    def place(self, record: OperatorRecord, reuses: Iterable[Reuse]) -> Placement:
-        """`record` under this roof, its operands being reused as `reuses` say."""
+    def place(
+        self,
+        record: OperatorRecord,
+        reuses: Iterable[Reuse],
+        *,
+        compute_as: DType | None = None,
+    ) -> Placement:
+        """`record` under this roof, its operands being reused as `reuses` say.
+
+        ``compute_as`` is the type that it computes in where its operands are kept in another.
+        """
         if record.state is State.FREE:
             return Placement(
                 record=record,
@@ -295,7 +308,7 @@ class Roof:
         )
         flop, least_flop = record.work.flop, record.work.least_flop
         memory_s = level_byte[slowest.level.name] / slowest.byte_per_s if slowest else None
-        compute_s, unit = self._compute_bound(record)
+        compute_s, unit = self._compute_bound(record, compute_as)
 
         times = [time for time in (memory_s, compute_s) if time is not None]
         bound_s = max(times) if times and self.profile.memory else None

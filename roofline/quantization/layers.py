@@ -112,7 +112,7 @@ def _product(record: OperatorRecord) -> tuple[int, int] | None:
     if operands is None or max(operands) >= len(record.inputs):
         return None
     activation, weight = operands
-    is_kept = record.inputs[weight].role in _WEIGHTS
+    is_kept = record.inputs[weight].role in _WEIGHTS and record.inputs[weight].dtype.kind == "float"
     return operands if is_kept and record.inputs[activation].role not in _WEIGHTS else None
 
 

@@ -1,0 +1,100 @@
+"""Bytes of a model in few bits: those that its layers move, and those that it takes in a file."""
+
+from __future__ import annotations
+
+from roofline.analysis import Analysis
+from roofline.foundation.dtypes import DType
+from roofline.quantization.layers import Layer
+from roofline.quantization.policy import LayerBits
+from roofline.quantization.what_if.planning import Plan
+from roofline.quantization.what_if.widths import own_bits
+from roofline.workload.operators import State
+from roofline.workload.tensors import TensorSpec
+
+SCALE_BYTE = 4
+"""A scale is a float32."""
+
+_Weight = tuple[int, int]
+
+
+def layer_byte(plan: Plan) -> tuple[int, int]:
+    """What layers move, in bytes, before and after: weights once, their own results twice.
+
+    All at the bits of the layer itself; scales and biases are left out.
+    """
+    before = after = 0
+    seen: set[_Weight] = set()
+    for layer in plan.structure.layers:
+        weight, result, bits = _tensors(plan, layer)
+        if _key(weight) not in seen:
+            seen.add(_key(weight))
+            before += _byte(weight, weight.dtype.bits)
+            after += _byte(weight, own_bits(bits.weights, weight.dtype))
+        before += 2 * _byte(result, result.dtype.bits)
+        after += 2 * _byte(result, own_bits(bits.activations, result.dtype))
+    return before, after
+
+
+def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
+    """All parameters and buffers in bytes, before and after, as they would lie in a file.
+
+    Codes are packed; beside them lie a scale for the weights, or one for each channel, and the
+    clipping of the activations. What another operator reads, too, stays as it is beside its codes.
+    """
+    before = analysis.totals.parameter_bytes + analysis.totals.buffer_bytes
+    after = before
+    shared = weights_of_others(plan)
+    seen: set[_Weight] = set()
+    for layer in plan.structure.layers:
+        weight, result, bits = _tensors(plan, layer)
+        if _key(weight) in seen:
+            continue
+        seen.add(_key(weight))
+        after += SCALE_BYTE * _is_coded(plan, bits.activations, result.dtype)
+        if own_bits(bits.weights, weight.dtype) == weight.dtype.bits:
+            continue
+        after += _byte(weight, bits.weights)
+        if _is_coded(plan, bits.weights, weight.dtype):
+            after += SCALE_BYTE * (_channels(plan, layer) if plan.policy.per_channel else 1)
+        if _key(weight) not in shared:
+            after -= _byte(weight, weight.dtype.bits)
+    return before, after
+
+
+def weights_of_others(plan: Plan) -> set[_Weight]:
+    """The weights of layers that an operator left in floats reads, too, by where they lie."""
+    weights = {_key(_tensors(plan, each)[0]) for each in plan.structure.layers}
+    own = {each.index for each in plan.structure.layers}
+    return {
+        _key(spec)
+        for place, record in enumerate(plan.records)
+        if place not in own and record.state is not State.FREE
+        for spec in record.inputs
+    } & weights
+
+
+def _tensors(plan: Plan, layer: Layer) -> tuple[TensorSpec, TensorSpec, LayerBits]:
+    """A layer's weight, its own result, and its bits."""
+    record = plan.records[layer.index]
+    return record.inputs[layer.weight], record.outputs[0], plan.bits[layer.index]
+
+
+def _is_coded(plan: Plan, bits: int, of: DType) -> bool:
+    """Whether values have so few bits that a scale belongs to them."""
+    own = own_bits(bits, of)
+    return own < of.bits and plan.widths.kept_in(own).kind != "float"
+
+
+def _channels(plan: Plan, layer: Layer) -> int:
+    record = plan.records[layer.index]
+    shape = record.outputs[0].shape
+    return shape[1] if record.op.endswith("convolution") else shape[-1]
+
+
+def _key(weight: TensorSpec) -> _Weight:
+    return weight.storage, weight.offset_byte
+
+
+def _byte(spec: TensorSpec, bits: int) -> int:
+    """Bytes of all elements in so many bits, packed."""
+    return (spec.elements * bits + 7) // 8

@@ -1,0 +1,117 @@
+"""Policies: which layer has how many bits, and what none can have."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.errors import InputError
+from roofline.quantization.policy import LayerBits, Policy, check_bits
+
+WIDTHS = st.sampled_from([*range(1, 17), 32])
+
+
+@pytest.mark.parametrize("bits", [0, -1, 17, 31, 33, 64, 2.0, "2", True, None])
+def test_widths_that_nothing_has(bits: object) -> None:
+    with pytest.raises(InputError, match=r"weights: .* whole number from 1 to 16, or 32"):
+        check_bits("weights", bits)
+
+
+def test_every_place_in_a_policy_is_checked() -> None:
+    for name in ("weights", "activations", "first_last"):
+        with pytest.raises(InputError, match=f"{name}: 17 bits"):
+            Policy(**{name: 17})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="activations: 0 bits"):
+        LayerBits(weights=2, activations=0)
+    with pytest.raises(InputError, match="shortcut='both': choose full or low"):
+        Policy(shortcut="both")  # pyright: ignore[reportArgumentType]
+
+
+def test_first_and_last_have_at_least_theirs() -> None:
+    policy = Policy(weights=2, activations=4, first_last=8)
+    assert policy.bits_of("conv", "first").words == "w8a8"
+    assert policy.bits_of("fc", "last").words == "w8a8"
+    assert policy.bits_of("conv", "inner").words == "w2a4"
+    more = Policy(weights=12, activations=4, first_last=8)
+    assert more.bits_of("conv", "first").words == "w12a8"
+
+
+def test_shortcuts_in_full_precision_are_floats() -> None:
+    assert Policy(shortcut="full").bits_of("down", "shortcut").is_float
+    assert Policy(shortcut="low").bits_of("down", "shortcut").words == "w2a2"
+
+
+def test_exceptions_come_before_everything_else() -> None:
+    bits = LayerBits(weights=3, activations=5)
+    policy = Policy(shortcut="full", layers={"conv": bits})
+    for place in ("first", "last", "shortcut", "inner"):
+        assert policy.bits_of("conv", place) == bits
+
+
+@given(
+    weights=WIDTHS,
+    activations=WIDTHS,
+    first_last=WIDTHS,
+    shortcut=st.sampled_from(["full", "low"]),
+    per_channel=st.booleans(),
+    layers=st.dictionaries(
+        st.text(min_size=1, max_size=8),
+        st.builds(LayerBits, weights=WIDTHS, activations=WIDTHS),
+        max_size=3,
+    ),
+)
+def test_plain_data_and_back(
+    weights: int,
+    activations: int,
+    first_last: int,
+    shortcut: str,
+    per_channel: bool,
+    layers: dict[str, LayerBits],
+) -> None:
+    policy = Policy(
+        weights=weights,
+        activations=activations,
+        first_last=first_last,
+        shortcut=shortcut,  # pyright: ignore[reportArgumentType]
+        per_channel=per_channel,
+        layers=layers,
+    )
+    assert Policy.from_data(json.loads(json.dumps(policy.to_data()))) == policy
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"weight": 2}, "a policy has no 'weight'; it has activations, first_last"),
+        ({"layers": ["conv"]}, "must be a table of names"),
+        ({"layers": {"conv": {"weights": 2}}}, "each has weights and activations"),
+        ({"layers": {"conv": 2}}, "each has weights and activations"),
+        ({"layers": {"conv": {"weights": 2, "activations": 2, "scale": 1}}}, "and nothing else"),
+        ({"weights": "2"}, "weights: '2' bits"),
+        ({"layers": {"conv": {"weights": 0, "activations": 2}}}, "weights: 0 bits"),
+        ({"shortcut": 1}, "shortcut=1: choose full or low"),
+        ({"per_channel": "yes"}, "per_channel=.yes.: must be True or False"),
+        ([1], "a policy must be a table"),
+    ],
+)
+def test_data_that_is_no_policy(data: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Policy.from_data(data)
+
+
+def test_words() -> None:
+    assert Policy().words == (
+        "2-bit weights, 2-bit activations, first and last 8-bit, shortcuts in full precision"
+    )
+    assert "first and last at least 8-bit" in Policy(weights=2, activations=16).words
+    assert Policy(weights=8, activations=32, shortcut="low").words == (
+        "8-bit weights, float activations, shortcuts low"
+    )
+    layers = {"conv": LayerBits(weights=8, activations=8)}
+    assert Policy(layers=layers).words.endswith("1 layer of its own")
+    two = {**layers, "fc": LayerBits(weights=8, activations=8)}
+    assert Policy(layers=two).words.endswith("2 layers of their own")

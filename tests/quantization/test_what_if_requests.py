@@ -1,0 +1,128 @@
+"""What a what-if is not made of, what it leaves in floats, and sweeps over widths."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import roofline
+from roofline.errors import InputError
+from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.what_if import policies_of, what_if, what_ifs
+from tests.quantization.what_if_machines import PingPong, analysis_of, machine
+
+SOME = LayerBits(weights=4, activations=4)
+
+
+def test_a_model_without_layers() -> None:
+    with pytest.raises(InputError, match="has no layer that could be quantised: no convolution"):
+        what_if(analysis_of(nn.Sequential(nn.ReLU(), nn.Softmax(-1)), 2, 4), Policy())
+
+
+def test_a_step_of_training() -> None:
+    analysis = roofline.analyze(nn.Linear(4, 4), (2, 4), hardware=machine(), train=True)
+    with pytest.raises(InputError, match="was analysed in training"):
+        what_if(analysis, Policy())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_is_quantised_already() -> None:
+    model: nn.Module = torch.ao.quantization.quantize_dynamic(  # pyright: ignore[reportUnknownMemberType]
+        nn.Sequential(nn.Linear(8, 8)), {nn.Linear}, dtype=torch.qint8
+    )
+    with pytest.raises(InputError, match="is quantised already; give the model in floats"):
+        what_if(analysis_of(model, 2, 8), Policy())
+
+
+def test_names_that_no_layer_has() -> None:
+    analysis = analysis_of(PingPong(16, 3), 4, 16)
+    with pytest.raises(InputError, match=r"'layers.9' is no layer of .*did you mean 'layers\.\d'"):
+        what_if(analysis, Policy(layers={"layers.9": SOME}))
+    with pytest.raises(InputError, match=r"'conv' is no layer of .*its layers are layers.0, layer"):
+        what_if(analysis, Policy(layers={"conv": SOME}))
+
+
+def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.norm = nn.Embedding(100, 8), nn.LayerNorm(8)
+            self.lstm, self.head = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.lstm(self.norm(self.table(x)))[0]
+            return self.head(torch.bmm(y, y.transpose(1, 2)) @ y)
+
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    found = what_if(roofline.analyze(Words(), tokens, hardware=machine()), Policy())
+    assert [each.layer.name for each in found.layers] == ["head"]
+    left = "\n".join(found.left)
+    # The table whole, of which four rows are read.
+    assert "embedding (table): 3.20 kB of weights" in left
+    assert "(norm): 64 B of weights" in left
+    assert f"(lstm): {4 * (2 * 32 * 8 + 2 * 32) / 1000:.2f} kB of weights" in left
+    assert "2 products of two activations" in left
+
+
+def test_modules_that_do_not_run_are_named() -> None:
+    class Training(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.auxiliary = nn.Linear(4, 2), nn.Linear(4, 300)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.auxiliary if self.training else self.head)(x)
+
+    found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
+    assert found.left == ("modules that did not run (auxiliary): 1,500 parameters",)
+    assert found.model_byte_before - found.model_byte_after == 3 * 8 - 4 - 4
+
+
+def test_nothing_is_left_of_a_network_of_layers() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    assert what_if(analysis_of(model, 1, 3, 8, 8), Policy()).left == ()
+
+
+def test_a_sweep_begins_with_what_was_asked() -> None:
+    policy = Policy(
+        weights=3, activations=5, first_last=8, shortcut="low", layers={"layers.1": SOME}
+    )
+    found = policies_of(policy, (2, 8, 2))
+    assert [(each.weights, each.activations) for each in found] == [(3, 5), (2, 2), (8, 8)]
+    for each in found:
+        assert (each.first_last, each.shortcut, each.layers) == (8, "low", policy.layers)
+    analysis = analysis_of(PingPong(16, 3), 4, 16)
+    for one, policy_of_it in zip(what_ifs(analysis, policy, (2, 8)), found, strict=True):
+        assert one == what_if(analysis, policy_of_it)
+
+
+@pytest.mark.parametrize("width", [0, 17, 24, -3])
+def test_a_sweep_over_widths_that_nothing_has(width: int) -> None:
+    with pytest.raises(InputError, match=f"sweep: {width} bits"):
+        policies_of(Policy(), (2, width))
+
+
+def test_a_machine_without_ceilings_has_bytes_alone() -> None:
+    bare = roofline.analyze(nn.Linear(8, 8), (2, 8), hardware=machine({}, {}))
+    found = what_if(bare, Policy())
+    assert found.model_byte_after < found.model_byte_before
+    assert found.layers[0].executable == "float32"
+
+
+def test_a_transposed_convolution_and_others_of_one_and_three_dimensions() -> None:
+    for model, shape in (
+        (nn.ConvTranspose2d(3, 4, 3), (1, 3, 5, 5)),
+        (nn.Conv1d(3, 4, 3), (1, 3, 9)),
+        (nn.Conv3d(3, 4, 3), (1, 3, 4, 4, 4)),
+        (nn.Conv2d(4, 4, 3, groups=4), (1, 4, 5, 5)),
+    ):
+        analysis = analysis_of(nn.Sequential(model), *shape)
+        found = what_if(analysis, Policy(weights=8, activations=8))
+        (layer,) = found.layers
+        weight = model.weight
+        channels = analysis.operators[layer.layer.index].outputs[0].shape[1]
+        assert layer.parameters == weight.numel()
+        assert layer.after.weight_byte == weight.numel() + 4 + 4 * channels
+        each = what_if(analysis, Policy(weights=8, activations=8, per_channel=True))
+        assert each.layers[0].after.weight_byte == weight.numel() + 4 * channels + 4 * channels

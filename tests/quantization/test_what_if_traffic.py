@@ -1,0 +1,307 @@
+"""Bytes of a what-if: those of ResNet-20 counted by hand, those of others one by one."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Literal
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from roofline.analysis import Analysis
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.what_if import what_if
+from tests.quantization.what_if_machines import (
+    Joined,
+    analysis_of,
+    cached_machine,
+    machine,
+    resnet20,
+)
+
+IMAGE = (1, 3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def twenty() -> Analysis:
+    return analysis_of(resnet20(), *IMAGE)
+
+
+# Weights of each stage, its inner results, then the weight and result of its projection: written
+# down from the paper's table, not from the code.
+FIRST = (3 * 16 * 9, 16 * 32 * 32)
+INNER = [
+    *[(16 * 16 * 9, 16 * 32 * 32)] * 6,
+    (16 * 32 * 9, 32 * 16 * 16),
+    *[(32 * 32 * 9, 32 * 16 * 16)] * 5,
+    (32 * 64 * 9, 64 * 8 * 8),
+    *[(64 * 64 * 9, 64 * 8 * 8)] * 5,
+]
+PROJECTIONS = [(16 * 32, 32 * 16 * 16), (32 * 64, 64 * 8 * 8)]
+LAST = (64 * 10, 10)
+
+
+def test_resnet20_has_as_many_weights_as_counted(twenty: Analysis) -> None:
+    found = what_if(twenty, Policy())
+    assert sum(each.parameters for each in found.layers) == 270_896
+    assert sum(w for w, _ in (FIRST, *INNER, *PROJECTIONS, LAST)) == 270_896
+    places = [each.layer.place for each in found.layers]
+    assert places.count("first") == places.count("last") == 1
+    assert places.count("shortcut") == 2
+    assert places.count("inner") == 18
+
+
+def test_resnet20_moves_13_9_times_less_in_2_bits(twenty: Analysis) -> None:
+    """First and last in 8 bits: a byte each; all others four to a byte."""
+    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
+    assert found.layer_byte_before == 4 * (270_896 + 2 * (200_704 + 10)) == 2_689_296
+    ends = sum(w + 2 * out for w, out in (FIRST, LAST))
+    others = sum(w + 2 * out for w, out in (*INNER, *PROJECTIONS)) // 4
+    assert found.layer_byte_after == ends + others == 193_476
+    assert round(found.layer_byte_before / found.layer_byte_after, 1) == 13.9
+
+
+def test_resnet20_moves_9_1_times_less_with_shortcuts_in_floats(twenty: Analysis) -> None:
+    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="full"))
+    ends = sum(w + 2 * out for w, out in (FIRST, LAST))
+    inner = sum(w + 2 * out for w, out in INNER) // 4
+    floats = 4 * sum(w + 2 * out for w, out in PROJECTIONS)
+    assert found.layer_byte_after == ends + inner + floats == 295_236
+    assert round(found.layer_byte_before / found.layer_byte_after, 1) == 9.1
+
+
+def test_resnet20_in_a_file(twenty: Analysis) -> None:
+    """Codes packed, 4 bytes of scale for weights and 4 for activations a layer, all else floats."""
+    found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
+    norms = 4 * (16 * 7 + 32 * 7 + 64 * 7)
+    assert found.model_byte_before == 4 * (270_896 + 10 + norms) + 8 * (21)
+    inner = (270_896 - 432 - 640) // 4
+    assert found.model_byte_before - found.model_byte_after == (
+        4 * 270_896 - (432 + 640 + inner) - 22 * (4 + 4)
+    )
+
+
+def test_a_scale_for_each_channel_takes_four_bytes_of_each(twenty: Analysis) -> None:
+    one = what_if(twenty, Policy(shortcut="low"))
+    each = what_if(twenty, Policy(shortcut="low", per_channel=True))
+    channels = 16 * 7 + 32 * 7 + 64 * 7 + 10
+    assert each.model_byte_after - one.model_byte_after == 4 * (channels - 22)
+
+
+def test_the_classifier_of_resnet20_by_hand(twenty: Analysis) -> None:
+    """640 codes of a byte, a scale, 10 biases; 64 codes in, 10 floats out."""
+    last = what_if(twenty, Policy()).layers[-1]
+    assert (last.before.weight_byte, last.before.input_byte, last.before.output_byte) == (
+        4 * 640 + 40,
+        4 * 64,
+        40,
+    )
+    assert (last.after.weight_byte, last.after.input_byte, last.after.output_byte) == (
+        640 + 4 + 40,
+        64,
+        40,
+    )
+    assert (last.bits, last.output_bits) == (LayerBits(weights=8, activations=8), FLOAT_BITS)
+
+
+def test_a_convolution_with_its_batch_norm_by_hand(twenty: Analysis) -> None:
+    """The norm leaves a factor and a bias for each of 16 channels, and no walk of its own."""
+    first = what_if(twenty, Policy()).layers[0]
+    result = 16 * 32 * 32
+    assert len(first.operators) == 3
+    # Convolution, batch norm and ReLU each read and write; four vectors belong to the norm.
+    assert first.before.weight_byte == 4 * (432 + 4 * 16)
+    assert first.before.input_byte == 4 * (3 * 32 * 32 + 2 * result)
+    assert first.before.output_byte == 4 * 3 * result
+    assert first.after.weight_byte == 432 + 4 * 16 + 4 * 16
+    assert first.after.input_byte == 3 * 32 * 32
+    # The shortcut reads floats.
+    assert first.after.output_byte == 4 * result
+    low = what_if(twenty, Policy(shortcut="low")).layers[0]
+    assert low.after.output_byte == result // 4
+
+
+def test_additions_at_shortcuts_by_hand(twenty: Analysis) -> None:
+    """Two read, one written, and a ReLU over it; in 2 bits four to a byte, and one walk.
+
+    The last of them writes 8 bits, which the classifier asks for.
+    """
+    results = 3 * 16 * 1024 + 3 * 32 * 256 + 3 * 64 * 64
+    full = what_if(twenty, Policy(shortcut="full")).part("shortcuts")
+    assert full.count == 9
+    assert full.before_byte == full.after_byte == (3 + 2) * 4 * results
+    low = what_if(twenty, Policy(shortcut="low")).part("shortcuts")
+    assert low.before_byte == full.before_byte
+    assert low.after_byte == 3 * (results - 4096) // 4 + 2 * 4096 // 4 + 4096
+
+
+@functools.cache
+def joined() -> Analysis:
+    return analysis_of(Joined(), 2, 3, 8, 8)
+
+
+@functools.cache
+def two_levels() -> Analysis:
+    return analysis_of(Joined(), 2, 3, 8, 8, profile=cached_machine())
+
+
+POLICIES = st.builds(
+    Policy,
+    weights=st.sampled_from([1, 2, 3, 4, 7, 8, 12, 16, 32]),
+    activations=st.sampled_from([1, 2, 3, 4, 7, 8, 12, 16, 32]),
+    first_last=st.sampled_from([2, 8, 16, 32]),
+    shortcut=st.sampled_from(["full", "low"]),
+    per_channel=st.booleans(),
+)
+
+
+@given(policy=POLICIES)
+def test_layer_bytes_are_the_sum_over_layers(policy: Policy) -> None:
+    """Added up from the modules and the shapes of what they give, which this test knows."""
+    found = what_if(joined(), policy)
+    shapes = {"stem": (4, 8), "left": (4, 8), "right": (4, 8), "after": (4, 4), "last": (2, 4)}
+    model = Joined()
+    expected = 0
+    for name, (channels, side) in shapes.items():
+        place = {"stem": "first", "last": "last"}.get(name, "inner")
+        bits = policy.bits_of(name, place)  # pyright: ignore[reportArgumentType]  one of them
+        weights = model.get_parameter(f"{name}.weight").numel()
+        expected += math.ceil(weights * bits.weights / 8)
+        expected += 2 * math.ceil(2 * channels * side * side * bits.activations / 8)
+    assert found.layer_byte_after == expected
+
+
+@given(policy=POLICIES)
+def test_parts_add_up_to_the_pass(policy: Policy) -> None:
+    for analysis in (joined(), two_levels()):
+        found = what_if(analysis, policy)
+        before = [each.before_bound_s for each in found.parts]
+        after = {each.name: each.after_bound_s for each in found.parts}
+        assert sum(each.before_byte for each in found.parts) == analysis.totals.traffic_byte
+        assert sum(each or 0.0 for each in before) == pytest.approx(analysis.totals.bound_s)
+        assert None not in after.values()
+        requantization = after.pop("requantization")
+        assert sum(each or 0.0 for each in after.values()) == pytest.approx(found.bound_after_s)
+        assert found.separate_bound_s == pytest.approx(
+            (found.bound_after_s or 0.0) + (requantization or 0.0)
+        )
+        layers = found.part("layers")
+        assert layers.before_byte == sum(each.before.traffic_byte for each in found.layers)
+        assert layers.after_byte == sum(each.after.traffic_byte for each in found.layers)
+        passes = [each for each in found.passes if each.is_separate]
+        assert found.part("conversions").after_byte == sum(each.traffic_byte for each in passes)
+
+
+class Hoarding(nn.Module):
+    """Keeps all that it makes, so that its memory is never used again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = [x]
+        for layer in self.layers:
+            kept.append(torch.tanh(layer(torch.relu(kept[-1]))) + kept[-1])
+        return kept[-1]
+
+
+@pytest.mark.parametrize("shortcut", ["full", "low"])
+def test_all_in_floats_changes_nothing(shortcut: Literal["full", "low"]) -> None:
+    """Wherever its bytes come from: a model may keep what it makes, or drop it."""
+    floats = Policy(weights=32, activations=32, shortcut=shortcut)
+    hoarding = analysis_of(Hoarding(), 128, 64, profile=cached_machine())
+    for analysis in (joined(), two_levels(), hoarding):
+        found = what_if(analysis, floats)
+        assert found.bound_after_s == pytest.approx(found.bound_before_s)
+        assert found.model_byte_after == found.model_byte_before
+        assert found.layer_byte_after == found.layer_byte_before
+        assert not found.passes
+        assert found.has_kernels
+        for each in found.layers:
+            assert each.after == each.before
+
+
+def test_fewer_bits_never_move_more_in_layers() -> None:
+    moved = [
+        what_if(two_levels(), Policy(weights=width, activations=width, first_last=width))
+        for width in (1, 2, 4, 8, 16, 32)
+    ]
+    for few, many in itertools.pairwise(moved):
+        assert few.layer_byte_after <= many.layer_byte_after
+        assert few.model_byte_after <= many.model_byte_after
+        for one, other in zip(few.layers, many.layers, strict=True):
+            assert one.after.traffic_byte <= other.after.traffic_byte
+
+
+def test_codes_stay_in_a_cache_that_floats_do_not_fit_into() -> None:
+    """200 x 200 weights take 160 kB as floats and 10 kB as codes; the cache holds 64 KiB."""
+    model = nn.Sequential(*(nn.Linear(200, 200) for _ in range(3)))
+    analysis = analysis_of(model, 1, 200, profile=cached_machine())
+    found = what_if(analysis, Policy(weights=2, activations=2, first_last=2))
+    for each in found.layers:
+        assert each.before.level == "DRAM"
+        assert each.after.level == "L1"
+
+
+def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 8)
+            self.head = nn.Linear(8, 50, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(x))
+
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    analysis = analysis_of_tokens(Tied(), tokens)
+    found = what_if(analysis, Policy(weights=4, activations=4, first_last=4))
+    assert found.model_byte_before == 4 * 50 * 8
+    assert found.model_byte_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
+    assert any("twice" in note for note in found.notes)
+    (left,) = found.left
+    assert left.startswith("embedding (table): 1.60 kB")
+
+
+def analysis_of_tokens(model: nn.Module, tokens: torch.Tensor) -> Analysis:
+    import roofline
+
+    return roofline.analyze(model, tokens, hardware=machine())
+
+
+def test_a_weight_that_is_used_twice_is_stored_once() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(torch.relu(self.layer(x)))
+
+    found = what_if(analysis_of(Twice(), 1, 8), Policy(weights=4, activations=4, first_last=4))
+    assert [each.layer.name for each in found.layers] == ["layer", "layer#2"]
+    assert found.layer_byte_before == 4 * (64 + 2 * 8 + 2 * 8)
+    assert found.layer_byte_after == (64 + 2 * 8 + 2 * 8) // 2
+    assert found.model_byte_after == 64 // 2 + 4 + 4
+
+
+def test_a_weight_has_the_same_bits_wherever_it_is_used() -> None:
+    class Ends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.inner = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.inner(torch.relu(self.layer(x)))
+            return self.inner(torch.relu(self.layer(torch.relu(x))))
+
+    found = what_if(analysis_of(Ends(), 1, 8), Policy(weights=2, activations=2))
+    bits = {each.layer.name: each.bits.words for each in found.layers}
+    assert bits == {"layer": "w8a8", "inner": "w2a2", "layer#2": "w8a8", "inner#2": "w2a2"}

@@ -1,0 +1,131 @@
+"""What a width is computed in on a machine, and whether it has a kernel for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from torch import nn
+
+from roofline.foundation.dtypes import dtype
+from roofline.placement import Bound
+from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.result import BANDWIDTH_ONLY
+from roofline.quantization.what_if import what_if
+from roofline.quantization.what_if.widths import Widths, is_codes
+from tests.quantization.what_if_machines import HARDWARE, LIBRARY, analysis_of, machine
+
+FLOAT = dtype("float32")
+
+
+def widths(
+    library: Mapping[str, float] = LIBRARY, hardware: Mapping[str, float] = HARDWARE
+) -> Widths:
+    return Widths(machine(library, hardware), 1)
+
+
+@pytest.mark.parametrize(
+    ("weights", "activations", "name", "has_kernel"),
+    [
+        (32, 32, "float32", True),
+        (16, 16, "bfloat16", True),
+        (9, 16, "bfloat16", False),
+        (12, 12, "bfloat16", False),
+        (8, 8, "int8", True),
+        (4, 8, "int8", False),
+        (8, 4, "int8", False),
+        (2, 2, "int8", False),
+        (1, 1, "int8", False),
+        (8, 16, "bfloat16", False),
+        (8, 32, "float32", False),
+        (32, 8, "float32", False),
+    ],
+)
+def test_the_narrowest_type_that_holds_both(
+    weights: int, activations: int, name: str, has_kernel: bool
+) -> None:
+    found = widths().executable(LayerBits(weights=weights, activations=activations), FLOAT)
+    assert (found.dtype.name, found.has_kernel) == (name, has_kernel)
+
+
+@pytest.mark.parametrize(
+    ("library", "hardware", "bits", "name", "has_kernel"),
+    [
+        # The library's choice of half types comes before the hardware's.
+        ({"float16": 2.0, "bfloat16": 1.0}, {"float32": 1.0, "bfloat16": 9.0}, 16, "float16", True),
+        ({"float32": 1.0}, {"float16": 1.0, "bfloat16": 2.0}, 16, "bfloat16", False),
+        ({}, {"float16": 3.0, "bfloat16": 2.0}, 16, "float16", True),
+        # A data sheet's hardware counts, beside a library it does not.
+        ({}, {"float32": 1.0, "int8": 4.0}, 8, "int8", True),
+        ({"float32": 1.0}, {"float32": 1.0, "int8": 4.0}, 8, "int8", False),
+        # No int8: the next wider.
+        ({}, {"float32": 1.0, "float16": 2.0}, 8, "float16", False),
+        ({}, {"float32": 1.0}, 8, "float32", False),
+        ({}, {"float32": 1.0}, 16, "float32", False),
+        # int4 only where both are no wider.
+        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 4, "int4", True),
+        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 3, "int4", False),
+        ({}, {"float32": 1.0, "int8": 4.0, "int4": 8.0}, 5, "int8", False),
+    ],
+)
+def test_machines_with_fewer_types(
+    library: Mapping[str, float],
+    hardware: Mapping[str, float],
+    bits: int,
+    name: str,
+    has_kernel: bool,
+) -> None:
+    asked = LayerBits(weights=bits, activations=bits)
+    found = widths(library, hardware).executable(asked, FLOAT)
+    assert (found.dtype.name, found.has_kernel) == (name, has_kernel)
+
+
+def test_a_layer_of_bfloat16_is_no_wider_than_that() -> None:
+    half = dtype("bfloat16")
+    for bits in (16, 32):
+        found = widths().executable(LayerBits(weights=bits, activations=bits), half)
+        assert (found.dtype, found.has_kernel) == (half, True)
+    assert not widths().executable(LayerBits(weights=16, activations=8), half).has_kernel
+
+
+def test_values_are_kept_in_torch_s_types_where_these_are_computed_with() -> None:
+    assert widths().kept_in(8).name == "quint8"
+    assert widths().kept_in(8, is_weight=True).name == "qint8"
+    assert widths().kept_in(16).name == "bfloat16"
+    for bits in (1, 2, 3, 4, 7, 9, 12):
+        codes = widths().kept_in(bits)
+        assert is_codes(codes)
+        assert codes.byte(8) == bits
+    assert is_codes(widths({}, {"float32": 1.0}).kept_in(8))
+
+
+def test_what_has_no_kernel_says_so_and_has_no_time() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    found = what_if(analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=8))
+    assert [each.has_kernel for each in found.layers] == [True, True]
+    found = what_if(analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=2))
+    assert not found.has_kernels
+    assert found.after is None
+    assert found.bound_after_s is not None
+    assert any(BANDWIDTH_ONLY in note and "w2a2" in note for note in found.notes)
+    assert all(each.after.time is None for each in found.layers)
+
+
+def test_the_ceiling_is_that_of_the_executable_type() -> None:
+    """8192 rows of 256: 2 x 8192 x 256 x 256 FLOP, at 400 G/s of int8 or 100 G/s of float32."""
+    model = nn.Sequential(nn.Linear(256, 256, bias=False))
+    policy = Policy(weights=2, activations=2, first_last=2)
+    flop = 2 * 8192 * 256 * 256
+    (layer,) = what_if(analysis_of(model, 8192, 256), policy).layers
+    assert layer.before.bound_s == flop / 100e9
+    assert (layer.after.bound, layer.after.bound_s) == (Bound.COMPUTE, flop / 400e9)
+    floats = machine({}, {"float32": 100e9})
+    (layer,) = what_if(analysis_of(model, 8192, 256, profile=floats), policy).layers
+    assert layer.executable == "float32"
+    assert layer.after.bound is Bound.COMPUTE
+    assert layer.after.bound_s == flop / 100e9
+    assert layer.after.ceiling == "float32 avx2 fma"
+    fours = machine({}, {"float32": 100e9, "int8": 400e9, "int4": 800e9})
+    (layer,) = what_if(analysis_of(model, 8192, 256, profile=fours), policy).layers
+    assert (layer.executable, layer.after.ceiling) == ("int4", "int4 avx2 fma")
+    assert layer.after.bound_s == flop / 800e9
