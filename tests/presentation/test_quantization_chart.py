@@ -190,7 +190,7 @@ def test_the_legend_says_what_hollow_is() -> None:
     assert AFTER in words(with_kernels())
 
 
-def test_a_dozen_at_most_are_named_and_the_others_counted() -> None:
+def test_as_many_as_asked_are_named_and_the_others_counted() -> None:
     chart = quantization_chart_of(many(), labels=2)
     named = [each for each in chart.base.marks if each.label]
     assert len(named) <= 2

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.charts.ceilings import RoofLines
+from roofline.presentation.charts.ceilings import RoofLines, Spot
 from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
 from roofline.presentation.charts.labels import Label, Segment, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
@@ -37,13 +37,16 @@ LOOK = {
     ONLY: Style(GREEN, "o"),
     KEPT: Style(SKY, "s"),
 }
-LABELS = 10
+LABELS = 16
 
 _NOTE_PT = 16.0
 _SHORTEST_PT = 5.0
 _BEND = 0.16
 """How far the middle of an arrow leaves the straight line, as a part of its length: points move
 along the roof, and arrows on one line would hide each other."""
+
+_ROOM_ABOVE = 2.0
+"""How far above the highest ceiling the axes go on, as a factor beside what they have anyhow."""
 
 _FAR = 4.0
 """How far below the lowest point a ceiling still tells something, as a factor."""
@@ -100,7 +103,7 @@ def quantization_chart_of(
     moving = [each for each in moves if each.look != KEPT]
     extras = Extras(
         below_pt=_NOTE_PT,
-        spots=tuple(spot for each in moves for spot in (each.before, each.after)),
+        spots=_spots(subject.lines, moves),
         lines=tuple((each.before, each.after) for each in moving),
     )
     base = composed(
@@ -167,6 +170,13 @@ def _near(lines: RoofLines, moves: Sequence[Move]) -> RoofLines:
     lowest = min(rates, default=0.0) / _FAR
     kept = [each for each in lines.ceilings if each.flop_per_s >= lowest]
     return replace(lines, ceilings=tuple(kept or lines.ceilings[:1]))
+
+
+def _spots(lines: RoofLines, moves: Sequence[Move]) -> tuple[Spot, ...]:
+    """What the axes must hold: all ends, and room for names above the roof, where many points lie."""
+    ends = [spot for each in moves for spot in (each.before, each.after)]
+    top = max((each.flop_per_s for each in lines.ceilings), default=0.0)
+    return (*ends, (ends[0][0], _ROOM_ABOVE * top)) if ends and top else tuple(ends)
 
 
 def _arrow(move: Move, base: Chart) -> Arrow | None:
