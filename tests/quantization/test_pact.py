@@ -224,11 +224,35 @@ def test_bad_input_is_one_line():
         PACT(2).codes(torch.tensor([1.0, float("nan")]))
 
 
-def test_nan_goes_through_and_infinity_is_clipped():
+@pytest.mark.parametrize("has_gradient", [True, False])
+def test_nan_goes_through_and_infinity_is_clipped(has_gradient: bool):
     x = torch.tensor([float("nan"), float("inf"), -float("inf")])
-    assert PACT(2, alpha=3.0)(x).isnan().tolist() == [True, False, False]
-    assert PACT(2, alpha=3.0)(x)[1:].tolist() == [3, 0]
-    assert PACT(2, alpha=3.0, signed=True)(x)[1:].tolist() == [3, -3]
+    with torch.set_grad_enabled(has_gradient):
+        assert PACT(2, alpha=3.0)(x).isnan().tolist() == [True, False, False]
+        assert PACT(2, alpha=3.0)(x)[1:].tolist() == [3, 0]
+        assert PACT(2, alpha=3.0, signed=True)(x)[1:].tolist() == [3, -3]
+
+
+@given(SEEDS, st.integers(1, 16), ALPHAS, st.booleans())
+def test_without_gradients_the_values_are_the_same(
+    seed: int, bits: int, alpha: float, signed: bool
+):
+    x = activations(seed, 2 * alpha)
+    pact = PACT(bits, alpha=alpha, signed=signed)
+    with torch.no_grad():
+        expected = pact(x)
+    assert torch.equal(pact(x), expected)
+
+
+def test_an_ensemble_under_vmap_has_the_clipping_value_of_each():
+    pacts = [PACT(2, alpha=3.0), PACT(2, alpha=6.0)]
+    parameters, buffers = torch.func.stack_module_state(pacts)  # type: ignore[arg-type]
+    x = torch.tensor([0.4, 1.4, 9.0])
+
+    def run(own: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(pacts[0], (own, buffers), (x,))
+
+    assert torch.vmap(run)(parameters).tolist() == [[0, 1, 3], [0, 2, 6]]
 
 
 # torch's compiler makes an instance of what it deprecates making instances of.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_batchedtensor
 
 from roofline.errors import InputError
 from roofline.quantization.quantizers.coefficients import check_width
@@ -51,7 +52,7 @@ def straight_through(values: Tensor, source: Tensor) -> Tensor:
     """Exactly the values, with the gradient of the source: that of rounding is taken to be 1."""
     if not torch.is_grad_enabled():
         return values
-    return values.detach() + (source - source.detach())
+    return (source - source.detach()).add_(values.detach())
 
 
 class WeightQuantizer(nn.Module):
@@ -157,11 +158,12 @@ def check_weight(weight: Tensor) -> None:
 
 
 def can_be_read(values: Tensor) -> bool:
-    """Whether values are there to be looked at: not in a graph that is recorded, nor in fakes."""
+    """Whether values can be looked at: not of fakes, of a graph that is recorded, or under vmap."""
     return (
         type(values) in (Tensor, nn.Parameter)
         and not values.is_meta
         and not torch.compiler.is_compiling()
+        and not is_batchedtensor(values)
     )
 
 

@@ -77,7 +77,8 @@ class PACT(nn.Module):
             alpha = _Decayed.apply(alpha, self.decay)
         clipped = self._clipped(wide, alpha)
         step = alpha.detach() / self.steps
-        return straight_through(self._nearest(clipped.detach(), step) * step, clipped).to(x.dtype)
+        values = self._nearest(clipped.detach(), step).mul_(step)
+        return straight_through(values, clipped).to(x.dtype)
 
     def codes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The whole numbers of the activations, in int32, and the step that they count.
@@ -116,13 +117,16 @@ class PACT(nn.Module):
         return wide, alpha
 
     def _clipped(self, x: Tensor, alpha: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return torch.clamp(x, -alpha if self.signed else torch.zeros_like(alpha), alpha)
+        # `clamp` would hand a gradient to x where it is exactly α.
         inside = torch.where(x <= -alpha, -alpha, x) if self.signed else x.clamp(min=0)
         return torch.where(x >= alpha, alpha, inside)
 
     def _nearest(self, clipped: Tensor, step: Tensor) -> Tensor:
         if self.signed and self.bits == 1:
             return torch.where(clipped < 0, -1.0, 1.0).to(clipped.dtype)
-        return torch.round(clipped / step)
+        return (clipped / step).round_()
 
     def _watch_alpha(self) -> None:
         """Sets α back where training drove it to nothing."""
