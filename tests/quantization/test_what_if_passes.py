@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
@@ -199,3 +201,37 @@ def test_a_model_in_bfloat16_asked_for_16_bits_stays_as_it_is() -> None:
     assert found.has_kernels
     halves = what_if(analysis, Policy(weights=8, activations=8))
     assert halves.layer_byte_before == 2 * halves.layer_byte_after
+
+
+LAYER = st.sampled_from([LayerBits(weights=2, activations=a) for a in (2, 4, 8, 32)])
+BETWEEN = st.lists(st.sampled_from([nn.ReLU, nn.Sigmoid, nn.Softmax, nn.Dropout]), max_size=2)
+
+
+@settings(max_examples=40)
+@given(layers=st.lists(st.tuples(LAYER, BETWEEN), min_size=1, max_size=4))
+def test_chains_are_converted_where_a_walk_along_them_finds_it(
+    layers: list[tuple[LayerBits, list[type[nn.Module]]]],
+) -> None:
+    """A value is in the bits of the layer behind it, unless a softmax is in between.
+
+    A sigmoid right behind a layer, or behind its ReLU, is part of it; behind a softmax all are
+    floats in any case.
+    """
+    modules: list[nn.Module] = []
+    exceptions: dict[str, LayerBits] = {}
+    for bits, between in layers:
+        exceptions[str(len(modules))] = bits
+        modules.append(nn.Linear(4, 4))
+        modules += [kind(-1) if kind is nn.Softmax else kind() for kind in between]
+    found = asked(nn.Sequential(*modules), 3, 4, policy=Policy(layers=exceptions))
+    expected: list[tuple[PassKind, int, int]] = []
+    now = 32
+    for place, (bits, between) in enumerate(layers):
+        if bits.activations < now:
+            expected.append(("quantize", now, bits.activations))
+        assert bits.activations <= now
+        behind = layers[place + 1][0].activations if place + 1 < len(layers) else 32
+        now = 32 if nn.Softmax in between else behind
+        if now < 32:
+            expected.append(("requantize", 32, now))
+    assert [(each.kind, each.from_bits, each.to_bits) for each in found.passes] == expected

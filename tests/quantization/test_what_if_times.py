@@ -114,6 +114,14 @@ def test_what_was_not_learned_has_no_time_and_says_which_command_helps() -> None
     assert not what_if(analysis, replace(INT8, weights=32, activations=32, first_last=32)).notes
 
 
+def test_a_layout_that_int8_brings_is_told() -> None:
+    analysis = timed_analysis_of(resnet20(), *IMAGE, clock=Clock())
+    said = "torch's int8 convolutions write images channels-last: what reads them is predicted so"
+    assert what_if(analysis, INT8, Clock()).notes == (said,)
+    assert what_if(analysis, HALF, Clock()).notes == ()
+    assert said not in what_if(analysis, INT8, Knowing("float32")).notes
+
+
 def test_a_machine_that_is_not_here_cannot_be_calibrated() -> None:
     found = what_if(analysis_of(PingPong(16, 3), 4, 16), INT8)
     assert not found.notes

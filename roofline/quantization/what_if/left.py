@@ -13,6 +13,7 @@ from roofline.quantization.what_if.after import After
 from roofline.quantization.what_if.grouping import KEPT
 from roofline.quantization.what_if.planning import Plan
 from roofline.quantization.what_if.sizes import weights_of_others
+from roofline.quantization.what_if.widths import INT8
 from roofline.workload.operators import State
 from roofline.workload.tensors import TensorSpec
 
@@ -83,6 +84,10 @@ def notes_of(
         predictor: what was learned on the machine; None: nothing.
     """
     notes = [*_without_kernels(after, layers), *_without_times(after, layers, predictor)]
+    if after.times.are_known and not after.analysis.run.channels_last and _has_images(after):
+        notes.append(
+            "torch's int8 convolutions write images channels-last: what reads them is predicted so"
+        )
     shared = weights_of_others(after.plan)
     if shared:
         notes.append(
@@ -90,6 +95,17 @@ def notes_of(
             " stay in floats: the size counts them twice, as codes and as floats"
         )
     return tuple(notes)
+
+
+def _has_images(after: After) -> bool:
+    """Whether an int8 convolution runs, so that images lie otherwise behind it than before."""
+    return any(
+        step.node is not None
+        and step.record.op.endswith("convolution")
+        and step.compute_as == dtype(INT8)
+        and after.times.steps[place] is not None
+        for place, step in enumerate(after.steps)
+    )
 
 
 def _without_kernels(after: After, layers: Sequence[LayerWhatIf]) -> Iterable[str]:

@@ -40,9 +40,14 @@ def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
 
     Codes are packed; beside them lie a scale for the weights, or one for each channel, and the
     clipping of the activations. What another operator reads, too, stays as it is beside its codes.
+    Functions keep weights of which no module knows: at least those of the layers are counted.
     """
-    before = analysis.totals.parameter_bytes + analysis.totals.buffer_bytes
-    after = before
+    known = {
+        _key(weight): _byte(weight, weight.dtype.bits)
+        for weight in (_tensors(plan, each)[0] for each in plan.structure.layers)
+    }
+    kept = analysis.totals.parameter_bytes + analysis.totals.buffer_bytes
+    before = after = max(kept, sum(known.values()))
     shared = weights_of_others(plan)
     seen: set[_Weight] = set()
     for layer in plan.structure.layers:
