@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from matplotlib.patches import FancyArrowPatch
 
 from roofline.presentation.charts.labels import Box
 from roofline.presentation.charts.quantization_chart import (
@@ -22,7 +23,7 @@ from roofline.presentation.charts.quantization_moves import (
 )
 from roofline.presentation.charts.quantization_roof import quantized_roof_lines
 from roofline.presentation.drawing import savefig_bytes
-from roofline.presentation.quantization_figure import plot_quantization
+from roofline.presentation.quantization_figure import draw_quantization, plot_quantization
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.result import LayerWhatIf, Quantization
 from tests.presentation.examples import bare_profile
@@ -223,6 +224,22 @@ def test_points_lie_on_or_under_the_roof() -> None:
     for mark in quantization_chart_of(found).base.marks:
         point = mark.point
         assert point.flop_per_s <= 1.0001 * min(top, fastest * point.flop_per_byte)
+
+
+def test_what_has_no_kernel_is_drawn_hollow_and_keeps_its_name() -> None:
+    found = of(moving("a"), moving("b", end=(160.0, 96e9), bits=EIGHT))
+    chart = quantization_chart_of(found)
+    axes, over = draw_quantization(chart).axes
+    heads = {patch.get_facecolor() for patch in axes.patches if isinstance(patch, FancyArrowPatch)}
+    white = (1.0, 1.0, 1.0, 1.0)
+    assert white in heads and len(heads) == 2
+    rings = [each for each in axes.lines if each.get_markerfacecolor() == "none"]
+    (ring,) = rings
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (80.0, 48e9)  # pyright: ignore[reportIndexIssue]
+    words = {each.get_text() for each in over.texts}
+    named = {each.label.text for each in chart.base.marks if each.label}
+    assert named == {"a w2a2", "b w8a8"}
+    assert named < words and {ONLY, AFTER, BEFORE} < words
 
 
 def test_equal_quantizations_give_equal_pictures() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -404,15 +405,20 @@ def test_a_proposal_says_whose_bits_are_which() -> None:
     assert sum(int(row[1]) for row in rows) == len(sensitive().what_if.layers)
 
 
-def test_a_budget_that_cannot_be_held_is_said_to_be() -> None:
+@pytest.mark.parametrize(
+    ("basis", "said"), [("bound", " · bound 1.50 ms · "), ("prediction", " · predicted 1.5 ms · ")]
+)
+def test_a_budget_that_cannot_be_held_is_said_to_be(
+    basis: Literal["bound", "prediction"], said: str
+) -> None:
     found = sensitive()
     assert found.sensitivity is not None and found.sensitivity.proposal is not None
     proposal = replace(found.sensitivity.proposal, is_within=False, time_s=1.5e-3)
-    said = facts(replace(found, sensitivity=replace(found.sensitivity, proposal=proposal)))[
-        "Proposal"
-    ]
-    assert said.startswith("a model of 100 kB cannot be held; the nearest · model 98.7 kB")
-    assert " · time 1.5 ms · " in said
+    other = replace(found.sensitivity, proposal=proposal, basis=basis)
+    words = facts(replace(found, sensitivity=other))["Proposal"]
+    assert words.startswith("a model of 100 kB cannot be held; the nearest · model 98.7 kB")
+    # A bound is no prediction.
+    assert said in words
 
 
 def test_what_is_left_and_noted_is_shown_once_and_only_warnings_are_urgent() -> None:

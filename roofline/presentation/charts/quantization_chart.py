@@ -173,7 +173,7 @@ def _near(lines: RoofLines, moves: Sequence[Move]) -> RoofLines:
 
 
 def _spots(lines: RoofLines, moves: Sequence[Move]) -> tuple[Spot, ...]:
-    """What the axes must hold: all ends, and room for names above the roof, where many points lie."""
+    """What the axes must hold: all ends, and room for names above the roof that many stand on."""
     ends = [spot for each in moves for spot in (each.before, each.after)]
     top = max((each.flop_per_s for each in lines.ceilings), default=0.0)
     return (*ends, (ends[0][0], _ROOM_ABOVE * top)) if ends and top else tuple(ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from roofline.foundation.units import MISSING, format_byte, format_s
 from roofline.presentation.reports.quantization_cells import (
@@ -152,16 +153,19 @@ def sensitivity_facts(sensitivity: Sensitivity) -> Facts:
     errors = f"{printable(sensitivity.inputs)} · weights: {printable(sensitivity.weights)}"
     lines = [("Errors on", errors)]
     if sensitivity.proposal is not None:
-        lines.append(("Proposal", _proposal_words(sensitivity.proposal)))
+        lines.append(("Proposal", _proposal_words(sensitivity.proposal, sensitivity.basis)))
     return Facts(lines=tuple(lines))
 
 
-def _proposal_words(proposal: Proposal) -> str:
+def _proposal_words(proposal: Proposal, basis: Literal["prediction", "bound"]) -> str:
     budget = printable(proposal.budget)
     held = f"within {budget}" if proposal.is_within else f"{budget} cannot be held; the nearest"
     parts = [held, f"model {format_byte(proposal.model_byte)}"]
     if proposal.time_s is not None:
-        parts.append(f"time {seconds_words(proposal.time_s)}")
+        # A bound is no time that anybody would wait.
+        said = f"bound {format_s(proposal.time_s)}"
+        is_bound = basis == "bound"
+        parts.append(said if is_bound else f"predicted {seconds_words(proposal.time_s)}")
     parts.append(f"error of outputs with all of it {error_words(proposal.error)}")
     return " · ".join(parts)
 
