@@ -148,6 +148,13 @@ def test_a_name_is_enough() -> None:
     assert len(found.what_if.layers) == 2
 
 
+def test_weights_that_a_function_holds_are_counted() -> None:
+    """9 floats; as codes of 8 bits with a scale, and one for the clipping of what is read."""
+    weights = torch.ones(3, 3)
+    found = quantize(lambda x: x @ weights, (2, 3), hardware=MACHINE).what_if
+    assert (found.model_byte_before, found.model_byte_after) == (9 * 4, 9 + 4 + 4)
+
+
 def test_another_type_is_what_bytes_are_held_against() -> None:
     of = quantize(Block(), IMAGE, hardware=MACHINE).what_if
     half = quantize(Block(), IMAGE, hardware=MACHINE, dtype="float16").what_if
@@ -425,6 +432,13 @@ def quantised() -> nn.Module:
     return quantize_model(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), Policy())
 
 
+def scripted() -> nn.Module:
+    """Code of torch's own, without modules in Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+
 @pytest.mark.parametrize(
     ("model", "inputs", "words"),
     [
@@ -434,8 +448,9 @@ def quantised() -> nn.Module:
             torch.ones(2, 4, dtype=torch.int64),
             "Rounded has no layer that could be quantised",
         ),
-        (packed, (2, 4), "quanti[sz]ed already"),
-        (quantised, (2, 4), "is quantized already"),
+        (scripted, (2, 4), "is scripted; quantise the module that it was made of"),
+        (packed, (2, 4), "is quantised already"),
+        (quantised, (2, 4), "is quantised already"),
     ],
 )
 def test_models_that_cannot_be_quantised_are_refused_in_a_line(

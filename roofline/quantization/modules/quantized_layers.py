@@ -137,7 +137,7 @@ def weight_quantizer_of(module: nn.Module) -> WeightQuantizer | None:
 
 def input_quantizer_of(module: nn.Module) -> PACT | None:
     """The quantiser of a module's first argument, if it has one."""
-    found = module._modules.get("input_quantizer")
+    found = getattr(module, "input_quantizer", None)
     return found if isinstance(found, PACT) else None
 
 
