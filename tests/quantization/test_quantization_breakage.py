@@ -97,22 +97,22 @@ def test_constant_weights_keep_their_value(value: float, bits: int, is_per_chann
 
 def test_what_is_quantised_already_is_refused() -> None:
     model = quantize_model(chain())
-    _refused(model, r"Sequential is quantized already \('0' is\); quantize the float model")
-    _refused(_with(model), r"Sequential is quantized already \('b.0' is\)")
+    _refused(model, r"Sequential is quantised already \('0' is\); quantise the float model")
+    _refused(_with(model), r"Sequential is quantised already \('b.0' is\)")
     only = Policy(weights=32, activations=4, first_last=4)
-    _refused(quantize_model(chain(), only), "is quantized already")
+    _refused(quantize_model(chain(), only), "is quantised already")
 
 
 def test_torchs_own_quantised_layers_are_refused() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torchs: Any = torch.ao.nn.quantized.Linear(4, 4)
-    _refused(_with(torchs), r"is quantized already: 'b' is torch's Linear;")
+    _refused(_with(torchs), r"is quantised already: 'b' is torch's Linear;")
 
 
 def test_compiled_models_are_refused() -> None:
     compiled: Any = torch.compile(chain(), backend="eager")
-    _refused(compiled, "is compiled; quantize it first, then call torch.compile")
+    _refused(compiled, "is compiled; quantise it first, then call torch.compile")
     model = chain()
     model.compile(backend="eager")
     _refused(model, "Sequential is compiled")
@@ -137,7 +137,7 @@ def test_names_in_a_policy_that_are_no_layers_are_refused() -> None:
         ("same.bn", "same.conv2"),
         ("down.sortcut.0", "down.shortcut.0"),
     ):
-        said = f"policy: '{name}' is no layer that can be quantized; did you mean '{near}'"
+        said = f"policy: '{name}' is no layer that can be quantised; did you mean '{near}'"
         _refused(small_resnet(), said, policy=Policy(layers={name: bits}))
 
 
@@ -161,6 +161,23 @@ def test_code_that_depends_on_values_asks_for_inputs() -> None:
     quantised = quantize_model(model, Policy(), torch.randn(2, 4))
     assert set(quantized_layers(quantised)) == {"layer"}
     assert model.calls == 0
+
+
+def test_buffers_that_code_changes_stay_as_they_are() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.get_buffer("count").add_(1)
+            return self.layer(x)
+
+    model = Counting()
+    for inputs in (None, (2, 4)):
+        assert set(quantized_layers(quantize_model(model, Policy(), inputs))) == {"layer"}
+        assert float(model.get_buffer("count")) == 0
 
 
 class _Raising(nn.Module):
@@ -258,7 +275,7 @@ def test_checkpoints_of_other_models_say_which() -> None:
     _refused_checkpoint({"state_dict": _state()}, r"the state dict is its entry 'state_dict'")
     _refused_checkpoint("it.pt", r"expected a state dict, got str; torch.load gives one")
     _refused_checkpoint(
-        _state(), r"SmallResNet is not quantized; call quantize_model", small_resnet()
+        _state(), r"SmallResNet is not quantised; call quantize_model", small_resnet()
     )
 
 

@@ -93,12 +93,12 @@ def _named(name: str) -> nn.Module:
 
 
 def test_both_ways_to_find_layers_agree_on_torchvision() -> None:
-    for name in ("resnet18", "mobilenet_v2", "densenet121"):
+    for name in ("resnet18", "mobilenet_v2"):
         model = _named(name)
-        code, run = traced(model), traced(model, (1, 3, 64, 64))
+        code, run = traced(model), traced(model, (1, 3, 32, 32))
         assert dict(code.layers) == dict(run.layers), name
         assert {each.block for each in code.entrances} == {each.block for each in run.entrances}
-        assert all("stays in floats" in each for each in (*code.notes, *run.notes))
+        assert code.unreachable == run.unreachable == ()
 
 
 def test_the_names_of_a_resnet18_by_hand() -> None:
@@ -455,7 +455,7 @@ def test_a_shortcut_that_no_block_is_given_is_named() -> None:
             return self.c(torch.relu(self.b(x)) + x)
 
     for inputs in (None, (1, 4)):
-        with pytest.warns(UserWarning, match="the shortcut in the model itself stays in floats"):
+        with pytest.warns(UserWarning, match="shortcuts left in floats: in the model itself; what"):
             model = quantize_model(Flat(), _LOW, inputs)
         assert not quantized_entrances(model)
         with warnings.catch_warnings():

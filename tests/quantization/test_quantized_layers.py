@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
+from torch.utils.hooks import RemovableHandle
 
 from roofline.quantization.modules.checkpoints import load_quantized
 from roofline.quantization.modules.parameter_groups import parameter_groups
@@ -102,6 +103,19 @@ def test_copies_are_whole_and_apart(copied: Callable[[nn.Module], nn.Module]) ->
     assert is_plain_layer(theirs["head"].module)
     again = copied(other)
     assert torch.equal(again(x), other(x))
+
+
+def test_hooks_of_another_process_do_not_take_the_place_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    model = _quantised()
+    other = _pickled(model)
+    # As in a process in which no hook was given a number yet.
+    monkeypatch.setattr(RemovableHandle, "next_id", 0)
+    for _ in range(100):
+        quantized_layers(other)["conv"].module.register_forward_pre_hook(lambda module, args: None)
+    assert torch.equal(model(image()), other(image()))
 
 
 def test_a_pickle_is_read_in_another_process(tmp_path: Path) -> None:

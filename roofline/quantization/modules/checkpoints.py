@@ -37,7 +37,7 @@ def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
     """
     if not quantized_layers(model) and not quantized_entrances(model):
         raise InputError(
-            f"{type(model).__name__} is not quantized; call quantize_model with the policy of the"
+            f"{type(model).__name__} is not quantised; call quantize_model with the policy of the"
             " checkpoint, then load it"
         )
     given: Any = state_dict
@@ -86,7 +86,7 @@ def _check_bits(expected: Any, given: Any) -> None:
         if own is not None and other is not None and list(own) != list(other):
             raise InputError(
                 f"checkpoint: '{name}' is {_words(other)} there and {_words(own)} in the model;"
-                " quantize with the same policy"
+                " quantise with the same policy"
             )
 
 

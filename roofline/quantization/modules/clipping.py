@@ -63,7 +63,7 @@ def calibrate_clipping(
     names = _quantizers(model)
     if not names:
         raise InputError(
-            f"{type(model).__name__} has no quantized activations to calibrate; quantize_model"
+            f"{type(model).__name__} has no quantised activations to calibrate; quantize_model"
             " makes some"
         )
     seen = {pact: _Seen(each[0]) for pact, each in names.items()}

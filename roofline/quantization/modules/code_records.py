@@ -42,6 +42,9 @@ def records_in_code(model: nn.Module) -> Sequence[OperatorRecord]:
 class _Tracer(fx.Tracer):
     """Layers and quantisers are single steps, torch's own modules are, too."""
 
+    # What code does with buffers would be done at once, else.
+    proxy_buffer_attributes = True
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return isinstance(m, (*LAYERS, PACT)) or super().is_leaf_module(m, module_qualified_name)
 

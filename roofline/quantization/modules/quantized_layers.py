@@ -31,6 +31,9 @@ BITS_NOTED = "quantized_bits"
 """Under which a state dict's metadata keep the bits of a layer."""
 
 
+_HOOK = "quantize_input"
+
+
 class ChannelScale(nn.Module):
     """Multiplies quantised weights by a number for each output channel: a folded batch norm.
 
@@ -163,7 +166,11 @@ def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool 
     """
     module.add_module("input_quantizer", quantizer)
     if is_applied:
-        module.register_forward_pre_hook(quantize_input, with_kwargs=True)
+        number = module.register_forward_pre_hook(quantize_input, with_kwargs=True).id
+        # Numbers begin anew in each process: a hook there could take that of one that was pickled.
+        for hooks in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
+            kept: Any = hooks
+            kept[_HOOK] = kept.pop(number)
     module.register_state_dict_post_hook(note_bits)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ def quantize_model(
     if not found.layers:
         raise InputError(
             f"{type(model).__name__} has no convolution or linear layer with weights of its own;"
-            " there is nothing to quantize"
+            " there is nothing to quantise"
         )
     plans = {name: _plan(each, policy) for name, each in found.layers.items()}
     entrances = found.entrances if _takes_shortcuts(policy) else ()
@@ -205,15 +205,24 @@ def _tell(model: nn.Module, found: Traced, policy: Policy) -> None:
         if name not in found.layers and _has_matrices(module)
     ]
     if left:
-        more = f" and {len(left) - _NAMED_MOST} more" if len(left) > _NAMED_MOST else ""
         warnings.warn(
-            f"left in floats: {', '.join(left[:_NAMED_MOST])}{more}; only convolutions and linear"
-            " layers that run as modules of their own are quantized",
+            f"left in floats: {_listed(left)}; only convolutions and linear layers that run as"
+            " modules of their own are quantised",
             UserWarning,
             stacklevel=3,
         )
-    for note in found.notes if _takes_shortcuts(policy) else ():
-        warnings.warn(note, UserWarning, stacklevel=3)
+    if found.unreachable and _takes_shortcuts(policy):
+        warnings.warn(
+            f"shortcuts left in floats: in {_listed(found.unreachable)}; what they carry is not the"
+            " one argument of the module that has all of the way around",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED_MOST} more" if len(names) > _NAMED_MOST else ""
+    return ", ".join(each or "the model itself" for each in names[:_NAMED_MOST]) + more
 
 
 def _has_matrices(module: nn.Module) -> bool:
@@ -223,5 +232,5 @@ def _has_matrices(module: nn.Module) -> bool:
     if isinstance(module, nn.utils.parametrize.ParametrizationList):
         return False
     return isinstance(module, LAYERS) or any(
-        each.dim() > 1 for each in module.parameters(recurse=False)
+        sum(size > 1 for size in each.shape) > 1 for each in module.parameters(recurse=False)
     )

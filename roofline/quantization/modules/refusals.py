@@ -29,22 +29,24 @@ def check_model(model: object, policy: object) -> None:
     if not isinstance(policy, Policy):
         raise InputError(f"policy: expected a roofline.quantization.Policy, got {policy!r}")
     kind = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(f"{kind} is scripted; quantise the module that it was made of")
     known = [*quantized_layers(model), *quantized_entrances(model)]
     if known:
         raise InputError(
-            f"{kind} is quantized already ('{known[0]}' is); quantize the float model of it"
+            f"{kind} is quantised already ('{known[0]}' is); quantise the float model of it"
         )
     for name, module in model.named_modules():
         if is_compiled(module):
-            raise InputError(f"{kind} is compiled; quantize it first, then call torch.compile")
+            raise InputError(f"{kind} is compiled; quantise it first, then call torch.compile")
         if _is_torchs(module):
             raise InputError(
-                f"{kind} is quantized already: '{name}' is torch's {type(module).__name__};"
-                " quantize the float model it was made of"
+                f"{kind} is quantised already: '{name}' is torch's {type(module).__name__};"
+                " quantise the float model it was made of"
             )
         if any(is_lazy(each) for each in module.parameters(recurse=False)):
             raise InputError(
-                f"'{name}' of {kind} has no weights yet; run the model once, then quantize it"
+                f"'{name}' of {kind} has no weights yet; run the model once, then quantise it"
             )
 
 
@@ -57,7 +59,7 @@ def check_names(layers: Mapping[str, Any], policy: Policy) -> None:
     for name in policy.layers:
         if name not in layers:
             raise InputError(
-                f"policy: '{name}' is no layer that can be quantized{nearest(name, layers)}"
+                f"policy: '{name}' is no layer that can be quantised{nearest(name, layers)}"
             )
 
 
@@ -79,12 +81,12 @@ def check_layer(layer: nn.Module, words: str) -> None:
         )
     if not isinstance(weight, nn.Parameter):
         raise InputError(
-            f"{words}: its weight is computed before each call; quantize a model whose weights are"
+            f"{words}: its weight is computed before each call; quantise a model whose weights are"
             " parameters"
         )
     if not weight.is_floating_point():
         kind = str(weight.dtype).removeprefix("torch.")
-        raise InputError(f"{words} has weights of {kind}; only floats can be quantized")
+        raise InputError(f"{words} has weights of {kind}; only floats can be quantised")
     if weight.is_meta:
         raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
     if not bool(torch.isfinite(weight).all()):

@@ -71,12 +71,13 @@ class Entrance:
 class Traced:
     """The layers of a model by name, and the blocks with identity shortcuts.
 
-    ``notes`` say which of these shortcuts carry what no block is given.
+    ``unreachable`` are modules with identity shortcuts that carry something else than their one
+    argument.
     """
 
     layers: Mapping[str, TracedLayer]
     entrances: tuple[Entrance, ...] = ()
-    notes: tuple[str, ...] = ()
+    unreachable: tuple[str, ...] = ()
 
 
 def traced(model: nn.Module, inputs: Any = None) -> Traced:
@@ -107,13 +108,15 @@ def traced(model: nn.Module, inputs: Any = None) -> Traced:
         for name, each in met.items()
     }
     entrances: dict[str, Entrance] = {}
-    notes: dict[str, None] = {}
+    unreachable: dict[str, None] = {}
     for each in _entrances(model, records, structure, flow, layers):
         if isinstance(each, Entrance):
             entrances.setdefault(each.block, each)
         else:
-            notes[each] = None
-    return Traced(layers=layers, entrances=tuple(entrances.values()), notes=tuple(notes))
+            unreachable[each] = None
+    return Traced(
+        layers=layers, entrances=tuple(entrances.values()), unreachable=tuple(unreachable)
+    )
 
 
 def records_of(model: nn.Module, inputs: Any = None) -> Sequence[OperatorRecord]:
@@ -195,6 +198,7 @@ def _entrances(
     flow: Flow,
     layers: Mapping[str, TracedLayer],
 ) -> Iterator[Entrance | str]:
+    """Blocks whose identity shortcuts can be quantised, and the names of those where not."""
     for path in structure.shortcuts:
         if path.layers:
             continue
@@ -202,10 +206,7 @@ def _entrances(
         writer = flow.writers[path.addition][path.operand]
         is_inside = writer is None or not block or _is_in(records[writer].module_path, block)
         if is_inside or not _takes_one(model.get_submodule(block)):
-            yield (
-                f"the shortcut in {block or 'the model itself'} stays in floats: what it carries is"
-                " not the one argument of a module with all of the way around it"
-            )
+            yield block
             continue
         yield Entrance(
             block=block,
