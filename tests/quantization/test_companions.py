@@ -23,6 +23,7 @@ from roofline.quantization.modules.companions import (
     why_no_int8,
 )
 from roofline.workload.inputs import Inputs
+from roofline.workload.models import sources
 
 needs_int8 = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "it is there")
 
@@ -105,6 +106,17 @@ def test_everything_between_layers_stays_in_codes() -> None:
         result = other(IMAGE)
     assert seen == [torch.quint8] * 3
     assert result.dtype == torch.float32
+
+
+@needs_int8
+def test_a_design_that_takes_any_number_of_inputs_is_quantised_too() -> None:
+    made = sources.load("conv2d(3,8,3)+batchnorm2d(8)+relu()+conv2d(8,4,3)@2x3x10x10").rebuild
+    assert made is not None
+    design = made().eval()
+    other, (args, kwargs) = companion_of("int8 static", design, ((IMAGE,), {}))
+    with torch.no_grad(), int8_kernels():
+        error = relative_error(design(IMAGE), other(*args, **kwargs))
+    assert error is not None and 0 < error < 0.15
 
 
 @needs_int8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -139,12 +140,31 @@ def _statically(model: torch.nn.Module, given: Given) -> tuple[torch.nn.Module, 
 
     _check_runs_in_int8(model)
     args, kwargs = given
-    prepared = prepare_fx(model, _mapping(), args)
+    prepared = prepare_fx(_traceable(model), _mapping(), args)
     prepared(*args, **kwargs)
     converted = convert_fx(prepared)
     if not _has_codes(converted):
         raise ModelError("torch.ao found no layer in it that it quantises")
     return converted, given
+
+
+class _OneInput(torch.nn.Module):
+    """Calls a model with its only input."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Any) -> Any:
+        """What the model gives."""
+        return self.model(x)
+
+
+def _traceable(model: torch.nn.Module) -> torch.nn.Module:
+    """The model, or one around it where it takes any number of inputs, which torch.fx cannot."""
+    takes = inspect.signature(model.forward).parameters.values()
+    is_open = any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in takes)
+    return _OneInput(model) if is_open and len(takes) == 1 else model
 
 
 def _mapping() -> Any:
