@@ -382,6 +382,36 @@ def test_inputs_are_what_analyze_takes() -> None:
         assert set(_words(quantize_model(Two(), Policy(), inputs))) == {"layer"}
 
 
+class _WithOptions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        places: tuple[int, ...] = (0, 1),
+        *,
+        is_whole: bool = True,
+        scale: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        for _ in places:
+            x = self.a(x)
+        if mask is not None:
+            raise ValueError("a mask")
+        if scale is not None:
+            raise ValueError("a scale")
+        return {"whole": self.b(input=x)} if is_whole else {"part": x}
+
+
+def test_arguments_that_nothing_is_given_for_are_what_they_are_by_default() -> None:
+    for inputs in (None, torch.randn(2, 4)):
+        model = quantize_model(_WithOptions(), Policy(weights=3, first_last=3), inputs)
+        assert set(_words(model)) == {"a", "b"}
+        assert model(torch.randn(2, 4))["whole"].shape == (2, 4)
+
+
 # -- shortcuts in few bits -------------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def _defaults(model: nn.Module) -> dict[str, Any]:
     return {
         each.name: each.default
         for each in inspect.signature(model.forward).parameters.values()
-        if each.default is not each.empty and each.kind is not each.KEYWORD_ONLY
+        if each.default is not each.empty
     }
 
 
