@@ -17,7 +17,6 @@ from roofline.quantization.codes.integer_models import integer_layers, integer_m
 from roofline.quantization.modules.folding import fold_batch_norms
 from roofline.quantization.modules.quantizing import quantize_model
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.quantizers.pact import PACT
 from tests.quantization.quantized_examples import (
     SmallResNet,
     both,
@@ -33,7 +32,7 @@ class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(2, 4, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(4)
+        self.bn1 = nn.BatchNorm2d(4, eps=0.5)
         self.conv2 = nn.Conv2d(4, 6, 3)
         self.pool = nn.MaxPool2d(3, stride=1, padding=1)
         self.relu = nn.ReLU(inplace=True)
@@ -138,6 +137,18 @@ def test_after_training_and_with_batch_norms_folded() -> None:
     assert largest_error(before, found) < 1e-9
 
 
+@pytest.mark.parametrize("bits", [1, 4])
+def test_a_relu_cuts_off_what_the_next_layer_could_read_with_a_sign(bits: int) -> None:
+    torch.manual_seed(0)
+    one, two = quantized(nn.Linear(4, 8)), quantized(nn.Linear(8, 8), 4, bits, signed=True)
+    model, x = nn.Sequential(one, nn.ReLU(), two), torch.rand(5, 4)
+    assert integer_layers(integer_model(model))["2"].takes_codes
+    expected, found = both(model, x)
+    assert largest_error(expected, found) < 1e-5
+    without, _ = both(nn.Sequential(one, two), x)
+    assert largest_error(expected, without) > 0.1
+
+
 def test_a_layer_that_runs_twice_quantises_what_it_reads_itself() -> None:
     layer = quantized(nn.Linear(4, 4), 4, 4, signed=True)
     model = nn.Sequential(layer, nn.ReLU(), layer)
@@ -207,6 +218,8 @@ def test_codes_are_handed_on_nowhere_that_something_else_would_read_them() -> No
                     return self.two(y) + y
                 case "given":
                     return self.two(y), y
+                case "written twice":
+                    return self.two(torch.relu(y)), self.one(2 * x)
                 case "norm behind a ReLU":
                     return self.two(self.norm(torch.relu(y)))
                 case "batch's statistics":
@@ -216,8 +229,8 @@ def test_codes_are_handed_on_nowhere_that_something_else_would_read_them() -> No
                 case _:
                     return self.two(self.norm(self.norm(y)))
 
-    ways = ("read twice", "given", "norm behind a ReLU", "another function", "two norms")
-    for way in (*ways, "batch's statistics"):
+    ways = ("read twice", "given", "written twice", "norm behind a ReLU", "another function")
+    for way in (*ways, "two norms", "batch's statistics"):
         torch.manual_seed(0)
         model = with_lively_norms(Model(way))
         x = torch.rand(5, 4)
@@ -283,9 +296,3 @@ def test_a_model_that_cannot_be_copied_says_so() -> None:
     kept.lock = (each for each in ())
     with pytest.raises(ModelError, match="cannot be copied"):
         integer_model(model)
-
-
-def test_the_next_layers_clipping_is_shared_and_not_copied() -> None:
-    whole: Any = integer_model(chain())
-    assert isinstance(whole.conv2.input_quantizer, PACT)
-    assert whole.conv1.requantization.quantizer is whole.conv2.input_quantizer

@@ -52,7 +52,8 @@ def test_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"format": "roofline packed model", "version": 2}, path)
     assert "version 2" in refusal(path)
-    torch.save({"format": "roofline packed model", "version": "x"}, path)
+    content = torch.load(saved(small(), tmp_path, "sound.pt"), weights_only=True)
+    torch.save({**content, "version": "x"}, path)
     assert "damaged" in refusal(path)
 
 
@@ -98,6 +99,7 @@ def forged(path: Path, change: Any) -> None:
     [
         lambda table: table.pop("rest"),
         lambda table: table["rest"].pop(),
+        lambda table: table["rest"].pop(0),
         lambda table: table["weights"][0].update(bits=99),
         lambda table: table["weights"][0].update(bits=4),
         lambda table: table["weights"][0].update(levels=3),
@@ -118,3 +120,9 @@ def test_tables_that_fit_nothing_are_refused(change: Any, tmp_path: Path) -> Non
     path = tmp_path / "model.pt"
     forged(path, change)
     assert "is damaged" in refusal(path)
+
+
+def test_a_table_of_more_bytes_than_there_are_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    forged(path, lambda table: table["weights"][0].update(shape=[10**9, 10**9]))
+    assert "more bytes than there are" in refusal(path)
