@@ -194,7 +194,8 @@ class LayerSensitivity:
     """What quantising one layer alone does.
 
     ``error`` is the relative L2 error of the model's outputs; ``saved_s`` what is saved by the
-    what-if's basis (``predicted`` or ``bound``), below 0 where it takes longer.
+    what-if's basis (``prediction`` or ``bound``), below 0 where it takes longer; ``saved_byte`` what
+    it reads and writes less.
     """
 
     name: str
@@ -222,9 +223,10 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    """Layers by how much they suffer: the most harmful last.
+    """Layers by how much they suffer for what they save: the worst bargain last.
 
-    ``basis`` says what saved times are; ``inputs`` and ``weights`` whose they were.
+    ``basis`` says what saved times are; ``inputs`` and ``weights`` whose they were; ``left`` which
+    layers of the what-if could not be tried.
     """
 
     layers: tuple[LayerSensitivity, ...]
@@ -232,6 +234,7 @@ class Sensitivity:
     inputs: str
     weights: str
     proposal: Proposal | None = None
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

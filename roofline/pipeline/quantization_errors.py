@@ -1,0 +1,251 @@
+"""What quantised layers do to a model's outputs: one at a time, and all together."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_shape
+from roofline.pipeline.machines import Progress
+from roofline.pipeline.timing import real_model
+from roofline.pipeline.workloads import Workload
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.quantization.quantizers.pact import PACT
+    from roofline.workload.inputs import Inputs
+
+_SEED = 0
+
+_FLOATS = Policy(weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS)
+
+
+class OutputErrors:
+    """A copy of a model with its weights, in inference, and what it gives on some inputs.
+
+    ``inputs`` says in words what these are, ``layers`` are the qualified names of what can be
+    quantised where it is. Clipping values are calibrated on the same inputs, so that an error is
+    that of layers that were not trained for their bits.
+
+    Args:
+        asked: the model and its inputs.
+        run: how it is run.
+        samples: what outputs are compared on, as the inputs of `analyze`; None: the model's inputs.
+        per_channel: whether weights have a scale for each output channel.
+
+    Raises:
+        ModelError: the model has no weights, cannot be copied, raises, or gives nothing that errors
+            can be computed of.
+        InputError: `samples` are no inputs, or a layer cannot be quantised.
+    """
+
+    def __init__(self, asked: Workload, run: Run, samples: Any, *, per_channel: bool) -> None:
+        self._name = asked.source.name
+        self._per_channel = per_channel
+        self._model = _copied(real_model(asked), run, self._name)
+        given, self.inputs = _given(asked, samples)
+        self._batch = _made(given, run)
+        self._reference = self._outputs(self._model)
+        if not self._reference or not all(map(_is_sound, self._reference)):
+            raise ModelError(
+                f"{self._name}: --sensitivity compares floating-point outputs, and the model gives"
+                " none, or NaN or infinite ones, for its inputs; give others with samples="
+            )
+        self.layers = frozenset(
+            self._clippings(replace(_FLOATS, activations=8, first_last=8, shortcut="low"))
+        )
+
+    def of_each(
+        self, wanted: Mapping[str, Sequence[LayerBits]], progress: Progress
+    ) -> dict[tuple[str, LayerBits], float]:
+        """The relative L2 error of the outputs with one layer alone quantised.
+
+        Args:
+            wanted: by the qualified name of a layer, the bits that are tried.
+            progress: told how far it is.
+
+        Raises:
+            ModelError: outputs are no longer finite.
+        """
+        found: dict[tuple[str, LayerBits], float] = {}
+        calls = sum(map(len, wanted.values()))
+        for place in range(max(map(len, wanted.values()), default=0)):
+            here = {name: each[place] for name, each in wanted.items() if place < len(each)}
+            activations = {
+                name: LayerBits(weights=FLOAT_BITS, activations=each.activations)
+                for name, each in here.items()
+            }
+            clippings = self._clippings(replace(_FLOATS, layers=activations))
+            for name, bits in here.items():
+                progress(len(found) / calls, f"quantizing {name or self._name} to {bits.words}")
+                found[name, bits] = self._alone(name, bits, clippings.get(name))
+        return found
+
+    def of_all(self, policy: Policy) -> float:
+        """The relative L2 error of the outputs with all of a policy.
+
+        Raises:
+            ModelError: outputs are no longer finite.
+        """
+        known = {name: bits for name, bits in policy.layers.items() if name in self.layers}
+        model = self._calibrated(replace(policy, layers=known))
+        return self._error(self._outputs(model), "the proposed policy")
+
+    def _clippings(self, policy: Policy) -> Mapping[str, PACT]:
+        """What quantises the activations of each layer, calibrated on what floats give it."""
+        from roofline.quantization import quantized_layers
+
+        layers = quantized_layers(self._calibrated(policy))
+        return {
+            name: each.input_quantizer
+            for name, each in layers.items()
+            if each.input_quantizer is not None
+        }
+
+    def _alone(self, name: str, bits: LayerBits, clipping: PACT | None) -> float:
+        layer = self._model.get_submodule(name)
+        with _in_few_bits(layer, bits.weights, clipping, per_channel=self._per_channel):
+            return self._error(self._outputs(self._model), f"layer '{name}' in {bits.words}")
+
+    def _calibrated(self, policy: Policy) -> torch.nn.Module:
+        from roofline.quantization import PACT, calibrate_clipping, quantize_model
+        from roofline.workload.inputs import Inputs
+
+        args, kwargs = self._batch
+        given = Inputs(*args, **kwargs)
+        with warnings.catch_warnings():
+            # What stays in floats is in the what-if; what reads only zeros makes no error.
+            warnings.simplefilter("ignore")
+            model = quantize_model(self._model, policy, given)
+            if any(isinstance(each, PACT) for each in model.modules()):
+                calibrate_clipping(model, [given])
+        return model
+
+    def _outputs(self, model: torch.nn.Module) -> list[torch.Tensor]:
+        """The floating tensors that the model gives, in float64.
+
+        Raises:
+            ModelError: it raises.
+        """
+        import torch
+        from torch.utils import _pytree as pytree
+
+        args, kwargs = self._batch
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(_SEED)
+            try:
+                result = model(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            except RooflineError:
+                raise
+            # The user's own code may raise anything.
+            except Exception as error:
+                raise ModelError(
+                    f"{self._name} raised {type(error).__name__} in its forward pass:"
+                    f" {printable(said_by(error)[:200])}"
+                ) from error
+        return [
+            each.detach().to(torch.float64)
+            for each in pytree.tree_leaves(result)
+            if isinstance(each, torch.Tensor) and each.is_floating_point() and each.numel()
+        ]
+
+    def _error(self, outputs: Sequence[torch.Tensor], what: str) -> float:
+        pairs = list(zip(self._reference, outputs, strict=True))
+        lost = math.fsum(float((one - two).square().sum()) for one, two in pairs)
+        whole = math.fsum(float(one.square().sum()) for one, _ in pairs)
+        if not math.isfinite(lost):
+            raise ModelError(f"{self._name}: {what} makes outputs that are NaN or infinite")
+        if not lost:
+            return 0.0
+        if not whole:
+            raise ModelError(
+                f"{self._name} gives only zeros for its inputs, so there are no relative errors;"
+                " give others with samples="
+            )
+        return math.sqrt(lost / whole)
+
+
+@contextmanager
+def _in_few_bits(
+    layer: torch.nn.Module, bits: int, clipping: PACT | None, *, per_channel: bool
+) -> Iterator[None]:
+    """A layer as `quantize_model` would leave it, while this is open."""
+    from torch import nn
+
+    from roofline.quantization.modules.quantized_layers import TRANSPOSED, quantize_input
+    from roofline.quantization.quantizers.choosing import weight_quantizer
+
+    weight = layer._parameters["weight"]
+    hook = None
+    try:
+        if bits != FLOAT_BITS and weight is not None:
+            by_channel = per_channel and not isinstance(layer, TRANSPOSED)
+            quantizer = weight_quantizer(bits, per_channel=by_channel)
+            layer._parameters["weight"] = nn.Parameter(quantizer(weight).detach())
+        if clipping is not None:
+            layer.add_module("input_quantizer", clipping)
+            hook = layer.register_forward_pre_hook(quantize_input, with_kwargs=True)
+        yield
+    finally:
+        layer._parameters["weight"] = weight
+        if hook is not None:
+            hook.remove()
+            del layer._modules["input_quantizer"]
+
+
+def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
+    from roofline.workload.torch_dtypes import torch_dtype
+
+    try:
+        made = copy.deepcopy(model).eval()
+    # Locks, generators and tensors that were computed cannot be copied.
+    except Exception as error:
+        raise ModelError(
+            f"{name} cannot be copied, which --sensitivity takes: {type(error).__name__}:"
+            f" {printable(said_by(error)[:200])}"
+        ) from error
+    return made.to(torch_dtype(run.dtype)) if run.dtype else made
+
+
+def _given(asked: Workload, samples: Any) -> tuple[Inputs, str]:
+    """What the model is run on, and that in words."""
+    from roofline.workload.inputs import inputs_of
+
+    given = asked.given if samples is None else inputs_of(samples)
+    if given is None:
+        raise InputError("samples: there are none; give tensors, as the inputs of a model")
+    requests = [request for _, request in given.requests()]
+    shapes = ", ".join(format_shape(each.shape) for each in requests)
+    is_given = any(
+        each.like is not None and tuple(each.like.shape) == each.shape for each in requests
+    )
+    what = "given samples" if samples is not None else "the given inputs"
+    return given, f"{what if is_given else 'random numbers'} of {shapes}"
+
+
+def _made(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Tensors as asked for: those given, else noise, or zeros as indices."""
+    import torch
+
+    from roofline.workload.capture.reals import Reals
+    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+    reals = Reals(run)
+    change = torch_dtype(run.dtype) if run.dtype else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
+
+
+def _is_sound(output: torch.Tensor) -> bool:
+    return bool(output.isfinite().all())

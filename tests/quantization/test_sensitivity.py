@@ -1,0 +1,263 @@
+"""Ranking by error for what is saved, and bits under a budget, held against trying all of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.quantization.layers import Layer
+from roofline.quantization.policy import LayerBits, Place, Policy
+from roofline.quantization.result import LayerSensitivity
+from roofline.quantization.sensitivity import (
+    Option,
+    candidates_of,
+    cheapest,
+    chosen,
+    proposed_policy,
+    ranked,
+)
+
+
+def bits(width: int) -> LayerBits:
+    return LayerBits(weights=width, activations=width)
+
+
+def option(width: int, error: float, cost: float) -> Option:
+    return Option(bits=bits(width), error=error, cost=cost)
+
+
+def layer(name: str, place: Place = "inner", index: int = 0) -> Layer:
+    return Layer(name=name, index=index, place=place, activation=0, weight=1)
+
+
+def sensitivity(
+    name: str, error: float, saved_s: float | None, saved_byte: int = 0
+) -> LayerSensitivity:
+    return LayerSensitivity(
+        name=name, bits=bits(2), error=error, saved_s=saved_s, saved_byte=saved_byte
+    )
+
+
+# -- ranking ---------------------------------------------------------------------------------------
+
+
+def names(layers: Sequence[LayerSensitivity]) -> list[str]:
+    return [each.name for each in layers]
+
+
+def test_error_counts_for_what_it_saves():
+    # 0.2 for 4 s is a better bargain than 0.1 for 1 s.
+    layers = [sensitivity("small", 0.1, 1.0), sensitivity("large", 0.2, 4.0)]
+    assert names(ranked(layers)) == ["large", "small"]
+
+
+def test_what_saves_nothing_comes_last_by_its_error():
+    layers = [
+        sensitivity("slower and bad", 0.3, -1.0),
+        sensitivity("nothing", 0.1, 0.0),
+        sensitivity("unknown", 0.2, None),
+        sensitivity("gains", 5.0, 0.001),
+    ]
+    assert names(ranked(layers)) == ["gains", "nothing", "unknown", "slower and bad"]
+
+
+def test_bytes_count_where_no_time_is_known():
+    layers = [sensitivity("few", 0.1, None, 10), sensitivity("many", 0.1, None, 1000)]
+    assert names(ranked(layers)) == ["many", "few"]
+
+
+def test_no_layers_are_no_ranking():
+    assert ranked([]) == ()
+
+
+# -- candidates ------------------------------------------------------------------------------------
+
+
+def test_an_inner_layer_may_have_any_width():
+    assert candidates_of(layer("a"), Policy()) == tuple(map(bits, (2, 3, 4, 8, 32)))
+
+
+def test_first_and_last_keep_their_least():
+    for place in ("first", "last"):
+        assert candidates_of(layer("a", place), Policy()) == (bits(8), bits(32))
+
+
+def test_shortcuts_stay_floats_where_they_are_to():
+    shortcut = layer("a", "shortcut")
+    assert candidates_of(shortcut, Policy(shortcut="full")) == (bits(32),)
+    assert bits(2) in candidates_of(shortcut, Policy(shortcut="low"))
+
+
+def test_what_a_policy_names_is_not_up_for_choice():
+    own = LayerBits(weights=5, activations=7)
+    assert candidates_of(layer("a"), Policy(layers={"a": own})) == (own,)
+
+
+# -- bits under a budget ---------------------------------------------------------------------------
+
+
+def harm(found: Mapping[str, Option]) -> float:
+    return sum(each.error**2 for each in found.values())
+
+
+def by_brute_force(options: Mapping[str, Sequence[Option]], most: float) -> float | None:
+    """The least harm of all combinations that fit; None: none does."""
+    fitting = [
+        sum(each.error**2 for each in combination)
+        for combination in itertools.product(*options.values())
+        if math.fsum(each.cost for each in combination) <= most
+    ]
+    return min(fitting, default=None)
+
+
+HAND = {
+    "robust": [option(2, 0.1, 2), option(4, 0.05, 4), option(32, 0.0, 32)],
+    "fragile": [option(2, 0.9, 2), option(4, 0.2, 4), option(32, 0.0, 32)],
+}
+
+
+@pytest.mark.parametrize(
+    ("most", "robust", "fragile"),
+    [(64, 32, 32), (63, 4, 32), (36, 4, 32), (35, 2, 32), (34, 2, 32), (8, 4, 4), (6, 2, 4)],
+)
+def test_the_robust_layer_gives_way_first(most: float, robust: int, fragile: int):
+    # Worked out by hand: squares are 0.01, 0.0025, 0 and 0.81, 0.04, 0.
+    found = chosen(HAND, most)
+    assert found is not None
+    assert (found["robust"].bits, found["fragile"].bits) == (bits(robust), bits(fragile))
+
+
+def test_a_budget_below_the_cheapest_cannot_be_held():
+    assert chosen(HAND, 3.9) is None
+    assert {name: each.bits for name, each in cheapest(HAND).items()} == {
+        "robust": bits(2),
+        "fragile": bits(2),
+    }
+
+
+def test_a_width_that_costs_more_and_errs_more_is_never_taken():
+    slower = {"a": [option(8, 0.5, 10.0), option(32, 0.0, 5.0)]}
+    found = chosen(slower, 100.0)
+    assert found is not None
+    assert found["a"].bits == bits(32)
+
+
+def test_no_layers_fit_any_budget():
+    assert chosen({}, 0.0) == {}
+
+
+costs = st.integers(min_value=0, max_value=40).map(float)
+errors = st.integers(min_value=0, max_value=30).map(lambda whole: whole / 10)
+widths = st.sampled_from((2, 3, 4, 8, 32))
+options_of_layers = st.dictionaries(
+    st.sampled_from("abcde"),
+    st.lists(st.builds(option, widths, errors, costs), min_size=1, max_size=4),
+    min_size=1,
+    max_size=5,
+)
+budgets = st.integers(min_value=0, max_value=150).map(float)
+
+
+@given(options=options_of_layers, most=budgets)
+def test_it_is_the_best_of_all_combinations(options: dict[str, list[Option]], most: float):
+    best = by_brute_force(options, most)
+    found = chosen(options, most)
+    if found is None or best is None:
+        assert found is None
+        assert best is None
+        return
+    assert all(found[name] in each for name, each in options.items())
+    assert math.fsum(each.cost for each in found.values()) <= most
+    assert harm(found) == pytest.approx(best)
+
+
+@given(options=options_of_layers, most=budgets, more=budgets)
+def test_a_larger_budget_does_no_more_harm(
+    options: dict[str, list[Option]], most: float, more: float
+):
+    found = chosen(options, most)
+    if found is not None:
+        roomier = chosen(options, most + more)
+        assert roomier is not None
+        assert harm(roomier) <= harm(found) + 1e-9
+
+
+def test_many_layers_come_near_a_bound_that_no_choice_can_beat():
+    random = Random(0)
+    options = {
+        f"layer{number}": [
+            option(width, random.uniform(0.5, 2.0) * 2.0**-width, random.uniform(1, 40) * width)
+            for width in (2, 3, 4, 8)
+        ]
+        for number in range(60)
+    }
+    whole = sum(max(each.cost for each in layer) for layer in options.values())
+    most = 0.4 * whole
+    # Whatever a byte is taken to be worth, nobody does less harm than those that pay so for them.
+    bound = max(
+        sum(min(each.error**2 + worth * each.cost for each in layer) for layer in options.values())
+        - worth * most
+        for worth in (10**power for power in (-step / 20 for step in range(200)))
+    )
+    found = chosen(options, most)
+    assert found is not None
+    assert math.fsum(each.cost for each in found.values()) <= most
+    assert bound <= harm(found) <= 1.1 * bound
+
+
+def test_where_all_fits_nothing_is_lost():
+    found = chosen(HAND, math.inf)
+    assert found is not None
+    assert harm(found) == 0.0
+
+
+# -- as a policy -----------------------------------------------------------------------------------
+
+LAYERS = (
+    layer("stem", "first"),
+    *(layer(f"block{number}", "inner", number) for number in range(1, 5)),
+    layer("side", "shortcut", 5),
+    layer("head", "last", 6),
+)
+
+
+def test_the_most_frequent_bits_are_the_rule():
+    wanted = {
+        "stem": bits(8),
+        "block1": bits(2),
+        "block2": bits(4),
+        "block3": bits(2),
+        "block4": bits(32),
+        "side": bits(32),
+        "head": bits(32),
+    }
+    policy = proposed_policy(Policy(weights=3, activations=3), LAYERS, wanted)
+    assert (policy.weights, policy.activations) == (2, 2)
+    assert set(policy.layers) == {"block2", "block4", "head"}
+
+
+@given(
+    wanted=st.fixed_dictionaries(
+        {each.name: st.sampled_from((2, 3, 4, 8, 32)).map(bits) for each in LAYERS}
+    )
+)
+def test_each_layer_gets_what_was_chosen_for_it(wanted: dict[str, LayerBits]):
+    policy = proposed_policy(Policy(per_channel=True), LAYERS, wanted)
+    assert {each.name: policy.bits_of(each.name, each.place) for each in LAYERS} == wanted
+    assert policy.per_channel
+
+
+def test_layers_without_a_choice_keep_what_was_asked():
+    asked = Policy(layers={"block1": bits(5)})
+    policy = proposed_policy(
+        asked, LAYERS, {"block2": bits(4), "block3": bits(4), "block4": bits(4)}
+    )
+    assert policy.bits_of("block1", "inner") == bits(5)
+    assert policy.bits_of("block2", "inner") == bits(4)
+    assert policy.bits_of("side", "shortcut") == bits(32)
