@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
 
 import roofline
+from roofline.analysis import analysis_from_data, to_json
 from roofline.errors import InputError
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_if import policies_of, what_if, what_ifs
@@ -77,6 +80,12 @@ def test_modules_that_do_not_run_are_named() -> None:
     found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
     assert found.left == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_byte_before - found.model_byte_after == 3 * 8 - 4 - 4
+
+
+def test_a_saved_analysis_is_enough() -> None:
+    analysis = analysis_of(PingPong(16, 3), 4, 16)
+    again = analysis_from_data(json.loads(to_json(analysis)), file="test")
+    assert what_if(again, Policy()) == what_if(analysis, Policy())
 
 
 def test_nothing_is_left_of_a_network_of_layers() -> None:
