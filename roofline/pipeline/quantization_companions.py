@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.design.advice.what_if import Time
-from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
-from roofline.errors import ModelError, RooflineError, said_by
-from roofline.latency.measuring.rounds import Effort
+from roofline.design.model_comparison.measured_rounds import MeasuredRounds
+from roofline.errors import RooflineError, said_by
 from roofline.pipeline.calibration_steps import computes_in_bfloat16
+from roofline.pipeline.companion_trials import Original, TimedPair, timed_pair
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import this_process
-from roofline.pipeline.timing import Bench, Say, bench, real_model
-from roofline.pipeline.workloads import workload_of
+from roofline.pipeline.timing import Bench, Say, bench
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import Companion, WhatIf
-from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     from roofline.quantization.modules.companions import CompanionKind
 
 DEFAULT_ROUNDS = 7
-
-_EFFORT = Effort(warm_ups=1, least=3, most=15, budget_s=0.5)
 
 _BFLOAT16 = Policy(weights=16, activations=16, first_last=16, shortcut="low")
 _INT8 = Policy(weights=8, activations=8, first_last=8, shortcut="low", per_channel=True)
@@ -46,23 +43,13 @@ class Way:
     bits: LayerBits
 
 
+_HALF, _EIGHT = LayerBits(weights=16, activations=16), LayerBits(weights=8, activations=8)
+
 WAYS = (
-    Way(name="bfloat16", kind="bfloat16", bits=LayerBits(weights=16, activations=16)),
-    Way(
-        name="int8 (torch.ao, static)",
-        kind="int8 static",
-        bits=LayerBits(weights=8, activations=8),
-    ),
-    Way(
-        name="int8 (torch.ao, dynamic, linear layers)",
-        kind="int8 dynamic",
-        bits=LayerBits(weights=8, activations=8),
-    ),
-    Way(
-        name="int8 (torchao, dynamic, linear layers)",
-        kind="int8 torchao",
-        bits=LayerBits(weights=8, activations=8),
-    ),
+    Way(name="bfloat16", kind="bfloat16", bits=_HALF),
+    Way(name="int8 (torch.ao, static)", kind="int8 static", bits=_EIGHT),
+    Way(name="int8 (torch.ao, dynamic, linear layers)", kind="int8 dynamic", bits=_EIGHT),
+    Way(name="int8 (torchao, dynamic, linear layers)", kind="int8 torchao", bits=_EIGHT),
 )
 
 
@@ -72,26 +59,6 @@ class Companions:
 
     found: tuple[Companion, ...]
     conditions: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
-    """The model that all are held against: what `analyze` took, and how it is run."""
-
-    model: Any
-    inputs: Any
-    batch: int | None
-    seq: int | None
-    run: Run
-    threads: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedPair:
-    """Rounds of a model as it is and in a lower precision, and how far apart their outputs are."""
-
-    rounds: tuple[tuple[RoundTime, RoundTime], ...]
-    error: float | None
 
 
 def companions(
@@ -146,8 +113,11 @@ def companions(
         for place, way in enumerate(ways):
             if progress is not None:
                 progress(place / len(ways), way.name)
-            timed = _timed(process, here, original, way, rounds or DEFAULT_ROUNDS, analysis)
-            found.append(_beside(way, timed, analysis, what_if_of))
+            policy = policy_of(way, analysis, what_if_of)
+            timed = _pointless(way, policy, analysis, here) or _timed(
+                process, here, original, way, rounds or DEFAULT_ROUNDS
+            )
+            found.append(_beside(way, timed, lambda policy=policy: what_if_of(policy)))
     notes = (_IN_THIS_PROCESS,) if stays else ()
     return Companions(found=tuple(found), conditions=(*here.conditions, *notes))
 
@@ -169,15 +139,26 @@ def _stays(original: Original) -> bool:
     return not isinstance(original.model, str) and b"__main__" in content
 
 
-def _timed(
-    process: Runs, here: Bench, original: Original, way: Way, count: int, analysis: Analysis
-) -> TimedPair | str:
-    """The rounds, or why there are none."""
+def _pointless(way: Way, policy: Policy, analysis: Analysis, here: Bench) -> str:
+    """Why no process need try a way; ``""``: one is to try."""
     if way.kind == "bfloat16":
         if analysis.run.dtype == "bfloat16":
             return "the model is run in bfloat16 as it is"
-        if not computes_in_bfloat16(here.profile):
-            return "this CPU has no instructions for bfloat16"
+        return "" if computes_in_bfloat16(here.profile) else "this CPU does not compute in bfloat16"
+    if way.kind != "int8 static" and not policy.layers:
+        return "the model has no linear layers"
+    if way.kind == "int8 torchao" and not has_torchao():
+        return "torchao is not installed: pip install 'roofline[int8]'"
+    return ""
+
+
+def has_torchao() -> bool:
+    """Whether torchao could be imported."""
+    return importlib.util.find_spec("torchao") is not None
+
+
+def _timed(process: Runs, here: Bench, original: Original, way: Way, count: int) -> TimedPair | str:
+    """The rounds, or why there are none."""
     try:
         return process(timed_pair, here, original, way.kind, count)
     except MemoryError:
@@ -186,75 +167,11 @@ def _timed(
         return said_by(error) or type(error).__name__
 
 
-def timed_pair(here: Bench, original: Original, kind: CompanionKind, count: int) -> TimedPair:
-    """Rounds of a model and of its companion, by turns; runs in a process of its own.
-
-    Raises:
-        ModelError: the companion cannot be made, or one of both raised.
-    """
-    import torch
-
-    from roofline.latency.measuring.gauges import Gauges
-    from roofline.latency.measuring.rounds import run_rounds
-    from roofline.latency.measuring.team import team
-    from roofline.machine.measuring.pace_gauge import pace_gauge
-    from roofline.quantization.modules.companions import (
-        companion_of,
-        int8_kernels,
-        relative_error,
-    )
-    from roofline.workload.capture.passes import one_at_a_time
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.capture.stage import staged
-
-    cores = here.topology.cores
-    run, threads = original.run, original.threads
-    with one_at_a_time, torch.random.fork_rng(devices=[]):
-        # The same weights and the same noise in every process.
-        torch.manual_seed(0)
-        asked = workload_of(
-            original.model, original.inputs, run=run, batch=original.batch, seq=original.seq
-        )
-        with (
-            staged(real_model(asked), asked.given, run, Reals(run)) as stage,
-            int8_kernels(),
-            team(threads, cores),
-            pace_gauge(cores[:threads]) as pace,
-        ):
-            other, (args, kwargs) = companion_of(kind, stage.model, (stage.args, stage.kwargs))
-            subjects: tuple[Callable[[], Any], ...] = (
-                lambda: stage.model(*stage.args, **stage.kwargs),
-                lambda: other(*args, **kwargs),
-            )
-            try:
-                error = relative_error(*(subject() for subject in subjects))
-                gauges = replace(Gauges(), pace=pace)
-                found: list[tuple[RoundTime, RoundTime]] = []
-                for _ in range(count):
-                    times = run_rounds(subjects, gauges, _EFFORT)
-                    clock_hz = times.pace.clock_hz
-                    first, second = (
-                        RoundTime(times_s=times.times_s(each), clock_hz=clock_hz) for each in (0, 1)
-                    )
-                    found.append((first, second))
-            except (KeyboardInterrupt, RooflineError):
-                raise
-            except Exception as raised:
-                said = said_by(raised) or type(raised).__name__
-                raise ModelError(f"it cannot be run: {said[:200]}") from raised
-    return TimedPair(rounds=tuple(found), error=error)
-
-
-def _beside(
-    way: Way,
-    timed: TimedPair | str,
-    analysis: Analysis,
-    what_if_of: Callable[[Policy], WhatIf],
-) -> Companion:
+def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> Companion:
     """What was timed, beside what the what-if says of the same bits."""
     if isinstance(timed, str):
         return Companion(way=way.name, bits=way.bits, why_not=timed)
-    predicted = what_if_of(policy_of(way, analysis, what_if_of))
+    predicted = what_if()
     measured = MeasuredRounds(rounds=timed.rounds)
     # How many times as long as the companion the original took.
     ratio = measured.ratio(0, 1)

@@ -16,16 +16,14 @@ from roofline.design.advice.what_if import Time
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
-from roofline.pipeline import quantization_companions
+from roofline.pipeline import companion_trials, quantization_companions
+from roofline.pipeline.companion_trials import Original, TimedPair, timed_pair
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.quantization_companions import (
     WAYS,
-    Original,
-    TimedPair,
     Way,
     companions,
     policy_of,
-    timed_pair,
 )
 from roofline.quantization.modules.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
@@ -116,6 +114,12 @@ def found(
     return {each.way: each for each in result.found}
 
 
+@pytest.fixture(autouse=True)
+def torchao(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as installed."""
+    monkeypatch.setattr(quantization_companions, "has_torchao", lambda: True)
+
+
 def test_rounds_are_compared_one_by_one_and_stand_beside_the_what_if() -> None:
     """The machine is twice as slow in the second round, for both: ratios are 2, 2 and 2.5."""
     asked: list[tuple[str, int]] = []
@@ -184,9 +188,45 @@ def test_bfloat16_is_left_out_where_it_says_nothing() -> None:
         assert kind != "bfloat16"
         return pair_of((1.0, 1.0))
 
-    assert "no instructions" in found(answer, sets=("avx2",))["bfloat16"].why_not
+    assert "does not compute" in found(answer, sets=("avx2",))["bfloat16"].why_not
     half = roofline.analyze(Net(), torch.zeros(SHAPE), hardware=SHEET, threads=1, dtype="bfloat16")
     assert "as it is" in found(answer, analysis=half)["bfloat16"].why_not
+
+
+def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(kind: CompanionKind, _count: int) -> TimedPair:
+        asked.append(kind)
+        return pair_of((1.0, 1.0))
+
+    monkeypatch.setattr(quantization_companions, "has_torchao", lambda: False)
+    ways = found(answer)
+    assert "roofline[int8]" in ways["int8 (torchao, dynamic, linear layers)"].why_not
+    assert asked == ["bfloat16", "int8 static", "int8 dynamic"]
+    asked.clear()
+    convolution = roofline.analyze("conv2d(3,4,3)@1x3x8x8", hardware=SHEET, threads=1)
+
+    def no_linear_layers(policy: Policy) -> Any:
+        layer = SimpleNamespace(name="0", index=0)
+        return SimpleNamespace(
+            layers=[SimpleNamespace(layer=layer)], before=Time(s=4.0), after=None
+        )
+
+    result = companions(
+        "conv2d(3,4,3)@1x3x8x8",
+        analysis=convolution,
+        what_if_of=no_linear_layers,
+        processes=processes_of(answer),
+        on=bench_of("avx512_bf16"),
+    )
+    assert asked == ["bfloat16", "int8 static"]
+    assert ["no linear layers" in each.why_not for each in result.found] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_progress_goes_from_way_to_way() -> None:
@@ -219,7 +259,7 @@ def test_policies_are_of_all_layers_or_of_linear_ones() -> None:
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
+    monkeypatch.setattr(companion_trials, "_EFFORT", few)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8 static", "int8 dynamic"])
@@ -282,7 +322,7 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
         return nullcontext(run_here)
 
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
+    monkeypatch.setattr(companion_trials, "_EFFORT", few)
     monkeypatch.setattr(quantization_companions, "fresh_processes", processes)
     result = companions(
         "linear(8,8)@2x8",
