@@ -520,7 +520,7 @@ def test_it_is_trained_like_any_model(policy: Policy) -> None:
     model = quantize_model(SmallResNet(), policy)
     before: Mapping[str, torch.Tensor] = copy.deepcopy(model.state_dict())
     losses = _trained(model)
-    assert losses[-1] < 0.2 * losses[0]
+    assert losses[-1] < 0.4 * losses[0]
     after = model.state_dict()
     names = [name for name in after if name.endswith(("original", "alpha"))]
     assert all(not torch.equal(before[name], after[name]) for name in names)
