@@ -138,15 +138,23 @@ def side_of(rows: Sequence[OperatorRow], time: Time | None) -> Side:
         bound=decisive.bound,
         bound_s=bound_s,
         intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
-        attainable_flop_per_s=_attainable(rows, flop, bound_s) if is_known else None,
+        attainable_flop_per_s=_attainable(rows, flop) if is_known else None,
         time=time,
     )
 
 
-def _attainable(
-    rows: Sequence[OperatorRow], flop: int | None, bound_s: float | None
-) -> float | None:
-    """The rate within all bounds; of one operator that which its ceiling allows."""
-    if len(rows) == 1:
-        return rows[0].attainable_flop_per_s
-    return flop / bound_s if flop is not None and bound_s else None
+def _attainable(rows: Sequence[OperatorRow], flop: int | None) -> float | None:
+    """The rate of all where each runs at the rate that its ceiling allows.
+
+    A bound leaves out FLOP that a kernel may leave out (padding taps), so that all FLOP by the sum
+    of bounds would lie above the roof.
+    """
+    taken_s = [
+        row.flop / row.attainable_flop_per_s
+        if row.flop and row.attainable_flop_per_s
+        else row.bound_s
+        for row in rows
+    ]
+    known = [each for each in taken_s if each is not None]
+    total_s = sum(known)
+    return flop / total_s if flop is not None and total_s and len(known) == len(rows) else None

@@ -1,0 +1,26 @@
+"""Layers of a what-if stand under the roof, folded operators and padding taps included."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofline.placement import Roof
+from roofline.quantization.policy import Policy
+from roofline.quantization.what_if import what_if
+from tests.quantization.what_if_machines import analysis_of, cached_machine, resnet20
+
+
+@pytest.mark.parametrize("bits", [2, 8, 16])
+def test_no_layer_stands_above_the_highest_ceiling(bits: int) -> None:
+    """Of convolutions with padding, whose FLOP hold taps that no kernel must compute."""
+    analysis = analysis_of(resnet20(), 1, 3, 32, 32, profile=cached_machine())
+    highest = max(each.flop_per_s for each in Roof(analysis.hardware, analysis.threads).units)
+    found = what_if(analysis, Policy(weights=bits, activations=bits, shortcut="low"))
+    for layer in found.layers:
+        for side in (layer.before, layer.after):
+            assert side.attainable_flop_per_s is not None
+            assert side.bound_s is not None
+            assert 0 < side.attainable_flop_per_s <= highest * (1 + 1e-9)
+            # Nor is it slower than what the same FLOP need by the ceiling's own word.
+            assert side.flop is not None
+            assert side.flop / side.attainable_flop_per_s >= side.bound_s * (1 - 1e-9)
