@@ -58,8 +58,8 @@ class Side:
 class LayerWhatIf:
     """One layer in few bits, with what is folded into it (batch norm, ReLU).
 
-    ``operators`` are the rows of the analysis that it stands for: its own first. ``output_bits`` are
-    those in which its result is kept: the most that a reader takes. ``executable`` is the data type
+    ``operators`` are the rows of the analysis that it stands for: its own first. ``output_bits``
+    are those in which its result is kept: the most that a reader takes. ``executable`` is the data type
     it would be computed in here; ``has_kernel`` whether that is the width itself, so that a time
     may be predicted. ``parameters`` counts its weights, its bias left aside.
     """
@@ -131,8 +131,8 @@ class WhatIf:
 
     ``layer_byte_*`` count each weight once and what each layer writes twice (written, then read),
     at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they would lie in
-    a file: codes packed, scales and what is not quantised as they are. ``bound_*_s`` are of the whole
-    pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as kernels
+    a file: codes packed, scales and what is not quantised as they are. ``bound_*_s`` are of the
+    whole pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as kernels
     of their own. ``before`` and ``after`` are predictions of the pass; None where there is none,
     and ``after`` always where a layer has no kernel. ``left`` says in words what stays in floats
     although it has weights.
@@ -194,8 +194,8 @@ class LayerSensitivity:
     """What quantising one layer alone does.
 
     ``error`` is the relative L2 error of the model's outputs; ``saved_s`` what is saved by the
-    what-if's basis (``prediction`` or ``bound``), below 0 where it takes longer; ``saved_byte`` what
-    it reads and writes less.
+    what-if's basis (``prediction`` or ``bound``), below 0 where it takes longer; ``saved_byte``
+    what it reads and writes less.
     """
 
     name: str
@@ -242,7 +242,8 @@ class Quantization:
     """What lower precision is worth for a model on a machine.
 
     ``analysis`` is of the model as it is; ``what_ifs`` begin with the one that was asked for, those
-    of a sweep follow. ``companions`` were run here, ``sensitivity`` is there where it was asked for.
+    of a sweep follow. ``companions`` were run here, ``sensitivity`` is there where it was asked
+    for.
     """
 
     model: str
