@@ -59,9 +59,9 @@ class LayerWhatIf:
     """One layer in few bits, with what is folded into it (batch norm, ReLU).
 
     ``operators`` are the rows of the analysis that it stands for: its own first. ``output_bits``
-    are those in which its result is kept: the most that a reader takes. ``executable`` is the data type
-    it would be computed in here; ``has_kernel`` whether that is the width itself, so that a time
-    may be predicted. ``parameters`` counts its weights, its bias left aside.
+    are those in which its result is kept: the most that a reader takes. ``executable`` is the data
+    type it would be computed in here; ``has_kernel`` whether that is the width itself, so that a
+    time may be predicted. ``parameters`` counts its weights, its bias left aside.
     """
 
     layer: Layer
@@ -132,10 +132,10 @@ class WhatIf:
     ``layer_byte_*`` count each weight once and what each layer writes twice (written, then read),
     at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they would lie in
     a file: codes packed, scales and what is not quantised as they are. ``bound_*_s`` are of the
-    whole pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as kernels
-    of their own. ``before`` and ``after`` are predictions of the pass; None where there is none,
-    and ``after`` always where a layer has no kernel. ``left`` says in words what stays in floats
-    although it has weights.
+    whole pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as
+    kernels of their own. ``before`` and ``after`` are predictions of the pass; None where there is
+    none, and ``after`` always where a layer has no kernel. ``left`` says in words what stays in
+    floats although it has weights.
     """
 
     policy: Policy
