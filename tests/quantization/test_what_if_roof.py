@@ -13,12 +13,15 @@ from tests import builders
 from tests.quantization.what_if_machines import analysis_of, machine, resnet20
 
 
+TYPES = ("float32", "bfloat16", "float16", "int8")
+
+
 @pytest.mark.parametrize("bits", [2, 8, 16])
 def test_no_layer_stands_above_the_highest_ceiling(bits: int) -> None:
     """Of convolutions with padding, whose FLOP hold taps that no kernel must compute."""
     memory = builders.level("DRAM", None, {"read": {1: 1e13}})
     # One ceiling for all types: none hides behind that of another.
-    profile = replace(machine(hardware={"float32": 1e11}), memory=(memory,))
+    profile = replace(machine(hardware=dict.fromkeys(TYPES, 1e11)), memory=(memory,))
     analysis = analysis_of(resnet20(), 1, 3, 32, 32, profile=profile)
     highest = max(each.flop_per_s for each in Roof(analysis.hardware, analysis.threads).units)
     found = what_if(analysis, Policy(weights=bits, activations=bits, shortcut="low"))
