@@ -12,7 +12,6 @@ from roofline.quantization.what_if import what_if
 from tests import builders
 from tests.quantization.what_if_machines import analysis_of, machine, resnet20
 
-
 TYPES = ("float32", "bfloat16", "float16", "int8")
 
 
