@@ -84,7 +84,8 @@ def notes_of(
         predictor: what was learned on the machine; None: nothing.
     """
     notes = [*_without_kernels(after, layers), *_without_times(after, layers, predictor)]
-    if after.times.are_known and not after.analysis.run.channels_last and _has_images(after):
+    is_new = not after.analysis.run.channels_last and _has_images(after, layers)
+    if after.times.are_known and is_new:
         notes.append(
             "torch's int8 convolutions write images channels-last: what reads them is predicted so"
         )
@@ -97,14 +98,16 @@ def notes_of(
     return tuple(notes)
 
 
-def _has_images(after: After) -> bool:
-    """Whether an int8 convolution runs, so that images lie otherwise behind it than before."""
+def _has_images(after: After, layers: Sequence[LayerWhatIf]) -> bool:
+    """Whether an int8 convolution runs, so that images lie otherwise behind it than before.
+
+    Its own time need not be known for that: what reads it is predicted by the layout.
+    """
     return any(
-        step.node is not None
-        and step.record.op.endswith("convolution")
-        and step.compute_as == dtype(INT8)
-        and after.times.steps[place] is not None
-        for place, step in enumerate(after.steps)
+        each.has_kernel
+        and each.executable == INT8
+        and after.analysis.operators[each.operators[0]].op.endswith("convolution")
+        for each in layers
     )
 
 
