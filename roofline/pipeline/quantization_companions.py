@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.errors import RooflineError, said_by
 from roofline.pipeline.calibration_steps import computes_in_bfloat16

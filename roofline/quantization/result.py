@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.placement import Bound
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import LayerBits, Policy

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort

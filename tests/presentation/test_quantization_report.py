@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.presentation.reports.quantization_cells import (
     change,
     places_words,

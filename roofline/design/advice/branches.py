@@ -17,7 +17,7 @@ from roofline.design.advice.alternatives import (
 from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import NOTHING, saving_of
 from roofline.design.advice.subject import Subject
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 
 
 def fragmented_branches(subject: Subject) -> list[Proposal]:

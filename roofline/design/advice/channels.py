@@ -19,7 +19,7 @@ from roofline.design.advice.alternatives import (
 from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import Saving, saving_of
 from roofline.design.advice.subject import Subject
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.foundation.units import format_flop_per_s, format_percent, format_s
 from roofline.latency.paths import convolution_path
 from roofline.machine.hardware import HardwareProfile

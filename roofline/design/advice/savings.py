@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roofline.analysis import Basis
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 
 LEAST_SHARE = 0.01
 """Of the time of a pass: what saves less is not worth a change."""

@@ -11,7 +11,8 @@ from roofline.analysis import Analysis, Basis, Finding, OperatorRow
 from roofline.design.advice.alternatives import Alternative, as_it_is
 from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import NOTHING, Saving, saving_of
-from roofline.design.advice.what_if import Time, WhatIf, time_of_pass
+from roofline.design.advice.times import Time
+from roofline.design.advice.what_if import WhatIf, time_of_pass
 from roofline.foundation.units import format_percent
 from roofline.workload.dataflow import Dataflow, dataflow
 from roofline.workload.operators import State

@@ -8,7 +8,7 @@ from typing import Any
 
 from roofline.analysis import Analysis, Finding, OperatorRow, groups, working
 from roofline.design.advice.savings import LEAST_SHARE, Saving, saving_of
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.foundation.units import format_byte, format_flop_per_s, format_percent, format_s
 from roofline.placement import Roof
 from roofline.workload.tensors import Role

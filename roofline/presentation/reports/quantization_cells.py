@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.foundation.units import MISSING, format_s
 from roofline.presentation.reports.report import MODEL_ITSELF, printable
 from roofline.presentation.reports.spreads import interval_cell

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis, OperatorRow, row_of, sum_bound_s
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.latency.predictor import Predicts
 from roofline.placement import Bound, Roof
 from roofline.quantization.policy import FLOAT_BITS

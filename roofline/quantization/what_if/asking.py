@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roofline.analysis import Analysis
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
 from roofline.latency.predictor import Predicts
 from roofline.quantization.policy import Policy

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import OperatorRow
-from roofline.design.advice.what_if import Time
+from roofline.design.advice.times import Time
 from roofline.latency.prediction import Prediction
 from roofline.latency.predictor import Predicts
 from roofline.placement import Pass, Roof
