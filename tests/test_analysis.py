@@ -25,6 +25,7 @@ from roofline.analysis import (
     Totals,
     analysis_from_data,
     read_analysis,
+    sum_known_s,
     to_json,
 )
 from roofline.cli.main import run
@@ -326,6 +327,13 @@ def test_false_figures_are_refused(
     assert "make it anew with `roofline analyze" in str(refused.value)
     assert run(["show", str(path), "-o", str(tmp_path / "a.png")]) == 2
     assert capsys.readouterr().err == f"roofline: error: {refused.value}\n"
+
+
+def test_sums_of_unknown_are_unknown() -> None:
+    assert sum_known_s([1.0, 2.5]) == 3.5
+    assert sum_known_s(each for each in (1.0, 2.5)) == 3.5
+    assert sum_known_s([1.0, None]) is None
+    assert sum_known_s([]) == 0
 
 
 def test_sums_may_be_rounded_differently() -> None:

@@ -62,10 +62,11 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> G
     )
 
 
-def sum_known_s(times_s: Sequence[float | None]) -> float | None:
+def sum_known_s(times_s: Iterable[float | None]) -> float | None:
     """The sum of times in seconds; None if one of them is unknown."""
-    known = [time_s for time_s in times_s if time_s is not None]
-    return sum(known) if len(known) == len(times_s) else None
+    every = tuple(times_s)
+    known = [time_s for time_s in every if time_s is not None]
+    return sum(known) if len(known) == len(every) else None
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:

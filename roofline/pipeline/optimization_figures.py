@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, sum_known_s
 from roofline.foundation.sampling import Sample, quantile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.optimization_machine import Machine
@@ -228,9 +228,7 @@ def _measured_s(rows: Sequence[int], counted: Counted, costs: MeasuredCosts | No
     if costs is None:
         return None
     working = [row for row in rows if counted.records[row].state is not State.FREE]
-    times = [costs.time_s(counted.calls[row]) for row in working]
-    known = [each for each in times if each is not None]
-    return sum(known) if len(known) == len(times) else None
+    return sum_known_s(costs.time_s(counted.calls[row]) for row in working)
 
 
 def rejected(

@@ -18,16 +18,11 @@ from roofline.presentation.reports.quantization_cells import (
     time_change,
     times_faster,
     times_less,
-    total,
 )
-from roofline.presentation.reports.quantization_findings import (
-    error_words,
-    saved_words,
-    signed_percent,
-)
+from roofline.presentation.reports.quantization_findings import error_words, signed_percent
 from roofline.presentation.reports.quantization_report import quantization_report
 from roofline.presentation.reports.quantization_tables import layers_grid, passes_grid
-from roofline.presentation.reports.report import Facts, Grid, Notes
+from roofline.presentation.reports.report import Facts, Grid, Notes, saved_words
 from roofline.presentation.table import print_report
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, Quantization, WhatIf
@@ -148,12 +143,6 @@ def test_times_are_in_two_digits_or_with_their_interval() -> None:
     assert time_change(before, None) == "1.2 ms → –"
     assert time_cell(after) == "460 (400–600) µs"
     assert time_cell(None) == "–"
-
-
-def test_sums_of_unknown_are_unknown() -> None:
-    assert total([1.0, 2.5]) == 3.5
-    assert total([1.0, None]) is None
-    assert total([]) == 0
 
 
 def test_places_are_the_first_and_the_last() -> None:

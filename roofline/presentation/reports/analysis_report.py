@@ -8,7 +8,6 @@ from typing import Unpack
 
 from roofline.analysis import Analysis, groups
 from roofline.foundation.units import format_byte, format_percent, format_s
-from roofline.machine.hardware import describe_threads
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.presentation.reports.advice_lines import advice_notes
 from roofline.presentation.reports.analysis_tables import (
@@ -29,7 +28,7 @@ from roofline.presentation.reports.report import (
     Report,
     View,
     ViewOptions,
-    origin,
+    hardware_fact,
     printable,
     sum_of_flop,
 )
@@ -129,17 +128,11 @@ def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:
 
 
 def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple[str, str]]:
-    totals, profile = analysis.totals, analysis.hardware
+    totals = analysis.totals
     yield model_fact(analysis)
     yield from run_fact(analysis)
-    pass_of = "steady state" if analysis.cache == "steady" else "cold caches"
-    machine = [
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        pass_of,
-        origin(profile, today),
-    ]
-    yield "Hardware", " · ".join(machine)
+    caches = "steady state" if analysis.cache == "steady" else "cold caches"
+    yield hardware_fact(analysis, today, caches=caches)
     yield from work_facts(analysis, fused=view.fused)
     if totals.bound_s is None:
         yield "Bound", "none: the hardware's ceilings are unknown"

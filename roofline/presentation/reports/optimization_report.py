@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date
 
 from roofline.foundation.units import format_s
-from roofline.machine.hardware import describe_threads
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.optimization_rewrites import (
     groups_of_applied,
@@ -26,7 +25,7 @@ from roofline.presentation.reports.report import (
     Grid,
     Notes,
     Report,
-    origin,
+    hardware_fact,
     printable,
 )
 from roofline.presentation.reports.work_facts import model_fact, run_fact
@@ -55,7 +54,9 @@ def optimization_report(
         today: for the hardware's age; None gives dates alone.
     """
     most = top or DEFAULT_TOP
-    blocks: list[Block] = [Facts(lines=tuple(_facts(optimization, today)))]
+    analysis = optimization.before
+    facts = (model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, today))
+    blocks: list[Block] = [Facts(lines=facts)]
     blocks.append(figures_grid(optimization))
     groups = groups_of_applied(optimization.substitutions)
     if groups:
@@ -71,18 +72,6 @@ def optimization_report(
     if warnings:
         blocks.append(Notes(title="Warnings", lines=warnings))
     return Report(headline=optimization.summary, blocks=tuple(blocks))
-
-
-def _facts(optimization: Optimization, today: date | None) -> list[tuple[str, str]]:
-    analysis = optimization.before
-    profile = analysis.hardware
-    machine = (
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        origin(profile, today),
-    )
-    hardware = "Hardware", " · ".join(filter(None, machine))
-    return [model_fact(analysis), *run_fact(analysis), hardware]
 
 
 def _rejected(optimization: Optimization, most: int) -> list[Block]:

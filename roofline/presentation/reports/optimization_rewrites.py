@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.analysis import sum_known_s
 from roofline.foundation.units import MISSING, format_percent, format_s
-from roofline.presentation.reports.report import MODEL_ITSELF, printable
+from roofline.presentation.reports.report import MODEL_ITSELF, printable, saved_words
 from roofline.substitution.result import Substitution
 
 _SINGLE = 3
@@ -41,13 +42,13 @@ class RewriteGroup:
     @property
     def saving_s(self) -> float | None:
         """What they save together by the search's cost; None where that is not known of one."""
-        return _sum(each.saving_s for each in self.members)
+        return sum_known_s(each.saving_s for each in self.members)
 
     @property
     def measured_s(self) -> tuple[float, float] | None:
         """What their operators took before and after; None where one of them was not timed."""
-        before = _sum(each.measured_before_s for each in self.members)
-        after = _sum(each.measured_after_s for each in self.members)
+        before = sum_known_s(each.measured_before_s for each in self.members)
+        after = sum_known_s(each.measured_after_s for each in self.members)
         return None if before is None or after is None else (before, after)
 
     @property
@@ -66,15 +67,6 @@ def place_words(where: str, most: int = _WHERE_CHARACTERS) -> str:
         return words
     half = most // 2
     return f"{words[:half]}…{words[1 - half :]}"
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    total = 0.0
-    for each in values:
-        if each is None:
-            return None
-        total += each
-    return total
 
 
 def groups_of_applied(substitutions: Sequence[Substitution]) -> tuple[RewriteGroup, ...]:
@@ -114,9 +106,7 @@ def groups_of_rejected(rejected: Sequence[Substitution]) -> tuple[RewriteGroup, 
 
 def saving_cell(saving_s: float | None) -> str:
     """What is saved; what adds to the cost is said to."""
-    if saving_s is None:
-        return MISSING
-    return format_s(saving_s) if saving_s >= 0 else f"adds {format_s(-saving_s)}"
+    return saved_words(saving_s, format_s)
 
 
 def share_cell(saving_s: float | None, whole_s: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from roofline.design.advice.times import Time
 from roofline.foundation.units import MISSING, format_s
@@ -60,16 +60,6 @@ def time_change(before: Time | None, after: Time | None) -> str:
 def time_cell(time: Time | None) -> str:
     """A prediction with its interval: ``"1.2 (1.0–1.5) ms"``."""
     return MISSING if time is None else interval_cell(time.s, time.low_s, time.high_s)
-
-
-def total(values: Iterable[float | None]) -> float | None:
-    """The sum; None where one of them is not known."""
-    found = 0.0
-    for each in values:
-        if each is None:
-            return None
-        found += each
-    return found
 
 
 def bits_words(bits: LayerBits) -> str:

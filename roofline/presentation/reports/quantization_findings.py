@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from roofline.foundation.units import MISSING, format_byte, format_s
@@ -10,11 +10,17 @@ from roofline.presentation.reports.quantization_cells import (
     bits_words,
     change,
     count_words,
-    layer_name,
     seconds_words,
     shown_words,
 )
-from roofline.presentation.reports.report import MODEL_ITSELF, Column, Facts, Grid, printable
+from roofline.presentation.reports.report import (
+    MODEL_ITSELF,
+    Column,
+    Facts,
+    Grid,
+    printable,
+    saved_words,
+)
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.result import (
     Companion,
@@ -141,13 +147,6 @@ def _sensitivity_row(layer: LayerSensitivity, *, in_time: bool) -> tuple[str, ..
     )
 
 
-def saved_words(saved: float | None, form: Callable[[float], str]) -> str:
-    """What is saved; what is added is said to be."""
-    if saved is None:
-        return MISSING
-    return form(saved) if saved >= 0 else f"adds {form(-saved)}"
-
-
 def sensitivity_facts(sensitivity: Sensitivity) -> Facts:
     """What the errors are of, and what is proposed."""
     errors = f"{printable(sensitivity.inputs)} · weights: {printable(sensitivity.weights)}"
@@ -174,8 +173,11 @@ def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
     """The bits that a proposal gives to layers, fewest first, and whose they are."""
     by_bits: dict[LayerBits, list[str]] = {}
     for each in layers:
-        bits = proposal.policy.bits_of(each.layer.name, each.layer.place)
-        by_bits.setdefault(bits, []).append(layer_name(each))
+        # A policy names modules; one that runs several times is several layers.
+        name = each.layer.name.partition("#")[0]
+        names = by_bits.setdefault(proposal.policy.bits_of(name, each.layer.place), [])
+        if (shown := printable(name) or MODEL_ITSELF) not in names:
+            names.append(shown)
     ordered = sorted(by_bits, key=lambda each: (each.weights, each.activations))
     columns = (
         Column(heading="bits"),

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import date
 
 from roofline.foundation.units import format_byte
-from roofline.machine.hardware import describe_threads
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
@@ -30,7 +29,14 @@ from roofline.presentation.reports.quantization_tables import (
     sweep_grid,
     widths_of,
 )
-from roofline.presentation.reports.report import Block, Facts, Notes, Report, origin, printable
+from roofline.presentation.reports.report import (
+    Block,
+    Facts,
+    Notes,
+    Report,
+    hardware_fact,
+    printable,
+)
 from roofline.presentation.reports.work_facts import model_fact, run_fact
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf, Quantization, WhatIf
 
@@ -67,17 +73,11 @@ def quantization_report(
 
 def _facts(quantization: Quantization, today: date | None) -> Iterable[_Line]:
     analysis, what_if = quantization.analysis, quantization.what_if
-    profile = analysis.hardware
-    machine = (
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        origin(profile, today),
-    )
     yield model_fact(analysis)
     yield from run_fact(analysis)
-    yield "Hardware", " · ".join(filter(None, machine))
+    yield hardware_fact(analysis, today)
     yield "Policy", _policy_words(what_if)
-    yield "Computed in", _computed_in(what_if, profile.name)
+    yield "Computed in", _computed_in(what_if, analysis.hardware.name)
     if predicted := _predicted(what_if):
         yield "Predicted", predicted
     yield "Model size", _sizes(what_if.model_byte_before, what_if.model_byte_after)

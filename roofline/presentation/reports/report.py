@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal, TypedDict
 
-from roofline.analysis import OperatorRow
+from roofline.analysis import Analysis, OperatorRow
 from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_flop, format_intensity, format_shape
-from roofline.machine.hardware import HardwareProfile
+from roofline.machine.hardware import HardwareProfile, describe_threads
 
 By = Literal["operator", "module", "type", "phase"]
 
@@ -170,6 +170,14 @@ def _references(profile: HardwareProfile) -> str:
     return "; ".join(dict.fromkeys(map(printable, names)))
 
 
+def hardware_fact(analysis: Analysis, today: date | None, *, caches: str = "") -> tuple[str, str]:
+    """The machine, its threads, in which state its caches were, and whence its numbers are."""
+    profile = analysis.hardware
+    threads = describe_threads(profile, analysis.threads)
+    parts = (printable(profile.name), threads, caches, origin(profile, today))
+    return "Hardware", " · ".join(filter(None, parts))
+
+
 def threads_of(count: int) -> str:
     """A number of threads in words."""
     return f"{count} thread{'s' * (count != 1)}"
@@ -203,3 +211,10 @@ def sum_of_intensity(flop: int, byte: int, unknown: int) -> str:
     return (
         sum_of_flop(flop, unknown, lambda each: format_intensity(each / byte)) if byte else MISSING
     )
+
+
+def saved_words(saved: float | None, form: Callable[[float], str]) -> str:
+    """What is saved; what is added is said to be."""
+    if saved is None:
+        return MISSING
+    return form(saved) if saved >= 0 else f"adds {form(-saved)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, sum_known_s
 from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
+from roofline.foundation.text import printable
 from roofline.latency.predictor import Predicts
+from roofline.quantization.layers import RECURRENT
 from roofline.quantization.policy import Policy
 from roofline.quantization.result import WhatIf
 from roofline.quantization.what_if.after import after_of, layers_of
@@ -42,7 +44,9 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
     after = after_of(analysis, plan, predictor)
     layers, passes = layers_of(after), passes_of(after)
     parts = parts_of(after, passes)
-    bound_after_s = _sum([each.after_bound_s for each in parts if each.name != "requantization"])
+    bound_after_s = sum_known_s(
+        each.after_bound_s for each in parts if each.name != "requantization"
+    )
     layer_before, layer_after = layer_byte(plan)
     model_before, model_after = model_byte(analysis, plan)
     has_kernels = all(each.has_kernel for each in layers)
@@ -57,8 +61,8 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         model_byte_after=model_after,
         bound_before_s=analysis.totals.bound_s,
         bound_after_s=bound_after_s,
-        separate_bound_s=_sum(
-            [bound_after_s, bound_of([each for each in passes if not each.is_separate])]
+        separate_bound_s=sum_known_s(
+            (bound_after_s, bound_of([each for each in passes if not each.is_separate]))
         ),
         before=_before(analysis),
         after=after.times.whole if has_kernels else None,
@@ -93,8 +97,11 @@ def _plan(analysis: Analysis, policy: Policy) -> Plan:
         )
     if any(each.op.startswith(_QUANTISED) for each in records):
         raise InputError(f"{analysis.model} is quantised already; give the model in floats")
-    plan = plan_of(records, policy, Widths(analysis.hardware, analysis.threads))
+    apart = {each.path for each in analysis.modules if each.kind in RECURRENT}
+    plan = plan_of(records, policy, Widths(analysis.hardware, analysis.threads), apart)
     if not plan.structure.layers:
+        if any(0 in each.shape for each in analysis.inputs):
+            raise InputError(f"{analysis.model} was given no elements: a size is 0")
         raise InputError(
             f"{analysis.model} has no layer that could be quantised: no convolution and no linear"
             " layer with weights of floats"
@@ -108,15 +115,10 @@ def _plan(analysis: Analysis, policy: Policy) -> Plan:
         if name not in known:
             names = ", ".join(list(known)[:_SHOWN])
             hint = nearest(name, known) or f"; its layers are {names}{' …' * (len(known) > _SHOWN)}"
-            raise InputError(f"'{name}' is no layer of {analysis.model}{hint}")
+            raise InputError(f"'{printable(name)}' is no layer of {analysis.model}{hint}")
     return plan
 
 
 def _before(analysis: Analysis) -> Time | None:
     run = analysis.prediction
     return Time(s=run.predicted_s, low_s=run.low_s, high_s=run.high_s) if run else None
-
-
-def _sum(bounds_s: list[float | None]) -> float | None:
-    known = [each for each in bounds_s if each is not None]
-    return sum(known) if len(known) == len(bounds_s) else None
