@@ -16,14 +16,12 @@ from roofline.cli.options import (
     files_among,
     hardware_option,
     output_options,
-    progress_bar,
-    result_console,
     run_options,
-    say_written,
     threads_option,
     workload_options,
 )
-from roofline.cli.streams import put, tell
+from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.streams import tell
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,7 +90,6 @@ def command(
         render_advice,
         write_advice,
     )
-    from roofline.presentation.table import print_report
 
     files = files_among(outputs, stdout_format)
     check_targets(files, overwrite=force)
@@ -128,10 +125,11 @@ def command(
                 progress=progress,
                 say=tell,
             )
-    if stdout_format is not None:
-        put(render_advice(advice, stdout_format, top=top))
-    else:
-        print_report(advice_report(advice, top=top, today=date.today()), result_console())
+    print_or_put(
+        render_advice(advice, stdout_format, top=top)
+        if stdout_format
+        else advice_report(advice, top=top, today=date.today())
+    )
     write_advice(advice, files, top=top, overwrite=force)
     say_written(files)
 

@@ -16,14 +16,13 @@ from roofline.cli.options import (
     format_option,
     layers_options,
     machines_options,
-    measuring_if_needed,
     output_options,
     picture_of,
-    present,
     run_options,
     view_options,
     workload_options,
 )
+from roofline.cli.results import measuring_if_needed, present
 from roofline.errors import IncompleteError, InputError
 
 if TYPE_CHECKING:

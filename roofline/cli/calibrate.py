@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import progress_bar, result_console
+from roofline.cli.results import progress_bar, result_console
 from roofline.cli.streams import tell
 
 

@@ -17,17 +17,9 @@ from roofline.cli.comparing_options import (
     sweep_options,
     ways_options,
 )
-from roofline.cli.options import (
-    OVERWRITE_OR_MEASURE,
-    files_among,
-    format_option,
-    measuring_if_needed,
-    output_options,
-    progress_bar,
-    result_console,
-    say_written,
-)
-from roofline.cli.streams import put, tell
+from roofline.cli.options import OVERWRITE_OR_MEASURE, files_among, format_option, output_options
+from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
+from roofline.cli.streams import tell
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -178,12 +170,12 @@ def _present(
 ) -> None:
     from roofline.presentation.comparison_output import render_comparison, write_comparison
     from roofline.presentation.reports.comparison_report import report_of_comparison
-    from roofline.presentation.table import print_report
 
-    if stdout_format is not None:
-        put(render_comparison(comparison, stdout_format, view))
-    else:
-        print_report(report_of_comparison(comparison, view), result_console())
+    print_or_put(
+        render_comparison(comparison, stdout_format, view)
+        if stdout_format
+        else report_of_comparison(comparison, view)
+    )
     write_comparison(comparison, files, overwrite=force, view=view)
     say_written(files)
 

@@ -9,15 +9,9 @@ from pathlib import Path
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import (
-    files_among,
-    output_options,
-    result_console,
-    say_written,
-    workload_options,
-)
-from roofline.cli.streams import put
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.cli.options import files_among, output_options, workload_options
+from roofline.cli.results import print_or_put, say_written
+from roofline.foundation.files import write_atomically
 
 
 @click.command("crosscheck")
@@ -50,17 +44,15 @@ def command(
     are installed (pip install 'roofline[crosscheck]'; DeepSpeed by itself). They run the model for
     real, with random weights, where these fit into memory. MODEL is what analyze takes.
     """
+    from roofline.presentation.formats import check_files
     from roofline.presentation.reports.crosscheck_report import (
         check_suffix,
         crosscheck_report,
         render_crosscheck,
     )
-    from roofline.presentation.table import print_report
 
     files = files_among(outputs, stdout_format)
-    for path in files:
-        check_suffix(path)
-        check_writable(path, overwrite=force)
+    check_files(files, check_suffix, overwrite=force)
     from roofline.pipeline import crosscheck
 
     # What the user's model prints is not the result.
@@ -68,10 +60,11 @@ def command(
         result = crosscheck(
             model, list(inputs) or None, dtype=dtype, batch=batch, seq=seq, train=train
         )
-    if stdout_format is None:
-        print_report(crosscheck_report(result), result_console())
-    else:
-        put(render_crosscheck(result, f".{stdout_format}"))
+    print_or_put(
+        render_crosscheck(result, f".{stdout_format}")
+        if stdout_format
+        else crosscheck_report(result)
+    )
     for path in files:
         write_atomically(path, render_crosscheck(result, path.suffix), overwrite=force)
     say_written(files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.hardware_fit import command as fit
-from roofline.cli.options import output_options, result_console, say_written
+from roofline.cli.options import output_options
+from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
@@ -75,17 +77,17 @@ def diff(first: str, second: str, outputs: tuple[Path, ...], force: bool) -> Non
     from datetime import date
 
     from roofline.design.hardware_difference import HardwareDifference
-    from roofline.foundation.files import check_writable, write_atomically
-    from roofline.presentation.reports.comparison_report import check_suffix
+    from roofline.foundation.files import write_atomically
+    from roofline.presentation.formats import check_files, check_suffix_among
     from roofline.presentation.reports.hardware_difference_report import (
+        DIFFERENCE_FORMATS,
         hardware_difference_report,
         render_hardware_difference,
     )
     from roofline.presentation.table import print_report
 
-    for path in outputs:
-        check_suffix(path)
-        check_writable(path, overwrite=force)
+    check_format = partial(check_suffix_among, suffixes=DIFFERENCE_FORMATS, what="a comparison")
+    check_files(outputs, check_format, overwrite=force)
     (one, some), (other, more) = _known(first), _known(second)
     difference = HardwareDifference(machines=(one, other))
     print_report(hardware_difference_report(difference, today=date.today()), result_console())

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roofline.cli.options import FileName, result_console, say_written
+from roofline.cli.options import FileName
+from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 

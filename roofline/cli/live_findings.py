@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from roofline.cli.options import plain_console
+from roofline.cli.results import plain_console
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:

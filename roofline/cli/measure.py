@@ -9,7 +9,8 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.live_findings import LiveFindings
-from roofline.cli.options import output_options, result_console, say_written
+from roofline.cli.options import output_options
+from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 

@@ -10,17 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import (
-    files_among,
-    output_options,
-    result_console,
-    run_options,
-    say_written,
-    workload_options,
-)
+from roofline.cli.options import files_among, output_options, run_options, workload_options
+from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import put
 from roofline.errors import InputError
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import write_atomically
 
 if TYPE_CHECKING:
     from roofline.workload.formulas.missing import Missing
@@ -63,12 +57,11 @@ def command(
     to paste; MODEL and its options are what analyze takes. It exits with 0 either way: analyze
     --min-coverage is what fails.
     """
+    from roofline.presentation.formats import check_files
     from roofline.presentation.reports.operators_report import check_suffix
 
     files = files_among(outputs, stdout_format)
-    for path in files:
-        check_suffix(path)
-        check_writable(path, overwrite=force)
+    check_files(files, check_suffix, overwrite=force)
     if missing is None:
         _refuse(context, options, "has no effect without --missing MODEL")
         contents = _known(pattern, type_, stdout_format, files)

@@ -15,40 +15,25 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    one_of,
     output_options,
-    progress_bar,
-    result_console,
-    say_written,
     threads_option,
     together,
     workload_options,
 )
-from roofline.cli.streams import put, tell
-from roofline.errors import InputError, nearest
+from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.streams import tell
+from roofline.errors import InputError
 
 _COSTS = ("bound", "predicted", "measured")
 _BASELINES = ("eager", "compile")
-
-
-def _one_of(known: tuple[str, ...]) -> Any:
-    """A callback that refuses other words in one line, naming the nearest."""
-
-    def check(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-        if value is not None and value not in known:
-            raise InputError(
-                f"{parameter.opts[0]} {value}: choose {', '.join(known[:-1])} or {known[-1]}"
-                f"{nearest(value, known)}"
-            )
-        return value
-
-    return check
 
 
 _search_options = together(
     click.option(
         "--cost",
         metavar="|".join(_COSTS),
-        callback=_one_of(_COSTS),
+        callback=one_of(_COSTS),
         help="What graphs are held against: bounds and launches (any machine), predictions (a"
         " calibrated one), or operators' times measured here; default: predicted where the machine"
         " is calibrated, else bound.",
@@ -103,7 +88,7 @@ _timing_options = together(
         default="eager",
         show_default=True,
         metavar="|".join(_BASELINES),
-        callback=_one_of(_BASELINES),
+        callback=one_of(_BASELINES),
         help="How original and result are run when they are timed: by eager torch, or by"
         " torch.compile with freezing.",
     ),
@@ -183,7 +168,6 @@ def command(
     check_optimization_targets(files, overwrite=force)
     from roofline.pipeline.optimizing import optimize
     from roofline.presentation.reports.optimization_report import optimization_report
-    from roofline.presentation.table import print_report
 
     _check_search(alpha=alpha, budget=budget, split=split, time_limit_s=time_limit_s)
     _check_timing(hardware, baseline=baseline, measure=measure, rounds=rounds)
@@ -213,12 +197,12 @@ def command(
             say=tell,
             **options,
         )
-        contents = [render_optimization(result, stdout_format, top=top)] if stdout_format else []
-    if stdout_format is None:
-        report = optimization_report(result, top=top, today=date.today())
-        print_report(report, result_console())
-    for content in contents:
-        put(content)
+        shown = (
+            render_optimization(result, stdout_format, top=top)
+            if stdout_format
+            else optimization_report(result, top=top, today=date.today())
+        )
+    print_or_put(shown)
     write_optimization(result, files, top=top, overwrite=force)
     say_written(files)
     modules = list(filter(is_module, files))
@@ -274,7 +258,6 @@ def _check_timing(
 def _list_rules(rules: str) -> None:
     """Prints the rules that are selected, one a line."""
     from roofline.presentation.reports.optimization_report import rules_report
-    from roofline.presentation.table import print_report
     from roofline.substitution.rules.registry import rules_named
 
-    print_report(rules_report(rules_named(rules)), result_console())
+    print_or_put(rules_report(rules_named(rules)))

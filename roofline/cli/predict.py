@@ -16,13 +16,12 @@ from roofline.cli.options import (
     format_option,
     hardware_option,
     output_options,
-    present,
-    progress_bar,
     run_options,
     threads_option,
     view_options,
     workload_options,
 )
+from roofline.cli.results import present, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:

@@ -18,13 +18,12 @@ from roofline.cli.options import (
     layers_options,
     output_options,
     picture_of,
-    present,
-    progress_bar,
     run_options,
     threads_option,
     view_options,
     workload_options,
 )
+from roofline.cli.results import present, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:

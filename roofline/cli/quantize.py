@@ -16,27 +16,17 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    one_of,
     output_options,
-    progress_bar,
-    result_console,
-    say_written,
     threads_option,
     together,
     workload_options,
 )
-from roofline.cli.streams import put, tell
-from roofline.errors import InputError, nearest
+from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.streams import tell
+from roofline.errors import InputError
 
 _SHORTCUTS = ("full", "low")
-
-
-def _shortcut(
-    _context: click.Context, _parameter: click.Parameter, value: str | None
-) -> str | None:
-    """Refuses other words in one line, naming the nearest."""
-    if value is not None and value not in _SHORTCUTS:
-        raise InputError(f"--shortcut {value}: choose full or low{nearest(value, _SHORTCUTS)}")
-    return value
 
 
 def _widths(
@@ -79,7 +69,7 @@ _policy_options = together(
     click.option(
         "--shortcut",
         metavar="|".join(_SHORTCUTS),
-        callback=_shortcut,
+        callback=one_of(_SHORTCUTS),
         help="Shortcuts around layers, and the layers on them, in floats (full) or in the bits of"
         " the others (low); default: full.",
     ),
@@ -198,7 +188,6 @@ def command(
     check_quantization_targets(files, overwrite=force)
     from roofline.pipeline.quantizing import quantize
     from roofline.presentation.reports.quantization_report import quantization_report
-    from roofline.presentation.table import print_report
 
     # Those that are not given are the policy's own.
     of_policy = {"first_last": first_last, "shortcut": shortcut}
@@ -228,11 +217,11 @@ def command(
             say=tell,
             **options,
         )
-        contents = [render_quantization(result, stdout_format, top=top)] if stdout_format else []
-    if stdout_format is None:
-        report = quantization_report(result, top=top, today=date.today())
-        print_report(report, result_console())
-    for content in contents:
-        put(content)
+        shown = (
+            render_quantization(result, stdout_format, top=top)
+            if stdout_format
+            else quantization_report(result, top=top, today=date.today())
+        )
+    print_or_put(shown)
     write_quantization(result, files, top=top, overwrite=force)
     say_written(files)

@@ -14,9 +14,9 @@ from roofline.cli.options import (
     layers_options,
     output_options,
     picture_of,
-    present,
     view_options,
 )
+from roofline.cli.results import present
 from roofline.errors import InputError
 
 if TYPE_CHECKING:

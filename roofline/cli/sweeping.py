@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.cli.options import (
-    measuring_if_needed,
-    progress_bar,
-    result_console,
-    say_written,
-)
+from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
 from roofline.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -164,9 +159,8 @@ def _check_length(plan: Plan, where: Any) -> None:
 
 def _present(result: Sweep, outputs: tuple[Path, ...], force: bool) -> None:
     from roofline.presentation.sweep_output import report_of_sweep, write_sweep
-    from roofline.presentation.table import print_report
 
     # Files first: what is printed may end early, in a pipe that closes.
     write_sweep(result, outputs, overwrite=force)
-    print_report(report_of_sweep(result), result_console())
+    print_or_put(report_of_sweep(result))
     say_written(outputs)

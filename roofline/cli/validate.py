@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import (
-    FileName,
-    files_among,
-    progress_bar,
-    result_console,
-    say_written,
-)
-from roofline.cli.streams import put, tell
-from roofline.errors import InputError, MeasurementError
+from roofline.cli.options import FileName, files_among
+from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.streams import tell
+from roofline.errors import MeasurementError
 
 if TYPE_CHECKING:
     from roofline.latency.validation import Validation
@@ -132,11 +127,12 @@ def command(
     MODELS, it takes a list of its own. Models that fail are reported and left out.
     """
     from roofline.latency.thresholds import Condition, check_thresholds
-    from roofline.presentation.reports.validation_report import ROWS
+    from roofline.presentation.formats import check_files
+    from roofline.presentation.reports.validation_report import ROWS, check_suffix
 
     conditions = [Condition.parse(each) for each in fail_if]
     files = files_among(outputs, stdout_format)
-    _check_targets(files, overwrite=force)
+    check_files(files, check_suffix, overwrite=force)
     from roofline.pipeline.validations import validate
 
     # What the models print is not the result.
@@ -172,20 +168,6 @@ def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
     return list(dict.fromkeys(values)) or None
 
 
-def _check_targets(paths: tuple[Path, ...], *, overwrite: bool) -> None:
-    """Refuses, before minutes of measuring, files that could not be written in the end."""
-    from roofline.foundation.files import check_writable
-    from roofline.presentation.reports.validation_report import check_suffix
-
-    seen: set[Path] = set()
-    for path in paths:
-        check_suffix(path)
-        check_writable(path, overwrite=overwrite)
-        if path.resolve() in seen:
-            raise InputError(f"{path}: is named twice; give each file once")
-        seen.add(path.resolve())
-
-
 def present_validation(
     result: Validation,
     files: tuple[Path, ...],
@@ -197,13 +179,13 @@ def present_validation(
     """Writes a validation's files, then prints it, or puts it on stdout in the format asked for."""
     from roofline.foundation.files import write_atomically
     from roofline.presentation.reports.validation_report import render_validation, validation_report
-    from roofline.presentation.table import print_report
 
     # Files first: what is printed may end early, in a pipe that closes.
     for path in files:
         write_atomically(path, render_validation(result, path.suffix, top=top), overwrite=force)
-    if stdout_format is None:
-        print_report(validation_report(result, top=top), result_console())
-    else:
-        put(render_validation(result, f".{stdout_format}", top=top))
+    print_or_put(
+        render_validation(result, f".{stdout_format}", top=top)
+        if stdout_format
+        else validation_report(result, top=top)
+    )
     say_written(files)

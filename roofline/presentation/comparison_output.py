@@ -9,12 +9,14 @@ from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.foundation.files import write_atomically
-from roofline.presentation.markdown import report_markdown
+from roofline.presentation.formats import rendered
 from roofline.presentation.output import FORMATS, check_targets, format_of
 from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
 from roofline.presentation.reports.comparison_tables import CompareView
 
 _FORMATS = ("json", "csv", "md", "html", "png", "svg")
+
+_WHAT = "a comparison"
 
 Compared = Comparison | ComparisonGrid
 """Models on one machine, or on several."""
@@ -33,26 +35,13 @@ def render_comparison(
     Raises:
         InputError: another format.
     """
-    match format:
-        case "json":
-            return comparison.to_json()
-        case "csv":
-            return comparison_csv(comparison)
-        case "md":
-            return report_markdown(report_of_comparison(comparison, view))
-        case "html":
-            from roofline.presentation.drawing import savefig_bytes
-            from roofline.presentation.page import page_html
-
-            picture = savefig_bytes(comparison.plot(), "svg").decode("utf-8")
-            return page_html(report_of_comparison(comparison, view), picture)
-        case "png" | "svg":
-            from roofline.presentation.drawing import savefig_bytes
-
-            picture = savefig_bytes(comparison.plot(), format)
-            return picture if format == "png" else picture.decode("utf-8")
-        case _:
-            raise InputError(f"a comparison is not written as {format}")
+    return rendered(
+        comparison,
+        format,
+        what=_WHAT,
+        report=lambda: report_of_comparison(comparison, view),
+        csv=lambda: comparison_csv(comparison),
+    )
 
 
 def check_comparison_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
@@ -65,7 +54,7 @@ def check_comparison_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     for path in paths:
         if format_of(path) not in _FORMATS:
             known = ", ".join(suffix for suffix, name in FORMATS.items() if name in _FORMATS)
-            raise InputError(f"{path}: a comparison is written as {known}")
+            raise InputError(f"{path}: {_WHAT} is written as {known}")
 
 
 def write_comparison(

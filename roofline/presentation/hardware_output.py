@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import write_atomically
 from roofline.foundation.schema import to_data
 from roofline.machine.hardware import HardwareProfile, profile_to_toml
 from roofline.presentation.data import hardware_csv
+from roofline.presentation.formats import check_files
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.hardware_report import hardware_report
 
@@ -38,15 +39,9 @@ def check_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuses, before anything is measured, targets that could not be written in the end.
 
     Raises:
-        InputError: an unknown suffix, the same file twice, or as `check_writable`.
+        InputError: an unknown suffix, or as `check_files`.
     """
-    seen: set[Path] = set()
-    for path in paths:
-        check_suffix(path)
-        check_writable(path, overwrite=overwrite)
-        if path.resolve() in seen:
-            raise InputError(f"{path}: is named twice; give each file once")
-        seen.add(path.resolve())
+    check_files(paths, check_suffix, overwrite=overwrite)
 
 
 def render(profile: HardwareProfile, suffix: str) -> str | bytes:

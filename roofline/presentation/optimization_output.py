@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable, write_together
-from roofline.presentation.markdown import report_markdown
+from roofline.errors import InputError
+from roofline.foundation.files import write_together
+from roofline.presentation.formats import check_files, check_suffix_among, rendered
 from roofline.presentation.reports.optimization_report import optimization_report
 from roofline.substitution.data import rewrites_csv
 from roofline.substitution.result import Optimization
@@ -23,6 +24,8 @@ _FORMATS = {
 }
 """What optimizations are written as, by suffix; ``pt2`` is the module itself."""
 
+_WHAT = "an optimization"
+
 
 def render_optimization(
     optimization: Optimization, format: str, *, top: int | None = None
@@ -37,37 +40,26 @@ def render_optimization(
     Raises:
         InputError: another format, or a module that torch cannot export.
     """
-    match format:
-        case "json":
-            return optimization.to_json()
-        case "csv":
-            return rewrites_csv(optimization)
-        case "md":
-            return report_markdown(optimization_report(optimization, top=top))
-        case "html":
-            from roofline.presentation.drawing import savefig_bytes
-            from roofline.presentation.page import page_html
+    if format == "pt2":
+        return _program(optimization)
+    return rendered(
+        optimization,
+        format,
+        what=_WHAT,
+        report=lambda: optimization_report(optimization, top=top),
+        csv=lambda: rewrites_csv(optimization),
+    )
 
-            picture = savefig_bytes(optimization.plot(), "svg").decode("utf-8")
-            return page_html(optimization_report(optimization, top=top), picture)
-        case "png" | "svg":
-            from roofline.presentation.drawing import savefig_bytes
 
-            drawn = savefig_bytes(optimization.plot(), format)
-            return drawn if format == "png" else drawn.decode("utf-8")
-        case "pt2":
-            from roofline.substitution.graphs.saving import exported_program
+def _program(optimization: Optimization) -> bytes:
+    from roofline.substitution.graphs.saving import exported_program
 
-            if optimization.module is None or optimization.arguments is None:
-                raise InputError(
-                    f"{optimization.model}: this optimization holds no module; run"
-                    " roofline.optimize anew and save what it gives"
-                )
-            return exported_program(
-                optimization.module, optimization.arguments, name=optimization.model
-            )
-        case _:
-            raise InputError(f"an optimization is not written as {format}")
+    if optimization.module is None or optimization.arguments is None:
+        raise InputError(
+            f"{optimization.model}: this optimization holds no module; run"
+            " roofline.optimize anew and save what it gives"
+        )
+    return exported_program(optimization.module, optimization.arguments, name=optimization.model)
 
 
 def is_module(path: Path) -> bool:
@@ -85,21 +77,10 @@ def check_optimization_targets(paths: Sequence[Path], *, overwrite: bool) -> Non
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that optimizations are not written with, the same file twice, or as
-            `check_writable`.
+        InputError: a suffix that optimizations are not written with, or as `check_files`.
     """
-    seen: set[Path] = set()
-    for path in paths:
-        suffix = path.suffix.lower()
-        if suffix not in _FORMATS:
-            known = ", ".join(_FORMATS)
-            raise InputError(
-                f"{path}: an optimization is written as {known}{nearest(suffix, _FORMATS)}"
-            )
-        check_writable(path, overwrite=overwrite)
-        if path.resolve() in seen:
-            raise InputError(f"{path}: is named twice; give each file once")
-        seen.add(path.resolve())
+    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
+    check_files(paths, check_format, overwrite=overwrite)
 
 
 def write_optimization(

@@ -9,9 +9,10 @@ from typing import Literal, Unpack
 from roofline.analysis import Analysis, to_json
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import write_atomically
 from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.formats import check_files
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
@@ -107,17 +108,14 @@ def check_targets(paths: Sequence[Path], *, overwrite: bool, will_be_measured: b
         will_be_measured: whether the result will have measured times, which a trace needs.
 
     Raises:
-        InputError: an unknown suffix, the same file twice, a trace of what is not measured, or as
-            `check_writable`.
+        InputError: an unknown suffix, a trace of what is not measured, or as `check_files`.
     """
-    seen: set[Path] = set()
-    for path in paths:
+
+    def check_format(path: Path) -> None:
         if format_of(path) == "trace" and not will_be_measured:
             raise InputError(f"{path}: {NOT_MEASURED}")
-        check_writable(path, overwrite=overwrite)
-        if path.resolve() in seen:
-            raise InputError(f"{path}: is named twice; give each file once")
-        seen.add(path.resolve())
+
+    check_files(paths, check_format, overwrite=overwrite)
 
 
 def write(

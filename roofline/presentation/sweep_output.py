@@ -9,9 +9,8 @@ from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.ridge import RidgeSweep
 from roofline.errors import InputError
 from roofline.foundation.files import write_atomically
-from roofline.presentation.markdown import report_markdown
+from roofline.presentation.formats import rendered
 from roofline.presentation.output import Format, format_of
-from roofline.presentation.page import page_html
 from roofline.presentation.reports.report import Report
 from roofline.presentation.reports.ridge_report import ridge_csv, ridge_report
 from roofline.presentation.reports.sweep_report import sweep_csv, sweep_report
@@ -25,34 +24,24 @@ def report_of_sweep(result: Sweep) -> Report:
 
 
 def render_sweep(result: Sweep, format: Format) -> str | bytes:
-    """The sweep in a format: text, or bytes for ``png``."""
-    match format:
-        case "json":
-            return result.to_json()
-        case "csv":
-            return sweep_csv(result) if isinstance(result, SweepResult) else ridge_csv(result)
-        case "md":
-            return report_markdown(report_of_sweep(result))
-        case "png":
-            return _picture(result)
-        case "svg":
-            return _drawing(result)
-        case "html":
-            return page_html(report_of_sweep(result), _drawing(result))
-        case "trace":
-            raise InputError("a sweep is not a run that was timed, and has no trace")
+    """The sweep in a format: text, or bytes for ``png``.
+
+    Raises:
+        InputError: a ``trace``.
+    """
+    if format == "trace":
+        raise InputError("a sweep is not a run that was timed, and has no trace")
+    return rendered(
+        result,
+        format,
+        what="a sweep",
+        report=lambda: report_of_sweep(result),
+        csv=lambda: _csv(result),
+    )
 
 
-def _picture(result: Sweep) -> bytes:
-    from roofline.presentation.drawing import savefig_bytes
-
-    return savefig_bytes(result.plot(), "png")
-
-
-def _drawing(result: Sweep) -> str:
-    from roofline.presentation.drawing import savefig_bytes
-
-    return savefig_bytes(result.plot(), "svg").decode("utf-8")
+def _csv(result: Sweep) -> str:
+    return sweep_csv(result) if isinstance(result, SweepResult) else ridge_csv(result)
 
 
 def write_sweep(result: Sweep, paths: Sequence[Path], *, overwrite: bool) -> None:

@@ -6,16 +6,16 @@ import csv
 import io
 from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice import Advice
 from roofline.design.advice.result import FRAME_COLUMNS
-from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import write_atomically
 from roofline.foundation.units import MISSING, format_percent, format_s
-from roofline.machine.hardware import describe_threads
+from roofline.presentation.formats import check_files, check_suffix_among
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.advice_lines import (
@@ -31,7 +31,7 @@ from roofline.presentation.reports.report import (
     Grid,
     Notes,
     Report,
-    origin,
+    hardware_fact,
     printable,
 )
 from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs
@@ -111,13 +111,7 @@ def headline(advice: Advice) -> str:
 
 
 def _facts(analysis: Analysis, today: date | None) -> list[tuple[str, str]]:
-    profile = analysis.hardware
-    machine = (
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        origin(profile, today),
-    )
-    facts = [model_fact(analysis), *run_fact(analysis), ("Hardware", " · ".join(machine))]
+    facts = [model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, today)]
     prediction = analysis.prediction
     if prediction:
         low, high = format_s(prediction.low_s), format_s(prediction.high_s)
@@ -219,14 +213,10 @@ def check_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuses, before any work is done, files that could not be written in the end.
 
     Raises:
-        InputError: an unknown suffix, or as `check_writable`.
+        InputError: an unknown suffix, or as `check_files`.
     """
-    for path in paths:
-        suffix = path.suffix.lower()
-        if suffix not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise InputError(f"{path}: advice is written as {known}{nearest(suffix, FORMATS)}")
-        check_writable(path, overwrite=overwrite)
+    check_format = partial(check_suffix_among, suffixes=FORMATS, what="advice")
+    check_files(paths, check_format, overwrite=overwrite)
 
 
 def write_advice(

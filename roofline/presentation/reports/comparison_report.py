@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from roofline.analysis import Run
 from roofline.design.model_comparison.data import TIMES, csv_of, rows_of
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.result import Comparison
-from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.page import report_html
@@ -45,9 +43,6 @@ _OF_ANY_MACHINE = (*_OF_THE_MODEL, "peak_memory_byte", "intensity_flop_per_byte"
 
 _MOST_COLUMNS = 3
 """Of more models than these, each has a row instead of a column."""
-
-COMPARISON_FORMATS = (".json", ".csv", ".md")
-"""What differences of machines are written as."""
 
 
 def report_of_comparison(
@@ -203,17 +198,3 @@ def comparison_csv(comparison: Comparison | ComparisonGrid) -> str:
     if isinstance(comparison, ComparisonGrid):
         return csv_of(comparison.rows)
     return csv_of(rows_of(comparison))
-
-
-def check_suffix(path: Path) -> None:
-    """Refuses a file whose suffix is none of `COMPARISON_FORMATS`.
-
-    Raises:
-        InputError: naming the known ones and the nearest.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in COMPARISON_FORMATS:
-        raise InputError(
-            f"{path}: a comparison is written as {', '.join(COMPARISON_FORMATS)}"
-            f"{nearest(suffix, COMPARISON_FORMATS)}"
-        )

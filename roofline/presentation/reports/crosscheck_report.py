@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline.counters.result import CountedBy, Crosscheck, Measure
-from roofline.errors import InputError, nearest
 from roofline.foundation.units import MISSING, format_shape, format_si
+from roofline.presentation.formats import check_suffix_among
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.report import (
@@ -68,12 +68,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         InputError: naming the known ones and the nearest.
     """
-    suffix = path.suffix.lower()
-    if suffix not in CROSSCHECK_FORMATS:
-        raise InputError(
-            f"{path}: a crosscheck is written as {', '.join(CROSSCHECK_FORMATS)}"
-            f"{nearest(suffix, CROSSCHECK_FORMATS)}"
-        )
+    check_suffix_among(path, CROSSCHECK_FORMATS, "a crosscheck")
 
 
 def render_crosscheck(crosscheck: Crosscheck, suffix: str) -> str:

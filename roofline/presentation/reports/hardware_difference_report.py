@@ -35,6 +35,9 @@ _SELF_EVIDENT = ("hardware", "unspecified", "overhead")
 _Pair = tuple[float | None, float | None]
 _Form = Callable[[float | None], str]
 
+DIFFERENCE_FORMATS = (".json", ".csv", ".md")
+"""What differences of machines are written as."""
+
 
 def hardware_difference_report(
     difference: HardwareDifference, *, today: date | None = None

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from roofline.errors import InputError, nearest
 from roofline.foundation.schema import to_data
+from roofline.presentation.formats import check_suffix_among
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.report import (
     Column,
@@ -42,12 +42,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         InputError: naming the known ones and the nearest.
     """
-    suffix = path.suffix.lower()
-    if suffix not in OPERATORS_FORMATS:
-        raise InputError(
-            f"{path}: a list of operators is written as {', '.join(OPERATORS_FORMATS)}"
-            f"{nearest(suffix, OPERATORS_FORMATS)}"
-        )
+    check_suffix_among(path, OPERATORS_FORMATS, "a list of operators")
 
 
 def operators_report(entries: Sequence[Entry], *, of: int, width: int | None = None) -> Report:

@@ -8,9 +8,9 @@ import io
 from pathlib import Path
 from typing import Literal
 
-from roofline.errors import InputError, nearest
 from roofline.foundation.units import format_percent
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation, Validation
+from roofline.presentation.formats import check_suffix_among
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import page_html, report_html
 from roofline.presentation.reports.report import Block, Facts, Notes, Report, printable
@@ -167,12 +167,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         InputError: naming the known ones and the nearest.
     """
-    suffix = path.suffix.lower()
-    if suffix not in VALIDATION_FORMATS:
-        raise InputError(
-            f"{path}: a validation is written as {', '.join(VALIDATION_FORMATS)}"
-            f"{nearest(suffix, VALIDATION_FORMATS)}"
-        )
+    check_suffix_among(path, VALIDATION_FORMATS, "a validation")
 
 
 def render_validation(validation: Validation, suffix: str, *, top: int = ROWS) -> str | bytes:

@@ -1,0 +1,129 @@
+"""What commands tell while they work, and how their results get to the terminal and into files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from roofline.cli.streams import put, tell
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from roofline.analysis import Analysis
+    from roofline.design.machine_comparison import MachineComparison
+    from roofline.presentation.pictures import Picture
+    from roofline.presentation.reports.report import Report, View
+
+
+def plain_console(*, stderr: bool = False) -> Console:
+    """A console on stdout or stderr, as wide as the terminal, that colours nothing by itself."""
+    import shutil
+
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if console.width < 1:
+        # COLUMNS=0 says that the width is not known; rich would print lines of no characters.
+        console.width = shutil.get_terminal_size().columns
+    return console
+
+
+def result_console() -> Console:
+    """The console on stdout that results are printed to."""
+    return plain_console()
+
+
+@contextmanager
+def progress_bar(what: str) -> Generator[Callable[[float, str], None]]:
+    """A progress bar on stderr, shown from the first report on; a plain line in a file."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        console=plain_console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    task = bar.add_task(what, total=1.0, now="")
+    started = False
+
+    def report(fraction: float, now: str) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            if sys.stderr.isatty():
+                bar.start()
+            else:
+                tell(f"{what} …")
+        bar.update(task, completed=fraction, now=now)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
+
+
+@contextmanager
+def measuring_if_needed() -> Generator[Callable[[float, str], None]]:
+    """A progress bar for a first measurement of this machine, and where its result was kept."""
+    from roofline.machine.catalog import host_file
+
+    known = host_file().exists()
+    with progress_bar("Measuring this machine, once") as progress:
+        yield progress
+    if not known and host_file().exists():
+        tell(
+            f"Measured this machine and kept the result in {host_file()};"
+            " `roofline measure` does it anew"
+        )
+
+
+def print_or_put(shown: Report | str | bytes) -> None:
+    """Prints a report as tables; what is a file's content goes to stdout as it is."""
+    if isinstance(shown, (str, bytes)):
+        put(shown)
+        return
+    from roofline.presentation.table import print_report
+
+    print_report(shown, result_console())
+
+
+def say_written(paths: tuple[Path, ...]) -> None:
+    """The last line: what was written."""
+    for path in paths:
+        tell(f"Wrote {path}")
+
+
+def present(
+    result: Analysis | MachineComparison,
+    files: tuple[Path, ...],
+    *,
+    stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
+    view: View,
+    force: bool,
+    picture: Picture | None = None,
+) -> None:
+    """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
+    from roofline.analysis import Analysis
+    from roofline.presentation.output import render, write
+    from roofline.presentation.pictures import Picture
+    from roofline.presentation.reports.report import ViewOptions
+    from roofline.presentation.table import print_analysis, print_machines
+
+    options = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
+    drawn = picture or Picture()
+    if stdout_format is not None:
+        put(render(result, stdout_format, picture=drawn, **options))
+    elif isinstance(result, Analysis):
+        print_analysis(result, result_console(), **options)
+    else:
+        print_machines(result, result_console(), **options)
+    write(result, files, overwrite=force, picture=drawn, **options)
+    say_written(files)
