@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
 
 from roofline.presentation.charts.optimization_chart import (
     LABELS,
     OptimizationChart,
     optimization_chart_of,
 )
-from roofline.presentation.drawing import GREY_TEXT, write
+from roofline.presentation.drawing import GREY_TEXT, arrow, write
 from roofline.presentation.figure import draw
 from roofline.substitution.result import Optimization
-
-_ARROW = "#3d3d3d"
 
 
 def plot_optimization(
@@ -45,22 +42,8 @@ def draw_optimization(chart: OptimizationChart) -> Figure:
     """The figure of a chart."""
     figure = draw(chart.base)
     axes, over = figure.axes
-    for arrow in chart.arrows:
-        ends = arrow.segment
-        patch = FancyArrowPatch(
-            (ends.x0, ends.y0),
-            (ends.x1, ends.y1),
-            arrowstyle="-|>",
-            mutation_scale=7,
-            shrinkA=0,
-            shrinkB=0,
-            linewidth=1.0,
-            color=_ARROW,
-            # In points, as it was placed; over the marks, which may lie close.
-            transform=over.transData,
-            zorder=4.5,
-        )
-        axes.add_patch(patch)
+    for each in chart.arrows:
+        arrow(axes, over, each.segment, mutation_scale=7, shrinkA=0, shrinkB=0, linewidth=1.0)
     if chart.note:
         write(over, chart.note, colour=GREY_TEXT)
     return figure

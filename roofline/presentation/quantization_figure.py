@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch
 
 from roofline.presentation.charts.chart import Chart
 from roofline.presentation.charts.palette import Style
@@ -20,11 +19,10 @@ from roofline.presentation.charts.quantization_chart import (
     quantization_chart_of,
 )
 from roofline.presentation.charts.quantization_moves import ONLY
-from roofline.presentation.drawing import GREY_TEXT, write
+from roofline.presentation.drawing import GREY_TEXT, arrow, write
 from roofline.presentation.figure import draw
 from roofline.quantization.result import Quantization
 
-_ARROW = "#3d3d3d"
 _RIM_PT = 1.4
 
 
@@ -53,8 +51,8 @@ def draw_quantization(chart: QuantizationChart) -> Figure:
     """The figure of a chart."""
     figure = draw(_without_rings(chart.base))
     axes, over = figure.axes
-    for arrow in chart.arrows:
-        axes.add_patch(_patch(arrow, over))
+    for each in chart.arrows:
+        _draw_arrow(axes, over, each)
     for mark in chart.base.marks:
         if mark.point.type == ONLY:
             point = mark.point
@@ -78,22 +76,17 @@ def _without_rings(base: Chart) -> Chart:
     )
 
 
-def _patch(arrow: Arrow, over: Axes) -> FancyArrowPatch:
-    ends = arrow.segment
-    return FancyArrowPatch(
-        (ends.x0, ends.y0),
-        (ends.x1, ends.y1),
-        arrowstyle="-|>",
-        connectionstyle=f"arc3,rad={arrow.bend}",
+def _draw_arrow(axes: Axes, over: Axes, drawn: Arrow) -> None:
+    arrow(
+        axes,
+        over,
+        drawn.segment,
+        is_hollow=drawn.is_hollow,
+        connectionstyle=f"arc3,rad={drawn.bend}",
         mutation_scale=8,
-        shrinkA=arrow.start_radius_pt,
-        shrinkB=arrow.end_radius_pt,
+        shrinkA=drawn.start_radius_pt,
+        shrinkB=drawn.end_radius_pt,
         linewidth=0.9,
-        edgecolor=_ARROW,
-        facecolor="white" if arrow.is_hollow else _ARROW,
-        # In points, as it was placed; over the marks, which may lie close.
-        transform=over.transData,
-        zorder=4.5,
     )
 
 

@@ -8,19 +8,13 @@ from dataclasses import replace
 import pytest
 from matplotlib.patches import FancyArrowPatch
 
+from roofline.presentation.charts.before_after import AFTER, BEFORE
 from roofline.presentation.charts.labels import Box
 from roofline.presentation.charts.quantization_chart import (
     QuantizationChart,
     quantization_chart_of,
 )
-from roofline.presentation.charts.quantization_moves import (
-    AFTER,
-    BEFORE,
-    KEPT,
-    ONLY,
-    moves_of,
-    spot_of,
-)
+from roofline.presentation.charts.quantization_moves import KEPT, ONLY, moves_of, spot_of
 from roofline.presentation.charts.quantization_roof import quantized_roof_lines
 from roofline.presentation.drawing import savefig_bytes
 from roofline.presentation.quantization_figure import draw_quantization, plot_quantization

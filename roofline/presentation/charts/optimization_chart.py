@@ -7,18 +7,29 @@ that replaced them. Nothing is drawn here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from roofline.foundation.units import format_shape
-from roofline.machine.hardware import describe_threads
-from roofline.presentation.charts.ceilings import RoofLines, Spot, roof_lines
+from roofline.presentation.charts.before_after import (
+    AFTER,
+    BEFORE,
+    NOTE_PT,
+    Move,
+    cells_of,
+    nameless_words,
+    near_lines,
+    note_over_foot,
+    placeless_words,
+    share_of,
+    titled,
+)
+from roofline.presentation.charts.ceilings import roof_lines
 from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
-from roofline.presentation.charts.labels import Label, Segment, cut_to, text_box, text_width_pt
+from roofline.presentation.charts.labels import Label, Segment, cut_to
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.optimization_clusters import Cluster, TimeKind, clusters_of
 from roofline.presentation.charts.palette import GREEN, GREY, Style
-from roofline.presentation.charts.points import Point
-from roofline.presentation.charts.subjects import Subject, provenance_words
+from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
 from roofline.presentation.reports.report import printable
 from roofline.substitution.result import Optimization
 from roofline.substitution.verdict import (
@@ -29,17 +40,10 @@ from roofline.substitution.verdict import (
     times_words,
 )
 
-BEFORE, AFTER = "before", "after"
 LOOK = {BEFORE: Style(GREY, "o"), AFTER: Style(GREEN, "o")}
 LABELS = 12
 
-_NOTE_PT = 16.0
 _SHORTEST_PT = 3.0
-_SAME_SPOT = 0.05
-"""Decades within which clusters by the same rules are drawn as one."""
-
-_FAR = 4.0
-"""How far below the lowest point a ceiling still tells something, as a factor."""
 
 _HEIGHT: dict[TimeKind, str] = {
     "measured": "FLOP/s (FLOP / measured time)",
@@ -70,17 +74,6 @@ class OptimizationChart:
     note: Label | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Move:
-    name: str
-    before: Spot
-    after: Spot
-    share_before: float
-    share_after: float
-    count: int
-    saving_s: float
-
-
 def optimization_chart_of(
     optimization: Optimization,
     *,
@@ -98,19 +91,18 @@ def optimization_chart_of(
     """
     clusters, kind = clusters_of(optimization)
     moves = _moves([each for each in clusters if each.has_place], optimization)
-    points = (*(_point(each, AFTER) for each in moves), *(_point(each, BEFORE) for each in moves))
     subject = Subject(
         names=_names(optimization),
         tail=_tail(optimization),
-        machine=_machine(optimization, kind, has_points=bool(moves)),
+        machine=machine_words(optimization.before, _points_words(optimization, kind) * bool(moves)),
         provenance=provenance_words(optimization.before.hardware),
         height=_HEIGHT[kind].format(bounds=bounds_words(optimization)),
-        lines=_near(roof_lines(optimization.before, "in use"), moves),
-        points=points,
+        lines=near_lines(roof_lines(optimization.before, "in use"), moves),
+        points=(*(each.end for each in moves), *(each.start for each in moves)),
         look=LOOK,
     )
     extras = Extras(
-        below_pt=_NOTE_PT,
+        below_pt=NOTE_PT,
         spots=tuple(spot for each in moves for spot in (each.before, each.after)),
         lines=tuple((each.before, each.after) for each in moves),
     )
@@ -121,10 +113,11 @@ def optimization_chart_of(
         width_pt=width_pt,
         height_pt=height_pt,
     )
-    title = "arithmetic intensity (FLOP per byte of traffic, of all operators of a rewrite)"
-    if text_width_pt(title, 8.5) > base.frame.right - base.frame.left:
-        title = "FLOP per byte of traffic"
-    base = replace(base, x=replace(base.x, title=title))
+    base = titled(
+        base,
+        "arithmetic intensity (FLOP per byte of traffic, of all operators of a rewrite)",
+        short="FLOP per byte of traffic",
+    )
     arrows = [arrow for each in moves if (arrow := _arrow(each, base))]
     return OptimizationChart(
         base=base,
@@ -133,34 +126,26 @@ def optimization_chart_of(
     )
 
 
-def _moves(clusters: list[Cluster], optimization: Optimization) -> list[_Move]:
+def _moves(clusters: list[Cluster], optimization: Optimization) -> list[Move]:
     """Those that save most first; of those alike on one spot the first stands for all."""
     before_s, after_s = _whole_s(optimization)
     by_spot: dict[tuple[object, ...], list[Cluster]] = {}
     for each in clusters:
-        cells = (_cell(value) for value in (*each.before.spot, *each.after.spot))
-        by_spot.setdefault((each.rules, *cells), []).append(each)
+        key = (each.rules, *cells_of(each.before.spot, each.after.spot))
+        by_spot.setdefault(key, []).append(each)
     moves = [
-        _Move(
+        Move(
             name=_name(alike),
             before=alike[0].before.spot,
             after=alike[0].after.spot,
-            share_before=_share(alike[0].before.time_s, before_s),
-            share_after=_share(alike[0].after.time_s, after_s),
+            share_before=share_of(alike[0].before.time_s, before_s),
+            share_after=share_of(alike[0].after.time_s, after_s),
             count=len(alike),
-            saving_s=sum((each.before.time_s or 0) - (each.after.time_s or 0) for each in alike),
+            saved_s=sum((each.before.time_s or 0) - (each.after.time_s or 0) for each in alike),
         )
         for alike in by_spot.values()
     ]
-    return sorted(moves, key=lambda each: -each.saving_s)
-
-
-def _near(lines: RoofLines, moves: list[_Move]) -> RoofLines:
-    """The lines without ceilings that lie far below all points, which would push these together."""
-    rates = [rate for each in moves for _, rate in (each.before, each.after)]
-    lowest = min(rates, default=0.0) / _FAR
-    kept = [each for each in lines.ceilings if each.flop_per_s >= lowest]
-    return replace(lines, ceilings=tuple(kept or lines.ceilings[:1]))
+    return sorted(moves, key=lambda each: -each.saved_s)
 
 
 def _whole_s(optimization: Optimization) -> tuple[float, float]:
@@ -168,33 +153,9 @@ def _whole_s(optimization: Optimization) -> tuple[float, float]:
     return optimization.figures_before.cost_s, optimization.figures_after.cost_s
 
 
-def _share(time_s: float | None, whole_s: float) -> float:
-    return min(1.0, (time_s or 0.0) / whole_s) if whole_s > 0 else 0.0
-
-
-def _cell(value: float) -> int:
-    return round(math.log10(value) / _SAME_SPOT)
-
-
 def _name(alike: list[Cluster]) -> str:
     words = cut_to(alike[0].where, 150.0, SMALL_PT)
     return f"{words} +{len(alike) - 1}" if len(alike) > 1 else words
-
-
-def _point(move: _Move, side: str) -> Point:
-    is_after = side == AFTER
-    x, y = move.after if is_after else move.before
-    return Point(
-        name=move.name,
-        op="",
-        type=side,
-        phase="forward",
-        count=move.count,
-        flop_per_byte=x,
-        flop_per_s=y,
-        share=move.share_after if is_after else move.share_before,
-        above=False,
-    )
 
 
 def _names(optimization: Optimization) -> str:
@@ -212,30 +173,22 @@ def _tail(optimization: Optimization) -> str:
     return f" · {times_words(ratio)} × faster, predicted" if ratio else ""
 
 
-def _machine(optimization: Optimization, kind: TimeKind, *, has_points: bool) -> str:
-    analysis = optimization.before
-    profile = analysis.hardware
+def _points_words(optimization: Optimization, kind: TimeKind) -> str:
     of = {
         "measured": "measured times of operators",
         "predicted": "predicted times",
         "bound": bounds_words(optimization),
     }[kind]
     fused = ", in fused kernels" * optimization.is_fused
-    parts = [
-        printable(profile.host.cpu_model) if profile.host else "",
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        f"points: operators of a rewrite taken together, by {of}{fused}" * has_points,
-    ]
-    return " · ".join(filter(None, parts))
+    return f"points: operators of a rewrite taken together, by {of}{fused}"
 
 
-def _arrow(move: _Move, base: Chart) -> Arrow | None:
+def _arrow(move: Move, base: Chart) -> Arrow | None:
     """From the rim of the point before to that of the point after."""
     start = (base.x.pt(move.before[0]), base.y.pt(move.before[1]))
     end = (base.x.pt(move.after[0]), base.y.pt(move.after[1]))
     length = math.hypot(end[0] - start[0], end[1] - start[1])
-    rims = [_point(move, side).diameter_pt / 2 for side in (BEFORE, AFTER)]
+    rims = (move.start.diameter_pt / 2, move.end.diameter_pt / 2)
     if length - sum(rims) < _SHORTEST_PT:
         return None
     right, up = (end[0] - start[0]) / length, (end[1] - start[1]) / length
@@ -254,26 +207,19 @@ def _arrow(move: _Move, base: Chart) -> Arrow | None:
 def _note(
     optimization: Optimization,
     clusters: tuple[Cluster, ...],
-    moves: list[_Move],
+    moves: list[Move],
     base: Chart,
     foot: float,
 ) -> Label | None:
     """What the picture leaves out, in a line over the foot."""
-    named = sum(mark.label is not None for mark in base.marks)
-    nameless = len(moves) - named
     placeless = sum(not each.has_place for each in clusters)
     parts: list[str] = []
     if optimization.is_kept and moves:
         parts.append("after: the candidate that was given up")
     if not optimization.substitutions:
         parts.append("no rewrite was made: there is nothing to draw but the roof")
-    if nameless > 0:
-        parts.append(f"{nameless} more {'are' if nameless > 1 else 'is'} drawn without a name")
-    if placeless:
-        verb = "have" if placeless > 1 else "has"
-        parts.append(f"{placeless} {verb} no place: no FLOP, or no time, on one side")
+    parts += nameless_words(base, len(moves))
+    parts += placeless_words(placeless, "no FLOP, or no time, on one side")
     if not parts:
         return None
-    words = cut_to("Rewrites: " + "; ".join(parts), base.width_pt - 24, SMALL_PT)
-    left = 12 + text_width_pt(words, SMALL_PT) / 2
-    return Label(text=words, box=text_box(words, left, foot + 5, SMALL_PT), size_pt=SMALL_PT)
+    return note_over_foot("Rewrites: " + "; ".join(parts), base, foot)

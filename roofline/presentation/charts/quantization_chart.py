@@ -8,24 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from roofline.machine.hardware import describe_threads
-from roofline.presentation.charts.ceilings import RoofLines, Spot
-from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
-from roofline.presentation.charts.labels import Label, Segment, cut_to, text_box, text_width_pt
-from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import GREEN, GREY, SKY, Style
-from roofline.presentation.charts.quantization_moves import (
+from roofline.presentation.charts.before_after import (
     AFTER,
     BEFORE,
-    KEPT,
-    ONLY,
+    NOTE_PT,
     Move,
-    moves_of,
+    nameless_words,
+    near_lines,
+    note_over_foot,
+    placeless_words,
+    titled,
 )
+from roofline.presentation.charts.ceilings import RoofLines, Spot
+from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
+from roofline.presentation.charts.labels import Label, Segment
+from roofline.presentation.charts.palette import GREEN, GREY, SKY, Style
+from roofline.presentation.charts.quantization_moves import KEPT, ONLY, moves_of
 from roofline.presentation.charts.quantization_roof import quantized_roof_lines
-from roofline.presentation.charts.subjects import Subject, provenance_words
+from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
 from roofline.presentation.reports.quantization_cells import policy_bits, times_faster
 from roofline.presentation.reports.report import printable
 from roofline.quantization.policy import Policy
@@ -39,7 +41,6 @@ LOOK = {
 }
 LABELS = 16
 
-_NOTE_PT = 16.0
 _SHORTEST_PT = 5.0
 _BEND = 0.16
 """How far the middle of an arrow leaves the straight line, as a part of its length: points move
@@ -47,9 +48,6 @@ along the roof, and arrows on one line would hide each other."""
 
 _ROOM_ABOVE = 2.0
 """How far above the highest ceiling the axes go on, as a factor beside what they have anyhow."""
-
-_FAR = 4.0
-"""How far below the lowest point a ceiling still tells something, as a factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +100,7 @@ def quantization_chart_of(
     subject = _subject(quantization, moves)
     moving = [each for each in moves if each.look != KEPT]
     extras = Extras(
-        below_pt=_NOTE_PT,
+        below_pt=NOTE_PT,
         spots=_spots(subject.lines, moves),
         lines=tuple((each.before, each.after) for each in moving),
     )
@@ -113,10 +111,11 @@ def quantization_chart_of(
         width_pt=width_pt,
         height_pt=height_pt,
     )
-    title = "arithmetic intensity (FLOP per byte crossing the layer's memory level)"
-    if text_width_pt(title, 8.5) > base.frame.right - base.frame.left:
-        title = "FLOP per byte"
-    base = replace(base, x=replace(base.x, title=title))
+    base = titled(
+        base,
+        "arithmetic intensity (FLOP per byte crossing the layer's memory level)",
+        short="FLOP per byte",
+    )
     return QuantizationChart(
         base=base,
         arrows=tuple(arrow for each in moving if (arrow := _arrow(each, base))),
@@ -134,10 +133,12 @@ def _subject(quantization: Quantization, moves: Sequence[Move]) -> Subject:
     return Subject(
         names=f"{printable(quantization.model)} in {policy_bits(what_if.policy)}",
         tail=_tail(what_if),
-        machine=_machine(quantization, has_points=bool(moves)),
+        machine=machine_words(
+            analysis, "points: layers with what is folded into them, by bounds" * bool(moves)
+        ),
         provenance=provenance_words(analysis.hardware),
         height="FLOP/s (FLOP / bound time)",
-        lines=_near(quantized_roof_lines(analysis, what_if), moves),
+        lines=near_lines(quantized_roof_lines(analysis, what_if), moves),
         points=points,
         look=LOOK,
     )
@@ -150,26 +151,6 @@ def _tail(what_if: WhatIf) -> str:
     if what_if.before is None or what_if.after is None:
         return ""
     return f" · {times_faster(what_if.before.s, what_if.after.s)}, predicted"
-
-
-def _machine(quantization: Quantization, *, has_points: bool) -> str:
-    analysis = quantization.analysis
-    profile = analysis.hardware
-    parts = [
-        printable(profile.host.cpu_model) if profile.host else "",
-        printable(profile.name),
-        describe_threads(profile, analysis.threads),
-        "points: layers with what is folded into them, by bounds" * has_points,
-    ]
-    return " · ".join(filter(None, parts))
-
-
-def _near(lines: RoofLines, moves: Sequence[Move]) -> RoofLines:
-    """The lines without ceilings that lie far below all points, which would push these together."""
-    rates = [rate for each in moves for _, rate in (each.before, each.after)]
-    lowest = min(rates, default=0.0) / _FAR
-    kept = [each for each in lines.ceilings if each.flop_per_s >= lowest]
-    return replace(lines, ceilings=tuple(kept or lines.ceilings[:1]))
 
 
 def _spots(lines: RoofLines, moves: Sequence[Move]) -> tuple[Spot, ...]:
@@ -201,16 +182,9 @@ def _arrow(move: Move, base: Chart) -> Arrow | None:
 
 def _note(policy: Policy, moves: Sequence[Move], placeless: int, base: Chart, foot: float) -> Label:
     """The policy in words and what the picture leaves out, in a line over the foot."""
-    nameless = len(moves) - sum(mark.label is not None for mark in base.marks)
-    parts: list[str] = []
-    if nameless > 0:
-        parts.append(f"{nameless} more {'are' if nameless > 1 else 'is'} drawn without a name")
-    if placeless:
-        verb = "have" if placeless > 1 else "has"
-        parts.append(f"{placeless} {verb} no place: FLOP or bound are not known")
+    parts = nameless_words(base, len(moves))
+    parts += placeless_words(placeless, "FLOP or bound are not known")
     if not moves and not placeless:
         parts.append("there are none that have weights: nothing to draw but the roof")
     layers = f" · layers: {'; '.join(parts)}" if parts else ""
-    words = cut_to(f"Policy: {policy.words}{layers}", base.width_pt - 24, SMALL_PT)
-    left = 12 + text_width_pt(words, SMALL_PT) / 2
-    return Label(text=words, box=text_box(words, left, foot + 5, SMALL_PT), size_pt=SMALL_PT)
+    return note_over_foot(f"Policy: {policy.words}{layers}", base, foot)

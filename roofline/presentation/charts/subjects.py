@@ -62,6 +62,14 @@ def provenance_words(profile: HardwareProfile) -> str:
     return f"Ceilings: {origin(profile, None)}{how}"
 
 
+def machine_words(analysis: Analysis, *more: str) -> str:
+    """The machine and its threads in a line, and what else stands in it."""
+    profile = analysis.hardware
+    cpu = printable(profile.host.cpu_model) if profile.host else ""
+    threads = describe_threads(profile, analysis.threads)
+    return " · ".join(filter(None, (cpu, printable(profile.name), threads, *more)))
+
+
 def _types_by_time(analysis: Analysis) -> list[str]:
     """The types of the operators that are not free, longest first."""
     times: dict[str, float] = {}
@@ -73,16 +81,13 @@ def _types_by_time(analysis: Analysis) -> list[str]:
 
 def _machine(analysis: Analysis, *, measured: bool) -> str:
     profile = analysis.hardware
-    cpu = printable(profile.host.cpu_model) if profile.host else ""
     state = "steady state" if analysis.cache == "steady" else "cold caches"
     points = "points: bounds, which no run can beat"
     if profile.knows_only_dram:
         points = f"points: bounds with every operand from {printable(profile.memory[0].name)}"
     if measured:
         points = "points: measured times"
-    threads = describe_threads(profile, analysis.threads)
-    parts = [cpu, printable(profile.name), threads, state, points]
-    return " · ".join(filter(None, parts))
+    return machine_words(analysis, state, points)
 
 
 def _names(analysis: Analysis) -> str:
