@@ -103,7 +103,8 @@ _TOKENS = (
     *((512, 8, 128, 4), (768, 12, 1, 1), (1024, 16, 1, 1), (2048, 32, 1, 1), (512, 8, 1, 8)),
 )
 _RECURRENT = ((128, 128, 32, 1), (256, 512, 50, 1), (256, 256, 50, 8), (64, 128, 100, 4))
-_POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
+POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
+"""Channels, pixels and batch of images that are pooled."""
 
 
 def models() -> tuple[Subject, ...]:
@@ -111,15 +112,16 @@ def models() -> tuple[Subject, ...]:
     batches = dict(_MODELS)
     found: list[Subject] = []
     for name in batches:
-        found.append(_model(name, batches[name]))
+        found.append(model_subject(name, batches[name]))
         found += [
-            _model(other, batches[other], channels_last=True)
+            model_subject(other, batches[other], channels_last=True)
             for other in _CHANNELS_LAST.get(name, ())
         ]
     return tuple(found)
 
 
-def _model(name: str, batches: tuple[int, ...], *, channels_last: bool = False) -> Subject:
+def model_subject(name: str, batches: tuple[int, ...], *, channels_last: bool = False) -> Subject:
+    """A model of a library, by name, at these batches."""
     return Subject(name=name, family=family_of(name), batches=batches, channels_last=channels_last)
 
 
@@ -129,69 +131,14 @@ def designs() -> tuple[Subject, ...]:
     Those of images come in both layouts, the second time in the same order after all others.
     """
     # A size may be drawn twice.
-    found = list(dict.fromkeys([*_convolutions(), *_of_tokens(), *_of_images()]))
+    found = list(dict.fromkeys([*convolutions(), *_of_tokens(), *_of_images()]))
     random.Random(1).shuffle(found)
     images = (replace(each, channels_last=True) for each in found if len(each.shape) == 4)
     return (*found, *images)
 
 
-_INT8_MODELS = (
-    *("resnet18", "mobilenet_v2", "squeezenet1_1", "googlenet", "vgg11", "shufflenet_v2_x1_0"),
-    *("densenet121", "regnet_y_800mf", "mnasnet1_0", "alexnet", "inception_v3", "resnet50"),
-)
-"""Those that torch.fx can trace: torch quantises no others with codes from layer to layer."""
-
-_LINEARS = (
-    # Width, results, tokens, batch.
-    *((64, 64, 16, 1), (128, 512, 50, 1), (192, 768, 197, 1), (256, 256, 1, 64), (320, 80, 128, 4)),
-    *((384, 1536, 50, 1), (448, 1000, 1, 8), (512, 512, 1, 1), (512, 2048, 64, 1)),
-    *((640, 160, 197, 4), (768, 768, 50, 1), (768, 3072, 128, 1), (1024, 1000, 1, 1)),
-    *((1024, 1024, 1, 64), (1280, 1000, 1, 4), (1536, 384, 256, 1), (2048, 1000, 1, 8)),
-    *((2048, 512, 100, 1), (4096, 1000, 1, 1), (3072, 768, 200, 4), (4096, 4096, 1, 1)),
-)
-_JOINED = (
-    *((16, 32, 1), (24, 56, 4), (48, 28, 1), (64, 56, 1), (96, 14, 8), (160, 20, 1)),
-    *((192, 10, 4), (256, 14, 1), (384, 7, 8), (512, 8, 1)),
-)
-
-
-def int8_models() -> tuple[Subject, ...]:
-    """Models that are measured in int8, each at one batch, once all others were in their types."""
-    return tuple(_model(name, (1,)) for name in _INT8_MODELS)
-
-
-def int8_designs() -> tuple[Subject, ...]:
-    """Layers that are measured in int8: the same ones every time, their kinds mixed.
-
-    Codes lie with their channels last whatever the layout of the image that they were made from.
-    """
-    found = list(dict.fromkeys([*_convolutions(), *_linears(), *_joined(), *_pools()]))
-    random.Random(18).shuffle(found)
-    return tuple(found)
-
-
-def _linears() -> Iterator[Subject]:
-    for wide, out, tokens, batch in _LINEARS:
-        yield _design("linear", (wide, out), (batch, tokens, wide) if tokens > 1 else (batch, wide))
-
-
-def _joined() -> Iterator[Subject]:
-    """Sums and concatenations, whose operands have codes of different scales."""
-    for wide, pixels, batch in _JOINED:
-        yield _image("residual", (wide,), wide, pixels, batch)
-        yield _image("branches", (wide, wide // 2), wide, pixels, batch)
-        yield _image("limited", (wide, 2 * wide), wide, pixels, batch)
-
-
-def _pools() -> Iterator[Subject]:
-    """Pooling of what a layer has made codes of: torch leaves that of floats as it is."""
-    for wide, pixels, batch in _POOLED:
-        yield _image("max_pool_of", (wide, 3, 2), wide, pixels, batch)
-        yield _image("average_pool_of", (wide, 2, 2), wide, pixels, batch)
-        yield _image("global_pool_of", (wide,), wide, pixels, batch)
-
-
-def _convolutions() -> Iterator[Subject]:
+def convolutions() -> Iterator[Subject]:
+    """Standard and separable ones of many sizes, and grouped ones, the same every time."""
     choose = random.Random(3)
     left = _CONVOLUTIONS
     while left:
@@ -207,29 +154,29 @@ def _convolutions() -> Iterator[Subject]:
         left -= 1
         if kind == "separable" and kernel == 1:
             kernel = 3
-        yield _image(kind, (wide, out, kernel, stride), wide, pixels, batch)
+        yield image_design(kind, (wide, out, kernel, stride), wide, pixels, batch)
     for width in (8, 16, 24, 32, 48):
         for pixels in (7, 14, 28, 56):
             wide = width * choose.choice((4, 8, 12))
             sizes = (wide, wide, 3, 1, wide // width)
-            yield _image("standard", sizes, wide, pixels, choose.choice((1, 4)))
+            yield image_design("standard", sizes, wide, pixels, choose.choice((1, 4)))
 
 
 def _of_tokens() -> Iterator[Subject]:
     for wide, heads, tokens, batch in _TOKENS:
         shape = (batch, tokens, wide)
-        yield _design("feed_forward", (wide,), shape)
-        yield _design("attention", (wide, heads), shape)
+        yield layer_design("feed_forward", (wide,), shape)
+        yield layer_design("attention", (wide, heads), shape)
         if tokens > 1:
-            yield _design("self_attention", (wide, heads), shape)
-            yield _design("encoder", (wide, heads, tokens % 2), shape)
+            yield layer_design("self_attention", (wide, heads), shape)
+            yield layer_design("encoder", (wide, heads, tokens % 2), shape)
     for wide, hidden, tokens, batch in _RECURRENT:
         for kind in ("lstm", "gru"):
-            yield _design(kind, (wide, hidden), (batch, tokens, wide))
+            yield layer_design(kind, (wide, hidden), (batch, tokens, wide))
 
 
 def _of_images() -> Iterator[Subject]:
-    for wide, pixels, batch in _POOLED:
+    for wide, pixels, batch in POOLED:
         for kind, sizes in (
             ("max_pool", (3, 2)),
             ("max_pool", (2, 2)),
@@ -239,14 +186,16 @@ def _of_images() -> Iterator[Subject]:
             ("upsample", ()),
             ("upsample_bilinear", ()),
         ):
-            yield _image(kind, sizes, wide, pixels, batch)
+            yield image_design(kind, sizes, wide, pixels, batch)
 
 
-def _image(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
-    return _design(kind, sizes, (batch, wide, pixels, pixels))
+def image_design(kind: str, sizes: tuple[int, ...], wide: int, pixels: int, batch: int) -> Subject:
+    """A design that is given square images of so many channels."""
+    return layer_design(kind, sizes, (batch, wide, pixels, pixels))
 
 
-def _design(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
+def layer_design(kind: str, sizes: tuple[int, ...], shape: tuple[int, ...]) -> Subject:
+    """A design of layers, by kind and sizes, that is given an input of this shape."""
     return Subject(
         name=f"{kind}({', '.join(map(str, sizes))})@{'x'.join(map(str, shape))}",
         family=DESIGN,
@@ -269,8 +218,8 @@ def grid() -> tuple[tuple[Subject, Subject], ...]:
                 continue
             found.append(
                 (
-                    _image("standard", (wide, wide), wide, pixels, 1),
-                    _image("separable", (wide, wide), wide, pixels, 1),
+                    image_design("standard", (wide, wide), wide, pixels, 1),
+                    image_design("separable", (wide, wide), wide, pixels, 1),
                 )
             )
     return tuple(found)

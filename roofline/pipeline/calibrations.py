@@ -16,10 +16,9 @@ from roofline.latency.curriculum import (
     DESIGN,
     Subject,
     designs,
-    int8_designs,
-    int8_models,
     models,
 )
+from roofline.latency.int8_curriculum import int8_designs, int8_models
 from roofline.latency.learning import Z_80
 from roofline.latency.measuring.rounds import Effort
 from roofline.latency.samples import INT8, RunSample
@@ -215,13 +214,25 @@ def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSamp
     """
     if step.dtype != INT8:
         dtype = "" if step.dtype == "float32" else step.dtype
-        return _measured_runs(here, step, teams, dtype, real_model)
+        kept: list[torch.nn.Module] = []
+
+        def once(asked: Workload, _threads: int) -> torch.nn.Module:
+            if not kept:
+                kept.append(real_model(asked))
+            return kept[0]
+
+        return _measured_runs(here, step, teams, dtype, once)
+    from roofline.latency.measuring.team import team
     from roofline.quantization.modules.companions import in_int8, int8_kernels
 
+    def packed(asked: Workload, threads: int) -> torch.nn.Module:
+        # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on
+        # other threads wants them differently, they are reordered at every call, for milliseconds.
+        with team(threads, here.topology.cores):
+            return in_int8(real_model(asked), asked.given)
+
     with int8_kernels():
-        return _measured_runs(
-            here, step, teams, "", lambda asked: in_int8(real_model(asked), asked.given)
-        )
+        return _measured_runs(here, step, teams, "", packed)
 
 
 def _measured_runs(
@@ -229,20 +240,18 @@ def _measured_runs(
     step: Step,
     teams: Sequence[int],
     dtype: str,
-    made: Callable[[Workload], torch.nn.Module],
+    made: Callable[[Workload, int], torch.nn.Module],
 ) -> list[RunSample]:
     subject = step.subject
     run = Run(dtype=dtype, channels_last=subject.channels_last)
-    model: torch.nn.Module | None = None
     samples: list[RunSample] = []
     for batch in subject.batches:
         asked = subject_workload(subject, run, batch)
-        model = model if model is not None else made(asked)
         for threads in teams:
             found = measure(
                 here,
                 asked,
-                model,
+                made(asked, threads),
                 run=run,
                 threads=threads,
                 effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,

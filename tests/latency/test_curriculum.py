@@ -6,7 +6,8 @@ from collections import Counter
 
 import torch
 
-from roofline.latency.curriculum import designs, int8_designs, int8_models, models
+from roofline.latency.curriculum import Subject, designs, models
+from roofline.latency.int8_curriculum import int8_designs, int8_models
 from roofline.pipeline.calibration_steps import Step
 from roofline.workload.models.designs import design
 
@@ -49,7 +50,19 @@ def test_int8_is_learned_from_every_kind_of_layer_early() -> None:
         "global_pool_of",
     }
     assert any(len(each.sizes) == 5 for each in first), "grouped ones, too"
-    assert not any(each.channels_last for each in int8_designs())
+    assert {"entrance", "inner"} <= {_place(each) for each in first}
+
+
+def test_int8_images_lie_as_within_a_model() -> None:
+    """What a model is given lies as it is; all else was written by int8 layers, channels last."""
+    for each in int8_designs():
+        assert each.channels_last is (_place(each) == "inner"), each.name
+
+
+def _place(subject: Subject) -> str:
+    if len(subject.shape) != 4:
+        return "tokens"
+    return "entrance" if subject.shape[1] == 3 else "inner"
 
 
 def test_int8_layers_are_built_and_its_models_are_known() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -25,13 +27,16 @@ from roofline.machine.catalog import host_file, save_measured_profile, user_fold
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hardware.saved import profile_to_toml
 from roofline.pipeline import calibrations, judging, learned, profiles, timing, validations
+from roofline.pipeline.calibration_steps import Step
 from roofline.pipeline.calibrations import calibrate
 from roofline.pipeline.fresh_processes import here
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.learned import host_environment, host_latency_file
 from roofline.pipeline.predictions import predict
 from roofline.pipeline.profiles import profile
+from roofline.pipeline.timing import Bench
 from roofline.pipeline.validations import validate
+from roofline.quantization.modules import companions as quantised
 from roofline.quantization.modules.companions import why_no_int8
 from roofline.workload.operators import State
 from tests import builders
@@ -323,6 +328,32 @@ def test_int8_is_measured_on_its_own_layers(
     assert calibrate(dtypes=("float32", "int8")).new_runs == len(ALL)
     assert set(measured) == ALL
     assert calibrate(dtypes=("float32", "int8"), fresh=True).new_runs == len(ALL) + 3
+
+
+def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if why_no_int8():
+        pytest.skip(why_no_int8())
+    packed: dict[torch.nn.Module, int] = {}
+    ran: list[tuple[int, int]] = []
+
+    def in_int8(model: torch.nn.Module, _given: Any) -> torch.nn.Module:
+        made = copy.deepcopy(model)
+        packed[made] = torch.get_num_threads()
+        return made
+
+    def measure(_here: Any, _asked: Any, model: torch.nn.Module, **options: Any) -> Any:
+        ran.append((options["threads"], packed[model]))
+        disturbed = SimpleNamespace(are_disturbed=True)
+        return SimpleNamespace(timed=SimpleNamespace(run=disturbed))
+
+    monkeypatch.setattr(quantised, "in_int8", in_int8)
+    monkeypatch.setattr(calibrations, "measure", measure)
+    step = Step(subject=subject(12), dtype="int8")
+    here = cast("Bench", SimpleNamespace(topology=SimpleNamespace(cores=())))
+    assert calibrations.measured_runs(here, step, (2, 1)) == []
+    assert ran == [(2, 2), (1, 1)]
 
 
 def test_a_layer_that_torch_cannot_quantise_is_skipped(

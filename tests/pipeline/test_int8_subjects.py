@@ -1,0 +1,50 @@
+"""The layers that int8 is learned from, against those of models that torch quantised."""
+
+from __future__ import annotations
+
+import pytest
+
+from roofline.latency.curriculum import Subject
+from roofline.latency.int8_curriculum import int8_designs
+from roofline.pipeline.calibrations import subject_workload
+from roofline.pipeline.timing import real_model
+from roofline.quantization.modules.companions import in_int8, int8_kernels, why_no_int8
+from roofline.workload.capture.passes import capture
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.runs import Run
+
+pytestmark = pytest.mark.skipif(bool(why_no_int8()), reason=why_no_int8() or "there is int8")
+
+
+def records(subject: Subject) -> tuple[OperatorRecord, ...]:
+    run = Run(channels_last=subject.channels_last)
+    asked = subject_workload(subject, run, subject.batches[0])
+    with int8_kernels():
+        model = in_int8(real_model(asked), asked.given)
+        return capture(model, asked.given, name=subject.name, run=run).records
+
+
+@pytest.mark.parametrize("kind", ["standard", "separable", "residual", "branches", "max_pool_of"])
+def test_inner_layers_read_codes_with_channels_last(kind: str) -> None:
+    """As within ResNets: both operands of a sum lie alike, so that none is laid out again."""
+    subject = min(
+        (each for each in int8_designs() if each.kind == kind and each.channels_last),
+        key=lambda each: (each.shape[0], each.shape[1] * each.shape[2]),
+    )
+    read = [
+        (each.op, spec.layout)
+        for each in records(subject)
+        if each.op.startswith("quantized.")
+        for spec in each.inputs
+        if spec.dtype.name == "quint8" and len(spec.shape) == 4 and spec.shape[2:] != (1, 1)
+    ]
+    assert read and {layout for _, layout in read} == {"channels-last"}
+
+
+def test_an_entrance_reads_the_image_as_it_is_given() -> None:
+    subject = min(
+        (each for each in int8_designs() if each.shape[1:2] == (3,)),
+        key=lambda each: each.shape[0] * each.shape[2],
+    )
+    first = next(each for each in records(subject) if each.op.startswith("quantized.conv"))
+    assert (first.inputs[0].shape[1], first.inputs[0].layout) == (3, "contiguous")
