@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.errors import ModelError, said_by
-from roofline.foundation.text import printable
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.optimization_figures import (
     Counts,
@@ -20,19 +16,22 @@ from roofline.pipeline.optimization_figures import (
     weight_byte,
 )
 from roofline.pipeline.optimization_machine import Machine, costs_on
-from roofline.pipeline.optimization_search import RememberedCosts, Searched, guarded, searched
+from roofline.pipeline.optimization_search import RememberedCosts, Searched, searched
+from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.optimization_trials import (
     CompileError,
     Contender,
     Subjects,
     Trials,
     compiled_trials,
+    decided,
     eager_trials,
 )
 from roofline.pipeline.timing import Say, real_model
 from roofline.pipeline.workloads import Workload
 from roofline.substitution.costs.measurements import MeasuredCosts
-from roofline.substitution.result import Decision, Optimization
+from roofline.substitution.result import Optimization
+from roofline.substitution.rules.guarded import guarded
 from roofline.substitution.rules.rule import Rule
 from roofline.substitution.search.found import Found
 from roofline.substitution.search.in_pieces import DEFAULT_PIECE, search_in_pieces
@@ -87,9 +86,9 @@ class Optimizing:
             asked.source.module, asked.given, name=name, run=self.run, rebuild=asked.source.rebuild
         )
         original = real_model(asked)
-        args, kwargs = self._arguments()
+        args, kwargs = arguments_of(asked.given, self.run)
         operators = Operators()
-        typed = self._in_its_type(original)
+        typed = in_type_of(self.run, original, name=name)
         model = captured(typed, args, kwargs, name=name, operators=operators)
 
         def count(graph: Graph, /, *, around_byte: int = 0) -> Any:
@@ -115,9 +114,7 @@ class Optimizing:
             for each in search_result.proven
         )
         eager, compiled, notes = self._timed(original, contenders)
-        place, decision = _decided(
-            [each.is_tried for each in search_result.proven], eager, compiled
-        )
+        place, decision = decided([each.is_tried for each in search_result.proven], eager, compiled)
         found = search_result.found
         chosen, lost = found.original, search_result.proven
         analysis = analysis_of(before.counted.records, first, asked, self.machine)
@@ -181,37 +178,6 @@ class Optimizing:
             module=original if is_kept or place is None else contenders[place].module,
             arguments=(args, kwargs),
         )
-
-    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the model is called with, for real: given tensors, else noise, or zeros as
-        indices."""
-        import torch
-
-        from roofline.workload.capture.reals import Reals
-        from roofline.workload.torch_dtypes import dtype_for, torch_dtype
-
-        reals = Reals(self.run)
-        change = torch_dtype(self.run.dtype) if self.run.dtype else None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            return self.asked.given.made(
-                lambda request: reals.given(request, dtype_for(request, change)).detach()
-            )
-
-    def _in_its_type(self, original: torch.nn.Module) -> torch.nn.Module:
-        if not self.run.dtype:
-            return original
-        from roofline.workload.torch_dtypes import torch_dtype
-
-        try:
-            return copy.deepcopy(original).to(torch_dtype(self.run.dtype))
-        # Locks, generators and tensors that were computed cannot be copied.
-        except Exception as error:
-            raise ModelError(
-                f"{self.asked.source.name} cannot be copied, which another type takes:"
-                f" {type(error).__name__}: {printable(said_by(error)[:200])};"
-                " cast it before, and leave --dtype out"
-            ) from error
 
     def _searched(
         self,
@@ -314,25 +280,3 @@ _OWN_IS_FASTER = (
 
 _SEARCHED = 0.4
 """The share of the work that is done when the search is."""
-
-
-def _decided(
-    are_tried: Sequence[bool], eager: Trials | None, compiled: Trials | None
-) -> tuple[int | None, Decision]:
-    """Which contender is told of, and what is made of it.
-
-    Args:
-        are_tried: of each contender whether it costs no less, and was only worth timing.
-        eager, compiled: how they were timed.
-    """
-    found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
-    decisive = compiled or eager
-    if decisive is not None and decisive.fastest is not None:
-        return decisive.fastest, "measured faster"
-    if not found:
-        return None, "nothing found"
-    if decisive is None:
-        return found[0], "predicted faster"
-    # The one that came nearest.
-    rounds = decisive.rounds
-    return max(found, key=lambda place: rounds[place].speedup), "not faster"

@@ -16,7 +16,7 @@ from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
 from roofline.pipeline.timing import Bench, Say, bench
-from roofline.substitution.result import Rounds
+from roofline.substitution.result import Decision, Rounds
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
@@ -64,6 +64,28 @@ class Trials:
         most; None: none is."""
         faster = [place for place, each in enumerate(self.rounds) if each.is_faster]
         return max(faster, key=lambda place: self.rounds[place].speedup, default=None)
+
+
+def decided(
+    are_tried: Sequence[bool], eager: Trials | None, compiled: Trials | None
+) -> tuple[int | None, Decision]:
+    """Which contender is told of, and what is made of it.
+
+    Args:
+        are_tried: of each contender whether it costs no less, and was only worth timing.
+        eager, compiled: how they were timed.
+    """
+    found = [place for place, is_tried in enumerate(are_tried) if not is_tried]
+    decisive = compiled or eager
+    if decisive is not None and decisive.fastest is not None:
+        return decisive.fastest, "measured faster"
+    if not found:
+        return None, "nothing found"
+    if decisive is None:
+        return found[0], "predicted faster"
+    # The one that came nearest.
+    rounds = decisive.rounds
+    return max(found, key=lambda place: rounds[place].speedup), "not faster"
 
 
 def check_bench(*, force: bool, say: Say | None) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,19 +13,18 @@ from torch.utils import _pytree as pytree
 
 from roofline.substitution.graphs.building import built
 from roofline.substitution.graphs.capturing import CapturedModel
-from roofline.substitution.graphs.graph import INPUT, Graph, Value, values_in
+from roofline.substitution.graphs.graph import Graph
+from roofline.substitution.graphs.trial_inputs import most_indices, trials
 from roofline.substitution.graphs.trial_weights import (
     in_type,
     random_weights,
     weights_in_type,
 )
-from roofline.substitution.graphs.weights import Weight
 from roofline.substitution.result import Proof
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import staged
-from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
-from roofline.workload.torch_dtypes import dtype_for
 
 LIMITS = {"float64": 1e-10, "float32": 1e-5}
 """What the largest difference may be, as a fraction of the largest reference value."""
@@ -36,26 +34,6 @@ _OWN_ERRORS = 4.0
 may be as many times its own error away: both round, in another order."""
 
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """A kind of inputs: normal noise is multiplied by ``scale``, or all elements are ``value``."""
-
-    name: str
-    scale: float = 1.0
-    value: float | None = None
-    is_negative: bool = False
-
-
-KINDS = (
-    Kind(name="noise"),
-    Kind(name="zeros", value=0.0),
-    Kind(name="ones", value=1.0),
-    Kind(name="large", scale=1e3),
-    Kind(name="tiny", scale=1e-6),
-    Kind(name="negative", is_negative=True),
-)
 
 
 class _Listener:
@@ -90,7 +68,7 @@ class Prover:
     def __init__(self, original: torch.nn.Module, captured: CapturedModel, inputs: Inputs) -> None:
         self._original = original
         self._captured = captured
-        self._trials = dict(_trials(inputs, most_indices(captured.graph)))
+        self._trials = dict(trials(inputs, most_indices(captured.graph)))
         self._weights: dict[tuple[str, str], dict[str, torch.Tensor]] = {}
         self._references: dict[tuple[str, str, str], Any] = {}
 
@@ -207,87 +185,6 @@ def _copied(result: Any) -> Any:
         return each
 
     return pytree.tree_map(copied, result)
-
-
-# -- inputs ----------------------------------------------------------------------------------------
-
-
-def _trials(inputs: Inputs, most: Mapping[int, int]) -> Iterator[tuple[str, Inputs]]:
-    """Inputs of every kind, the plain noise first; last those that the user gave."""
-    for kind in KINDS:
-        generator = torch.Generator().manual_seed(_SEED)
-        places = {id(request): place for place, (_, request) in enumerate(inputs.requests())}
-
-        def made(
-            request: InputRequest,
-            kind: Kind = kind,
-            generator: torch.Generator = generator,
-            places: Mapping[int, int] = places,
-        ) -> torch.Tensor:
-            return _made(request, kind, generator, most.get(places[id(request)], 2))
-
-        yield kind.name, _inputs(inputs, made)
-    if any(_is_given(request) for _, request in inputs.requests()):
-        yield "given", inputs
-
-
-def _inputs(inputs: Inputs, make: Any) -> Inputs:
-    made = Inputs()
-    args, kwargs = inputs.made(
-        lambda request: InputRequest(shape=request.shape, like=make(request))
-    )
-    made.args, made.kwargs = args, kwargs
-    return made
-
-
-def _is_given(request: InputRequest) -> bool:
-    return request.like is not None and tuple(request.like.shape) == request.shape
-
-
-def _made(request: InputRequest, kind: Kind, generator: torch.Generator, most: int) -> torch.Tensor:
-    """A tensor of a kind; indices and flags that were given stay, for a model takes not all."""
-    dtype = dtype_for(request, None)
-    if not (dtype.is_floating_point or dtype.is_complex):
-        if request.like is not None and _is_given(request):
-            return request.like
-        if dtype == torch.bool:
-            return torch.ones(request.shape, dtype=dtype)
-        if kind.value is not None:
-            return torch.full(request.shape, min(int(kind.value), most - 1), dtype=dtype)
-        return torch.randint(0, most, request.shape, generator=generator, dtype=dtype)
-    if kind.value is not None:
-        return torch.full(request.shape, kind.value, dtype=dtype)
-    noise = torch.randn(request.shape, generator=generator, dtype=torch.float64)
-    noise = -noise.abs() if kind.is_negative else noise
-    return (noise * kind.scale).to(dtype)
-
-
-def most_indices(graph: Graph) -> dict[int, int]:
-    """How many rows the tables have that the inputs of a graph are indices of, by input.
-
-    Inputs are numbered in their order; those that are no indices are not there.
-    """
-    found: dict[int, int] = {}
-    inputs = [number for number, node in graph.nodes.items() if node.op == INPUT]
-    for place, start in enumerate(inputs):
-        reached = {start}
-        for number, node in graph.nodes.items():
-            taken = [value for value in node.values() if value.node in reached]
-            if not taken:
-                continue
-            if node.op == "aten.embedding":
-                indices, table = node.get("indices"), node.get("weight")
-                is_index = any(value.node in reached for value in values_in(indices))
-                if is_index and isinstance(table, (Weight, Value)):
-                    rows = graph.type_of(table).shape[0]
-                    found[place] = min(rows, found.get(place, rows))
-            elif all(each is None or not _is_floating(each.dtype) for each in node.outputs):
-                reached.add(number)
-    return found
-
-
-def _is_floating(dtype: str) -> bool:
-    return "float" in dtype or "complex" in dtype
 
 
 # -- comparing -------------------------------------------------------------------------------------

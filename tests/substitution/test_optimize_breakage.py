@@ -15,10 +15,10 @@ import torch
 
 import roofline
 from roofline.errors import InputError, ModelError, RooflineError
-from roofline.pipeline.optimization_search import guarded
 from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
 from roofline.substitution.rules import registry
+from roofline.substitution.rules.guarded import guarded
 from roofline.substitution.rules.registry import rules_named
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 

@@ -11,15 +11,9 @@ from torch import nn
 from roofline.substitution.graphs.capturing import CapturedModel, captured
 from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
+from roofline.substitution.graphs.trial_inputs import KINDS, most_indices
 from roofline.substitution.graphs.trial_weights import in_type, random_weights
-from roofline.substitution.proof import (
-    KINDS,
-    LIMITS,
-    Prover,
-    largest_error,
-    most_indices,
-    same_argmax,
-)
+from roofline.substitution.proof import LIMITS, Prover, largest_error, same_argmax
 from roofline.workload.inputs import Inputs
 from tests.substitution.rewriting import OPERATORS, rule_named
 

@@ -13,7 +13,7 @@ from roofline.errors import ModelError
 from roofline.substitution.graphs.editing import RewriteError
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
 from roofline.substitution.graphs.operators import Operators, gives_one
-from roofline.substitution.graphs.outcomes import end_byte
+from roofline.substitution.graphs.overwriting import Overwriting
 from roofline.substitution.graphs.programs import (
     PREFIX,
     NotExpressibleError,
@@ -72,9 +72,7 @@ class Conversion:
         self._names = names_of(model)
         self._found: dict[Any, Any] = {}
         self._nodes: dict[int, Node] = {}
-        self._places: dict[Value | Weight, tuple[int, int]] = {}
-        self._now: dict[Value | Weight, Value] = {}
-        self._stale: set[Value | Weight] = set()
+        self._memory = Overwriting(self._type)
         self._tied: set[str] = set()
         self._lifted: set[Weight] = set()
         self.weights: dict[str, torch.Tensor] = {}
@@ -137,7 +135,7 @@ class Conversion:
             name=first,
         )
         self.weights[weight.name] = tensor
-        self._places.setdefault(weight, (len(self._places), 0))
+        self._memory.put(weight)
         if not target.startswith(PREFIX):
             self._lifted.add(weight)
         return weight
@@ -146,7 +144,7 @@ class Conversion:
         value = Value(len(self._nodes))
         self._nodes[value.node] = node
         if node.op == INPUT:
-            self._places[value] = (len(self._places), 0)
+            self._memory.put(value)
         return value
 
     def _run(self, part: Any) -> tuple[Argument, ...]:
@@ -225,8 +223,7 @@ class Conversion:
         number = self._put(plan.node).node
         values = tuple(Value(number, output) for output in range(len(plan.node.outputs)))
         for value, base, offset_byte in zip(values, plan.bases, plan.offsets_byte, strict=True):
-            place = (len(self._places), 0) if base is None else self._places[plan.operands[base]]
-            self._places[value] = place[0], place[1] + offset_byte
+            self._memory.put(value, None if base is None else plan.operands[base], offset_byte)
         if written:
             # What gives its operand as it is (dropout in eval mode) writes nothing.
             is_view = moves_view or plan.bases[0] is not None
@@ -234,31 +231,14 @@ class Conversion:
         return values[0] if gives_one(plan.node.op, plan.node.overload) else values
 
     def _overwritten(self, old: Value | Weight, new: Value, *, is_view: bool) -> None:
-        """From now on, whoever takes `old` takes `new`; what else lies there cannot be taken."""
         if isinstance(old, Weight) and old not in self._lifted:
             self._refuse_changed(old.name)
-        before, after = self._type(old), self._type(new)
-        self._now[old] = new
         if is_view:
-            if self._places[new][0] != self._places[old][0]:
-                raise NotExpressibleError("it gives a tensor another storage")
+            self._memory.view(old, new)
             return
-        if before != after and (before.shape, before.dtype) != (after.shape, after.dtype):
-            raise NotExpressibleError("it overwrites a tensor with another type")
+        self._memory.write(old, new)
         if isinstance(old, Value) and self._nodes[old.node].op == INPUT:
             self._note_input()
-        storage, begin_byte = self._places[old]
-        end = end_byte(before, begin_byte)
-        for other, (its_storage, its_begin) in self._places.items():
-            if (
-                its_storage == storage
-                and other not in (old, new)
-                and other not in self._now
-                and its_begin < end
-                and begin_byte < end_byte(self._type(other), its_begin)
-            ):
-                self._stale.add(other)
-        self._places[new] = storage, begin_byte
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.fx.Node):
@@ -270,16 +250,9 @@ class Conversion:
         return argument
 
     def _current(self, found: Any) -> Any:
-        """What lies there by now."""
         if isinstance(found, tuple):
             return tuple(map(self._current, cast("tuple[Any, ...]", found)))
-        if not isinstance(found, (Value, Weight)):
-            return found
-        while found in self._now:
-            found = self._now[found]
-        if found in self._stale:
-            raise NotExpressibleError("it overwrites a part of a tensor and then takes all of it")
-        return found
+        return self._memory.current(found) if isinstance(found, (Value, Weight)) else found
 
     def _type(self, value: Value | Weight) -> TensorType:
         return value.type if isinstance(value, Weight) else self._type_of(value)
