@@ -101,3 +101,10 @@ def test_what_is_no_whole_number_is_refused(codes: torch.Tensor) -> None:
 def test_bytes_of_other_codes_are_refused(packed: torch.Tensor, why: str) -> None:
     with pytest.raises(InputError, match=why):
         unpack(packed, 2, (3,))
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, -3), (0, -1)])
+def test_sizes_below_zero_are_refused(shape: tuple[int, ...]) -> None:
+    packed = torch.zeros(packed_byte(max(0, math.prod(shape)), 2), dtype=torch.uint8)
+    with pytest.raises(InputError, match="no size can be below 0"):
+        unpack(packed, 2, shape)

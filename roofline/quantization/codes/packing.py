@@ -15,9 +15,6 @@ import torch
 from roofline.errors import InputError
 from roofline.quantization.policy import MOST_BITS
 
-_GROUP = 8
-"""So many codes end at the end of a byte, whatever their bits."""
-
 
 def packed_byte(count: int, bits: int) -> int:
     """The bytes that so many codes take, packed: ``ceil(count * bits / 8)``."""
@@ -44,17 +41,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
             f"pack: codes from {int(wide.min())} to {int(wide.max())}; {bits} bits hold 0 to"
             f" {2**bits - 1}"
         )
-    groups = -(-count // _GROUP)
-    padded = torch.zeros(groups * _GROUP, dtype=torch.int32, device=codes.device)
-    padded[:count] = wide
-    members = padded.view(groups, _GROUP)
-    packed = members.new_zeros((groups, bits))
-    for member in range(_GROUP):
-        for byte in range(bits):
-            shift = member * bits - byte * 8
-            if -bits < shift < 8:
-                packed[:, byte] |= _shifted(members[:, member], shift) & 0xFF
-    return packed.to(torch.uint8).view(-1)[: packed_byte(count, bits)].clone()
+    return _cut_anew(wide, bits, 8)[: packed_byte(count, bits)].to(torch.uint8)
 
 
 def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
@@ -69,28 +56,49 @@ def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
         InputError: other bits, or bytes that are not those of codes of that shape.
     """
     _check_bits(bits)
-    count = math.prod(shape)
+    sizes = tuple(shape)
+    count = math.prod(sizes)
     due = packed_byte(count, bits)
+    if min(sizes, default=0) < 0:
+        raise InputError(f"unpack: shape {sizes}; no size can be below 0")
     if packed.dtype != torch.uint8 or packed.dim() != 1 or packed.numel() != due:
         raise InputError(
             f"unpack: {packed.dtype} of shape {tuple(packed.shape)}; {count} codes of {bits} bits"
             f" are {due} bytes of uint8 in one dimension"
         )
-    groups = -(-count // _GROUP)
-    padded = torch.zeros(groups * bits, dtype=torch.int32, device=packed.device)
-    padded[:due] = packed
-    groups_of_bytes = padded.view(groups, bits)
-    codes = padded.new_zeros((groups, _GROUP))
-    for member in range(_GROUP):
-        for byte in range(bits):
-            shift = member * bits - byte * 8
-            if -bits < shift < 8:
-                codes[:, member] |= _shifted(groups_of_bytes[:, byte], -shift) & (2**bits - 1)
-    flat = codes.view(-1)
-    if flat[count:].any():
+    codes = _cut_anew(packed, 8, bits)
+    if codes[count:].any():
         raise InputError("unpack: bits are set behind the last code; the bytes are damaged")
+    return _shaped(codes, bits, sizes)
+
+
+def unpacked(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
+    """What `unpack` gives, of bytes that are known to be sound: no value of them is looked at."""
+    return _shaped(_cut_anew(packed, 8, bits), bits, shape)
+
+
+def _shaped(codes: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
     dtype = torch.uint8 if bits <= 8 else torch.int32
-    return flat[:count].to(dtype).reshape(tuple(shape))
+    return codes[: math.prod(shape)].to(dtype).reshape(tuple(shape))
+
+
+def _cut_anew(numbers: torch.Tensor, old: int, new: int) -> torch.Tensor:
+    """Numbers of `old` bits, whose bits are one stream, as numbers of `new` bits.
+
+    `new` numbers of the one kind have as many bits as `old` of the other: such a group is done at
+    once. What the last group lacks is zero.
+    """
+    groups = -(-numbers.numel() // new)
+    padded = torch.zeros(groups * new, dtype=torch.int32, device=numbers.device)
+    padded[: numbers.numel()] = numbers
+    sources = padded.view(groups, new)
+    results = sources.new_zeros((groups, old))
+    for source in range(new):
+        for result in range(old):
+            left = source * old - result * new
+            if -old < left < new:
+                results[:, result] |= _shifted(sources[:, source], left) & (2**new - 1)
+    return results.view(-1)
 
 
 def _shifted(values: torch.Tensor, left: int) -> torch.Tensor:

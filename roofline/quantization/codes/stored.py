@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from roofline.quantization.codes.packing import unpack
-from roofline.quantization.quantizers.grids import WeightQuantizer, along, integers
+from roofline.quantization.codes.packing import unpack, unpacked
+from roofline.quantization.quantizers.grids import WeightQuantizer, along, integers, widened
 
 
 class StoredCodes(WeightQuantizer):
@@ -68,8 +68,8 @@ class StoredCodes(WeightQuantizer):
         Args:
             weight: the packed codes.
         """
-        codes, alpha = self.codes(weight)
-        step = alpha / (self.levels - 1)
+        codes = unpacked(weight, self.bits, self.shape)
+        step = widened(self.alpha) / (self.levels - 1)
         return (integers(codes, self.levels) * along(step, codes, self.axis)).to(self.like.dtype)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
