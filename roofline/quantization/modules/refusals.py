@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 from roofline.errors import InputError, nearest
 from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
 from roofline.quantization.policy import Policy
+from roofline.quantization.quantizers.grids import FLOATS
 from roofline.workload.capture.compiled import is_compiled
 
 _TORCHS = ("torch.ao.nn.", "torch.ao.quantization.", "torch.nn.quantized", "torchao.")
@@ -59,7 +60,7 @@ def check_names(layers: Mapping[str, Any], policy: Policy) -> None:
     for name in policy.layers:
         if name not in layers:
             raise InputError(
-                f"policy: '{name}' is no layer that can be quantised{nearest(name, layers)}"
+                f"policy: {name!r} is no layer that can be quantised{nearest(name, layers)}"
             )
 
 
@@ -84,11 +85,15 @@ def check_layer(layer: nn.Module, words: str) -> None:
             f"{words}: its weight is computed before each call; quantise a model whose weights are"
             " parameters"
         )
-    if not weight.is_floating_point():
+    if weight.dtype not in FLOATS:
         kind = str(weight.dtype).removeprefix("torch.")
-        raise InputError(f"{words} has weights of {kind}; only floats can be quantised")
+        raise InputError(
+            f"{words} has weights of {kind}; only floats of 16 to 64 bits can be quantised"
+        )
     if weight.is_meta:
         raise InputError(f"{words} has no values (it lies on the meta device); load its weights")
+    if weight.is_inference():
+        raise InputError(f"{words} was made in inference mode; make the model outside of it")
     if not bool(torch.isfinite(weight).all()):
         raise InputError(f"{words} has NaN or infinite weights; load a sound checkpoint")
     check_room(layer, words)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_batchedtensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 
 from roofline.errors import InputError
 from roofline.quantization.quantizers.coefficients import check_width
 
 _NARROW = (torch.float16, torch.bfloat16)
+
+FLOATS = (*_NARROW, torch.float32, torch.float64)
+"""The types that torch computes in, and so those that can be quantised."""
 
 
 def widened(values: Tensor) -> Tensor:
@@ -163,8 +166,17 @@ def can_be_read(values: Tensor) -> bool:
         type(values) in (Tensor, nn.Parameter)
         and not values.is_meta
         and not torch.compiler.is_compiling()
-        and not is_batchedtensor(values)
+        and not _is_batched(values)
     )
+
+
+def _is_batched(values: Tensor) -> bool:
+    """Whether vmap runs over values, whatever else of torch.func does, too."""
+    while is_functorch_wrapped_tensor(values):
+        if is_batchedtensor(values):
+            return True
+        values = get_unwrapped(values)
+    return False
 
 
 def levels_asked(bits: int, levels: int | None, default: int) -> int:
@@ -183,8 +195,11 @@ def levels_asked(bits: int, levels: int | None, default: int) -> int:
 
 
 def _check_kind(weight: Tensor) -> None:
-    if not weight.is_floating_point():
+    if weight.dtype not in FLOATS:
         kind = str(weight.dtype).removeprefix("torch.")
-        raise InputError(f"weights of {kind} cannot be quantised: must be floating-point numbers")
+        raise InputError(
+            f"weights of {kind} cannot be quantised: must be floating-point numbers of 16 to 64"
+            " bits"
+        )
     if weight.numel() == 0:
         raise InputError(f"a weight of shape {tuple(weight.shape)} has nothing to quantise")

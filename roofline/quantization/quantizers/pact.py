@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,11 +12,21 @@ from torch import Tensor, nn
 
 from roofline.errors import InputError
 from roofline.quantization.quantizers.coefficients import check_width
-from roofline.quantization.quantizers.grids import can_be_read, straight_through, widened
+from roofline.quantization.quantizers.grids import FLOATS, can_be_read, straight_through, widened
 
 _FLOOR_PART = 1e-3
+# As bfloat16 rounds, and a little more.
+_ROUNDED = 2**-8
 # In a compiled graph nobody can look at α and set it back: it is only kept off zero.
 _COMPILED_FLOOR = 1e-6
+
+
+@dataclass(slots=True)
+class _Past:
+    """What training has done to an α. In an object, so that replicas (of DataParallel) share it."""
+
+    largest: float | None = None
+    has_warned: bool = False
 
 
 class PACT(nn.Module):
@@ -34,7 +45,8 @@ class PACT(nn.Module):
         bits: 1 to 16.
         alpha: the clipping value to begin with, above 0.
         decay: adds decay·α to the gradient of α, each time it is computed: the term decay/2·α² of
-            the loss.
+            the loss. It knows nothing of factors of the loss (as of gradient scaling): with one,
+            decay must have it, too.
         signed: whether activations may be negative.
 
     Raises:
@@ -55,8 +67,7 @@ class PACT(nn.Module):
         self.decay = decay
         self.name = ""
         self.alpha = nn.Parameter(torch.tensor(float(alpha)))
-        self._largest: float | None = None
-        self._has_warned = False
+        self._past = _Past()
 
     @property
     def steps(self) -> int:
@@ -106,9 +117,11 @@ class PACT(nn.Module):
         return f"PACT of '{self.name}'" if self.name else "PACT"
 
     def _operands(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not x.is_floating_point():
+        if x.dtype not in FLOATS:
             kind = str(x.dtype).removeprefix("torch.")
-            raise InputError(f"{self._subject}: activations of {kind}; must be floating-point")
+            raise InputError(
+                f"{self._subject}: activations of {kind}; must be floating-point, of 16 to 64 bits"
+            )
         self._watch_alpha()
         wide = widened(x)
         alpha = self.alpha.to(wide.dtype)
@@ -125,7 +138,8 @@ class PACT(nn.Module):
 
     def _nearest(self, clipped: Tensor, step: Tensor) -> Tensor:
         if self.signed and self.bits == 1:
-            return torch.where(clipped < 0, -1.0, 1.0).to(clipped.dtype)
+            # What is NaN is on neither side, and stays.
+            return torch.where(clipped < 0, -1.0, torch.where(clipped >= 0, 1.0, clipped))
         return (clipped / step).round_()
 
     def _watch_alpha(self) -> None:
@@ -138,12 +152,13 @@ class PACT(nn.Module):
                 f"{self._subject}: its clipping value is {alpha}; training has diverged: go back to"
                 " an earlier checkpoint, with a smaller learning rate"
             )
-        floor = 0.0 if self._largest is None else _FLOOR_PART * self._largest
-        if alpha > (floor if self.training else 0.0):
+        floor = 0.0 if self._past.largest is None else _FLOOR_PART * self._past.largest
+        # Set back twice in one pass, it could not be differentiated: what it was rounded to counts.
+        if alpha > (floor * (1 - _ROUNDED) if self.training else 0.0):
             if self.training:
-                self._largest = alpha if self._largest is None else max(alpha, self._largest)
+                self._past.largest = max(alpha, self._past.largest or alpha)
             return
-        if self._largest is None:
+        if self._past.largest is None:
             raise InputError(
                 f"{self._subject}: its clipping value is {alpha:g}; must be above 0: find one with"
                 " calibrate_clipping"
@@ -153,9 +168,9 @@ class PACT(nn.Module):
         self._warn(alpha, floor)
 
     def _warn(self, alpha: float, floor: float) -> None:
-        if self._has_warned:
+        if self._past.has_warned:
             return
-        self._has_warned = True
+        self._past.has_warned = True
         warnings.warn(
             f"{self._subject}: training drove its clipping value to {alpha:g}; it is set back to"
             f" {floor:g}: use a smaller learning rate or less decay, or begin at a better value"
@@ -165,7 +180,7 @@ class PACT(nn.Module):
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         # What α was before says nothing of the one that is loaded.
-        self._largest = None
+        self._past.largest = None
         super()._load_from_state_dict(*args, **options)
 
 

@@ -43,4 +43,6 @@ class SAWB(WeightQuantizer):
         largest = magnitude.amax(dim=1)
         fitted = self.c1 * rows.square().mean(dim=1).sqrt() - self.c2 * mean
         is_constant = largest - mean <= _SAME * largest
-        return torch.where((fitted < mean) | is_constant, largest, fitted)
+        # The squares of weights beyond 1e19 are more than float32 holds.
+        is_none = (fitted < mean) | is_constant | ~fitted.isfinite()
+        return torch.where(is_none, largest, fitted)
