@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 from torch.utils.hooks import RemovableHandle
 
+from roofline.errors import InputError
 from roofline.quantization.modules.checkpoints import load_quantized
 from roofline.quantization.modules.parameter_groups import parameter_groups
 from roofline.quantization.modules.quantized_layers import (
@@ -192,3 +193,27 @@ def test_a_channel_scale_multiplies_what_a_layer_gives(groups: int, is_transpose
     with torch.no_grad():
         layer.weight.copy_(ChannelScale(scale, layer)(layer.weight))
     torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Policy(per_channel=True), "scales of weights by channel there, one for all in the model"),
+        (Policy(weights=3), "is w3a2 there and w2a2 in the model"),
+    ],
+)
+def test_checkpoints_of_other_scales_are_refused(policy: Policy, said: str) -> None:
+    state = quantize_model(small_resnet(), policy).state_dict()
+    with pytest.raises(InputError, match=rf"checkpoint: 'same\.conv1'?.*{said}|'conv': {said}"):
+        load_quantized(quantize_model(small_resnet()), state)
+
+
+def test_checkpoints_of_other_signs_are_refused(tmp_path: Path) -> None:
+    from tests.quantization.quantized_examples import quantized
+
+    with_sign, without = (quantized(nn.Linear(2, 2), 2, 2, signed=each) for each in (True, False))
+    torch.save(with_sign.state_dict(), tmp_path / "it.pt")
+    state = torch.load(tmp_path / "it.pt", weights_only=True)
+    with pytest.raises(InputError, match="activations with a sign there, without a sign in the"):
+        load_quantized(without, state)
+    load_quantized(quantized(nn.Linear(2, 2), 2, 2, signed=True), state)

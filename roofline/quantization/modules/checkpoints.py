@@ -11,6 +11,7 @@ from torch import nn
 from roofline.errors import InputError
 from roofline.quantization.modules.quantized_layers import (
     BITS_NOTED,
+    HOW_NOTED,
     quantized_entrances,
     quantized_layers,
 )
@@ -24,8 +25,8 @@ _NESTED = ("state_dict", "model_state_dict", "model")
 def load_quantized(model: nn.Module, state_dict: Mapping[str, Any]) -> None:
     """Loads what ``state_dict()`` of the same quantised model gave; what does not fit is refused.
 
-    Bits are compared, too, where the state dict has torch's metadata: as it was made, or as
-    ``torch.load`` gives it back.
+    How it was quantised is compared, too, where the state dict has torch's metadata: as it was
+    made, or as ``torch.load`` gives it back.
 
     Args:
         model: what `quantize_model` gave; it stays as it was where anything is refused.
@@ -62,7 +63,7 @@ def _check_keys(expected: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         raise InputError(f"checkpoint: '{missing}' is missing{_why(missing, given)}")
     extra = next((name for name in given if name not in expected), None)
     if extra is not None:
-        raise InputError(f"checkpoint: '{extra}' is no part of the model; was another policy used?")
+        raise InputError(f"checkpoint: {extra!r} is no part of the model; was another policy used?")
 
 
 def _why(missing: str, given: Mapping[str, Any]) -> str:
@@ -78,7 +79,7 @@ def _why(missing: str, given: Mapping[str, Any]) -> str:
 
 
 def _check_bits(expected: Any, given: Any) -> None:
-    """Compares what metadata say of bits: the tensors of all widths are alike."""
+    """Compares what metadata say of bits and scales: the tensors of all are alike."""
     of_given: Mapping[str, Any] = getattr(given, "_metadata", None) or {}
     for name, of_own in expected._metadata.items():
         own = of_own.get(BITS_NOTED)
@@ -88,6 +89,13 @@ def _check_bits(expected: Any, given: Any) -> None:
                 f"checkpoint: '{name}' is {_words(other)} there and {_words(own)} in the model;"
                 " quantise with the same policy"
             )
+        theirs = of_given.get(name, {}).get(HOW_NOTED, {})
+        for what, how in of_own.get(HOW_NOTED, {}).items():
+            if theirs.get(what, how) != how:
+                raise InputError(
+                    f"checkpoint: '{name}': {what} {theirs[what]} there, {how} in the model;"
+                    " quantise with the same policy"
+                )
 
 
 def _words(bits: Any) -> str:

@@ -28,6 +28,7 @@ from roofline.quantization.modules.tracing import Flow, records_of, word_of
 from roofline.workload.operators import OperatorRecord
 
 _PRODUCTS = ("convolution", "linear", "addmm", "mm")
+_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
 
 
 def fold_batch_norms(model: nn.Module, inputs: Any = None) -> nn.Module:
@@ -35,7 +36,9 @@ def fold_batch_norms(model: nn.Module, inputs: Any = None) -> nn.Module:
 
     Folded are batch norms with kept statistics that alone read what a layer writes, where both run
     once; behind linear layers only where `inputs` tell that these write matrices, for of more
-    dimensions a batch norm takes another as its channels. A warning names what is left.
+    dimensions a batch norm takes another as its channels. Left are those that do more than torch's
+    own (some activate, too, or have hooks), and layers whose float weights are computed, or another
+    module's as well. A warning names what is left.
 
     Args:
         model: what `quantize_model` gave, trained; it stays as it was.
@@ -67,6 +70,9 @@ def _pairs(
     flow = Flow(records)
     modules = dict(model.named_modules(remove_duplicate=False))
     names = Counter(map(id, modules.values()))
+    owners = Counter(
+        id(each) for module in model.modules() for each in module.parameters(recurse=False)
+    )
     products = Counter(each.module_path for each in records if word_of(each.op) in _PRODUCTS)
     norms = Counter(each.module_path for each in records if "batchnorm" in word_of(each.op))
     for place, record in enumerate(records):
@@ -77,7 +83,9 @@ def _pairs(
             continue
         path = records[writer].module_path
         layer, norm = modules.get(path), modules.get(record.module_path)
-        if layer is None or not is_plain_layer(layer) or not isinstance(norm, _BatchNorm):
+        if layer is None or not is_plain_layer(layer) or layer._forward_hooks:
+            continue
+        if not isinstance(norm, _BatchNorm) or not _is_plain(norm):
             continue
         is_alone = products[path] == 1 and norms[record.module_path] == 1
         is_matrix = has_shapes and len(records[writer].outputs[0].shape) == 2
@@ -85,12 +93,19 @@ def _pairs(
             is_alone
             and norm.running_mean is not None
             and names[id(layer)] == names[id(norm)] == 1
+            and (weight_quantizer_of(layer) is not None or owners[id(layer.weight)] == 1)
             and flow.is_read_by_one(writer)
             and _channels(layer) == norm.num_features
             and (is_matrix or not isinstance(layer, nn.Linear))
             and record.inputs[0].shape == records[writer].outputs[0].shape
         ):
             yield path, record.module_path
+
+
+def _is_plain(norm: nn.Module) -> bool:
+    """Whether it does what torch's own class does, and nothing besides: some activate, too."""
+    is_own = type(norm).forward in _FORWARDS and "forward" not in vars(norm)
+    return is_own and not norm._forward_hooks and not norm._forward_pre_hooks
 
 
 def _channels(layer: Any) -> int:

@@ -30,8 +30,12 @@ LAYERS = (*CONVOLUTIONS, nn.Linear)
 BITS_NOTED = "quantized_bits"
 """Under which a state dict's metadata keep the bits of a layer."""
 
+HOW_NOTED = "quantized_how"
+"""And how it is quantised, besides, in words."""
 
-_HOOK = "quantize_input"
+
+QUANTIZE_INPUT = "quantize_input"
+"""The name of the hook that quantises what a module reads."""
 
 
 class ChannelScale(nn.Module):
@@ -89,13 +93,14 @@ class QuantizedLayer:
     def channel_scale(self) -> torch.Tensor | None:
         """What quantised weights are multiplied by, one factor for each output channel.
 
-        None where no batch norm was folded into the layer. The weight is this times the value of
-        the code.
+        None where no batch norm was folded into the layer; of several it is the product. The weight
+        is this times the value of the code.
         """
         if self.weight_quantizer is None:
             return None
-        scales = [each for each in _parametrization(self.module) if isinstance(each, ChannelScale)]
-        return scales[0].scale if scales else None
+        parts = _parametrization(self.module)
+        scales = [each.scale for each in parts if isinstance(each, ChannelScale)]
+        return functools.reduce(torch.mul, scales) if scales else None
 
 
 def quantized_layers(model: nn.Module) -> Mapping[str, QuantizedLayer]:
@@ -151,6 +156,7 @@ def put_weight_quantizer(module: nn.Module, quantizer: WeightQuantizer) -> None:
         InputError: the quantiser does not take the weights.
     """
     parametrize.register_parametrization(module, "weight", quantizer)
+    module.get_submodule("parametrizations").train(module.training)
     made_copyable(module)
     module.register_state_dict_post_hook(note_bits)
 
@@ -170,7 +176,7 @@ def put_input_quantizer(module: nn.Module, quantizer: PACT, *, is_applied: bool 
         # Numbers begin anew in each process: a hook there could take that of one that was pickled.
         for hooks in (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs):
             kept: Any = hooks
-            kept[_HOOK] = kept.pop(number)
+            kept[QUANTIZE_INPUT] = kept.pop(number)
     module.register_state_dict_post_hook(note_bits)
 
 
@@ -188,15 +194,21 @@ def quantize_input(
 def note_bits(
     module: nn.Module, state: Mapping[str, Any], prefix: str, metadata: dict[str, Any]
 ) -> None:
-    """Runs when a state dict is made: its metadata say how many bits a module has.
+    """Runs when a state dict is made: its metadata say how a module is quantised.
 
-    The tensors alone would fit any width.
+    The tensors alone would fit any width, and other scales.
     """
     weight, activations = weight_quantizer_of(module), input_quantizer_of(module)
     metadata[BITS_NOTED] = [
         FLOAT_BITS if weight is None else weight.bits,
         FLOAT_BITS if activations is None else activations.bits,
     ]
+    how = metadata[HOW_NOTED] = dict[str, str]()
+    if weight is not None:
+        how["levels of weights"] = str(weight.levels)
+        how["scales of weights"] = "by channel" if weight.per_channel else "one for all"
+    if activations is not None:
+        how["activations"] = "with a sign" if activations.signed else "without a sign"
 
 
 @functools.cache
@@ -213,6 +225,6 @@ def is_plain_layer(module: nn.Module) -> bool:
     """Whether it is a layer that computes just as torch's own class does."""
     kind = parametrize.type_before_parametrizations(module)
     base: Any = next((each for each in LAYERS if issubclass(kind, each)), None)
-    if base is None or kind.forward is not base.forward:
+    if base is None or kind.forward is not base.forward or "forward" in vars(module):
         return False
     return getattr(kind, "_conv_forward", None) is getattr(base, "_conv_forward", None)
