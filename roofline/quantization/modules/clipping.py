@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.foundation.reading import cut
+from roofline.foundation.text import printable
 from roofline.quantization.modules.quantized_layers import quantized_entrances, quantized_layers
 from roofline.quantization.quantizers.pact import PACT
 from roofline.workload.inputs import InputRequest, Inputs
@@ -141,7 +143,7 @@ def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen
     if isinstance(batches, torch.Tensor):
         batches = [batches]
     if not isinstance(batches, Iterable):
-        raise InputError(f"batches: expected tensors, one after another, got {batches!r}")
+        raise InputError(f"batches: expected tensors, one after another, got {_shown(batches)}")
     count = 0
     with _watched(model, seen), torch.no_grad():
         for batch in batches:
@@ -162,24 +164,27 @@ def _run_all(model: nn.Module, batches: Iterable[Any], seen: Mapping[PACT, _Seen
 
 @contextlib.contextmanager
 def _watched(model: nn.Module, seen: Mapping[PACT, _Seen]) -> Iterator[None]:
-    """The model in inference, its activations looked at and passed on as they come."""
+    """The model in inference, its activations looked at and passed on as they come.
+
+    Quantisers do not run: one whose α is none, as training can leave it, gets one here, too.
+    """
     modes = [(module, module.training) for module in model.modules()]
-    hooks = [pact.register_forward_hook(_look(each)) for pact, each in seen.items()]
-    model.eval()
+    for pact, each in seen.items():
+        vars(pact)["forward"] = _look(pact, each)
     try:
+        model.eval()
         yield
     finally:
-        for hook in hooks:
-            hook.remove()
+        for pact in seen:
+            del vars(pact)["forward"]
         for module, is_training in modes:
             module.training = is_training
 
 
-def _look(seen: _Seen) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
-    def look(pact: nn.Module, args: tuple[Any, ...], result: Any) -> Any:
-        seen.add(args[0], is_signed=bool(pact.signed))
-        # Not what the quantiser made of it.
-        return args[0]
+def _look(pact: PACT, seen: _Seen) -> Callable[[torch.Tensor], torch.Tensor]:
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.add(x, is_signed=pact.signed)
+        return x
 
     return look
 
@@ -193,12 +198,16 @@ def _arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str,
         case Mapping():
             return (), {str(name): value for name, value in batch.items()}
         case Sequence() if not isinstance(batch, str):
-            return tuple(batch[: _most_arguments(model)]), {}
+            return tuple(batch)[: _most_arguments(model)], {}
         case _:
             raise InputError(
                 "batches: expected tensors, Inputs, mappings of arguments or sequences of them,"
-                f" got {batch!r}"
+                f" got {_shown(batch)}"
             )
+
+
+def _shown(value: object) -> str:
+    return cut(printable(repr(value)))
 
 
 def _tensor(request: InputRequest) -> torch.Tensor:
@@ -228,7 +237,8 @@ def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
         magnitude = values.abs() if pact.signed else values.clamp(min=0)
         rank = max(1, round(_SHARE * magnitude.numel()))
         return float(magnitude.kthvalue(rank).values) or seen.largest
-    trial = copy.deepcopy(pact).eval()
+    # In more than its own type may hold: half precision has no α below 6e-8.
+    trial = copy.deepcopy(pact).double().eval()
 
     def error(alpha: float) -> float:
         _put(trial, alpha)
@@ -246,5 +256,7 @@ def _chosen(method: Method, pact: PACT, seen: _Seen) -> float:
 
 
 def _put(pact: PACT, alpha: float) -> None:
-    """Gives a quantiser another α; what it had before is no measure of it any more."""
-    pact.load_state_dict({"alpha": torch.tensor(alpha)})
+    """Gives a quantiser another α, or the nearest that its type has; what was is forgotten."""
+    limits = torch.finfo(pact.alpha.dtype)
+    held = min(max(alpha, limits.tiny), limits.max)
+    pact.load_state_dict({"alpha": torch.tensor(held, dtype=torch.float64)})
