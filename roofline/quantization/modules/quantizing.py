@@ -83,6 +83,8 @@ def quantize_model(
     weights = dict(making.weight_quantizers())
     activations = dict(making.input_quantizers())
     shared = dict(making.entrance_quantizers(entrances, activations))
+    # A warning may be an error to its user, who then has the model as it was.
+    _tell(target, found, policy)
     for name, quantizer in weights.items():
         put_weight_quantizer(target.get_submodule(name), quantizer)
     for name, quantizer in activations.items():
@@ -90,7 +92,6 @@ def quantize_model(
         put_input_quantizer(target.get_submodule(name), quantizer, is_applied=not is_shared)
     for block, quantizer in shared.items():
         put_input_quantizer(target.get_submodule(block), quantizer)
-    _tell(target, found, policy)
     return target
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.dataflow import dataflow
 from roofline.workload.inputs import inputs_of
 from roofline.workload.operators import OperatorRecord
+from roofline.workload.tensors import Role
 
 _NEVER_BELOW_ZERO = (
     *("relu", "relu6", "sigmoid", "hardsigmoid", "softmax", "softplus", "abs", "square", "exp"),
@@ -92,7 +94,9 @@ def traced(model: nn.Module, inputs: Any = None) -> Traced:
         InputError: `inputs` are none.
     """
     records = records_of(model, inputs)
-    structure = structure_of(records)
+    recurrent = (nn.RNNBase, nn.RNNCellBase)
+    apart = {name for name, each in model.named_modules() if isinstance(each, recurrent)}
+    structure = structure_of(records, apart)
     flow = Flow(records)
     met: dict[str, _Met] = {}
     for layer in structure.layers:
@@ -147,6 +151,8 @@ class Flow:
 
     def __init__(self, records: Sequence[OperatorRecord]) -> None:
         flow = dataflow(records)
+        self._records = records
+        self._read = flow.read
         self.writers: list[list[int | None]] = [
             [each.latest_writer for each in read] for read in flow.read
         ]
@@ -160,13 +166,24 @@ class Flow:
             self._is_signed.append(self._may_be_below_zero(place, record))
 
     def is_signed(self, place: int, operand: int) -> bool:
-        """Whether an operand may be below zero; what comes from outside may."""
-        writer = self.writers[place][operand] if self.writers[place] else None
-        return writer is None or self._is_signed[writer]
+        """Whether an operand may be below zero; what comes from outside, or from several, may."""
+        value = self._read[place][operand].value if self._read[place] else None
+        return value is None or self._is_signed[value.writer]
 
     def is_read_by_one(self, place: int) -> bool:
         """Whether one operator reads what another one writes, and nobody after the pass does."""
         return len(self.readers[place]) == 1 and not self._is_kept[place]
+
+    def entering(self, block: str) -> set[int | None]:
+        """Who wrote what a module is given, but for weights; None: it is an input of the pass."""
+        found: set[int | None] = set()
+        for record, read in zip(self._records, self._read, strict=True):
+            for each in read if _is_in(record.module_path, block) else ():
+                writer = each.latest_writer
+                is_own = writer is not None and _is_in(self._records[writer].module_path, block)
+                if not is_own and (writer is not None or each.spec.role is Role.INPUT):
+                    found.add(writer)
+        return found
 
     def _may_be_below_zero(self, place: int, record: OperatorRecord) -> bool:
         word = word_of(record.op)
@@ -199,15 +216,27 @@ def _entrances(
     layers: Mapping[str, TracedLayer],
 ) -> Iterator[Entrance | str]:
     """Blocks whose identity shortcuts can be quantised, and the names of those where not."""
-    for path in structure.shortcuts:
-        if path.layers:
-            continue
+    ways = [each for each in structure.shortcuts if not each.layers]
+    signed = {
+        records[each.addition].module_path
+        for each in ways
+        if flow.is_signed(each.addition, each.operand)
+    }
+    calls = Counter(records[each.index].module_path for each in structure.layers)
+    for path in ways:
         block = records[path.addition].module_path
         writer = flow.writers[path.addition][path.operand]
         is_inside = writer is None or not block or _is_in(records[writer].module_path, block)
-        if is_inside or not _takes_one(model.get_submodule(block)):
+        # Of several values that it is given, any could be its first argument.
+        if (
+            is_inside
+            or not _takes_one(model.get_submodule(block))
+            or flow.entering(block) != {writer}
+        ):
             yield block
             continue
+        # What comes the next time it runs is what it gave: of that, the sign is another.
+        runs_again = any(count > 1 and _is_in(name, block) for name, count in calls.items())
         yield Entrance(
             block=block,
             readers=tuple(
@@ -217,7 +246,8 @@ def _entrances(
                 and _is_in(records[layer.index].module_path, block)
                 and flow.writers[layer.index][layer.activation] == writer
             ),
-            is_signed=flow.is_signed(path.addition, path.operand),
+            is_signed=flow.is_signed(path.addition, path.operand)
+            or (runs_again and block in signed),
         )
 
 
