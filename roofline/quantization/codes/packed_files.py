@@ -27,6 +27,7 @@ from roofline.quantization.quantizers.coefficients import check_width
 _FORMAT = "roofline packed model"
 _VERSION = 1
 _FIX = "make it anew with packed_state(model).save"
+_KINDS = {"version": int, "table": str, "payload": torch.Tensor, "crc32": int}
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -100,22 +101,23 @@ def read_packed(path: Path) -> PackedModel:
     """
     file = str(path)
     found = _loaded(path)
-    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+    is_ours = isinstance(found, dict) and type(found.get("format")) is str
+    if not is_ours or found["format"] != _FORMAT:
         raise refused(file, "is no packed model", _FIX)
-    version, table, payload = (found.get(key) for key in ("version", "table", "payload"))
-    if isinstance(version, int) and version > _VERSION:
+    version = found.get("version")
+    if type(version) is int and version > _VERSION:
         raise refused(file, f"is of version {version}; this roofline reads {_VERSION}", "update it")
-    if not isinstance(table, str) or not isinstance(payload, torch.Tensor) or version != _VERSION:
+    if any(type(found.get(key)) is not kind for key, kind in _KINDS.items()):
         raise _damaged(file)
-    is_row = payload.dtype == torch.uint8 and payload.dim() == 1
-    if not is_row or payload.layout != torch.strided:
+    table, payload = found["table"], found["payload"]
+    if version != _VERSION or not _is_row_of_bytes(payload):
         raise _damaged(file)
-    if found.get("crc32") != _sum_of(table, payload):
+    if found["crc32"] != _sum_of(table, payload):
         raise _damaged(file)
     try:
         return _from_table(json.loads(table), payload)
     # Of a table that somebody else made, anything may be wrong.
-    except (KeyError, TypeError, ValueError, RuntimeError, InputError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, RuntimeError, InputError) as error:
         raise refused(file, f"is damaged ({said_by(error)})", _FIX) from None
 
 
@@ -137,6 +139,12 @@ def _described(name: str, tensor: torch.Tensor) -> dict[str, Any]:
     return {"dtype": dtype, "shape": list(tensor.shape)}
 
 
+def _is_row_of_bytes(payload: torch.Tensor) -> bool:
+    """Whether it is all there: one byte that is said to be many would fill memory."""
+    is_row = payload.dtype == torch.uint8 and payload.dim() == 1 and payload.device.type == "cpu"
+    return is_row and payload.layout == torch.strided and payload.is_contiguous()
+
+
 def _sum_of(table: str, payload: torch.Tensor) -> int:
     return zlib.crc32(payload.numpy().tobytes(), zlib.crc32(table.encode()))
 
@@ -144,6 +152,9 @@ def _sum_of(table: str, payload: torch.Tensor) -> int:
 def _loaded(path: Path) -> Any:
     """What torch reads of a file, which may be anybody's."""
     try:
+        if path.exists() and not path.is_file():
+            # A pipe or a device may never end.
+            raise refused(str(path), "cannot be read: it is not a regular file", "")
         content = path.read_bytes()
     except FileNotFoundError:
         raise refused(str(path), "no such file", "") from None
@@ -206,8 +217,14 @@ def _from_table(table: dict[str, Any], payload: torch.Tensor) -> PackedModel:
     cut.end()
     inputs = dict(_inputs(table["inputs"]))
     for path in inputs:
-        if in_module(path, "input_quantizer.alpha") not in rest:
-            raise ValueError(f"'{path}' has no clipping value")
+        alpha = rest.get(in_module(path, "input_quantizer.alpha"))
+        if (
+            alpha is None
+            or alpha.dim()
+            or not alpha.is_floating_point()
+            or not 0 < alpha < math.inf
+        ):
+            raise ValueError(f"'{path}' has no clipping value above 0")
     return PackedModel(weights=weights, inputs=inputs, rest=rest)
 
 
@@ -227,6 +244,8 @@ def _weight(row: dict[str, Any], cut: _Cut) -> PackedWeight:
         raise ValueError(f"levels {levels!r}, axis {axis!r}")
     if alpha.dim() > 1 or (alpha.dim() == 1 and len(alpha) != shape[axis]):
         raise ValueError(f"{alpha.numel()} scales for {shape[axis]} channels")
+    if not alpha.is_floating_point() or not bool(((alpha >= 0) & (alpha < math.inf)).all()):
+        raise ValueError("scales that are no numbers from 0 on")
     codes = unpack(packed, bits, shape)
     if codes.numel() and int(codes.max()) >= levels:
         raise ValueError("a code beyond the levels")

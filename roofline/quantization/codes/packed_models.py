@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from roofline.errors import InputError
+from roofline.foundation.reading import cut
+from roofline.foundation.text import printable
 from roofline.quantization.codes.contents import (
     InputBits,
     PackedModel,
@@ -50,6 +52,8 @@ def packed_state(model: nn.Module) -> PackedModel:
                 made[module] = _packed_weight(path, quantizer, _original(module))
             weights[path] = made[module]
         if activations is not None:
+            # As in a pass: α that training drove below 0 is set back, or refused.
+            activations.codes(activations.alpha.new_zeros(0))
             inputs[path] = InputBits(bits=activations.bits, signed=activations.signed)
     if not weights and not inputs:
         raise InputError(
@@ -81,12 +85,19 @@ def load_packed(path: str | Path, model: nn.Module) -> nn.Module:
     modules = dict(model.named_modules(remove_duplicate=False))
     state = model.state_dict()
     _check(str(path), packed, modules, state)
+    shared = dict[tuple[object, ...], PACT]()
     for name, bits in packed.inputs.items():
-        if input_quantizer_of(modules[name]) is None:
-            alpha = packed.rest[in_module(name, "input_quantizer.alpha")]
-            quantizer = PACT(bits.bits, signed=bits.signed).to(alpha.dtype)
+        module = modules[name]
+        if input_quantizer_of(module) is not None:
+            continue
+        alpha = packed.rest[in_module(name, "input_quantizer.alpha")]
+        kind = id(alpha), bits.bits, bits.signed
+        if kind not in shared:
+            quantizer = PACT(bits.bits, signed=bits.signed).to(_device(module), alpha.dtype)
             quantizer.name = name
-            put_input_quantizer(modules[name], quantizer.to(_device(modules[name])))
+            shared[kind] = quantizer.train(module.training)
+        # A block and a layer in it may share one; what is quantised twice by it stays as it is.
+        put_input_quantizer(module, shared[kind])
     # Modules with two names are changed once.
     for module, weight in {modules[name]: each for name, each in packed.weights.items()}.items():
         _put(module, weight)
@@ -98,6 +109,8 @@ def load_packed(path: str | Path, model: nn.Module) -> nn.Module:
 
 
 def _packed_weight(path: str, quantizer: WeightQuantizer, original: torch.Tensor) -> PackedWeight:
+    if original.is_meta:
+        raise InputError(f"{path}: no values (it lies on the meta device); load its weights")
     try:
         codes, alpha = quantizer.codes(original)
     except InputError as error:
@@ -162,38 +175,48 @@ def _check(
             # It comes with the file.
             due.pop(in_module(path, "input_quantizer.alpha"), None)
         elif (quantizer.bits, quantizer.signed) != (bits.bits, bits.signed):
-            raise InputError(
-                f"{file}: '{path}' reads {_words(bits.bits, bits.signed)} in it, and"
-                f" {_words(quantizer.bits, quantizer.signed)} in the model; quantise the model with"
-                " the same policy, or give the float model"
-            )
+            theirs, own = _words(bits.bits, bits.signed), _words(quantizer.bits, quantizer.signed)
+            what = f"'{path}' reads {theirs} in it, and {own} in the model"
+            raise _misfit(file, what, _SAME_POLICY)
         if path not in modules:
-            raise InputError(f"{file}: the model has no '{path}'; {_FIX}")
+            raise _misfit(file, f"the model has no '{path}'")
     for name, shape in due.items():
         if name not in shapes:
-            raise InputError(f"{file}: the model has no '{name}'; {_FIX}")
+            raise _misfit(file, f"the model has no '{name}'")
         if shapes[name] != shape:
-            raise InputError(
-                f"{file}: '{name}' has shape {shape} in it, and {shapes[name]} in the model; {_FIX}"
-            )
+            what = f"'{name}' has shape {shape} in it, and {shapes[name]} in the model"
+            raise _misfit(file, what)
+        if name in packed.rest and name not in state:
+            raise _misfit(file, f"'{name}' is floats in it, and codes in the model", _SAME_POLICY)
+        if name in packed.rest and _kind(packed.rest[name]) != _kind(state[name]):
+            kinds = [str(each[name].dtype).removeprefix("torch.") for each in (packed.rest, state)]
+            raise _misfit(file, f"'{name}' is {kinds[0]} in it, and {kinds[1]} in the model")
     for name in shapes:
         if name not in due:
-            raise InputError(f"{file}: it has no '{name}', which the model has; {_FIX}")
+            raise _misfit(file, f"it has no '{name}', which the model has")
     for path, weight in packed.weights.items():
         quantizer = weight_quantizer_of(modules[path])
         if quantizer is not None and quantizer.bits != weight.bits:
-            raise InputError(
-                f"{file}: the weights of '{path}' have {weight.bits} bits in it, and"
-                f" {quantizer.bits} in the model; quantise the model with the same policy, or give"
-                " the float model"
-            )
+            bits = f"{weight.bits} bits in it, and {quantizer.bits} in the model"
+            raise _misfit(file, f"the weights of '{path}' have {bits}", _SAME_POLICY)
 
 
 _FIX = "load it into a model of the same architecture, with batch norms folded as in the packed one"
+_SAME_POLICY = "quantise the model with the same policy, or give the float model"
+
+
+def _misfit(file: str, what: str, fix: str = _FIX) -> InputError:
+    """The error for a model that a file does not fit; names in it are the file's, of any length."""
+    return InputError(printable(f"{file}: {cut(what, 300)}; {fix}"))
 
 
 def _words(bits: int, signed: bool) -> str:
     return f"{bits} bits" + (" with a sign" if signed else "")
+
+
+def _kind(tensor: torch.Tensor) -> tuple[bool, bool]:
+    """What loading would cast without a word: whole numbers, floats, or complex ones."""
+    return tensor.is_floating_point(), tensor.is_complex()
 
 
 def _shapes(
@@ -240,6 +263,7 @@ def _put(module: nn.Module, weight: PackedWeight) -> None:
     del module.weight
     module.register_buffer("weight", packed)
     parametrize.register_parametrization(module, "weight", stored, unsafe=True)
+    module.get_submodule("parametrizations").train(module.training)
     made_copyable(module)
 
 
