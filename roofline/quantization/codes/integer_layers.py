@@ -120,7 +120,9 @@ class IntegerLayer(nn.Module):
         return values if self.bias is None else values + self._along(self.bias)
 
     def _codes(self, x: Tensor) -> Tensor:
-        codes = x if self.takes_codes else self.input_quantizer.codes(x)[0]
+        # A part of a model may be called on its own, with floats.
+        is_codes = self.takes_codes and not x.is_floating_point()
+        codes = x if is_codes else self.input_quantizer.codes(x)[0]
         return codes.to(self.accumulator)
 
     def _finished(self, sums: Tensor) -> Tensor:

@@ -20,7 +20,11 @@ from roofline.quantization.codes.integer_layers import (
     Requantization,
     integer_layer,
 )
-from roofline.quantization.modules.quantized_layers import quantized_layers
+from roofline.quantization.modules.quantized_layers import (
+    QUANTIZE_INPUT,
+    QuantizedLayer,
+    quantized_layers,
+)
 from roofline.quantization.quantizers.pact import PACT
 
 _RELUS = (torch.relu, torch.relu_, functional.relu, functional.relu_)
@@ -39,9 +43,9 @@ def integer_model(model: nn.Module) -> nn.Module:
     Each layer with quantisers of its weights and of what it reads becomes an `IntegerLayer`. From
     one to the next go codes wherever nothing else reads them, and nothing but a batch norm, ReLUs,
     pooling of maxima and changes of shape stand between; around all else (additions, softmax,
-    layers in floats) are floats. Outputs are those of the quantised model, but for the rounding of
-    its float sums: a value that comes as near to the middle between two codes as that may get the
-    other one.
+    layers in floats, or with hooks) are floats. Outputs are those of the quantised model, but
+    for the rounding of its float sums: a value that comes as near to the middle between two codes
+    as that may get the other one.
 
     Args:
         model: what `quantize_model` or `load_packed` gave; it stays as it is.
@@ -60,7 +64,7 @@ def integer_model(model: nn.Module) -> nn.Module:
         ) from None
     replaced: dict[nn.Module, nn.Module] = {}
     for name, layer in quantized_layers(result).items():
-        if layer.weight_quantizer is None or layer.input_quantizer is None:
+        if not _can_be_replaced(layer):
             continue
         try:
             replaced[layer.module] = integer_layer(layer).eval()
@@ -69,7 +73,7 @@ def integer_model(model: nn.Module) -> nn.Module:
     if not replaced:
         raise InputError(
             f"{type(model).__name__} has no layer whose weights and activations are both"
-            " quantised; make them with quantize_model first"
+            " quantised, and that has no hooks; make them with quantize_model first"
         )
     result = _with(result, replaced)
     for link in _links(result):
@@ -80,6 +84,12 @@ def integer_model(model: nn.Module) -> nn.Module:
 def integer_layers(model: nn.Module) -> Mapping[str, IntegerLayer]:
     """The layers of a model that compute with whole numbers, by their qualified names."""
     return {name: each for name, each in model.named_modules() if isinstance(each, IntegerLayer)}
+
+
+def _can_be_replaced(layer: QuantizedLayer) -> bool:
+    """Whether it has both quantisers; and no hooks of users, who expect what it is in floats."""
+    hooks = {*layer.module._forward_hooks, *layer.module._forward_pre_hooks} - {QUANTIZE_INPUT}
+    return layer.weight_quantizer is not None and layer.input_quantizer is not None and not hooks
 
 
 def _with(model: nn.Module, replaced: Mapping[nn.Module, nn.Module]) -> nn.Module:
