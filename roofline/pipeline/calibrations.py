@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from roofline.errors import RooflineError
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
-from roofline.latency.curriculum import (
-    DESIGN,
-    Subject,
-    designs,
-    models,
-)
+from roofline.latency.curriculum import DESIGN, designs, models
 from roofline.latency.int8_curriculum import int8_designs, int8_models
 from roofline.latency.learning import Z_80
-from roofline.latency.measuring.rounds import Effort
-from roofline.latency.samples import INT8, RunSample
+from roofline.latency.samples import INT8
 from roofline.latency.store import Store
+from roofline.pipeline.calibration_runs import fault_costs, measured_steps, problem_of
 from roofline.pipeline.calibration_steps import Settings, Step, int8_problem, mixed, steps_of
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.learned import (
@@ -32,13 +26,7 @@ from roofline.pipeline.learned import (
     host_latency_file,
 )
 from roofline.pipeline.machines import Progress
-from roofline.pipeline.profiles import sample_of
-from roofline.pipeline.timing import Bench, Say, bench, measure, real_model
-from roofline.pipeline.workloads import Workload, workload_of
-from roofline.workload.runs import Run
-
-if TYPE_CHECKING:
-    import torch
+from roofline.pipeline.timing import Say, bench
 
 BUDGET_S = 285.0
 """Of a calibration, so that it ends within five minutes: what is running is finished."""
@@ -50,9 +38,6 @@ _DESIGN_SHARE, _SHARE_WITH_INT8 = 0.25, 0.35
 
 _TOGETHER = 8
 """Designs that are measured in one process."""
-
-MODEL_EFFORT = Effort(warm_ups=1, least=3, most=7, budget_s=0.3)
-DESIGN_EFFORT = Effort(warm_ups=2, least=5, most=15, budget_s=0.06)
 
 _PROGRESS_NOTE = "calibrate"
 
@@ -118,7 +103,7 @@ def calibrate(
                     outcomes = run(measured_steps, here, steps, settings.threads)
                 except (RooflineError, MemoryError) as error:
                     # All of it ended with its process.
-                    outcomes = [_problem(error) for _ in steps]
+                    outcomes = [problem_of(error) for _ in steps]
                 for step, outcome in zip(steps, outcomes, strict=True):
                     if isinstance(outcome, str):
                         skipped.append((step.subject.name, outcome))
@@ -182,89 +167,6 @@ def _steps(
         spent[is_design] += clock() - start
 
 
-def measured_steps(
-    here: Bench, steps: Sequence[Step], teams: Sequence[int]
-) -> list[list[RunSample] | str]:
-    """What each step gave, or why it could not be measured."""
-    found: list[list[RunSample] | str] = []
-    for step in steps:
-        try:
-            found.append(measured_runs(here, step, teams))
-        except (RooflineError, MemoryError) as error:
-            found.append(_problem(error))
-    return found
-
-
-def _problem(error: BaseException) -> str:
-    return str(error) or "ran out of memory"
-
-
-def measured_runs(here: Bench, step: Step, teams: Sequence[int]) -> list[RunSample]:
-    """One subject in one type, at all of its batches and on all numbers of threads.
-
-    Runs that others disturbed are left out.
-
-    Args:
-        here: this machine.
-        step: the subject and the type.
-        teams: numbers of threads.
-
-    Raises:
-        ModelError, MeasurementError: it cannot be built, or timed.
-    """
-    if step.dtype != INT8:
-        dtype = "" if step.dtype == "float32" else step.dtype
-        kept: list[torch.nn.Module] = []
-
-        def once(asked: Workload, _threads: int) -> torch.nn.Module:
-            if not kept:
-                kept.append(real_model(asked))
-            return kept[0]
-
-        return _measured_runs(here, step, teams, dtype, once)
-    from roofline.latency.measuring.team import team
-    from roofline.quantization.modules.companions import in_int8, int8_kernels
-
-    def packed(asked: Workload, threads: int) -> torch.nn.Module:
-        # oneDNN's weights lie as the first pass wants them. Where a pass of another size or on
-        # other threads wants them differently, they are reordered at every call, for milliseconds.
-        with team(threads, here.topology.cores):
-            return in_int8(real_model(asked), asked.given)
-
-    with int8_kernels():
-        return _measured_runs(here, step, teams, "", packed)
-
-
-def _measured_runs(
-    here: Bench,
-    step: Step,
-    teams: Sequence[int],
-    dtype: str,
-    made: Callable[[Workload, int], torch.nn.Module],
-) -> list[RunSample]:
-    subject = step.subject
-    run = Run(dtype=dtype, channels_last=subject.channels_last)
-    samples: list[RunSample] = []
-    for batch in subject.batches:
-        asked = subject_workload(subject, run, batch)
-        for threads in teams:
-            found = measure(
-                here,
-                asked,
-                made(asked, threads),
-                run=run,
-                threads=threads,
-                effort=DESIGN_EFFORT if subject.is_design else MODEL_EFFORT,
-            )
-            if not found.timed.run.are_disturbed:
-                samples.append(
-                    sample_of(
-                        asked, found, dtype=step.dtype, origin="calibrate", family=subject.family
-                    )
-                )
-    return samples
-
-
 def _progress(store: Store) -> set[str]:
     """The steps that were done before; none where the note is not what is written there."""
     try:
@@ -272,38 +174,6 @@ def _progress(store: Store) -> set[str]:
     except (ValueError, RecursionError):
         return set()
     return {each for each in found if isinstance(each, str)} if isinstance(found, list) else set()
-
-
-def fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:
-    """Seconds that a page fault adds, by threads."""
-    from roofline.latency.measuring.page_faults import page_fault_s
-    from roofline.latency.measuring.team import team
-
-    found: dict[int, float] = {}
-    for threads in teams:
-        with team(threads, here.topology.cores):
-            cost = page_fault_s()
-        if cost is not None:
-            found[threads] = cost
-    return found
-
-
-def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:
-    """The model or the design of a subject, with its inputs.
-
-    Raises:
-        ModelError: its library is not there, or it cannot be built.
-    """
-    if not subject.is_design:
-        return workload_of(subject.name, None, run=run, batch=batch, seq=None)
-    from dataclasses import replace
-
-    from roofline.workload.models.designs import design
-
-    built = workload_of(
-        design(subject.kind, *subject.sizes), subject.shape, run=run, batch=None, seq=None
-    )
-    return replace(built, source=replace(built.source, name=subject.name))
 
 
 def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutError, ...]:

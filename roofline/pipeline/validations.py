@@ -23,7 +23,7 @@ from roofline.latency.validation import (
     Validation,
 )
 from roofline.machine.system.host import package_version
-from roofline.pipeline.calibrations import DESIGN_EFFORT, subject_workload
+from roofline.pipeline.calibration_runs import DESIGN_EFFORT, subject_workload
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.isolation import OneByOne
 from roofline.pipeline.judging import Judge, judged_pass

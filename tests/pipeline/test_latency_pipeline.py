@@ -26,7 +26,15 @@ from roofline.latency.store import Store, latency_file
 from roofline.machine.catalog import host_file, save_measured_profile, user_folder
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.hardware.saved import profile_to_toml
-from roofline.pipeline import calibrations, judging, learned, profiles, timing, validations
+from roofline.pipeline import (
+    calibration_runs,
+    calibrations,
+    judging,
+    learned,
+    profiles,
+    timing,
+    validations,
+)
 from roofline.pipeline.calibration_steps import Step
 from roofline.pipeline.calibrations import calibrate
 from roofline.pipeline.fresh_processes import here
@@ -77,7 +85,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
     for module in (calibrations, validations):
         monkeypatch.setattr(module, "fresh_processes", lambda: nullcontext(here))
     for module, names in (
-        (calibrations, ("MODEL_EFFORT", "DESIGN_EFFORT")),
+        (calibration_runs, ("MODEL_EFFORT", "DESIGN_EFFORT")),
         (validations, ("_EFFORT", "DESIGN_EFFORT")),
         (profiles, ("_DEFAULT",)),
     ):
@@ -128,7 +136,7 @@ def measured(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> list[
         names.append(asked.source.name)
         return really(on, asked, model, **options)
 
-    monkeypatch.setattr(calibrations, "measure", measure)
+    monkeypatch.setattr(calibration_runs, "measure", measure)
     monkeypatch.setattr(calibrations, "models", lambda: SUBJECTS)
     monkeypatch.setattr(calibrations, "designs", lambda: (subject(16), subject(24)))
     return names
@@ -138,7 +146,7 @@ ALL = {*(each.name for each in SUBJECTS), "standard 16", "standard 24"}
 
 
 def fail(names: list[str], monkeypatch: pytest.MonkeyPatch, at: str, error: BaseException) -> None:
-    really: Callable[..., Any] = calibrations.measure
+    really: Callable[..., Any] = calibration_runs.measure
 
     def measure(on: Any, asked: Any, model: Any, **options: Any) -> Any:
         if asked.source.name == at and error.args != ("over",):
@@ -146,7 +154,7 @@ def fail(names: list[str], monkeypatch: pytest.MonkeyPatch, at: str, error: Base
             raise error
         return really(on, asked, model, **options)
 
-    monkeypatch.setattr(calibrations, "measure", measure)
+    monkeypatch.setattr(calibration_runs, "measure", measure)
 
 
 # -- profile ---------------------------------------------------------------------------------------
@@ -349,10 +357,10 @@ def test_weights_of_int8_are_packed_on_the_threads_that_run_them(
         return SimpleNamespace(timed=SimpleNamespace(run=disturbed))
 
     monkeypatch.setattr(quantised, "in_int8", in_int8)
-    monkeypatch.setattr(calibrations, "measure", measure)
+    monkeypatch.setattr(calibration_runs, "measure", measure)
     step = Step(subject=subject(12), dtype="int8")
     here = cast("Bench", SimpleNamespace(topology=SimpleNamespace(cores=())))
-    assert calibrations.measured_runs(here, step, (2, 1)) == []
+    assert calibration_runs.measured_runs(here, step, (2, 1)) == []
     assert ran == [(2, 2), (1, 1)]
 
 
@@ -524,14 +532,14 @@ def test_samples_that_cannot_be_written_are_read(
 def test_a_subject_of_which_a_part_was_disturbed_is_measured_again(
     measured: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = calibrations.measured_runs
+    really = calibration_runs.measured_runs
 
     def measured_runs(here: Any, step: Any, teams: Any) -> list[RunSample]:
         found = really(here, step, teams)
         return found[1:] if step.subject.name == SUBJECTS[0].name else found
 
     with monkeypatch.context() as patch:
-        patch.setattr(calibrations, "measured_runs", measured_runs)
+        patch.setattr(calibration_runs, "measured_runs", measured_runs)
         assert calibrate(dtypes=("float32",)).new_runs == len(ALL) - 1
     assert calibrate(dtypes=("float32",)).new_runs == 1
 
