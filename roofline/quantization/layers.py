@@ -7,7 +7,7 @@ which layer is first, which is last, and which lie on a branch that another one 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.quantization.policy import Place
@@ -25,6 +25,9 @@ _OPERANDS = {
 }
 _WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 _SUMS = ("aten.add", "aten.add_")
+
+RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
+"""Classes of modules whose products are no layers: nothing here quantises them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +67,17 @@ class Structure:
     shortcuts: tuple[ShortcutPath, ...]
 
 
-def structure_of(records: Sequence[OperatorRecord]) -> Structure:
+def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) -> Structure:
     """The layers and shortcuts of a forward pass.
 
     Args:
         records: all operators of it, in the order in which they ran.
+        apart: the paths of modules whose products are no layers, as those of `RECURRENT` ones.
     """
     products = {
         place: operands
         for place, record in enumerate(records)
-        if (operands := _product(record)) is not None
+        if record.module_path not in apart and (operands := _product(record)) is not None
     }
     sources = _sources(records)
     before = _ancestors(sources)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from torch import nn
 import roofline
 from roofline.analysis import analysis_from_data, to_json
 from roofline.errors import InputError
+from roofline.foundation.units import format_byte
+from roofline.quantization.modules.tracing import traced
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_if import policies_of, what_if, what_ifs
 from tests.quantization.what_if_machines import PingPong, analysis_of, machine
@@ -44,6 +47,8 @@ def test_names_that_no_layer_has() -> None:
         what_if(analysis, Policy(layers={"layers.9": SOME}))
     with pytest.raises(InputError, match=r"'conv' is no layer of .*its layers are layers.0, layer"):
         what_if(analysis, Policy(layers={"conv": SOME}))
+    with pytest.raises(InputError, match=r"^'a\\nb' is no layer of"):
+        what_if(analysis, Policy(layers={"a\nb": SOME}))
 
 
 def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
@@ -80,6 +85,56 @@ def test_modules_that_do_not_run_are_named() -> None:
     found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
     assert found.left == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_byte_before - found.model_byte_after == 3 * 8 - 4 - 4
+
+
+def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
+    class Encoded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.spare, self.head = nn.Linear(8, 100), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.encoder(x))
+
+    fused, idle = what_if(analysis_of(Encoded(), 1, 4, 8), Policy()).left
+    weights = 8 * 24 + 24 + 8 * 8 + 8 + 8 * 16 + 16 + 16 * 8 + 8 + 2 * (8 + 8)
+    assert fused == f"attention (encoder): {4 * weights / 1000:.2f} kB of weights"
+    assert idle == "modules that did not run (spare): 900 parameters"
+
+
+@pytest.mark.parametrize("cell", [nn.GRU, nn.RNN, nn.GRUCell, nn.LSTMCell, nn.RNNCell])
+def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> None:
+    """torch has no kernel for the whole of these, as it has for an LSTM, but calls products."""
+
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = cell(8, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = self.cell(x)
+            return self.head(found[0] if isinstance(found, tuple) else found)
+
+    model = Steps().eval()
+    found = what_if(analysis_of(model, 5, 8), Policy())
+    ((name, place, bits),) = [
+        (each.layer.name, each.layer.place, each.bits.words) for each in found.layers
+    ]
+    assert (name, place, bits) == ("head", "first", "w8a8")
+    cells = sum(each.numel() for each in model.get_submodule("cell").parameters())
+    said = "".join(each for each in found.left if "(cell)" in each)
+    assert f"{format_byte(4 * cells)} of weights" in said
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for inputs in (None, (5, 8)):
+            layers = traced(model, inputs).layers
+            assert {name: each.places for name, each in layers.items()} == {"head": ("first",)}
+
+
+def test_a_pass_of_nothing() -> None:
+    with pytest.raises(InputError, match="was given no elements: a size is 0"):
+        what_if(roofline.analyze(nn.Linear(4, 2), torch.zeros(0, 4), hardware=machine()), Policy())
 
 
 def test_a_saved_analysis_is_enough() -> None:

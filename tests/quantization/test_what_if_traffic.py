@@ -20,7 +20,6 @@ from tests.quantization.what_if_machines import (
     Joined,
     analysis_of,
     cached_machine,
-    machine,
     resnet20,
 )
 
@@ -248,61 +247,3 @@ def test_codes_stay_in_a_cache_that_floats_do_not_fit_into() -> None:
     for each in found.layers:
         assert each.before.level == "DRAM"
         assert each.after.level == "L1"
-
-
-def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(50, 8)
-            self.head = nn.Linear(8, 50, bias=False)
-            self.head.weight = self.table.weight
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.head(self.table(x))
-
-    tokens = torch.zeros(1, 4, dtype=torch.int64)
-    analysis = analysis_of_tokens(Tied(), tokens)
-    found = what_if(analysis, Policy(weights=4, activations=4, first_last=4))
-    assert found.model_byte_before == 4 * 50 * 8
-    assert found.model_byte_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
-    assert any("twice" in note for note in found.notes)
-    (left,) = found.left
-    assert left.startswith("embedding (table): 1.60 kB")
-
-
-def analysis_of_tokens(model: nn.Module, tokens: torch.Tensor) -> Analysis:
-    import roofline
-
-    return roofline.analyze(model, tokens, hardware=machine())
-
-
-def test_a_weight_that_is_used_twice_is_stored_once() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(8, 8, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(torch.relu(self.layer(x)))
-
-    found = what_if(analysis_of(Twice(), 1, 8), Policy(weights=4, activations=4, first_last=4))
-    assert [each.layer.name for each in found.layers] == ["layer", "layer#2"]
-    assert found.layer_byte_before == 4 * (64 + 2 * 8 + 2 * 8)
-    assert found.layer_byte_after == (64 + 2 * 8 + 2 * 8) // 2
-    assert found.model_byte_after == 64 // 2 + 4 + 4
-
-
-def test_a_weight_has_the_same_bits_wherever_it_is_used() -> None:
-    class Ends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.inner = nn.Linear(8, 8), nn.Linear(8, 8)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.inner(torch.relu(self.layer(x)))
-            return self.inner(torch.relu(self.layer(torch.relu(x))))
-
-    found = what_if(analysis_of(Ends(), 1, 8), Policy(weights=2, activations=2))
-    bits = {each.layer.name: each.bits.words for each in found.layers}
-    assert bits == {"layer": "w8a8", "inner": "w2a2", "layer#2": "w8a8", "inner#2": "w2a2"}

@@ -8,6 +8,7 @@ from roofline.analysis import Analysis
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.units import format_byte
 from roofline.latency.predictor import Predicts
+from roofline.quantization.policy import FLOAT_BITS
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf
 from roofline.quantization.what_if.after import After
 from roofline.quantization.what_if.grouping import KEPT
@@ -15,7 +16,7 @@ from roofline.quantization.what_if.planning import Plan
 from roofline.quantization.what_if.sizes import weights_of_others
 from roofline.quantization.what_if.widths import INT8
 from roofline.workload.operators import State
-from roofline.workload.tensors import TensorSpec
+from roofline.workload.tensors import Role, TensorSpec
 
 _SHOWN = 3
 """How many modules are named."""
@@ -23,34 +24,57 @@ _SHOWN = 3
 
 def left_of(analysis: Analysis, plan: Plan) -> tuple[str, ...]:
     """What stays in floats although it has weights, or multiplies activations, by its kind."""
-    return (*_operators(plan), *_without_calls(analysis))
+    return (*_operators(plan), *_without_calls(analysis, plan))
 
 
-def _without_calls(analysis: Analysis) -> Iterable[str]:
+def _without_calls(analysis: Analysis, plan: Plan) -> Iterable[str]:
     """Modules that the pass did not call: what layers they have is not known."""
     idle = [each for each in analysis.modules if not each.calls and each.parameters]
+    for path, count in _borrowed(analysis, plan).items():
+        inside = [each for each in idle if each.path.startswith(f"{path}." if path else "")]
+        if sum(each.parameters for each in inside) <= count:
+            idle = [each for each in idle if each not in inside]
     if idle:
         count = sum(each.parameters for each in idle)
         names = _names([each.path for each in idle])
         yield f"modules that did not run ({names}): {count:,} parameters"
 
 
+def _borrowed(analysis: Analysis, plan: Plan) -> dict[str, int]:
+    """The parameters that modules read beside their own, as fused layers read their parts'."""
+    read: dict[str, dict[tuple[int, int], int]] = {}
+    for record in plan.records:
+        for spec in record.inputs if record.state is not State.FREE else ():
+            if spec.role is Role.PARAMETER:
+                found = read.setdefault(record.module_path, {})
+                found[spec.storage, spec.offset_byte] = spec.elements
+    own = {each.path: each.parameters for each in analysis.modules}
+    return {path: sum(found.values()) - own.get(path, 0) for path, found in read.items()}
+
+
 def _operators(plan: Plan) -> Iterable[str]:
     layers = {
         place for group in plan.groups if group.layer is not None for place in group.operators
     }
+    nodes = {place: node for node in plan.nodes for place in node.operators}
     kept: dict[str, dict[tuple[int, int], TensorSpec]] = {}
     modules: dict[str, list[str]] = {}
     products = 0
     for place, record in enumerate(plan.records):
         if place in layers or record.state is State.FREE:
             continue
-        own = [each for each in record.inputs if each.role in KEPT and each.dtype.kind == "float"]
+        own = [
+            each
+            for each in record.inputs
+            if each.role in KEPT
+            and each.dtype.kind == "float"
+            and plan.parameter_bits(nodes[place], each) == FLOAT_BITS
+        ]
         for spec in own:
             kept.setdefault(record.type, {})[spec.storage, spec.offset_byte] = spec
         if own:
             modules.setdefault(record.type, []).append(record.module_path)
-        elif record.work.multiply_add:
+        elif record.work.multiply_add and plan.floats == FLOAT_BITS:
             products += 1
     found = [
         f"{kind} ({_names(modules[kind])}): {format_byte(_byte(weights.values()))} of weights"

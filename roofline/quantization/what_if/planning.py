@@ -6,17 +6,18 @@ then along it: what leaves an operator that computes in floats is floats, whoeve
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import DType
 from roofline.quantization.layers import Layer, Structure, structure_of
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.what_if.grouping import Group, groups_of
+from roofline.quantization.what_if.grouping import KEPT, Group, groups_of
 from roofline.quantization.what_if.nodes import Node, Operand, nodes_of
 from roofline.quantization.what_if.widths import Widths, own_bits
 from roofline.workload.dataflow import Value, dataflow
 from roofline.workload.operators import OperatorRecord
+from roofline.workload.tensors import TensorSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -25,7 +26,8 @@ class Plan:
 
     ``groups`` are the layers and the additions at shortcuts, ``bits`` those of layers by the
     position of their operator, as the policy has them. ``floats`` are the bits of what is computed
-    in floats: 16 where all of the model is asked to have 16, which torch has types for.
+    in floats: 16 where all of the model is asked to have 16, which torch has types for; its other
+    parameters have them, too.
     ``values`` are the bits in which values are kept; 32: those of their type.
     """
 
@@ -51,6 +53,12 @@ class Plan:
         """The bits of what a node writes; 32: those of its type, or nothing of floats."""
         return max((self.values.get(each, FLOAT_BITS) for each in node.writes), default=FLOAT_BITS)
 
+    def parameter_bits(self, node: Node, spec: TensorSpec) -> int:
+        """The bits of what the model keeps and a node reads, a layer's weight aside."""
+        is_float = spec.role in KEPT and spec.dtype.kind == "float"
+        is_changed = node.handling not in ("full", "free") and spec.dtype.bits > self.floats
+        return self.floats if is_float and is_changed else FLOAT_BITS
+
     def read(self, node: Node, operand: Operand) -> int:
         """The bits in which a node reads an operand: what is kept in others is converted."""
         kept = self.kept(operand)
@@ -73,15 +81,18 @@ class Plan:
                 return FLOAT_BITS
 
 
-def plan_of(records: Sequence[OperatorRecord], policy: Policy, widths: Widths) -> Plan:
+def plan_of(
+    records: Sequence[OperatorRecord], policy: Policy, widths: Widths, apart: Container[str] = ()
+) -> Plan:
     """How each operator takes and gives values once layers have the bits of a policy.
 
     Args:
         records: a forward pass.
         policy: the bits that are asked for.
         widths: the types that the machine has.
+        apart: as in `structure_of`.
     """
-    structure, flow = structure_of(records), dataflow(records)
+    structure, flow = structure_of(records, apart), dataflow(records)
     groups = groups_of(records, structure, flow)
     asked = _asked(structure, records, policy)
     own = {
@@ -106,15 +117,42 @@ def plan_of(records: Sequence[OperatorRecord], policy: Policy, widths: Widths) -
 def _asked(
     structure: Structure, records: Sequence[OperatorRecord], policy: Policy
 ) -> dict[int, LayerBits]:
-    """The bits of each layer; a weight that several products read has those of the first."""
-    by_weight: dict[tuple[int, int], LayerBits] = {}
-    found: dict[int, LayerBits] = {}
+    """The bits of each layer.
+
+    A module that runs several times has the most bits of its places, as `quantize_model` gives them
+    to it, and a weight that several modules share has the most that they give it.
+    """
+    sharing: dict[tuple[int, int], list[Layer]] = {}
+    runs: dict[tuple[str, tuple[int, int]], list[Layer]] = {}
     for each in structure.layers:
-        weight = records[each.index].inputs[each.weight]
+        record = records[each.index]
+        weight = record.inputs[each.weight]
         key = (weight.storage, weight.offset_byte)
-        name = each.name if each.name in policy.layers else records[each.index].module_path
-        found[each.index] = by_weight.setdefault(key, policy.bits_of(name, each.place))
+        sharing.setdefault(key, []).append(each)
+        runs.setdefault((record.module_path, key), []).append(each)
+    weights = {
+        key: max(bits.weights for bits in _given_to(layers, records, policy))
+        for key, layers in sharing.items()
+    }
+    found: dict[int, LayerBits] = {}
+    for (_, key), layers in runs.items():
+        activations = max(bits.activations for bits in _given_to(layers, records, policy))
+        bits = LayerBits(weights=weights[key], activations=activations)
+        found.update((each.index, bits) for each in layers)
     return found
+
+
+def _given_to(
+    layers: Sequence[Layer], records: Sequence[OperatorRecord], policy: Policy
+) -> list[LayerBits]:
+    """What a policy gives to layers; where it names some of them, what it gives to these."""
+    named: list[LayerBits] = []
+    others: list[LayerBits] = []
+    for each in layers:
+        name = each.name if each.name in policy.layers else records[each.index].module_path
+        found = named if name in policy.layers else others
+        found.append(policy.bits_of(name, each.place))
+    return named or others
 
 
 def _own(asked: LayerBits, base: DType) -> LayerBits:

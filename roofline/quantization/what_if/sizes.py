@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
 from roofline.quantization.layers import Layer
-from roofline.quantization.policy import LayerBits
+from roofline.quantization.policy import FLOAT_BITS, LayerBits
+from roofline.quantization.what_if.grouping import KEPT
+from roofline.quantization.what_if.nodes import Node
 from roofline.quantization.what_if.planning import Plan
 from roofline.quantization.what_if.widths import own_bits
-from roofline.workload.operators import State
 from roofline.workload.tensors import TensorSpec
 
 SCALE_BYTE = 4
@@ -50,12 +53,17 @@ def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
     before = after = max(kept, sum(known.values()))
     shared = weights_of_others(plan)
     seen: set[_Weight] = set()
+    readers: set[tuple[str, _Weight]] = set()
     for layer in plan.structure.layers:
         weight, result, bits = _tensors(plan, layer)
+        # Modules that share a weight clip what they read each on its own.
+        reader = (plan.records[layer.index].module_path, _key(weight))
+        if reader not in readers:
+            readers.add(reader)
+            after += SCALE_BYTE * _is_coded(plan, bits.activations, result.dtype)
         if _key(weight) in seen:
             continue
         seen.add(_key(weight))
-        after += SCALE_BYTE * _is_coded(plan, bits.activations, result.dtype)
         if own_bits(bits.weights, weight.dtype) == weight.dtype.bits:
             continue
         after += _byte(weight, bits.weights)
@@ -63,18 +71,40 @@ def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
             after += SCALE_BYTE * (_channels(plan, layer) if plan.policy.per_channel else 1)
         if _key(weight) not in shared:
             after -= _byte(weight, weight.dtype.bits)
-    return before, after
+    return before, after - _narrowed_byte(plan)
+
+
+def _narrowed_byte(plan: Plan) -> int:
+    """What all parameters but layers' weights lose where the whole model has fewer bits."""
+    weights = {_key(_tensors(plan, each)[0]) for each in plan.structure.layers}
+    lost: dict[_Weight, int] = {}
+    stays: set[_Weight] = set()
+    for node, spec in _reads(plan):
+        bits = plan.parameter_bits(node, spec)
+        if spec.role not in KEPT or _key(spec) in weights:
+            continue
+        if bits == FLOAT_BITS:
+            stays.add(_key(spec))
+        else:
+            lost[_key(spec)] = _byte(spec, spec.dtype.bits) - _byte(spec, bits)
+    return sum(byte for key, byte in lost.items() if key not in stays)
+
+
+def _reads(plan: Plan) -> Iterator[tuple[Node, TensorSpec]]:
+    """All operands, with the nodes that read them."""
+    for node in plan.nodes:
+        for place in node.operators:
+            for spec in plan.records[place].inputs if node.handling != "free" else ():
+                yield node, spec
 
 
 def weights_of_others(plan: Plan) -> set[_Weight]:
     """The weights of layers that an operator left in floats reads, too, by where they lie."""
     weights = {_key(_tensors(plan, each)[0]) for each in plan.structure.layers}
-    own = {each.index for each in plan.structure.layers}
     return {
         _key(spec)
-        for place, record in enumerate(plan.records)
-        if place not in own and record.state is not State.FREE
-        for spec in record.inputs
+        for node, spec in _reads(plan)
+        if node.layer is None and plan.parameter_bits(node, spec) == FLOAT_BITS
     } & weights
 
 
