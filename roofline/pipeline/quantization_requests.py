@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -10,14 +9,19 @@ from pathlib import Path
 from typing import Any, cast
 
 from roofline.errors import InputError
-from roofline.foundation.reading import read_json, refused
+from roofline.foundation.reading import cut, read_json, refused
+from roofline.foundation.schema import check_version
 from roofline.foundation.units import parse_byte, parse_duration
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_machine import is_this_machine
+from roofline.quantization.data import KIND, SCHEMA_VERSION
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 
 MOST_ROUNDS = 1000
+
+_MOST_BYTE, _MOST_S = 2**60, 1e9
+"""No model has as many bytes, and no pass takes 30 years."""
 
 _PAPER_BITS, _FIRST_LAST = 2, 8
 _FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.json"
@@ -36,8 +40,8 @@ def policy_of(
     *,
     weights: int | None,
     activations: int | None,
-    first_last: int,
-    shortcut: Shortcut,
+    first_last: int | None,
+    shortcut: Shortcut | None,
     per_channel: bool,
 ) -> Policy:
     """The policy that is meant: given, read from a file, or put together from the others.
@@ -47,7 +51,8 @@ def policy_of(
             which the proposed policy is taken, or else the one that was asked for.
         weights, activations: bits; where only one is given the other stays float, and with neither
             both are 2.
-        first_last, shortcut, per_channel: as in `Policy`.
+        first_last, shortcut: as in `Policy`; None: 8, and shortcuts in full precision.
+        per_channel: as in `Policy`.
 
     Raises:
         InputError: a width that nothing can have, no policy, or one beside other options.
@@ -59,15 +64,15 @@ def policy_of(
         return Policy(
             weights=missing if weights is None else weights,
             activations=missing if activations is None else activations,
-            first_last=first_last,
-            shortcut=shortcut,
+            first_last=_FIRST_LAST if first_last is None else first_last,
+            shortcut="full" if shortcut is None else shortcut,
             per_channel=per_channel,
         )
     given = {
         "--weights": weights is not None,
         "--activations": activations is not None,
-        "--first-last": first_last != _FIRST_LAST,
-        "--shortcut": shortcut != "full",
+        "--first-last": first_last is not None,
+        "--shortcut": shortcut is not None,
         "--per-channel": per_channel is not False,
     }
     for option, is_given in given.items():
@@ -89,32 +94,34 @@ def read_policy(path: Path) -> Policy:
     Raises:
         FileFormatError: the file cannot be read, or holds none.
     """
-    data = read_json(path, fix=_FIX)
+    file, data = str(path), read_json(path, fix=_FIX)
     if not isinstance(data, Mapping):
-        raise refused(str(path), "is no policy: it must be a table", _FIX)
+        raise refused(file, "is no policy: it must be a table", _FIX)
     table = cast("Mapping[str, Any]", data)
+    found = _policy_in(table, file) if "kind" in table else table
     try:
-        return Policy.from_data(_policy_in(table) if "kind" in table else table)
+        return Policy.from_data(found)
     except InputError as error:
-        raise refused(str(path), str(error), "") from None
+        raise refused(file, str(error), "") from None
 
 
-def _policy_in(result: Mapping[str, Any]) -> Mapping[str, Any]:
+def _policy_in(result: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     """The policy of a saved result: the proposed one, where there is one.
 
     Raises:
-        InputError: there is none.
+        FileFormatError: there is none.
     """
     kind = result["kind"]
-    if kind != "quantization":
-        raise InputError(f"is no policy but a file of kind {kind!r}; {_FIX}")
+    if kind != KIND:
+        raise refused(file, f"is no policy but a file of kind {kind!r}", _FIX)
+    check_version(result, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     try:
         proposal = (result["sensitivity"] or {}).get("proposal")
         found = proposal["policy"] if proposal else result["what_ifs"][0]["policy"]
     except (KeyError, IndexError, TypeError, AttributeError):
         found = None
     if not isinstance(found, Mapping):
-        raise InputError(f"holds a damaged result without a policy; {_FIX}")
+        raise refused(file, "holds a damaged result without a policy", _FIX)
     return cast("Mapping[str, Any]", found)
 
 
@@ -159,11 +166,15 @@ def budget_of(
         size = parse_byte(size)
     if isinstance(time, str):
         time = parse_duration(time)
-    if size is not None and (type(size) is not int or size < 1):
-        raise InputError(f"--size-budget {size}: must be a whole number of bytes from 1, or 1MB")
+    if size is not None and (type(size) is not int or not 1 <= size < _MOST_BYTE):
+        raise InputError(
+            f"--size-budget {cut(str(size))}: must be a whole number of bytes from 1, or 1MB"
+        )
     is_number = isinstance(time, Real) and not isinstance(time, bool)
-    if time is not None and not (is_number and 0 < time < math.inf):
-        raise InputError(f"--time-budget {time}: must be a number of seconds above 0, or 5ms")
+    if time is not None and not (is_number and 0 < time < _MOST_S):
+        raise InputError(
+            f"--time-budget {cut(str(time))}: must be a number of seconds above 0, or 5ms"
+        )
     return Budget(size_byte=size, time_s=None if time is None else float(time))
 
 

@@ -45,8 +45,8 @@ def quantize(
     policy: Policy | str | Path | None = None,
     weights: int | None = None,
     activations: int | None = None,
-    first_last: int = 8,
-    shortcut: Shortcut = "full",
+    first_last: int | None = None,
+    shortcut: Shortcut | None = None,
     per_channel: bool = False,
     sweep: Sequence[int] = (),
     hardware: Hardware | None = None,
@@ -77,8 +77,8 @@ def quantize(
             of a saved result; None: as the next ones say.
         weights, activations: bits from 1 to 16, or 32 for floats; where only one is given the other
             stays float, and with neither both are 2.
-        first_last: bits of the first and the last layer, where all others have fewer.
-        shortcut: ``"full"``: layers on shortcuts, and what shortcuts carry, stay floats;
+        first_last: bits of the first and the last layer, where all others have fewer; None: 8.
+        shortcut: ``"full"`` (None): layers on shortcuts, and what shortcuts carry, stay floats;
             ``"low"``: they have the bits of the others.
         per_channel: weights have a scale for each output channel.
         sweep: further widths, each for weights and activations, with the rest of the policy.

@@ -54,8 +54,8 @@ class Policy:
     ``per_channel``: weights have a scale for each output channel. 32 bits: not quantised.
 
     Raises:
-        InputError: bits other than 1 to 16 and 32, another word for ``shortcut``, or no truth for
-            ``per_channel``.
+        InputError: bits other than 1 to 16 and 32, another word for ``shortcut``, no truth for
+            ``per_channel``, or ``layers`` that are not names with their bits.
     """
 
     weights: int = 2
@@ -72,6 +72,7 @@ class Policy:
             raise InputError(f"shortcut={self.shortcut!r}: choose full or low")
         if not isinstance(self.per_channel, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"per_channel={self.per_channel!r}: must be True or False")
+        _check_layers(self.layers)
 
     def bits_of(self, name: str, place: Place) -> LayerBits:
         """The bits of a layer by its qualified name and its place."""
@@ -132,12 +133,7 @@ class Policy:
         if not isinstance(layers, Mapping):
             raise InputError("layers of a policy: must be a table of names, each with its bits")
         named = cast("Mapping[str, Any]", layers)
-        try:
-            by_name = {str(name): LayerBits(**bits) for name, bits in named.items()}
-        except TypeError:
-            raise InputError(
-                "layers of a policy: each has weights and activations, and nothing else"
-            ) from None
+        by_name = {name: _layer_from_data(name, bits) for name, bits in named.items()}
         given: dict[str, Any] = {**data, "layers": by_name}
         return Policy(**given)
 
@@ -154,6 +150,36 @@ def check_bits(what: str, bits: object) -> None:
             f"{what}: {bits!r} bits; must be a whole number from 1 to {MOST_BITS}, or {FLOAT_BITS}"
             " for what is not quantised"
         )
+
+
+def _check_layers(layers: object) -> None:
+    """Refuses what only Python can give in the place of names with their bits.
+
+    Raises:
+        InputError: says which, and how to write it.
+    """
+    fix = "give {'name': LayerBits(weights=4, activations=4)}"
+    if not isinstance(layers, Mapping):
+        raise InputError(f"layers of a policy: expected a mapping, got {layers!r}; {fix}")
+    for name, bits in cast("Mapping[object, object]", layers).items():
+        if not isinstance(name, str) or not isinstance(bits, LayerBits):
+            raise InputError(f"layers of a policy: {name!r} has {bits!r}; {fix}")
+
+
+def _layer_from_data(name: str, bits: Any) -> LayerBits:
+    """The bits of a layer as plain data.
+
+    Raises:
+        InputError: they are none; the layer is named.
+    """
+    try:
+        return LayerBits(**bits)
+    except TypeError:
+        raise InputError(
+            f"layers of a policy: '{name}' must have weights and activations, and nothing else"
+        ) from None
+    except InputError as error:
+        raise InputError(f"layers of a policy: '{name}': {error}") from None
 
 
 def _bits(bits: int) -> str:

@@ -261,7 +261,7 @@ def test_a_busy_machine_is_refused_before_layers_are_quantised(
 
 
 def policy_of_file(file: Path | str, **options: Any) -> Policy:
-    of_policy = {"first_last": 8, "shortcut": "full", "per_channel": False, **options}
+    of_policy = {"first_last": None, "shortcut": None, "per_channel": False, **options}
     return policy_of(file, weights=None, activations=None, **of_policy)
 
 
@@ -292,11 +292,26 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ('{"shortcut": "none"}', "shortcut='none': choose full or low"),
         ('{"per_channel": "yes"}', "per_channel='yes': must be True or False"),
         ('{"layers": [1]}', "layers of a policy: must be a table"),
-        ('{"layers": {"a": 2}}', "layers of a policy: each has weights and activations"),
-        ('{"layers": {"a": {"weights": 2}}}', "layers of a policy: each has weights and"),
+        ('{"layers": {"a": 2}}', "layers of a policy: 'a' must have weights and activations"),
+        ('{"layers": {"a": {"weights": 2}}}', "layers of a policy: 'a' must have weights"),
+        (
+            '{"layers": {"a": {"weights": 17, "activations": 2}}}',
+            "layers of a policy: 'a': weights: 17 bits",
+        ),
         ('{"kind": "optimization"}', "is no policy but a file of kind 'optimization'"),
-        ('{"kind": "quantization"}', "holds a damaged result without a policy"),
-        ('{"kind": "quantization", "what_ifs": [], "sensitivity": null}', "holds a damaged"),
+        ('{"kind": "quantization"}', "it has no 'schema_version'"),
+        (
+            '{"kind": "quantization", "schema_version": 9, "what_ifs": []}',
+            "schema_version 9 was written by a newer roofline",
+        ),
+        (
+            '{"kind": "quantization", "schema_version": 1}',
+            "holds a damaged result without a policy",
+        ),
+        (
+            '{"kind": "quantization", "schema_version": 1, "what_ifs": [], "sensitivity": null}',
+            "holds a damaged",
+        ),
     ],
 )
 def test_what_is_no_policy_is_said_in_a_line(content: str, words: str, tmp_path: Path) -> None:
@@ -316,7 +331,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("first_last", 4), ("shortcut", "low"), ("per_channel", True)],
+    [
+        ("first_last", 4),
+        ("first_last", 8),
+        ("shortcut", "low"),
+        ("shortcut", "full"),
+        ("per_channel", True),
+    ],
 )
 def test_other_options_beside_a_policy_are_refused(option: str, value: Any) -> None:
     words = f"--{option.replace('_', '-')} has no effect beside --policy"
@@ -366,6 +387,8 @@ def test_budgets() -> None:
         ({"sensitivity": True, "size_budget": "big"}, InputError, "size 'big' is not of the form"),
         ({"sensitivity": True, "size_budget": 0}, InputError, "--size-budget 0"),
         ({"sensitivity": True, "size_budget": 1e6}, InputError, "--size-budget 1000000.0"),
+        ({"sensitivity": True, "size_budget": 10**400}, InputError, "--size-budget 1000"),
+        ({"sensitivity": True, "time_budget": 10**400}, InputError, "--time-budget 1000"),
         ({"sensitivity": True, "time_budget": -1}, InputError, "--time-budget -1"),
         ({"sensitivity": True, "time_budget": float("nan")}, InputError, "--time-budget nan"),
         ({"sensitivity": True, "time_budget": True}, InputError, "--time-budget True"),

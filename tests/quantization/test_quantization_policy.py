@@ -88,11 +88,11 @@ def test_plain_data_and_back(
     [
         ({"weight": 2}, "a policy has no 'weight'; it has activations, first_last"),
         ({"layers": ["conv"]}, "must be a table of names"),
-        ({"layers": {"conv": {"weights": 2}}}, "each has weights and activations"),
-        ({"layers": {"conv": 2}}, "each has weights and activations"),
+        ({"layers": {"conv": {"weights": 2}}}, "'conv' must have weights and activations, and"),
+        ({"layers": {"conv": 2}}, "'conv' must have weights and activations, and"),
         ({"layers": {"conv": {"weights": 2, "activations": 2, "scale": 1}}}, "and nothing else"),
         ({"weights": "2"}, "weights: '2' bits"),
-        ({"layers": {"conv": {"weights": 0, "activations": 2}}}, "weights: 0 bits"),
+        ({"layers": {"conv": {"weights": 0, "activations": 2}}}, "'conv': weights: 0 bits"),
         ({"shortcut": 1}, "shortcut=1: choose full or low"),
         ({"per_channel": "yes"}, "per_channel=.yes.: must be True or False"),
         ([1], "a policy must be a table"),
@@ -101,6 +101,22 @@ def test_plain_data_and_back(
 def test_data_that_is_no_policy(data: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         Policy.from_data(data)
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"),
+    [
+        (None, "expected a mapping, got None"),
+        (["conv"], "expected a mapping, got"),
+        ({"conv": 4}, "'conv' has 4; give"),
+        ({"conv": {"weights": 4, "activations": 4}}, "'conv' has {'weights': 4"),
+        ({3: LayerBits(weights=4, activations=4)}, "3 has LayerBits"),
+    ],
+)
+def test_layers_that_are_not_names_with_bits(layers: Any, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Policy(layers=layers)
+    assert said in str(caught.value)
 
 
 def test_words() -> None:
