@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from roofline.errors import InputError, ModelError, RooflineError, said_by
+from roofline.errors import ModelError, RooflineError, said_by
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_shape
 from roofline.pipeline.machines import Progress
+from roofline.pipeline.quantization_samples import made_for, samples_for, seeded
 from roofline.pipeline.timing import real_model
 from roofline.pipeline.workloads import Workload
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.quantization.quantizers.pact import PACT
-    from roofline.workload.inputs import Inputs
-
-_SEED = 0
 
 _FLOATS = Policy(weights=FLOAT_BITS, activations=FLOAT_BITS, first_last=FLOAT_BITS)
+
+_REPEATED = 1e-4
+"""The relative error up to which outputs are the same: sums need not be in the same order."""
 
 
 class OutputErrors:
@@ -52,14 +52,22 @@ class OutputErrors:
     def __init__(self, asked: Workload, run: Run, samples: Any, *, per_channel: bool) -> None:
         self._name = asked.source.name
         self._per_channel = per_channel
-        self._model = _copied(real_model(asked), run, self._name)
-        given, self.inputs = _given(asked, samples)
-        self._batch = _made(given, run)
+        with seeded():
+            # A model that is built here has random weights.
+            built = real_model(asked)
+        self._model = _copied(built, run, self._name)
+        given, self.inputs = samples_for(asked, samples)
+        self._batch = made_for(given, run)
         self._reference = self._outputs(self._model)
         if not self._reference or not all(map(_is_sound, self._reference)):
             raise ModelError(
                 f"{self._name}: --sensitivity compares floating-point outputs, and the model gives"
                 " none, or NaN or infinite ones, for its inputs; give others with samples="
+            )
+        if self._error(self._outputs(self._model), "a second pass") > _REPEATED:
+            raise ModelError(
+                f"{self._name} gives other outputs when it is called again with the same inputs, so"
+                " --sensitivity cannot tell what few bits do to them; have it repeat itself"
             )
         self.layers = frozenset(
             self._clippings(replace(_FLOATS, activations=8, first_last=8, shortcut="low"))
@@ -123,7 +131,7 @@ class OutputErrors:
 
         args, kwargs = self._batch
         given = Inputs(*args, **kwargs)
-        with warnings.catch_warnings():
+        with seeded(), warnings.catch_warnings():
             # What stays in floats is in the what-if; what reads only zeros makes no error.
             warnings.simplefilter("ignore")
             model = quantize_model(self._model, policy, given)
@@ -141,8 +149,7 @@ class OutputErrors:
         from torch.utils import _pytree as pytree
 
         args, kwargs = self._batch
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(_SEED)
+        with seeded(), torch.no_grad():
             try:
                 result = model(*copy.deepcopy(args), **copy.deepcopy(kwargs))
             except RooflineError:
@@ -160,6 +167,11 @@ class OutputErrors:
         ]
 
     def _error(self, outputs: Sequence[torch.Tensor], what: str) -> float:
+        if [each.shape for each in outputs] != [each.shape for each in self._reference]:
+            raise ModelError(
+                f"{self._name}: {what} changes how many outputs there are, or their sizes, so that"
+                " --sensitivity cannot compare them; give a part of the model where they stay"
+            )
         pairs = list(zip(self._reference, outputs, strict=True))
         lost = math.fsum(float((one - two).square().sum()) for one, two in pairs)
         whole = math.fsum(float(one.square().sum()) for one, _ in pairs)
@@ -189,8 +201,8 @@ def _in_few_bits(
     hook = None
     try:
         if bits != FLOAT_BITS and weight is not None:
-            by_channel = per_channel and not isinstance(layer, TRANSPOSED)
-            quantizer = weight_quantizer(bits, per_channel=by_channel)
+            axis = 1 if isinstance(layer, TRANSPOSED) else 0
+            quantizer = weight_quantizer(bits, per_channel=per_channel, axis=axis)
             layer._parameters["weight"] = nn.Parameter(quantizer(weight).detach())
         if clipping is not None:
             layer.add_module("input_quantizer", clipping)
@@ -215,36 +227,6 @@ def _copied(model: torch.nn.Module, run: Run, name: str) -> torch.nn.Module:
             f" {printable(said_by(error)[:200])}"
         ) from error
     return made.to(torch_dtype(run.dtype)) if run.dtype else made
-
-
-def _given(asked: Workload, samples: Any) -> tuple[Inputs, str]:
-    """What the model is run on, and that in words."""
-    from roofline.workload.inputs import inputs_of
-
-    given = asked.given if samples is None else inputs_of(samples)
-    if given is None:
-        raise InputError("samples: there are none; give tensors, as the inputs of a model")
-    requests = [request for _, request in given.requests()]
-    shapes = ", ".join(format_shape(each.shape) for each in requests)
-    is_given = any(
-        each.like is not None and tuple(each.like.shape) == each.shape for each in requests
-    )
-    what = "given samples" if samples is not None else "the given inputs"
-    return given, f"{what if is_given else 'random numbers'} of {shapes}"
-
-
-def _made(given: Inputs, run: Run) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Tensors as asked for: those given, else noise, or zeros as indices."""
-    import torch
-
-    from roofline.workload.capture.reals import Reals
-    from roofline.workload.torch_dtypes import dtype_for, torch_dtype
-
-    reals = Reals(run)
-    change = torch_dtype(run.dtype) if run.dtype else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(_SEED)
-        return given.made(lambda each: reals.given(each, dtype_for(each, change)).detach())
 
 
 def _is_sound(output: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -22,7 +23,7 @@ Places = Mapping[str, Sequence[LayerWhatIf]]
 """By the qualified name of a module, each time that it runs."""
 
 _TRIES = 8
-"""Costs of layers add up but for conversions between them; so often the budget is tightened."""
+"""Costs of layers add up but for what lies between them: so often the budget is changed."""
 
 
 def places_of(what_if: WhatIf) -> Places:
@@ -45,6 +46,16 @@ def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
     if basis == "bound":
         return what_if.bound_after_s
     return None if what_if.after is None else what_if.after.s
+
+
+def check_budget(budget: Budget, what_if: WhatIf, basis: Basis) -> None:
+    """Refuses a budget of time where none is known, before minutes go into errors of layers.
+
+    Raises:
+        InputError: says so.
+    """
+    if budget.time_s is not None and whole_s(what_if, basis) is None:
+        raise _no_time("the whole pass")
 
 
 def together(values: Sequence[float | None]) -> float | None:
@@ -85,15 +96,23 @@ class Search:
         options = self._options()
         limit = self._limit
         most = limit - self._rest()
+        least_harm = math.inf
+        best: tuple[Policy, WhatIf] | None = None
         for _ in range(_TRIES):
             found = chosen(options, most)
             if found is None:
                 break
             policy, then = self._of(found)
             over = self._cost(then) - limit
-            if over <= 0:
-                return policy, then, True
+            harm = math.fsum(each.harm for each in found.values())
+            if over <= 0 and harm < least_harm:
+                least_harm, best = harm, (policy, then)
+            if not least_harm:
+                break
+            # What the costs of layers do not tell: too much is taken back, what is left is given.
             most -= over
+        if best is not None:
+            return *best, True
         policy, then = self._of(cheapest(options))
         return policy, then, self._cost(then) <= limit
 
@@ -104,7 +123,9 @@ class Search:
 
     def _of(self, found: Mapping[str, Option]) -> tuple[Policy, WhatIf]:
         modules = [
-            replace(each[0].layer, name=name) for name, each in places_of(self.asked).items()
+            replace(each.layer, name=name)
+            for name, places in places_of(self.asked).items()
+            for each in places
         ]
         bits = {name: option.bits for name, option in found.items()}
         policy = proposed_policy(self.asked.policy, modules, bits)

@@ -13,6 +13,7 @@ from roofline.pipeline.quantization_proposals import (
     Basis,
     Places,
     Search,
+    check_budget,
     places_of,
     side_s,
     together,
@@ -65,6 +66,9 @@ def sensitivity_of(
             budget could be held against.
     """
     tell = progress or _silent
+    basis: Basis = "prediction" if _has_times(what_if) else "bound"
+    if budget is not None:
+        check_budget(budget, what_if, basis)
     tell(0.0, f"running {asked.source.name}")
     errors = OutputErrors(asked, run, samples, per_channel=what_if.policy.per_channel)
     places = places_of(what_if)
@@ -80,7 +84,6 @@ def sensitivity_of(
         {name: each for name, each in tried.items() if each},
         lambda part, what: tell(_PART_OF_ERRORS * part, what),
     )
-    basis: Basis = "prediction" if _has_times(what_if) else "bound"
     result = Sensitivity(
         layers=ranked(
             _row(name, bits, places[name], found[name, bits], basis) for name, bits in own.items()
@@ -132,9 +135,17 @@ def _candidates(
 ) -> Mapping[str, tuple[LayerBits, ...]]:
     """What each layer may have; floats for what cannot be quantised where it is."""
     return {
-        name: candidates_of(each[0].layer, policy) if name in quantizable else (_FLOATS,)
+        name: _of_all_places(name, each, policy) if name in quantizable else (_FLOATS,)
         for name, each in places.items()
     }
+
+
+def _of_all_places(
+    name: str, places: Sequence[LayerWhatIf], policy: Policy
+) -> tuple[LayerBits, ...]:
+    """What a layer may have wherever it runs."""
+    first, *others = (candidates_of(replace(each.layer, name=name), policy) for each in places)
+    return tuple(each for each in first if all(each in other for other in others))
 
 
 def _distinct(own: LayerBits | None, others: Sequence[LayerBits]) -> tuple[LayerBits, ...]:

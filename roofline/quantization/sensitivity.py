@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.quantization.layers import Layer
-from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
 from roofline.quantization.result import LayerSensitivity
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)
@@ -61,12 +61,25 @@ def candidates_of(layer: Layer, asked: Policy) -> tuple[LayerBits, ...]:
     """The widths that a layer may have in a proposal.
 
     What a policy says of a layer by name is not up for choice, nor are shortcuts that it keeps in
-    floats; first and last layers have at least the bits that it gives them.
+    floats; first and last layers have at least the bits that it gives them, and may have just them.
+    Where it leaves all weights or all activations in floats, so does a proposal.
     """
     if layer.name in asked.layers or (layer.place == "shortcut" and asked.shortcut == "full"):
         return (asked.bits_of(layer.name, layer.place),)
-    least = asked.first_last if layer.place in ("first", "last") else 0
-    return tuple(LayerBits(weights=bits, activations=bits) for bits in CANDIDATES if bits >= least)
+    least = CANDIDATES[0]
+    if layer.place in ("first", "last"):
+        least = max(least, asked.first_last)
+    widths = sorted({least, *CANDIDATES})
+    return tuple(_in_width(bits, asked) for bits in widths if bits >= least)
+
+
+def _in_width(bits: int, asked: Policy) -> LayerBits:
+    """Weights and activations in so many bits; what a policy leaves in floats stays there."""
+    is_one = (asked.weights == FLOAT_BITS) != (asked.activations == FLOAT_BITS)
+    return LayerBits(
+        weights=FLOAT_BITS if is_one and asked.weights == FLOAT_BITS else bits,
+        activations=FLOAT_BITS if is_one and asked.activations == FLOAT_BITS else bits,
+    )
 
 
 def chosen(options: Mapping[str, Sequence[Option]], most: float) -> dict[str, Option] | None:
@@ -111,16 +124,20 @@ def proposed_policy(
 
     Args:
         asked: whose shortcuts, and whose scales by channel, it keeps.
-        layers: all layers of the model.
+        layers: all layers of the model; one that runs several times is in it with each place.
         bits: those of each by its name; layers that are not in it keep what `asked` gives them.
     """
-    every = {each.name: each for each in layers}
-    wanted = {name: bits.get(name, asked.bits_of(name, each.place)) for name, each in every.items()}
-    inner = [wanted[name] for name, each in every.items() if each.place == "inner"]
+    places: dict[str, list[Place]] = {}
+    for each in layers:
+        places.setdefault(each.name, []).append(each.place)
+    wanted = {name: bits.get(name, asked.bits_of(name, found[0])) for name, found in places.items()}
+    inner = [wanted[name] for name, found in places.items() if "inner" in found]
     usual = Counter(inner or wanted.values()).most_common(1)[0][0]
     rule = replace(asked, weights=usual.weights, activations=usual.activations, layers={})
     exceptions = {
-        name: each for name, each in wanted.items() if rule.bits_of(name, every[name].place) != each
+        name: each
+        for name, each in wanted.items()
+        if any(rule.bits_of(name, place) != each for place in places[name])
     }
     return replace(rule, layers=exceptions)
 

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 import roofline
-from roofline.errors import InputError, ModelError
 from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.quantization_sensitivity import sensitivity_of
 from roofline.pipeline.workloads import workload_of
@@ -20,7 +19,6 @@ from roofline.quantization import calibrate_clipping, quantize_model
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import Sensitivity, WhatIf
 from roofline.quantization.what_if import what_if
-from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
 
 XEON = Path(__file__).parents[2] / "hwprofiles" / "xeon-8592plus.toml"
@@ -264,45 +262,3 @@ def test_a_time_budget_goes_by_bounds_where_nothing_was_learned(model: nn.Module
     assert proposal.time_s == what_if(analysis, proposal.policy, None).bound_after_s
     assert proposal.is_within == (proposal.time_s is not None and proposal.time_s <= budget.time_s)  # pyright: ignore[reportOperatorIssue]
     assert "by bounds" in proposal.budget
-
-
-# -- what cannot be ranked -------------------------------------------------------------------------
-
-
-def test_outputs_that_are_whole_numbers_have_no_error():
-    class Names(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(4, 3)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x).argmax(dim=1)
-
-    with pytest.raises(ModelError, match="floating-point outputs"):
-        found_for(Names(), torch.randn(2, 4), Policy())
-
-
-def test_outputs_of_only_zeros_have_no_relative_error():
-    last = nn.Linear(3, 2, bias=False)
-    nn.init.zeros_(last.weight)
-    layer = nn.Sequential(nn.Linear(4, 3), last)
-    found, _ = found_for(layer, torch.randn(2, 4), Policy())
-    assert all(each.error == 0.0 for each in found.layers)
-
-
-def test_weights_that_are_not_numbers_are_named(model: nn.Module, x: torch.Tensor):
-    with torch.no_grad():
-        model.get_submodule("inner").weight[0, 0, 0, 0] = torch.nan  # pyright: ignore[reportIndexIssue]
-    with pytest.raises(ModelError, match="NaN"):
-        found_for(model, x, Policy())
-
-
-def test_samples_that_are_none_are_refused(model: nn.Module, x: torch.Tensor):
-    with pytest.raises(InputError, match="inputs"):
-        found_for(model, x, Policy(), samples=7)
-
-
-def test_samples_that_do_not_fit_are_one_line(model: nn.Module, x: torch.Tensor):
-    with pytest.raises(ModelError, match="forward pass") as raised:
-        found_for(model, x, Policy(), samples=Inputs(torch.randn(2, 5, 8, 8)))
-    assert "\n" not in str(raised.value)

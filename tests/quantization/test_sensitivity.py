@@ -88,6 +88,21 @@ def test_first_and_last_keep_their_least():
         assert candidates_of(layer("a", place), Policy()) == (bits(8), bits(32))
 
 
+def test_first_and_last_may_have_just_what_is_asked_of_them():
+    for place in ("first", "last"):
+        found = candidates_of(layer("a", place), Policy(first_last=16))
+        assert found == (bits(16), bits(32))
+        assert candidates_of(layer("a", place), Policy(first_last=1))[0] == bits(2)
+
+
+def test_what_is_left_in_floats_everywhere_stays_there():
+    weights = candidates_of(layer("a"), Policy(weights=4, activations=32))
+    assert [each.words for each in weights] == ["w2a32", "w3a32", "w4a32", "w8a32", "w32a32"]
+    activations = candidates_of(layer("a"), Policy(weights=32, activations=4))
+    assert [each.words for each in activations] == ["w32a2", "w32a3", "w32a4", "w32a8", "w32a32"]
+    assert candidates_of(layer("a"), Policy(weights=32, activations=32))[0] == bits(2)
+
+
 def test_shortcuts_stay_floats_where_they_are_to():
     shortcut = layer("a", "shortcut")
     assert candidates_of(shortcut, Policy(shortcut="full")) == (bits(32),)
@@ -251,6 +266,14 @@ def test_each_layer_gets_what_was_chosen_for_it(wanted: dict[str, LayerBits]):
     policy = proposed_policy(Policy(per_channel=True), LAYERS, wanted)
     assert {each.name: policy.bits_of(each.name, each.place) for each in LAYERS} == wanted
     assert policy.per_channel
+
+
+def test_a_layer_that_runs_at_several_places_has_its_bits_at_all_of_them():
+    layers = (*LAYERS, layer("block1", "last", 7))
+    wanted = {each.name: bits(2) for each in layers}
+    policy = proposed_policy(Policy(), layers, {**wanted, "stem": bits(8), "head": bits(8)})
+    assert policy.bits_of("block1", "inner") == policy.bits_of("block1", "last") == bits(2)
+    assert "block2" not in policy.layers
 
 
 def test_layers_without_a_choice_keep_what_was_asked():
