@@ -47,6 +47,9 @@ class Net(nn.Module):
         return self.head(self.body(x))
 
 
+TYPES = {16: "bfloat16", 8: "int8"}
+"""In which layers are computed, by their bits."""
+
 ANALYSIS = roofline.analyze(Net(), torch.zeros(SHAPE), hardware=SHEET, threads=1)
 
 
@@ -76,10 +79,14 @@ def what_if_of(policy: Policy) -> Any:
         for place, each in enumerate(ANALYSIS.operators)
         if each.type in ("convolution", "matrix product")
     ]
+    bits = [policy.bits_of(row.module_path, "inner") for _, row in rows]
     layers = [
-        SimpleNamespace(layer=SimpleNamespace(name=row.module_path, index=i)) for i, row in rows
+        SimpleNamespace(
+            layer=SimpleNamespace(name=row.module_path, index=i),
+            executable=TYPES.get(each.weights, "float32"),
+        )
+        for (i, row), each in zip(rows, bits, strict=True)
     ]
-    bits = [policy.bits_of(each.layer.name, "inner") for each in layers]
     after = {16: 3.0, 8: 2.0}.get(bits[0].weights)
     return SimpleNamespace(
         layers=layers,
@@ -140,6 +147,14 @@ def test_rounds_are_compared_one_by_one_and_stand_beside_the_what_if() -> None:
     assert ways["bfloat16"].bits == LayerBits(weights=16, activations=16)
     # Where convolutions stay floats the first layer of this what-if has no time.
     assert ways["int8 (torch.ao, dynamic, linear layers)"].predicted_s is None
+
+
+def test_what_is_predicted_of_another_type_of_16_bits_does_not_stand_beside_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(TYPES, 16, "float16")
+    one = found(lambda _kind, _count: pair_of((2.0, 1.0)))["bfloat16"]
+    assert (one.after_s, one.predicted_before_s, one.predicted_s) == (1.0, 4.0, None)
 
 
 def test_seven_rounds_are_usual_and_one_has_no_interval() -> None:
@@ -210,7 +225,9 @@ def test_what_could_not_run_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> Non
     def no_linear_layers(policy: Policy) -> Any:
         layer = SimpleNamespace(name="0", index=0)
         return SimpleNamespace(
-            layers=[SimpleNamespace(layer=layer)], before=Time(s=4.0), after=None
+            layers=[SimpleNamespace(layer=layer, executable="bfloat16")],
+            before=Time(s=4.0),
+            after=None,
         )
 
     result = companions(
