@@ -218,6 +218,20 @@ def test_times_are_never_cut_on_narrow_terminals() -> None:
     assert re.search(r"bandwidth-only [a-z]*…", shown(bandwidth_only()))
 
 
+def test_names_and_types_get_the_room_of_predictions_that_there_are_none_of() -> None:
+    names = ("layer1.0.conv1", "layer4.1.conv2")
+    untimed = tuple(layer(each, TWO) for each in names)
+    for width in (80, 160):
+        lines = shown(of(replace(tiny(), layers=untimed)), width).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("Layers, before"))
+        assert ("predicted" in lines[start + 1]) == (width == 160)
+        assert "computed in" in lines[start + 1]
+        assert any(line.startswith(names[0]) for line in lines[start:])
+    timed = layer("fc", EIGHT, before=side(time=Time(s=3e-3)), after=side(time=Time(s=1e-3)))
+    text = shown(of(replace(tiny(), layers=(*untimed, timed))))
+    assert "3.0 ms → 1.0 ms" in text
+
+
 def test_layers_with_a_kernel_have_predictions_and_floats_are_called_so() -> None:
     timed = layer(
         "a",
@@ -378,6 +392,17 @@ def test_without_times_errors_are_held_against_bytes() -> None:
     assert grid.columns[5].heading == "error per kB saved"
     # 0.05 for 8 kB.
     assert grid.rows[2][3:] == ("–", "8.00 kB", "0.0063")
+
+
+def test_layers_that_could_not_be_tried_are_named() -> None:
+    found = sensitive()
+    assert found.sensitivity is not None
+    why = "layer 'a' does not run as a module of its own, so its error is not known"
+    other = replace(found, sensitivity=replace(found.sensitivity, left=(why,)))
+    blocks = quantization_report(other).blocks
+    (note,) = [each for each in blocks if isinstance(each, Notes) and each.title == "Not ranked"]
+    assert note.lines == (why,)
+    assert "Not ranked" not in titles(found)
 
 
 def test_a_proposal_says_whose_bits_are_which() -> None:

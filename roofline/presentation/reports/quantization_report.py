@@ -159,6 +159,9 @@ def _sensitivity(quantization: Quantization, most: int) -> Iterable[Block]:
         return
     yield sensitivity_grid(sensitivity, most)
     yield sensitivity_facts(sensitivity)
+    if sensitivity.left:
+        lines = tuple(map(printable, sensitivity.left))
+        yield Notes(title="Not ranked", lines=lines, urgent=False)
     if sensitivity.proposal is not None:
         yield proposal_grid(sensitivity.proposal, quantization.what_if.layers)
 

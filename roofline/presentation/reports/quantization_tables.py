@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from roofline.analysis import sum_known_s
 from roofline.foundation.units import MISSING, format_byte, format_flop, format_s
@@ -122,7 +123,7 @@ def layers_grid(what_if: WhatIf, most: int) -> Grid:
         Column(heading="computed in", sacrifice=4),
         Column(heading="bound", align="right"),
         Column(heading="ceiling", least=12, sacrifice=6),
-        _PREDICTED,
+        _PREDICTED if _has_times(ranked) else replace(_PREDICTED, sacrifice=8),
     )
     sums: list[tuple[str, ...]] = []
     if rest:
@@ -136,6 +137,11 @@ def layers_grid(what_if: WhatIf, most: int) -> Grid:
         rows=tuple(map(_layer_row, shown)),
         sums=tuple(sums),
     )
+
+
+def _has_times(layers: Iterable[LayerWhatIf]) -> bool:
+    """Whether something is predicted: where nothing is, names and types are worth more room."""
+    return any(each.has_kernel and (each.before.time or each.after.time) for each in layers)
 
 
 def _urgency(layer: LayerWhatIf) -> tuple[float, int]:
