@@ -188,9 +188,9 @@ def test_sixteen_bits_all_over_are_floats_for_all_operators() -> None:
     assert found.has_kernels
     # Two read and written in two bytes each.
     assert found.part("others").after_byte == 3 * 2 * 2 * 64
-    # A bfloat16 weight has no scale.
-    assert found.layers[0].after.weight_byte == 2 * 256 + 4 * 16
-    assert found.model_byte_after == 3 * (2 * 256 + 4 * 16)
+    # A bfloat16 weight has no scale, and its bias has the type of the model.
+    assert found.layers[0].after.weight_byte == 2 * 256 + 2 * 16
+    assert found.model_byte_after == 3 * (2 * 256 + 2 * 16)
 
 
 def test_a_model_in_bfloat16_asked_for_16_bits_stays_as_it_is() -> None:

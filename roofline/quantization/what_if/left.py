@@ -13,7 +13,7 @@ from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf
 from roofline.quantization.what_if.after import After
 from roofline.quantization.what_if.grouping import KEPT
 from roofline.quantization.what_if.planning import Plan
-from roofline.quantization.what_if.sizes import weights_of_others
+from roofline.quantization.what_if.sizes import kept_byte, weights_of_others
 from roofline.quantization.what_if.widths import INT8
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec
@@ -86,8 +86,7 @@ def _operators(plan: Plan) -> Iterable[str]:
 
 
 def _byte(weights: Iterable[TensorSpec]) -> int:
-    # A table whole, however few of its rows are read.
-    return sum(each.dtype.byte(each.elements) for each in weights)
+    return sum(kept_byte(each, each.dtype.bits) for each in weights)
 
 
 def _names(paths: Sequence[str]) -> str:

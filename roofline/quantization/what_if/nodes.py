@@ -60,6 +60,7 @@ class Node:
 
     ``reads`` are the operands of the first of them, ``writes`` the floating results of the last.
     ``bits`` are those of a layer, 32 where they are those that its tensors have.
+    ``has_parameters``: the first reads floats that the model keeps.
     """
 
     operators: tuple[int, ...]
@@ -68,6 +69,7 @@ class Node:
     writes: tuple[Value, ...]
     layer: Layer | None = None
     bits: LayerBits | None = None
+    has_parameters: bool = False
 
     def takes(self, operand: Operand, policy: Policy) -> int:
         """The most bits in which a layer or an addition of codes reads an operand."""
@@ -123,6 +125,9 @@ def nodes_of(
                 writes=tuple(value for spec, value in written if spec.dtype.kind == "float"),
                 layer=layer,
                 bits=bits.get(place),
+                has_parameters=any(
+                    spec.role in KEPT and spec.dtype.kind == "float" for spec in record.inputs
+                ),
             )
         )
     return tuple(nodes)

@@ -231,6 +231,8 @@ def _given(node: Node, read: Sequence[int], demanded: int, floats: int) -> int:
         case "carrying" if read and min(read) < floats:
             return demanded
         case "carrying" | "floats":
-            return floats if read and set(read) == {floats} else FLOAT_BITS
+            # An embedding reads nothing but its table.
+            is_known = bool(read) or node.has_parameters
+            return floats if is_known and set(read) <= {floats} else FLOAT_BITS
         case "full" | "free":
             return FLOAT_BITS

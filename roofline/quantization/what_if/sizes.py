@@ -86,7 +86,7 @@ def _narrowed_byte(plan: Plan) -> int:
         if bits == FLOAT_BITS:
             stays.add(_key(spec))
         else:
-            lost[_key(spec)] = _byte(spec, spec.dtype.bits) - _byte(spec, bits)
+            lost[_key(spec)] = kept_byte(spec, spec.dtype.bits) - kept_byte(spec, bits)
     return sum(byte for key, byte in lost.items() if key not in stays)
 
 
@@ -128,6 +128,13 @@ def _channels(plan: Plan, layer: Layer) -> int:
 
 def _key(weight: TensorSpec) -> _Weight:
     return weight.storage, weight.offset_byte
+
+
+def kept_byte(spec: TensorSpec, bits: int) -> int:
+    """Bytes of what the model keeps: a table whole, however few of its rows are read, and what is
+    spread over a batch once."""
+    elements = spec.distinct_elements if spec.layout == "strided" else spec.elements
+    return (elements * bits + 7) // 8
 
 
 def _byte(spec: TensorSpec, bits: int) -> int:

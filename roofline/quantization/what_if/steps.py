@@ -206,7 +206,9 @@ def _layer_record(node: Node, plan: Plan, storages: _Storages) -> OperatorRecord
     for each in folded:
         if not is_norm(each):
             work += each.work
-            inputs += [spec for spec in each.inputs if spec.role in KEPT]
+            inputs += [
+                _read(spec, None, node, plan, storages) for spec in each.inputs if spec.role in KEPT
+            ]
     written = storages.at(output, plan.written(node))
     return replace(
         first,
@@ -250,7 +252,7 @@ def _read(
     spec: TensorSpec, operand: Operand | None, node: Node, plan: Plan, storages: _Storages
 ) -> TensorSpec:
     if operand is None:
-        return spec
+        return storages.at(spec, plan.parameter_bits(node, spec))
     read = storages.at(spec, plan.read(node, operand))
     # What was given was converted once, and that lives as long as other activations.
     return read if read is spec else replace(read, role=Role.ACTIVATION)
