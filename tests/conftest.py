@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,22 @@ from hypothesis import settings
 # The first pass of a process takes torch half a second; how long an example takes says nothing.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder for temporary files that no other process has.
+
+    The lock on measurements lies there: tests that run at once do not wait for one another.
+    """
+    tmp_path_factory.getbasetemp()  # Made first, pytest's own folder is not in this one.
+    with (
+        tempfile.TemporaryDirectory(prefix="roofline-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", folder)
+        yield
 
 
 @pytest.fixture(autouse=True)
