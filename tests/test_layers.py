@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,7 @@ HOME = {
 }
 
 
+@functools.cache
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
@@ -92,7 +94,8 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, bool, bool], ...]:
     """Names imported, and whether that is inside a function or for type checkers only."""
 
     def walk(node: ast.AST, inside: bool, checking: bool) -> Iterator[tuple[str, bool, bool]]:
@@ -110,7 +113,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool, bool]]:
                 is_checking = isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)
                 yield from walk(child, inside or is_function, checking or is_checking)
 
-    yield from walk(ast.parse(path.read_text(encoding="utf-8")), False, False)
+    return tuple(walk(ast.parse(path.read_text(encoding="utf-8")), False, False))
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +36,7 @@ def schemas(key: str) -> Iterator[Any]:
                 yield schema
 
 
+@functools.cache
 def parameters(key: str) -> dict[str, bool]:
     """Those that the function of a formula names, and whether it cannot do without."""
     return {
@@ -45,6 +47,7 @@ def parameters(key: str) -> dict[str, bool]:
     }
 
 
+@functools.cache
 def names_of(key: str) -> list[set[str]]:
     return [{each.name for each in schema.arguments} for schema in schemas(key)]
 
