@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,7 +10,13 @@ import torch
 from torch import nn
 
 from roofline.quantization.codes.integer_models import integer_layers, integer_model
-from tests.quantization.quantized_examples import both, largest_error, quantized
+from roofline.quantization.modules.folding import fold_batch_norms
+from tests.quantization.quantized_examples import (
+    both,
+    largest_error,
+    quantized,
+    with_lively_norms,
+)
 
 
 def _chain() -> Any:
@@ -79,3 +86,24 @@ def test_maxima_of_codes_of_every_type(bits: int, signed: bool, dimensions: int)
     x = torch.randn(2, 2, *(6,) * dimensions, dtype=torch.float64)
     expected, found = both(model, x)
     assert largest_error(expected, found) < 1e-12
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Linear(4, 6),
+        nn.Conv1d(4, 6, 3, groups=2),
+        nn.ConvTranspose2d(4, 6, (3, 2), groups=2),
+    ],
+)
+def test_a_layer_tells_its_weight(layer: nn.Module, per_channel: bool) -> None:
+    """T5 asks its last linear layer for the type of its weight, and gives it what has that type."""
+    made: Any = quantized(copy.deepcopy(layer), 3, 4, per_channel=per_channel)
+    whole: Any = integer_model(made)
+    torch.testing.assert_close(whole.weight, made.weight.detach())
+    norm = nn.BatchNorm1d if isinstance(layer, nn.Conv1d) else nn.BatchNorm2d
+    if not isinstance(layer, nn.Linear):
+        folded: Any = fold_batch_norms(with_lively_norms(nn.Sequential(made, norm(6))))
+        both_ways: Any = integer_model(folded)
+        torch.testing.assert_close(both_ways[0].weight, folded[0].weight.detach())

@@ -15,49 +15,11 @@ from torch import Tensor, nn
 
 from roofline.errors import InputError
 from roofline.quantization.codes import integer_products
+from roofline.quantization.codes.requantization import Requantization
 from roofline.quantization.modules.quantized_layers import TRANSPOSED, QuantizedLayer
 from roofline.quantization.quantizers.grids import integers, widened
-from roofline.quantization.quantizers.pact import PACT
 
 _WIDEST = {torch.int32: 2**31 - 1, torch.int64: 2**63 - 1}
-
-
-class Requantization(nn.Module):
-    """What stands between the sums of one layer and the codes of the next.
-
-    Args:
-        quantizer: of what the next layer reads.
-        norm: a batch norm between them, as it is in inference.
-        has_relu: whether what is negative becomes 0 before it is quantised.
-    """
-
-    multiplier: Tensor | None
-    shift: Tensor | None
-
-    def __init__(self, quantizer: PACT, *, norm: nn.Module | None, has_relu: bool) -> None:
-        super().__init__()
-        self.quantizer = quantizer
-        self.has_relu = has_relu
-        multiplier, shift = (None, None) if norm is None else _folded(norm)
-        self.register_buffer("multiplier", multiplier)
-        self.register_buffer("shift", shift)
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Codes in the smallest type that holds them: uint8, int8 where signed, or int32.
-
-        Args:
-            values: sums, scaled, in float64.
-        """
-        if self.multiplier is not None and self.shift is not None:
-            behind = (1,) * (values.dim() - 2)
-            values = values * self.multiplier.reshape(-1, *behind)
-            values = values + self.shift.reshape(-1, *behind)
-        if self.has_relu:
-            values = values.clamp(min=0)
-        codes, _ = self.quantizer.codes(values)
-        if self.quantizer.bits > 8:
-            return codes
-        return codes.to(torch.int8 if self.quantizer.signed else torch.uint8)
 
 
 class IntegerLayer(nn.Module):
@@ -99,6 +61,13 @@ class IntegerLayer(nn.Module):
         self.input_quantizer = activations
         self.takes_codes = False
         self.requantization = None
+
+    @property
+    def weight(self) -> Tensor:
+        """What the whole numbers stand for, as the layer had it; some models ask for its type."""
+        behind = (1,) * (self.whole.dim() - 1)
+        scale = self.scale.reshape(-1, *behind) if self.scale.dim() else self.scale
+        return (self.whole * scale).to(self.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's result, in the type of its weights, or as codes of the next layer.
@@ -161,6 +130,12 @@ class IntegerConvolution(IntegerLayer):
         self.pads = _pads(module)
         self.padding_mode: str = module.padding_mode
         self.output_padding: tuple[int, ...] = module.output_padding
+
+    @property
+    def weight(self) -> Tensor:
+        """What the whole numbers stand for, as the layer had it; some models ask for its type."""
+        weight = super().weight
+        return _exchanged(weight, self.groups) if self.is_transposed else weight
 
     def forward(self, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The layer's result, in the type of its weights, or as codes of the next layer.
@@ -253,8 +228,13 @@ def integer_layer(layer: QuantizedLayer) -> IntegerLayer:
         return IntegerLinear(layer, codes, alpha)
     if is_transposed:
         groups: Any = module.groups
-        codes = codes.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        codes = _exchanged(codes, groups)
     return IntegerConvolution(layer, codes, alpha)
+
+
+def _exchanged(weight: Tensor, groups: int) -> Tensor:
+    """The weight of a transposed convolution with output channels first; of that, as it was."""
+    return weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def accumulator(whole: Tensor, most: int) -> torch.dtype:
@@ -286,11 +266,3 @@ def _pads(module: Any) -> tuple[tuple[int, int], ...]:
         ]
         return tuple((both // 2, both - both // 2) for both in added)
     return tuple((size, size) for size in module.padding)
-
-
-def _folded(norm: Any) -> tuple[Tensor, Tensor]:
-    """A batch norm's multiplier and shift in inference, in float64."""
-    deviation = (norm.running_var.to(torch.float64) + norm.eps).sqrt()
-    multiplier = 1 / deviation if norm.weight is None else norm.weight.detach() / deviation
-    shift = -norm.running_mean * multiplier
-    return multiplier, shift if norm.bias is None else shift + norm.bias.detach()

@@ -15,11 +15,8 @@ from torch import fx, nn
 from torch.nn import functional
 
 from roofline.errors import InputError, ModelError, said_by
-from roofline.quantization.codes.integer_layers import (
-    IntegerLayer,
-    Requantization,
-    integer_layer,
-)
+from roofline.quantization.codes.integer_layers import IntegerLayer, integer_layer
+from roofline.quantization.codes.requantization import Requantization
 from roofline.quantization.modules.quantized_layers import (
     QUANTIZE_INPUT,
     QuantizedLayer,
