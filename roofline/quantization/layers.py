@@ -27,7 +27,7 @@ _WEIGHTS = (Role.PARAMETER, Role.BUFFER)
 _SUMS = ("aten.add", "aten.add_")
 
 RECURRENT = ("RNN", "GRU", "LSTM", "RNNCell", "GRUCell", "LSTMCell")
-"""Classes of modules whose products are no layers: nothing here quantises them."""
+"""Classes of modules that stay in floats: nothing here quantises their parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) 
 
     Args:
         records: all operators of it, in the order in which they ran.
-        apart: the paths of modules whose products are no layers, as those of `RECURRENT` ones.
+        apart: the paths of modules whose products are no layers, and their sums no shortcuts, as
+            those of `RECURRENT` ones.
     """
     products = {
         place: operands
@@ -81,7 +82,11 @@ def structure_of(records: Sequence[OperatorRecord], apart: Container[str] = ()) 
     }
     sources = _sources(records)
     before = _ancestors(sources)
-    shortcuts = tuple(_shortcuts(records, sources, before, products))
+    shortcuts = tuple(
+        each
+        for each in _shortcuts(records, sources, before, products)
+        if records[each.addition].module_path not in apart
+    )
     passed_by = {layer for each in shortcuts for layer in each.layers}
     read = {layer for place in products for layer in before[place] if layer in products}
     met: Counter[str] = Counter()
