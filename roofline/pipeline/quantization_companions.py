@@ -19,8 +19,9 @@ from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import this_process
 from roofline.pipeline.timing import Bench, Say, bench
+from roofline.quantization.findings import Companion
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import Companion, WhatIf
+from roofline.quantization.result import WhatIf
 
 if TYPE_CHECKING:
     from roofline.quantization.modules.companions import CompanionKind

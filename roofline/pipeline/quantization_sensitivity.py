@@ -21,14 +21,9 @@ from roofline.pipeline.quantization_proposals import (
 )
 from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.workloads import Workload
+from roofline.quantization.findings import LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import (
-    LayerSensitivity,
-    LayerWhatIf,
-    Proposal,
-    Sensitivity,
-    WhatIf,
-)
+from roofline.quantization.result import LayerWhatIf, WhatIf
 from roofline.quantization.sensitivity import candidates_of, ranked
 from roofline.workload.runs import Run
 

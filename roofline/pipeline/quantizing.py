@@ -26,8 +26,9 @@ from roofline.pipeline.quantization_requests import (
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import check_counts
+from roofline.quantization.findings import Sensitivity
 from roofline.quantization.policy import Policy, Shortcut
-from roofline.quantization.result import Quantization, Sensitivity, WhatIf
+from roofline.quantization.result import Quantization, WhatIf
 from roofline.quantization.what_if import what_if, what_ifs
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from roofline.quantization.result import BANDWIDTH_ONLY
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from roofline.quantization.result import Companion, PartName, Quantization, WhatIf
+    from roofline.quantization.findings import Companion
+    from roofline.quantization.result import PartName, Quantization, WhatIf
 
 _PARTS: dict[PartName, str] = {
     "layers": "the layers themselves",

@@ -25,9 +25,9 @@ from roofline.pipeline.quantization_companions import (
     companions,
     policy_of,
 )
+from roofline.quantization.findings import Companion
 from roofline.quantization.modules.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import Companion
 from roofline.workload.runs import Run
 
 SHEET = "10980xe"

@@ -18,8 +18,9 @@ from roofline.pipeline import quantization_companions, quantization_requests, qu
 from roofline.pipeline.quantization_companions import Companions
 from roofline.pipeline.quantization_requests import Budget, budget_of, policy_of, widths_of
 from roofline.pipeline.quantizing import quantize
+from roofline.quantization.findings import Companion
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import BANDWIDTH_ONLY, Companion
+from roofline.quantization.result import BANDWIDTH_ONLY
 from tests import builders
 
 MACHINE = builders.profile(

@@ -10,19 +10,16 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.design.advice.times import Time
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
+from roofline.quantization.findings import Companion, LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
 from roofline.quantization.result import (
-    Companion,
-    LayerSensitivity,
     LayerWhatIf,
     Part,
     PartName,
     PassKind,
-    Proposal,
     Quantization,
     QuantizationPass,
-    Sensitivity,
     Side,
     WhatIf,
 )

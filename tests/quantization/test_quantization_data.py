@@ -12,8 +12,9 @@ import pytest
 
 from roofline.foundation import schema
 from roofline.quantization.data import COLUMNS, data_of, layers_csv, rows_of
+from roofline.quantization.findings import Companion, LayerSensitivity, Sensitivity
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import Companion, LayerSensitivity, Quantization, Sensitivity
+from roofline.quantization.result import Quantization
 from roofline.quantization.what_if import what_ifs
 from tests.design.advice_models import Clock
 from tests.quantization.what_if_machines import PingPong, timed_analysis_of

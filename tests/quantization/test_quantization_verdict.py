@@ -8,8 +8,9 @@ import pytest
 from torch import nn
 
 from roofline.analysis import Analysis
+from roofline.quantization.findings import Companion
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import Companion, Quantization
+from roofline.quantization.result import Quantization
 from roofline.quantization.verdict import compared, verdict, why_longer, without_gain
 from roofline.quantization.what_if import what_if
 from tests.design.advice_models import Clock

@@ -21,14 +21,9 @@ from roofline.presentation.reports.report import (
     printable,
     saved_words,
 )
+from roofline.quantization.findings import Companion, LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.policy import LayerBits
-from roofline.quantization.result import (
-    Companion,
-    LayerSensitivity,
-    LayerWhatIf,
-    Proposal,
-    Sensitivity,
-)
+from roofline.quantization.result import LayerWhatIf
 
 _BASIS = {"prediction": "saves, predicted", "bound": "saves, by bound"}
 
