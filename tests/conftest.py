@@ -26,6 +26,8 @@ def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         tempfile.TemporaryDirectory(prefix="roofline-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
+        # Tests of what a user may not read become another user.
+        Path(folder).chmod(0o711)
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", folder)
         yield
