@@ -122,6 +122,7 @@ def test_a_size_without_bursts_is_left_out() -> None:
 
     found = measure_latencies(timer, largest_byte=32 * KIB, deadline=0.0, clock=lambda: 1.0)
     assert found.curve.size_byte == (16 * KIB,)
+    assert set(found.samples) == {16 * KIB}
     with pytest.raises(MeasurementError, match="no usable timing of latency"):
         measure_latencies(
             lambda size: Timing(work=1, bursts=()),

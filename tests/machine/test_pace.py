@@ -10,6 +10,8 @@ from roofline.machine.measuring import pace_gauge as module
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import Pace, usual_pace
 
+_ATTEMPTS = 200
+
 
 def test_the_same_cycles_take_longer_at_a_lower_clock() -> None:
     slow, fast = Pace(clock_hz=3e9), Pace(clock_hz=4.5e9)
@@ -63,6 +65,9 @@ def test_nothing_is_known_where_nothing_can_be_compiled(monkeypatch: pytest.Monk
 @pytest.mark.hardware
 def test_this_machine_has_a_pace() -> None:
     with pace_gauge((0, 1)) as read:
-        found = read()
-    assert found.clock_hz is not None and 5e8 < found.clock_hz < 1e10
-    assert found.hop_s is not None and 5e-9 < found.hop_s < 5e-6
+        found = [read()]
+        # Where others use the CPUs, the two threads are seldom on them at the same time.
+        while found[-1].hop_s is None and len(found) < _ATTEMPTS:
+            found.append(read())
+    assert all(each.clock_hz is not None and 5e8 < each.clock_hz < 1e10 for each in found)
+    assert found[-1].hop_s is not None and 5e-9 < found[-1].hop_s < 5e-6

@@ -56,7 +56,10 @@ Raises nothing for want of a burst: a team that got its CPUs never at once has f
 """
 
 Samples = Mapping[int, tuple[float, ...]]
-"""Per working-set size the seconds per load, or bytes per second, of every burst that counts."""
+"""Per working-set size the seconds per load, or bytes per second, of every burst that counts.
+
+A size of which no burst was finished is not there.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,11 +221,13 @@ def _rounds(
     results = interleave(
         sizes, measure, deadline=deadline, clock=clock, progress=lambda done, size: None
     )
-    return {size: _undisturbed(values) for size, values in zip(sizes, results, strict=True)}
+    return {
+        size: _undisturbed(values) for size, values in zip(sizes, results, strict=True) if values
+    }
 
 
 def _medians(samples: Samples, what: str) -> dict[int, float]:
-    medians = {size: statistics.median(values) for size, values in samples.items() if values}
+    medians = {size: statistics.median(values) for size, values in samples.items()}
     if not medians:
         raise MeasurementError(f"no usable timing of {what} at any working-set size; measure again")
     return medians

@@ -41,7 +41,11 @@ _HEAT = 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """What the rounds found: a figure a candidate, the bursts, and what was noticed, in words."""
+    """What the rounds found: a figure a candidate, the bursts, and what was noticed, in words.
+
+    What never finished a burst has no series; where that leaves a candidate without a figure, the
+    conditions say so.
+    """
 
     reached: tuple[Reached, ...]
     series: tuple[Series, ...]
@@ -102,7 +106,7 @@ def run_rounds(
             missing.append(candidate.trials[0].label)
     return Rounds(
         reached=tuple(reached),
-        series=tuple(_with_hops(trial, each, where) for trial, each in by_trial),
+        series=tuple(_with_hops(trial, each, where) for trial, each in by_trial if _bursts(each)),
         overheads=tuple(filter(None, [hop_overhead(where)])),
         conditions=(
             *([f"left out: no burst was finished of {', '.join(missing)}"] if missing else []),
