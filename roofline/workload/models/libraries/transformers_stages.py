@@ -1,0 +1,322 @@
+"""The two passes of a language model: prefill reads a prompt, decode makes a token behind a cache.
+
+A decode pass needs a cache of so many tokens. What is in it, by layer, is not worked out here: the
+model itself fills one on tensors without memory, and the pass gets a cache of the same shapes. So
+windows, shared heads, latent vectors and states of recurrent layers are what the model makes them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import torch
+
+from roofline.errors import InputError, ModelError, RooflineError
+from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.failures import model_error
+from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.stage import staged
+from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.models.building import Source
+from roofline.workload.models.libraries.transformers_inputs import (
+    is_transformers_model,
+    position_limit,
+)
+from roofline.workload.runs import Run
+from roofline.workload.tensors import InputSpec
+from roofline.workload.torch_dtypes import dtype_of
+from roofline.foundation.dtypes import dtype
+
+Stage = Literal["prefill", "decode"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+_MOST_CONTEXT = 2**31
+"""More than any context; a larger number is a mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSource:
+    """A model that runs one stage, what it is given, and what to know about it.
+
+    ``specs`` describe the inputs; tensors of a cache that are alike in all layers are one of them,
+    with the number of layers before their sizes.
+    """
+
+    source: Source
+    given: Inputs
+    specs: tuple[InputSpec, ...]
+    notes: tuple[str, ...]
+
+
+def staged_source(
+    source: Source, *, stage: Stage, context: int, batch: int, run: Run
+) -> StagedSource:
+    """`source` as it runs a stage.
+
+    Args:
+        source: a language model of transformers, a decoder alone.
+        stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one;
+            ``"decode"``: one token of each, behind a cache of `context` tokens.
+        context: in tokens.
+        batch: how many sequences.
+        run: how it is run; inference only.
+
+    Raises:
+        InputError: an unknown stage, a context or batch that is none or too long for the model.
+        ModelError: no such model, or one that keeps no cache.
+    """
+    _check(stage, context, batch)
+    module: Any = source.module
+    _check_kind(module, source.name)
+    notes = [*source.notes, *_position_notes(module, source.name, stage, context)]
+    tokens = context if stage == "prefill" else 1
+    ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
+    options: dict[str, Any] = {"use_cache": True}
+    if (name := _last_only(module)) is not None:
+        options[name] = 1
+        if tokens > 1:
+            notes.append(f"logits of the last position alone ({name}=1)")
+    elif tokens > 1:
+        notes.append(f"logits of all positions: {type(module).__name__} cannot leave them out")
+    specs = [InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64"))]
+    if stage == "prefill":
+        return StagedSource(
+            source=source,
+            given=Inputs(input_ids=ids, **options),
+            specs=tuple(specs),
+            notes=tuple(notes),
+        )
+    past = _past(source, context, batch, run)
+
+    def decoding(model: torch.nn.Module) -> torch.nn.Module:
+        return _decoding(model, past, options)
+
+    rebuild = source.rebuild
+    return StagedSource(
+        source=replace(
+            source,
+            module=decoding(module),
+            rebuild=None if rebuild is None else lambda: decoding(rebuild()),
+        ),
+        given=Inputs(input_ids=ids, past=dict(past.requests)),
+        specs=(*specs, *past.specs()),
+        notes=tuple(notes),
+    )
+
+
+# -- what can be asked -----------------------------------------------------------------------------
+
+
+def _check(stage: str, context: int, batch: int) -> None:
+    if stage not in STAGES:
+        raise InputError(f"--stage {stage}: there are {' and '.join(STAGES)}")
+    for option, value in (("--context", context), ("--batch", batch)):
+        # True is a whole number to Python.
+        if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
+            raise InputError(f"{option} {value}: must be a whole number from 1")
+
+
+def _check_kind(module: Any, name: str) -> None:
+    """Refuses what is no decoder of transformers with a cache of keys and values."""
+    if not is_transformers_model(module):
+        raise ModelError(
+            f"model '{name}': prefill and decode are stages of transformers' language models; name"
+            " one (hf:llama), or a function that makes one (file.py:function)"
+        )
+    if module.config.is_encoder_decoder:
+        raise ModelError(
+            f"model '{name}': {type(module).__name__} has an encoder beside its decoder; stages are"
+            " those of models that only continue text, such as hf:llama"
+        )
+    takes = inspect.signature(module.forward).parameters
+    missing = [each for each in ("input_ids", "past_key_values") if each not in takes]
+    if missing:
+        raise ModelError(
+            f"model '{name}': the forward of {type(module).__name__} takes no"
+            f" {' and no '.join(missing)}, so it has no prefill and decode"
+        )
+
+
+def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Iterator[str]:
+    """What there is to say of a context that is longer than the model was made for.
+
+    Raises:
+        InputError: the model looks positions up in a table, which ends before.
+    """
+    limit = position_limit(module)
+    last = context + (stage == "decode")
+    if limit.most is None or last <= limit.most:
+        return
+    if limit.has_table:
+        made = ", the new one included" if stage == "decode" else ""
+        raise InputError(
+            f"--context {context}: {name} has positions for {limit.most} tokens{made}"
+            f" ({limit.setting}); choose at most {limit.most - (stage == 'decode')}"
+        )
+    yield (
+        f"{name} was made for {limit.most} tokens ({limit.setting}); a context of {context} is"
+        " counted all the same, as its positions are computed"
+    )
+
+
+def _last_only(module: Any) -> str | None:
+    """What the forward calls the number of positions that get logits; None: it has no choice."""
+    takes = inspect.signature(module.forward).parameters
+    return next((each for each in ("logits_to_keep", "num_logits_to_keep") if each in takes), None)
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The place of a tensor in a cache, by the name of the input that is put there."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Past:
+    """A cache without its tensors: what they are to be, and a blank one to put them in.
+
+    ``attributes`` are those of each layer, with a `_Part` in the place of every tensor.
+    """
+
+    blank: Any
+    attributes: tuple[Mapping[str, Any], ...]
+    requests: Mapping[str, InputRequest]
+
+    def filled(self, tensors: Mapping[str, torch.Tensor]) -> Any:
+        """A new cache with these tensors in it; it may grow, and they stay as they are."""
+        cache = copy.copy(self.blank)
+        cache.layers = [copy.copy(layer) for layer in self.blank.layers]
+        for layer, attributes in zip(cache.layers, self.attributes, strict=True):
+            for name, value in attributes.items():
+                setattr(layer, name, _made(value, tensors))
+        return cache
+
+    def specs(self) -> Iterator[InputSpec]:
+        """Alike tensors of all layers as one, the number of layers first."""
+        alike: dict[tuple[str, tuple[int, ...], Any], int] = {}
+        for name, request in self.requests.items():
+            key = (name.partition("_")[2], request.shape, request.dtype)
+            alike[key] = alike.get(key, 0) + 1
+        for (kind, shape, of), layers in alike.items():
+            assert of is not None
+            yield InputSpec(name=f"past_{kind}", shape=(layers, *shape), dtype=of)
+
+
+def _past(source: Source, context: int, batch: int, run: Run) -> _Past:
+    """The cache that the model has after `context` tokens of `batch` sequences."""
+    cache = _cache_after(source, context, batch, run)
+    layers = getattr(cache, "layers", None)
+    if not layers:
+        raise ModelError(
+            f"model '{source.name}': its cache is a {type(cache).__name__}, which holds no layers"
+            " of keys and values (transformers from 5.0 on has them)"
+        )
+    requests: dict[str, InputRequest] = {}
+    attributes = tuple(
+        {
+            name: _taken_apart(value, f"{number}_{name}", requests)
+            for name, value in vars(layer).items()
+            # What is one number is the layer's own, such as its window.
+            if not (isinstance(value, torch.Tensor) and value.dim() == 0)
+        }
+        for number, layer in enumerate(layers)
+    )
+    if not requests:
+        raise ModelError(
+            f"model '{source.name}': {type(source.module).__name__} keeps nothing of a prompt in"
+            " its cache, so it has no decode"
+        )
+    return _Past(blank=_blank(cache, source.module), attributes=attributes, requests=requests)
+
+
+def _cache_after(source: Source, context: int, batch: int, run: Run) -> Any:
+    """The cache after a prompt, of tensors without memory."""
+    module = source.module
+    ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
+    paths = {id(each): path_of_own(path) for path, each in module.named_modules()}
+    with one_at_a_time:
+        try:
+            with staged(module, Inputs(input_ids=ids, use_cache=True), run, Fakes(run)) as stage:
+                result = module(*stage.args, **stage.kwargs)
+                return getattr(result, "past_key_values", None)
+        except (KeyboardInterrupt, RooflineError):
+            raise
+        # A model may raise anything, SystemExit too; none of it may end in a traceback.
+        except BaseException as error:
+            raise model_error(error, source.name, paths) from error
+
+
+def _blank(cache: Any, module: Any) -> Any:
+    """A cache of the same kind that nothing was put into."""
+    kinds: Any = importlib.import_module("transformers.cache_utils")
+    if type(cache) is kinds.DynamicCache:
+        blank = kinds.DynamicCache(config=module.config)
+        if len(blank.layers) == len(cache.layers):
+            return blank
+    return cache
+
+
+def _taken_apart(value: Any, name: str, requests: dict[str, InputRequest]) -> Any:
+    """`value` with a part in the place of every tensor, which is asked for under its name."""
+    if isinstance(value, torch.Tensor):
+        requests[name] = InputRequest(shape=tuple(value.shape), dtype=dtype_of(value.dtype))
+        return _Part(name)
+    if type(value) in (list, tuple):
+        return type(value)(
+            _taken_apart(each, f"{name}_{place}", requests) for place, each in enumerate(value)
+        )
+    if type(value) is dict:
+        return {
+            key: _taken_apart(each, f"{name}_{key}", requests) for key, each in value.items()
+        }
+    return value
+
+
+def _made(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """`value` with its tensors; lists and tables are new ones."""
+    if isinstance(value, _Part):
+        return tensors[value.name]
+    if type(value) in (list, tuple):
+        return type(value)(_made(each, tensors) for each in value)
+    if type(value) is dict:
+        return {key: _made(each, tensors) for key, each in value.items()}
+    return value
+
+
+# -- the model -------------------------------------------------------------------------------------
+
+
+def _decoding(
+    model: torch.nn.Module, past: _Past, options: Mapping[str, Any]
+) -> torch.nn.Module:
+    """`model` with a forward of token and cache; its modules and their paths are the same.
+
+    Every pass makes a cache anew of the tensors that it is given, since the model lets it grow.
+    """
+    decoding = copy.copy(model)
+    forward: Callable[..., Any] = functools.partial(_decode, decoding, past, dict(options))
+    vars(decoding)["forward"] = forward
+    return decoding
+
+
+def _decode(
+    model: torch.nn.Module,
+    held: _Past,
+    options: Mapping[str, Any],
+    input_ids: torch.Tensor,
+    past: Mapping[str, torch.Tensor],
+) -> Any:
+    cache = held.filled(past)
+    # Looked up anew at each call: while a pass is watched, the class has another one.
+    return type(model).forward(model, input_ids=input_ids, past_key_values=cache, **options)
