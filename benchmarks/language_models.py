@@ -158,11 +158,12 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     yield ""
     yield about_the_machine() + " How to rerun: `benchmarks/language_models.py`."
     yield ""
-    yield "Small models of random weights in float32, eager; a shape is width × layers. Prefill reads"
-    yield "so many tokens, decode makes one for each sequence behind so many. Predictions were learned"
-    yield "from models of other families. *Error*: prediction over clock, less one; *again*: the same"
-    yield "of a second measurement, which is what noise makes. *Of bound*: bound over clock. *Copied*:"
-    yield "what growing the cache reads and writes. Tokens are those made or read, of all sequences."
+    yield "Small models of random weights in float32, eager; a shape is width × layers. Prefill"
+    yield "reads so many tokens, decode makes one for each sequence behind so many. Predictions"
+    yield "were learned from models of other families. *Error*: prediction over clock, less one;"
+    yield "*again*: the same of a second measurement, which is what noise makes. *Of bound*: bound"
+    yield "over clock. *Copied*: what growing the cache reads and writes. Tokens are those made or"
+    yield "read, of all sequences."
     yield ""
     yield from _summary(good)
     for threads in THREADS:

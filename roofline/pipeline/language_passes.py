@@ -135,9 +135,7 @@ def analyze_stage(
     check_counts(batch=batch, seq=None, threads=threads, inputs=None)
     run = RunOptions(dtype=dtype).run()
     (machine,) = known_machines([hardware], threads)
-    asked = stage_workload(
-        name, config=config, stage=stage, context=context, batch=batch, run=run
-    )
+    asked = stage_workload(name, config=config, stage=stage, context=context, batch=batch, run=run)
     captured = capture(
         asked.source.module,
         asked.given,

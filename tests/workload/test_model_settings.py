@@ -21,8 +21,10 @@ from roofline.workload.models.libraries.model_settings import bundled_names, set
         ("a=true,b=False,c=none,d=null", {"a": True, "b": False, "c": None, "d": None}),
         ("hidden_act=gelu,dtype=bfloat16", {"hidden_act": "gelu", "dtype": "bfloat16"}),
         ('layer_types=["a","b"],x=1', {"layer_types": ["a", "b"], "x": 1}),
-        ('rope_scaling={"factor":8.0,"rope_type":"linear"}',
-         {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}}),
+        (
+            'rope_scaling={"factor":8.0,"rope_type":"linear"}',
+            {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+        ),
         ('name="one, two",x=1', {"name": "one, two", "x": 1}),
         ("hidden_size=64,", {"hidden_size": 64}),
     ],
@@ -75,7 +77,7 @@ def test_a_changed_copy_of_a_bundled_file_is_read_as_one(tmp_path: Path) -> None
         ("layer_types=[1,", "brackets in it do not match"),
         ('a="b', "a quote in it do not match"),
         ("layer_types=[a]", r"not valid JSON; lists and tables are written"),
-        ("hidden-size=64", "no configuration of that name"),
+        ("hidden-size=64", "--config 'hidden-size=64': expected key=value"),
     ],
 )
 def test_what_is_wrong_with_a_text(text: str, message: str) -> None:

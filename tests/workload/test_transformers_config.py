@@ -128,7 +128,7 @@ def test_a_local_file_with_more_in_it_than_sizes(tmp_path: Path) -> None:
     assert module.config.rope_parameters["rope_theta"] == 500000.0
     assert {each.dtype for each in module.parameters()} == {torch.float16}
     said = "\n".join(source.notes)
-    assert "my_own_key: settings that LlamaConfig does not have" in said
+    assert "my_own_key: settings that LlamaConfig does not name" in said
     assert "quantised weights" in said
 
 

@@ -27,8 +27,10 @@ SIZES = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,vocab_size=50"
 LLAMA = ("hf:llama", f"{SIZES},intermediate_size=48,num_key_value_heads=2")
 GPT2 = ("hf:gpt2", SIZES)
 WINDOW = ("hf:mistral", f"{SIZES},intermediate_size=48,num_key_value_heads=2,sliding_window=8")
-BOTH = ("hf:gemma2", f"{SIZES},intermediate_size=48,num_key_value_heads=2,head_dim=8,"
-        "sliding_window=8")
+BOTH = (
+    "hf:gemma2",
+    f"{SIZES},intermediate_size=48,num_key_value_heads=2,head_dim=8,sliding_window=8",
+)
 EXPERTS = ("hf:mixtral", f"{SIZES},intermediate_size=48,num_key_value_heads=2")
 LATENT = (
     "hf:deepseek_v2",
@@ -108,9 +110,7 @@ def test_a_pass_leaves_the_cache_that_it_was_given_as_it_was() -> None:
     }
     ids = torch.zeros((2, 1), dtype=torch.int64)
     with torch.no_grad():
-        lengths = [
-            decoding(ids, past=past).past_key_values.get_seq_length() for _ in range(3)
-        ]
+        lengths = [decoding(ids, past=past).past_key_values.get_seq_length() for _ in range(3)]
     assert lengths == [6, 6, 6]
     assert {each.shape[-2] for each in past.values()} == {5}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +50,7 @@ def settings_of(text: str) -> Settings:
     """
     items = list(_items(text))
     found = Settings()
-    if items and not _is_pair(items[0]):
+    if items and items[0] and not _is_pair(items[0]):
         found = _base(items.pop(0))
     given: dict[str, Any] = {}
     for item in items:
@@ -81,11 +80,10 @@ def _folder() -> Path:
 
 # -- the parts of the text -------------------------------------------------------------------------
 
-_PAIR = re.compile(r"\s*[A-Za-z_]\w*\s*=")
-
-
 def _is_pair(item: str) -> bool:
-    return _PAIR.match(item) is not None
+    """Whether an item is a setting; files may have a ``=`` in their names."""
+    before, equals, _ = item.partition("=")
+    return bool(equals) and not item.endswith(".json") and not {"/", "\\"} & set(before)
 
 
 def _items(text: str) -> Iterator[str]:
@@ -161,7 +159,5 @@ def _of_file(path: Path) -> Settings:
 def _table(path: Path) -> dict[str, Any]:
     content = read_json(path, fix="give a model's config.json")
     if not isinstance(content, dict):
-        raise FileFormatError(
-            f"{path}: holds no table of settings; give a model's config.json"
-        )
+        raise FileFormatError(f"{path}: holds no table of settings; give a model's config.json")
     return content

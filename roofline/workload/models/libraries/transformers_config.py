@@ -63,18 +63,14 @@ def configured(
     if strange:
         notes.append(
             f"{settings.origin}: {', '.join(strange[:5])}{' …' * (len(strange) > 5)}: settings that"
-            f" {_name(config_class)} does not have, and which change nothing here"
+            f" {_name(config_class)} does not name; they are kept, as transformers does"
         )
     if "quantization_config" in settings.base:
         notes.append(
             f"{settings.origin} is of quantised weights; they are counted in the type of the"
             " activations (what fewer bits are worth: --weight-bits)"
         )
-    values = {
-        key: value
-        for key, value in settings.all.items()
-        if key not in _DROPPED and (key in known or key in settings.given)
-    }
+    values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
     _check_given(config_class, settings.given)
     _check_sizes(_written(config_class, values), asked)
     try:
@@ -117,7 +113,8 @@ def _name(config_class: Callable[..., Any]) -> str:
 
 def _known(config_class: Callable[..., Any]) -> frozenset[str]:
     """The names under which a class takes settings, older ones too."""
-    names = {*getattr(config_class, "attribute_map", ()), *_OF_CHECKPOINTS}
+    # Some models ask for a head size that their class does not name.
+    names = {*getattr(config_class, "attribute_map", ()), *_OF_CHECKPOINTS, "head_dim"}
     if dataclasses.is_dataclass(config_class):
         names |= {each.name for each in dataclasses.fields(config_class)}
     for each in getattr(config_class, "__mro__", ()):
@@ -148,9 +145,7 @@ def _check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> 
         if key not in sizes or value is None:
             continue
         if type(value) is not int or value < 1:
-            raise InputError(
-                f"--config {key}={cut(_shown(value))}: must be a whole number from 1"
-            )
+            raise InputError(f"--config {key}={cut(_shown(value))}: must be a whole number from 1")
 
 
 Sizes = Callable[[str], int | None]
@@ -221,9 +216,7 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
 
-def _filled_in(
-    config: Any, config_class: Callable[..., Any], settings: Settings
-) -> Iterator[str]:
+def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings) -> Iterator[str]:
     """Which sizes are the library's own, because nobody said them."""
     own_names = getattr(config, "attribute_map", {})
     said = {own_names.get(each, each) for each in settings.all}

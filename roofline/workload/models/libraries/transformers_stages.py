@@ -17,12 +17,9 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from roofline.errors import InputError, ModelError, RooflineError
-from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.capture.failures import model_error
-from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.passes import one_at_a_time
-from roofline.workload.capture.stage import staged
+from roofline.errors import InputError, ModelError
+from roofline.foundation.dtypes import dtype
+from roofline.workload.capture.unrecorded import result_on_fakes
 from roofline.workload.inputs import InputRequest, Inputs
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.transformers_inputs import (
@@ -32,7 +29,6 @@ from roofline.workload.models.libraries.transformers_inputs import (
 from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 from roofline.workload.torch_dtypes import dtype_of
-from roofline.foundation.dtypes import dtype
 
 Stage = Literal["prefill", "decode"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -215,7 +211,10 @@ class _Past:
 
 def _past(source: Source, context: int, batch: int, run: Run) -> _Past:
     """The cache that the model has after `context` tokens of `batch` sequences."""
-    cache = _cache_after(source, context, batch, run)
+    ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
+    prompt = Inputs(input_ids=ids, use_cache=True)
+    result = result_on_fakes(source.module, prompt, name=source.name, run=run)
+    cache = getattr(result, "past_key_values", None)
     layers = getattr(cache, "layers", None)
     if not layers:
         raise ModelError(
@@ -240,23 +239,6 @@ def _past(source: Source, context: int, batch: int, run: Run) -> _Past:
     return _Past(blank=_blank(cache, source.module), attributes=attributes, requests=requests)
 
 
-def _cache_after(source: Source, context: int, batch: int, run: Run) -> Any:
-    """The cache after a prompt, of tensors without memory."""
-    module = source.module
-    ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
-    paths = {id(each): path_of_own(path) for path, each in module.named_modules()}
-    with one_at_a_time:
-        try:
-            with staged(module, Inputs(input_ids=ids, use_cache=True), run, Fakes(run)) as stage:
-                result = module(*stage.args, **stage.kwargs)
-                return getattr(result, "past_key_values", None)
-        except (KeyboardInterrupt, RooflineError):
-            raise
-        # A model may raise anything, SystemExit too; none of it may end in a traceback.
-        except BaseException as error:
-            raise model_error(error, source.name, paths) from error
-
-
 def _blank(cache: Any, module: Any) -> Any:
     """A cache of the same kind that nothing was put into."""
     kinds: Any = importlib.import_module("transformers.cache_utils")
@@ -277,9 +259,7 @@ def _taken_apart(value: Any, name: str, requests: dict[str, InputRequest]) -> An
             _taken_apart(each, f"{name}_{place}", requests) for place, each in enumerate(value)
         )
     if type(value) is dict:
-        return {
-            key: _taken_apart(each, f"{name}_{key}", requests) for key, each in value.items()
-        }
+        return {key: _taken_apart(each, f"{name}_{key}", requests) for key, each in value.items()}
     return value
 
 
@@ -297,9 +277,7 @@ def _made(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
 # -- the model -------------------------------------------------------------------------------------
 
 
-def _decoding(
-    model: torch.nn.Module, past: _Past, options: Mapping[str, Any]
-) -> torch.nn.Module:
+def _decoding(model: torch.nn.Module, past: _Past, options: Mapping[str, Any]) -> torch.nn.Module:
     """`model` with a forward of token and cache; its modules and their paths are the same.
 
     Every pass makes a cache anew of the tensors that it is given, since the model lets it grow.
