@@ -80,6 +80,7 @@ def _folder() -> Path:
 
 # -- the parts of the text -------------------------------------------------------------------------
 
+
 def _is_pair(item: str) -> bool:
     """Whether an item is a setting; files may have a ``=`` in their names."""
     before, equals, _ = item.partition("=")
