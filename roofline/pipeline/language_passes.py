@@ -211,7 +211,7 @@ def _expert_notes(records: Iterable[OperatorRecord]) -> Iterator[str]:
     matrices = products[0].inputs[1]
     experts, rows = matrices.shape[0], products[0].inputs[0].shape[0]
     yield (
-        f"which experts a token goes to is not known from shapes: traffic counts the weights of"
-        f" {min(experts, rows)} of {experts} experts in each layer, as many as {rows} choices can"
-        " be of, and bounds those of one; FLOP do not depend on it"
+        "which experts a token goes to is not known from shapes: traffic counts the weights of"
+        f" {min(experts, rows)} of {experts} experts in each layer, the most that {rows} choices"
+        " can touch, and bounds count those of one; FLOP do not depend on it"
     )

@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from roofline.errors import InputError, ModelError
+from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.single_pass import single_pass
 from roofline.workload.models.building import Source
 from roofline.workload.models.libraries.availability import transformers_or_reason
 from roofline.workload.models.libraries.transformers_stages import (
@@ -17,6 +20,7 @@ from roofline.workload.models.libraries.transformers_stages import (
 )
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
+from roofline.workload.residency import residency
 from roofline.workload.runs import Run
 from roofline.workload.tensors import Role
 
@@ -135,6 +139,24 @@ def test_all_kinds_are_captured_without_memory_and_known(kind: str, stage: str) 
     found = captured(staged(ALL[kind], stage, 12))
     assert not any("ran for real" in each for each in found.notes)
     assert [each.op for each in found.records if each.state is State.UNKNOWN] == []
+
+
+@pytest.mark.parametrize("stage", ["prefill", "decode"])
+@pytest.mark.parametrize("kind", ["gemma2", "llama", "mixtral"])
+def test_passes_without_memory_are_those_on_real_tensors(kind: str, stage: str) -> None:
+    """The same operators, each with the same work, and the same memory over time."""
+    found = staged(ALL[kind], stage, 12)
+    assert found.source.rebuild is not None
+    model = found.source.rebuild()
+    paths = {id(module): path for path, module in model.named_modules()}
+    fake, real = (
+        single_pass(model, found.given, paths, Run(), tensors)
+        for tensors in (Fakes(Run()), Reals(Run()))
+    )
+    assert [each.op for each in fake.records] == [each.op for each in real.records]
+    assert [each.work for each in fake.records] == [each.work for each in real.records]
+    assert residency(fake.records) == residency(real.records)
+    assert fake.input_bytes == real.input_bytes
 
 
 def test_the_cache_is_an_input_in_the_type_of_the_run() -> None:
