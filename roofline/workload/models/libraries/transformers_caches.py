@@ -64,7 +64,17 @@ class Past:
 
 
 def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
-    """The cache that the model has after `context` tokens of `batch` sequences."""
+    """The cache that a model has after a prompt.
+
+    Args:
+        source: a model of transformers, which is left as it was.
+        context: tokens of each sequence.
+        batch: how many sequences.
+        run: in which types it is run.
+
+    Raises:
+        ModelError: the model raised, needs values, or keeps no cache with layers.
+    """
     ids = InputRequest(shape=(batch, context), dtype=dtype("int64"))
     prompt = Inputs(input_ids=ids, use_cache=True)
     result = result_on_fakes(source.module, prompt, name=source.name, run=run)
