@@ -33,6 +33,8 @@ def test_every_module_and_machine_is_in_it(wheel: Path) -> None:
             assert path.relative_to(ROOT).as_posix() in names
     for path in (ROOT / "hwprofiles").glob("*.toml"):
         assert f"roofline/hwprofiles/{path.name}" in names
+    for path in (ROOT / "modelconfigs").glob("*.json"):
+        assert f"roofline/modelconfigs/{path.name}" in names
     assert "roofline/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "docs/", "hwprofiles/"))]
 

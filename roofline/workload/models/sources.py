@@ -29,6 +29,7 @@ from roofline.workload.models.libraries.availability import (
 from roofline.workload.models.libraries.availability import (
     torchvision_or_reason as torchvision_or_reason,
 )
+from roofline.workload.models.libraries.model_settings import Settings, settings_of
 from roofline.workload.models.libraries.names import LIBRARIES, PREFIX, Library
 from roofline.workload.models.libraries.timm_models import is_timm_model, timm_inputs, timm_model
 from roofline.workload.models.libraries.torchvision_models import torchvision_model
@@ -45,7 +46,7 @@ from roofline.workload.models.libraries.transformers_models import (
 _LIBRARY_OF: dict[str, Library] = {prefix: library for library, prefix in PREFIX.items()}
 
 
-def load(name: str, *, seq: int | None = None) -> Source:
+def load(name: str, *, seq: int | None = None, config: str | None = None) -> Source:
     """The model called `name`, without weights.
 
     Args:
@@ -55,24 +56,32 @@ def load(name: str, *, seq: int | None = None) -> Source:
             and returns a module, or is a module itself. Or a design: ``conv2d(64,64,3)@56x56``,
             ``file.py:Block(64)@1x64x56x56`` (docs/designs.md).
         seq: how many tokens a model that takes tokens is given; None: 128.
+        config: sizes of a transformers model (`settings_of` says in which forms); None: its own.
 
     Raises:
         ModelError: unknown name (the nearest is suggested), a missing library, file, package or
             factory, a factory that raises or returns no module.
-        InputError: `seq` for a model that takes no tokens, or not so many.
+        InputError: `seq` for a model that takes no tokens, or not so many; `config` for one that
+            transformers does not have, or wrong sizes.
     """
+    settings = settings_of(config) if config is not None else None
+    if settings is not None and not _takes_settings(name):
+        raise InputError(
+            f"--config {config} has no effect on {name}: only models that transformers builds by"
+            " type or class have a configuration; write hf:llama, say"
+        )
     if is_expression(name):
         if seq is not None:
             raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
         return design_source(name, _finder())
     library, colon, model = name.partition(":")
     if colon and library in _LIBRARY_OF:
-        return _from_library(_LIBRARY_OF[library], model, name, seq)
+        return _from_library(_LIBRARY_OF[library], model, name, seq, settings)
     before, colon, after = name.rpartition(":")
     if not colon and name.endswith(".py"):
         raise ModelError(f"model '{name}': name what to build in it, as in {name}:Model")
     if not colon:
-        return _from_first_library(name, seq)
+        return _from_first_library(name, seq, settings)
     home, around = home_of(name, before)
     return _from_factory(name, home, after, seq, around)
 
@@ -115,7 +124,20 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 # -- names of libraries ----------------------------------------------------------------------------
 
 
-def _from_library(library: Library, model: str, asked: str, seq: int | None) -> Source:
+def _takes_settings(name: str) -> bool:
+    """Whether a name is that of a type or class of transformers, or of nothing that is known."""
+    library, colon, _ = name.partition(":")
+    if is_expression(name) or name.endswith(".py"):
+        return False
+    if colon:
+        return _LIBRARY_OF.get(library) == "transformers"
+    found = next((each for each in LIBRARIES if names.has(each, name)), "transformers")
+    return found == "transformers"
+
+
+def _from_library(
+    library: Library, model: str, asked: str, seq: int | None, settings: Settings | None
+) -> Source:
     """The model that `library` calls `model`; `asked` is what the user wrote."""
     if library == "transformers" and (names.is_on_a_hub(model) or names.is_abstract(model)):
         # Said at once, and not after the seconds that its import takes.
@@ -124,14 +146,14 @@ def _from_library(library: Library, model: str, asked: str, seq: int | None) -> 
     if module is None:
         raise ModelError(f"model '{asked}': {library} is not available: {reason}")
     if library == "transformers":
-        return transformers_model(module, model, asked, seq=seq)
+        return transformers_model(module, model, asked, seq=seq, settings=settings)
     source = (torchvision_model if library == "torchvision" else timm_model)(module, model, asked)
     if seq is not None:
         raise InputError(f"--seq {seq}: {asked} takes no tokens but images")
     return source
 
 
-def _from_first_library(name: str, seq: int | None) -> Source:
+def _from_first_library(name: str, seq: int | None, settings: Settings | None) -> Source:
     """The model of a bare name, from the first library that has it and can be imported."""
     missing: list[str] = []
     for position, library in enumerate(LIBRARIES):
@@ -147,7 +169,7 @@ def _from_first_library(name: str, seq: int | None) -> Source:
         others: list[Library] = [
             each for each in LIBRARIES[position + 1 :] if names.has(each, name)
         ]
-        source = _from_library(library, name, name, seq)
+        source = _from_library(library, name, name, seq, settings)
         notes = [
             f"{each}, so {name} is {library}'s (write {PREFIX[library]}:{name} to say so)"
             for each in missing

@@ -6,7 +6,8 @@ The names come from the model's ``forward``, the sizes from its configuration.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ DEFAULT_SEQ = 128
 
 _IMAGE_SIZE = 224
 """Height and width of an image for models whose configuration names none."""
+
+_RESERVED = 2
+"""Rows that some tables of positions keep for what is padding."""
 
 _SECOND = 16_000
 """Samples of a second of sound, as models that take the waveform were trained on."""
@@ -118,6 +122,36 @@ def _tokens(model: Any, seq: int | None, notes: list[str], name: str) -> int:
     if seq is not None and seq > most:
         raise InputError(f"--seq {seq}: {name} takes at most {most} tokens ({setting})")
     return seq or min(DEFAULT_SEQ, most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionLimit:
+    """How many tokens a model has positions for (None: any number), by which of its settings.
+
+    ``has_table`` says that they are looked up in a table, beyond whose end there are none; else
+    they are computed, and the setting says what the model was trained for.
+    """
+
+    most: int | None
+    setting: str
+    has_table: bool
+
+
+def position_limit(model: Any) -> PositionLimit:
+    """How many tokens one of transformers' models has positions for."""
+    most, setting = _most_tokens(model)
+    has_table = most is not None and any(
+        most <= size <= most + _RESERVED for size in _position_tables(model)
+    )
+    return PositionLimit(most=most, setting=setting, has_table=has_table)
+
+
+def _position_tables(model: torch.nn.Module) -> Iterator[int]:
+    """The rows of each table of positions, learned or made ahead."""
+    for path, table in (*model.named_parameters(), *model.named_buffers()):
+        name = path.removesuffix(".weight").rpartition(".")[2]
+        if ("pos" in name or name == "wpe") and table.dim() == 2:
+            yield table.shape[0]
 
 
 def _most_tokens(model: Any) -> tuple[int | None, str]:

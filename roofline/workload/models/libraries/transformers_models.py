@@ -17,6 +17,7 @@ import torch
 from roofline.errors import ModelError, nearest
 from roofline.workload.models.building import Source, build
 from roofline.workload.models.libraries.availability import said
+from roofline.workload.models.libraries.model_settings import Settings
 from roofline.workload.models.libraries.names import (
     is_abstract,
     nearest_type,
@@ -24,6 +25,7 @@ from roofline.workload.models.libraries.names import (
     transformers_type,
     transformers_types,
 )
+from roofline.workload.models.libraries.transformers_config import configured, what_sizes
 from roofline.workload.models.libraries.transformers_inputs import transformers_inputs
 
 LABELS = 1000
@@ -31,9 +33,14 @@ LABELS = 1000
 
 
 def transformers_model(
-    transformers: ModuleType, model: str, asked: str, *, seq: int | None = None
+    transformers: ModuleType,
+    model: str,
+    asked: str,
+    *,
+    seq: int | None = None,
+    settings: Settings | None = None,
 ) -> Source:
-    """The model of a type (``bert``) or class (``BertForMaskedLM``), with its default sizes.
+    """The model of a type (``bert``) or class (``BertForMaskedLM``), in the sizes asked for.
 
     Of a type that only continues text it is the causal language model, of all others the plain
     model, without a head.
@@ -43,35 +50,39 @@ def transformers_model(
         model: the type, ``-`` and ``_`` being the same, or the class.
         asked: what messages and results call the model.
         seq: how many tokens it is given; None: 128, or as many as it takes.
+        settings: its sizes; None: the default ones.
 
     Raises:
         ModelError: no such type or class, or one that cannot be built from its configuration.
-        InputError: more tokens than it takes, or it takes none.
+        InputError: more tokens than it takes, or it takes none; wrong sizes.
     """
     around = functools.partial(_quiet_and_offline, transformers)
     with around():
-        make = _maker(transformers, model, asked)
+        make, config_notes = _maker(transformers, model, asked, settings)
     source = build(asked, make, around)
     module: Any = source.module
     inputs, input_notes = transformers_inputs(module, name=asked, seq=seq)
-    kind, sizes = type(module).__name__, type(module.config).__name__
-    what = f"{asked} is transformers' {kind} with the default sizes of {sizes}"
+    kind, of = type(module).__name__, type(module.config)
+    sizes = f"the default sizes of {of.__name__}" if settings is None else what_sizes(settings, of)
+    what = f"{asked} is transformers' {kind} with {sizes}"
     if kind.endswith("ForImageClassification"):
         what += f" and {LABELS} labels"
-    notes = (what, *source.notes)
+    notes = (what, *config_notes, *_type_of_weights(module), *source.notes)
     return replace(source, default_inputs=inputs, input_notes=input_notes, notes=notes)
 
 
-def _maker(transformers: ModuleType, model: str, asked: str) -> Callable[[], Any]:
-    """What builds `model`."""
+def _maker(
+    transformers: ModuleType, model: str, asked: str, settings: Settings | None
+) -> tuple[Callable[[], Any], tuple[str, ...]]:
+    """What builds `model`, and what to know about its configuration."""
     kind = transformers_type(model)
     if kind is not None:
-        config = _default_config(asked, lambda: transformers.CONFIG_MAPPING[kind]())
+        config, notes = _config_of(transformers.CONFIG_MAPPING[kind], asked, settings)
         auto = importlib.import_module("transformers.models.auto.modeling_auto")
         if _continues_text(kind, config, auto):
-            return lambda: transformers.AutoModelForCausalLM.from_config(config)
+            return lambda: transformers.AutoModelForCausalLM.from_config(config), notes
         if kind in auto.MODEL_MAPPING_NAMES:
-            return lambda: transformers.AutoModel.from_config(config)
+            return lambda: transformers.AutoModel.from_config(config), notes
         raise ModelError(
             f"model '{asked}': transformers has no plain model of this type;"
             f" write the class that you mean{_classes_for(type(config))}"
@@ -83,8 +94,30 @@ def _maker(transformers: ModuleType, model: str, asked: str) -> Callable[[], Any
         # Other classes build on it; the names of a few do not show that.
         raise no_model_of_its_own(asked)
     labels = {"num_labels": LABELS} if model.endswith("ForImageClassification") else {}
-    config = _default_config(asked, functools.partial(model_class.config_class, **labels))
-    return functools.partial(model_class, config)
+    config, notes = _config_of(model_class.config_class, asked, settings, **labels)
+    if settings is not None:
+        # Unlike the class itself, this builds weights of the type that the configuration names.
+        return functools.partial(model_class._from_config, config), notes
+    return functools.partial(model_class, config), notes
+
+
+def _config_of(
+    config_class: Any, asked: str, settings: Settings | None, **labels: int
+) -> tuple[Any, tuple[str, ...]]:
+    """The configuration of the sizes asked for, and what to know about it."""
+    if settings is None:
+        return _default_config(asked, functools.partial(config_class, **labels)), ()
+    if labels:
+        settings = replace(settings, base={**labels, **settings.base})
+    config, notes = configured(config_class, settings, asked=asked)
+    return _without_weights(config), notes
+
+
+def _type_of_weights(module: torch.nn.Module) -> Iterator[str]:
+    """The type of the weights, where the configuration says another than torch's default."""
+    kinds = {each.dtype for each in module.parameters() if each.is_floating_point()}
+    if len(kinds) == 1 and (kind := kinds.pop()) is not torch.get_default_dtype():
+        yield f"its weights are {str(kind).removeprefix('torch.')}, as its configuration says"
 
 
 def _continues_text(kind: str, config: Any, auto: ModuleType) -> bool:

@@ -1,0 +1,217 @@
+"""Language models by name and configuration, and the analyses of their prefill and decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from roofline.analysis import Analysis
+from roofline.errors import InputError, ModelError
+from roofline.foundation.units import format_byte
+from roofline.pipeline.analyses import known_machines
+from roofline.pipeline.assembly import assemble
+from roofline.pipeline.learned import predictor_of
+from roofline.pipeline.machines import Hardware, Progress, host_hardware, threads_on
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.workloads import Workload, check_counts
+from roofline.placement import Roof
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import residency
+from roofline.workload.runs import Run
+from roofline.workload.tensors import Role
+
+if TYPE_CHECKING:
+    import torch
+
+Stage = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanguageModel:
+    """What a name and a configuration come to.
+
+    ``configuration`` is all of it as plain data, as JSON has it, the library's defaults included;
+    ``notes`` say which sizes these were, and what else is to be known.
+    """
+
+    name: str
+    configuration: Mapping[str, object]
+    notes: tuple[str, ...]
+
+
+def language_model(name: str, *, config: str | None) -> LanguageModel:
+    """The configuration of a language model, without its weights and without a download.
+
+    Args:
+        name: ``"hf:llama"``, ``"hf:LlamaForCausalLM"``, or ``"file.py:function"`` that makes a
+            model of transformers.
+        config: its sizes: a bundled name (``"llama-3.1-8b"``), a local ``config.json`` or its
+            folder, or ``"key=value,key=value"``, also behind one of the first two; None: the
+            library's defaults.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or is not one of transformers.
+        InputError: `config` names nothing, or sizes that do not go together.
+    """
+    from roofline.workload.models.libraries.transformers_config import plain_configuration
+    from roofline.workload.models.libraries.transformers_inputs import is_transformers_model
+    from roofline.workload.models.sources import load
+
+    source = load(name, config=config)
+    if not is_transformers_model(source.module):
+        raise ModelError(
+            f"model '{name}': is no language model of transformers; name one, such as hf:llama"
+        )
+    return LanguageModel(
+        name=name,
+        configuration=plain_configuration(source.module.config),
+        notes=source.notes,
+    )
+
+
+def stage_workload(
+    name: str, *, config: str | None, stage: Stage, context: int, batch: int, run: Run
+) -> Workload:
+    """A language model in one of its stages, ready to be captured, or to be run for real.
+
+    Args:
+        name, config, stage, context, batch: as for `analyze_stage`.
+        run: how it is run.
+
+    Raises:
+        ModelError, InputError: as `analyze_stage`.
+    """
+    from roofline.workload.models.libraries.transformers_stages import staged_source
+    from roofline.workload.models.sources import load
+
+    staged = staged_source(
+        load(name, config=config), stage=stage, context=context, batch=batch, run=run
+    )
+    return Workload(
+        source=staged.source, given=staged.given, specs=staged.specs, notes=staged.notes
+    )
+
+
+def analyze_stage(
+    name: str,
+    *,
+    config: str | None,
+    stage: Stage,
+    context: int,
+    batch: int,
+    dtype: str | torch.dtype | None = None,
+    hardware: Hardware | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+    predict: bool = True,
+) -> Analysis:
+    """Every operator of a prefill or a decode pass, counted and placed under a machine's ceilings.
+
+    The pass runs on tensors without memory. In decode, the cache is an input of the pass: the bytes
+    of it that attention reads, and that growing it copies, are those of the operators.
+
+    Args:
+        name, config: as for `language_model`.
+        stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one
+            where the model can leave out the others; ``"decode"``: one token of each sequence,
+            behind a cache of `context` tokens.
+        context: in tokens of one sequence.
+        batch: how many sequences.
+        dtype: the type of weights and cache; None: as the configuration says.
+        hardware, threads, cold, progress: as for `roofline.analyze`.
+        predict: adds what was learned of the machine; False: bounds alone.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built, or has no such stage.
+        InputError: sizes, type, context or batch are wrong.
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    from roofline.workload.capture.passes import capture
+
+    if isinstance(hardware, (list, tuple, set)):
+        raise InputError("hardware: expected one machine")
+    check_counts(batch=batch, seq=None, threads=threads, inputs=None)
+    run = RunOptions(dtype=dtype).run()
+    (machine,) = known_machines([hardware], threads)
+    asked = stage_workload(name, config=config, stage=stage, context=context, batch=batch, run=run)
+    captured = capture(
+        asked.source.module,
+        asked.given,
+        name=asked.source.name,
+        run=run,
+        rebuild=asked.source.rebuild,
+    )
+    profile, hardware_notes = machine.found or host_hardware(progress)
+    # What was learned is of passes whose caches the pass before had filled.
+    predictor = predictor_of(profile, hardware, run) if predict and not cold else None
+    records = captured.records
+    notes = (
+        *asked.notes,
+        *captured.notes,
+        *(growth_notes(records) if stage == "decode" else ()),
+        *_expert_notes(records),
+        *hardware_notes,
+    )
+    return assemble(
+        asked.source.name,
+        asked.specs,
+        captured,
+        residency(records),
+        Roof(profile, threads_on(profile, threads, alone=True)),
+        cold=cold,
+        notes=notes,
+        predictor=predictor,
+        runs=predictor.runs_here if predictor else (),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheGrowth:
+    """Bytes that a decode pass moves to add a token to its cache, beside reading it in attention.
+
+    ``copied_byte`` are read and written by concatenations of the cache with the new token, as eager
+    transformers has it; ``static_byte`` would be, if the new token were written into a cache that
+    has room for it.
+    """
+
+    copied_byte: int
+    static_byte: int
+
+
+def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
+    """What growing the cache takes in a decode pass, by its operators."""
+    copied = static = 0
+    for record in records:
+        is_growth = any(each.role is Role.INPUT for each in record.inputs)
+        if record.op != "aten.cat" or not is_growth:
+            continue
+        copied += record.work.traffic_byte
+        static += 2 * sum(each.byte for each in record.inputs if each.role is not Role.INPUT)
+    return CacheGrowth(copied_byte=copied, static_byte=static)
+
+
+def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
+    """What to say of a growing cache, where the pass has one."""
+    growth = cache_growth(records)
+    if growth.copied_byte:
+        yield (
+            f"growing the cache copies it: {format_byte(growth.copied_byte)} of the traffic, read"
+            " and written (transformers concatenates); a static cache would take"
+            f" {format_byte(growth.static_byte)} for it; peak memory has the cache twice, as the"
+            " pass was given it and as it leaves it"
+        )
+
+
+def _expert_notes(records: Iterable[OperatorRecord]) -> Iterator[str]:
+    products = [each for each in records if each.op == "aten._grouped_mm"]
+    if not products:
+        return
+    matrices = products[0].inputs[1]
+    experts, rows = matrices.shape[0], products[0].inputs[0].shape[0]
+    yield (
+        "which experts a token goes to is not known from shapes: traffic counts the weights of"
+        f" {min(experts, rows)} of {experts} experts in each layer, the most that {rows} choices"
+        " can touch, and bounds count those of one; FLOP do not depend on it"
+    )

@@ -1,0 +1,250 @@
+"""A transformers configuration of the sizes that a user asks for: checked, and never downloaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from roofline.errors import InputError, ModelError, nearest, said_by
+from roofline.foundation.reading import cut
+from roofline.workload.models.libraries.model_settings import Settings
+
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok"),
+    *("kv_lora_rank", "sliding_window", "max_position_embeddings"),
+)
+"""What decides what a model costs, by transformers' standard names."""
+
+_OF_CHECKPOINTS = frozenset(
+    (
+        *("architectures", "auto_map", "transformers_version", "_name_or_path", "name_or_path"),
+        *("_commit_hash", "model_type", "torch_dtype", "dtype", "quantization_config"),
+        *("_attn_implementation", "attn_implementation", "experts_implementation"),
+    )
+)
+"""What a checkpoint's config.json says of other things than sizes."""
+
+_OF_POSITIONS = ("rope_theta", "rope_scaling", "partial_rotary_factor")
+"""What older files call the parts of ``rope_parameters``."""
+
+_DROPPED = ("model_type", "transformers_version", "quantization_config", "auto_map")
+
+
+def configured(
+    config_class: Callable[..., Any], settings: Settings, *, asked: str
+) -> tuple[Any, tuple[str, ...]]:
+    """A configuration with the sizes of `settings`, and what to know about it, one line each.
+
+    Args:
+        config_class: transformers' class of configurations.
+        settings: what the user asked for.
+        asked: what messages call the model.
+
+    Raises:
+        InputError: a setting that the class does not have (the nearest is suggested), settings of
+            another type of model, sizes that do not go together.
+        ModelError: the class rejects them.
+    """
+    notes: list[str] = []
+    _check_type(config_class, settings, asked)
+    known = _known(config_class)
+    for key in settings.given:
+        if key not in known:
+            raise InputError(
+                f"--config {key}={cut(str(settings.given[key]))}: {_name(config_class)} has no such"
+                f" setting{nearest(key, sorted(known))}"
+            )
+    strange = sorted(set(settings.base) - known)
+    if strange:
+        notes.append(
+            f"{settings.origin}: {', '.join(strange[:5])}{' …' * (len(strange) > 5)}: settings that"
+            f" {_name(config_class)} does not name; they are kept, as transformers does"
+        )
+    if "quantization_config" in settings.base:
+        notes.append(
+            f"{settings.origin} is of quantised weights; they are counted in the type of the"
+            " activations (what fewer bits are worth: --weight-bits)"
+        )
+    values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
+    _check_given(config_class, settings.given)
+    _check_sizes(_written(config_class, values), asked)
+    try:
+        config = config_class(**values)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise ModelError(
+            f"model '{asked}': {_name(config_class)} rejects --config: {_said(error)}"
+        ) from error
+    _check_sizes(_built(config), asked)
+    return config, (*notes, *_filled_in(config, config_class, settings))
+
+
+def plain_configuration(config: Any) -> Mapping[str, object]:
+    """All settings of a configuration as plain data, under transformers' standard names too.
+
+    GPT-2, say, calls its ``hidden_size`` ``n_embd``: both are there.
+    """
+    plain: dict[str, object] = json.loads(config.to_json_string(use_diff=False))
+    for standard, own in getattr(config, "attribute_map", {}).items():
+        if own in plain:
+            plain.setdefault(standard, plain[own])
+    return plain
+
+
+def what_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
+    """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
+    given = ", ".join(f"{key}={_shown(value)}" for key, value in settings.given.items())
+    if not settings.origin:
+        return f"{given} and else the default sizes of {_name(config_class)}"
+    source = f" ({settings.source})" if settings.source else ""
+    changed = f" but {given}" if given else ""
+    return f"the sizes of {settings.origin}{source}{changed}"
+
+
+def _name(config_class: Callable[..., Any]) -> str:
+    return getattr(config_class, "__name__", str(config_class))
+
+
+def _known(config_class: Callable[..., Any]) -> frozenset[str]:
+    """The names under which a class takes settings, older ones too."""
+    # Some models ask for a head size that their class does not name.
+    names = {*getattr(config_class, "attribute_map", ()), *_OF_CHECKPOINTS, "head_dim"}
+    if dataclasses.is_dataclass(config_class):
+        names |= {each.name for each in dataclasses.fields(config_class)}
+    for each in getattr(config_class, "__mro__", ()):
+        # Classes of older versions take them as arguments.
+        if "__init__" in vars(each) and each is not object:
+            names |= set(inspect.signature(each.__init__).parameters)
+    names -= {"self", "args", "kwargs"}
+    if not names.isdisjoint(("rope_parameters", "rope_theta", "rope_scaling")):
+        names |= {*_OF_POSITIONS}
+    return frozenset(names)
+
+
+def _check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
+    kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
+    if kind is None or own is None or kind == own:
+        return
+    raise InputError(
+        f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of type"
+        f" '{cut(str(kind))}', and {asked} is of type '{own}'; write hf:{cut(str(kind))}"
+    )
+
+
+def _check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuses sizes that are none, before a class fails at them in its own words."""
+    own_names = getattr(config_class, "attribute_map", {})
+    sizes = {*_SIZES, *(own_names[each] for each in _SIZES if each in own_names)}
+    for key, value in given.items():
+        if key not in sizes or value is None:
+            continue
+        if type(value) is not int or value < 1:
+            raise InputError(f"--config {key}={cut(_shown(value))}: must be a whole number from 1")
+
+
+Sizes = Callable[[str], int | None]
+"""Gives a size by its standard name; None: it is not a number, or follows from others."""
+
+
+def _written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
+    """Sizes as they were written, else as the class has them where nothing is."""
+    own_names = getattr(config_class, "attribute_map", {})
+    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
+    table = {each.name: each.default for each in fields}
+    table |= {own_names.get(key, key): value for key, value in values.items()}
+    return lambda name: _whole(table.get(own_names.get(name, name)))
+
+
+def _built(config: Any) -> Sizes:
+    """Sizes of a configuration, of its part for text where it has several."""
+    text = config.get_text_config()
+    return lambda name: _whole(getattr(text, name, None))
+
+
+def _check_sizes(of: Sizes, asked: str) -> None:
+    """Refuses sizes that do not go together.
+
+    Raises:
+        InputError: says which, and what would.
+    """
+    heads, shared = of("num_attention_heads"), of("num_key_value_heads")
+    width, length = of("hidden_size"), of("head_dim")
+    if heads and shared and heads % shared:
+        raise InputError(
+            f"--config num_key_value_heads={shared}: the {heads} heads of {asked} cannot share"
+            f" them evenly; {_divisors(heads)} divide {heads}"
+        )
+    # With a head size of its own, a model may be narrower or wider than its heads.
+    is_odd = length is None or length == (width or 0) // (heads or 1)
+    if heads and width and width % heads and is_odd:
+        raise InputError(
+            f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
+            f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
+        )
+    experts = next(
+        (
+            found
+            for each in ("num_local_experts", "num_experts", "n_routed_experts")
+            if (found := of(each))
+        ),
+        None,
+    )
+    chosen = of("num_experts_per_tok")
+    if experts and chosen and chosen > experts:
+        raise InputError(
+            f"--config num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most"
+            f" {experts}"
+        )
+
+
+_MOST_HEADS = 4096
+"""More than any model has."""
+
+
+def _divisors(number: int) -> str:
+    found = [each for each in range(1, min(number, _MOST_HEADS) + 1) if number % each == 0]
+    return ", ".join(map(str, found[-6:]))
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings) -> Iterator[str]:
+    """Which sizes are the library's own, because nobody said them."""
+    own_names = getattr(config, "attribute_map", {})
+    said = {own_names.get(each, each) for each in settings.all}
+    missing = [
+        f"{name}={value}"
+        for name, value in _sizes_of(config)
+        if own_names.get(name, name) not in said
+    ]
+    if missing:
+        yield f"filled in by {_name(config_class)}: {', '.join(missing)}"
+
+
+def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
+    """What decides its cost, each once where it has several names."""
+    own_names = getattr(config, "attribute_map", {})
+    seen: set[str] = set()
+    for name in _SIZES:
+        value, own = _whole(getattr(config, name, None)), own_names.get(name, name)
+        if value is not None and own not in seen:
+            seen.add(own)
+            yield name, value
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
+
+
+def _said(error: BaseException) -> str:
+    """What a class has against its settings, in one line and without its own preamble."""
+    cause = error.__cause__
+    return said_by(cause if cause is not None else error).replace("`", "'") or type(error).__name__

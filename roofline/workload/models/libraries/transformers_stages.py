@@ -1,0 +1,187 @@
+"""The two passes of a language model: prefill reads a prompt, decode adds a token to it."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import torch
+
+from roofline.errors import InputError, ModelError
+from roofline.foundation.dtypes import dtype
+from roofline.workload.inputs import InputRequest, Inputs
+from roofline.workload.models.building import Source
+from roofline.workload.models.libraries.transformers_caches import Past, past_of
+from roofline.workload.models.libraries.transformers_inputs import (
+    is_transformers_model,
+    position_limit,
+)
+from roofline.workload.runs import Run
+from roofline.workload.tensors import InputSpec
+
+Stage = Literal["prefill", "decode"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+_MOST_CONTEXT = 2**31
+"""More than any context; a larger number is a mistake."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedSource:
+    """A model that runs one stage, what it is given, and what to know about it.
+
+    ``specs`` describe the inputs; tensors of a cache that are alike in all layers are one of them,
+    with the number of layers before their sizes.
+    """
+
+    source: Source
+    given: Inputs
+    specs: tuple[InputSpec, ...]
+    notes: tuple[str, ...]
+
+
+def staged_source(
+    source: Source, *, stage: Stage, context: int, batch: int, run: Run
+) -> StagedSource:
+    """`source` as it runs a stage.
+
+    Args:
+        source: a language model of transformers, a decoder alone.
+        stage: ``"prefill"``: `context` tokens of each sequence, and the logits of the last one;
+            ``"decode"``: one token of each, behind a cache of `context` tokens.
+        context: in tokens.
+        batch: how many sequences.
+        run: how it is run; inference only.
+
+    Raises:
+        InputError: an unknown stage, a context or batch that is none or too long for the model.
+        ModelError: no such model, or one that keeps no cache.
+    """
+    _check(stage, context, batch)
+    module: Any = source.module
+    _check_kind(module, source.name)
+    notes = [*source.notes, *_position_notes(module, source.name, stage, context)]
+    tokens = context if stage == "prefill" else 1
+    ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
+    options: dict[str, Any] = {"use_cache": True}
+    if (name := _last_only(module)) is not None:
+        options[name] = 1
+        if tokens > 1:
+            notes.append(f"logits of the last position alone ({name}=1)")
+    elif tokens > 1:
+        notes.append(f"logits of all positions: {type(module).__name__} cannot leave them out")
+    specs = [InputSpec(name="input_ids", shape=ids.shape, dtype=dtype("int64"))]
+    if stage == "prefill":
+        return StagedSource(
+            source=source,
+            given=Inputs(input_ids=ids, **options),
+            specs=tuple(specs),
+            notes=tuple(notes),
+        )
+    past = past_of(source, context, batch, run)
+
+    def decoding(model: torch.nn.Module) -> torch.nn.Module:
+        return _decoding(model, past, options)
+
+    rebuild = source.rebuild
+    return StagedSource(
+        source=replace(
+            source,
+            module=decoding(module),
+            rebuild=None if rebuild is None else lambda: decoding(rebuild()),
+        ),
+        given=Inputs(input_ids=ids, past=dict(past.requests)),
+        specs=(*specs, *past.specs()),
+        notes=tuple(notes),
+    )
+
+
+# -- what can be asked -----------------------------------------------------------------------------
+
+
+def _check(stage: str, context: int, batch: int) -> None:
+    if stage not in STAGES:
+        raise InputError(f"--stage {stage}: there are {' and '.join(STAGES)}")
+    for option, value in (("--context", context), ("--batch", batch)):
+        # True is a whole number to Python.
+        if type(value) is not int or not 1 <= value < _MOST_CONTEXT:
+            raise InputError(f"{option} {value}: must be a whole number from 1")
+
+
+def _check_kind(module: Any, name: str) -> None:
+    """Refuses what is no decoder of transformers with a cache of keys and values."""
+    if not is_transformers_model(module):
+        raise ModelError(
+            f"model '{name}': prefill and decode are stages of transformers' language models; name"
+            " one (hf:llama), or a function that makes one (file.py:function)"
+        )
+    if module.config.is_encoder_decoder:
+        raise ModelError(
+            f"model '{name}': {type(module).__name__} has an encoder beside its decoder; stages are"
+            " those of models that only continue text, such as hf:llama"
+        )
+    takes = inspect.signature(module.forward).parameters
+    missing = [each for each in ("input_ids", "past_key_values") if each not in takes]
+    if missing:
+        raise ModelError(
+            f"model '{name}': the forward of {type(module).__name__} takes no"
+            f" {' and no '.join(missing)}, so it has no prefill and decode"
+        )
+
+
+def _position_notes(module: Any, name: str, stage: Stage, context: int) -> Iterator[str]:
+    """What there is to say of a context that is longer than the model was made for.
+
+    Raises:
+        InputError: the model looks positions up in a table, which ends before.
+    """
+    limit = position_limit(module)
+    last = context + (stage == "decode")
+    if limit.most is None or last <= limit.most:
+        return
+    if limit.has_table:
+        made = ", the new one included" if stage == "decode" else ""
+        raise InputError(
+            f"--context {context}: {name} has positions for {limit.most} tokens{made}"
+            f" ({limit.setting}); choose at most {limit.most - (stage == 'decode')}"
+        )
+    yield (
+        f"{name} was made for {limit.most} tokens ({limit.setting}); a context of {context} is"
+        " counted all the same, as its positions are computed"
+    )
+
+
+def _last_only(module: Any) -> str | None:
+    """What the forward calls the number of positions that get logits; None: it has no choice."""
+    takes = inspect.signature(module.forward).parameters
+    return next((each for each in ("logits_to_keep", "num_logits_to_keep") if each in takes), None)
+
+
+# -- the model -------------------------------------------------------------------------------------
+
+
+def _decoding(model: torch.nn.Module, past: Past, options: Mapping[str, Any]) -> torch.nn.Module:
+    """`model` with a forward of token and cache; its modules and their paths are the same.
+
+    Every pass makes a cache anew of the tensors that it is given, since the model lets it grow.
+    """
+    decoding = copy.copy(model)
+    forward: Callable[..., Any] = functools.partial(_decode, decoding, past, dict(options))
+    vars(decoding)["forward"] = forward
+    return decoding
+
+
+def _decode(
+    model: torch.nn.Module,
+    held: Past,
+    options: Mapping[str, Any],
+    input_ids: torch.Tensor,
+    past: Mapping[str, torch.Tensor],
+) -> Any:
+    cache = held.filled(past)
+    # Looked up anew at each call: while a pass is watched, the class has another one.
+    return type(model).forward(model, input_ids=input_ids, past_key_values=cache, **options)

@@ -1,0 +1,105 @@
+"""What `--config` takes, and what it says of what it does not take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.errors import FileFormatError, InputError
+from roofline.workload.models.libraries.model_settings import bundled_names, settings_of
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("hidden_size=4096,num_hidden_layers=32", {"hidden_size": 4096, "num_hidden_layers": 32}),
+        (" hidden_size = 64 , rope_theta = 1e6 ", {"hidden_size": 64, "rope_theta": 1e6}),
+        ("vocab_size=128_256", {"vocab_size": 128256}),
+        ("a=true,b=False,c=none,d=null", {"a": True, "b": False, "c": None, "d": None}),
+        ("hidden_act=gelu,dtype=bfloat16", {"hidden_act": "gelu", "dtype": "bfloat16"}),
+        ('layer_types=["a","b"],x=1', {"layer_types": ["a", "b"], "x": 1}),
+        (
+            'rope_scaling={"factor":8.0,"rope_type":"linear"}',
+            {"rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+        ),
+        ('name="one, two",x=1', {"name": "one, two", "x": 1}),
+        ("hidden_size=64,", {"hidden_size": 64}),
+    ],
+)
+def test_settings_as_text(text: str, given: dict[str, Any]) -> None:
+    found = settings_of(text)
+    assert (found.origin, found.base, found.given) == ("", {}, given)
+
+
+def test_a_bundled_name_and_what_is_changed_in_it() -> None:
+    found = settings_of("llama-3.1-8b,num_hidden_layers=2")
+    assert (found.origin, found.given) == ("llama-3.1-8b", {"num_hidden_layers": 2})
+    assert found.base["num_hidden_layers"] == 32
+    assert (found.all["num_hidden_layers"], found.all["num_key_value_heads"]) == (2, 8)
+    assert "meta-llama/Llama-3.1-8B" in found.source
+
+
+def test_a_dozen_are_bundled_each_with_its_source_and_type() -> None:
+    assert len(bundled_names()) >= 12
+    for name in bundled_names():
+        found = settings_of(name)
+        assert found.source.partition(",")[0].count("/") == 1, name
+        assert isinstance(found.base["model_type"], str), name
+
+
+def test_a_file_of_ones_own_and_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama", "hidden_size": 64}))
+    for written in (str(file), str(tmp_path)):
+        found = settings_of(f"{written},num_hidden_layers=1")
+        assert found.origin == str(file)
+        assert found.all == {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1}
+
+
+def test_a_changed_copy_of_a_bundled_file_is_read_as_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"source": "me", "configuration": {"hidden_size": 64}}))
+    assert settings_of(str(file)).base == {"hidden_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "says nothing; write a name"),
+        (" , ", "expected key=value"),
+        ("llama-3.1-8x", r"no configuration of that name .*did you mean 'llama-3.1-8b'\?"),
+        ("hidden_size=64,4", r"--config '4': expected key=value"),
+        ("hidden_size=64,hidden_size=32", "hidden_size: stands twice"),
+        ("hidden_size=", "hidden_size=: has no value"),
+        ("layer_types=[1,", "brackets in it do not match"),
+        ('a="b', "a quote in it do not match"),
+        ("layer_types=[a]", r"not valid JSON; lists and tables are written"),
+        ("hidden-size=64", "--config 'hidden-size=64': expected key=value"),
+    ],
+)
+def test_what_is_wrong_with_a_text(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        settings_of(text)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("{", "not valid JSON"),
+        ("[1]", "holds no table of settings"),
+        ('{"hidden_size": 64, "hidden_size": 32}', "key 'hidden_size' stands twice"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_with_a_file(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "config.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(FileFormatError, match=message) as raised:
+        settings_of(str(file))
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,169 @@
+"""transformers models in the sizes asked for: what is built, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from roofline.errors import InputError, ModelError
+from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.libraries.model_settings import bundled_names
+from roofline.workload.models.libraries.transformers_config import plain_configuration
+from roofline.workload.models.sources import load
+
+if transformers_or_reason()[0] is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+
+SMALL = (
+    "hidden_size=32,intermediate_size=48,num_hidden_layers=2,num_attention_heads=4,vocab_size=100"
+)
+
+# As the cards of the models have them, from the checkpoints' own tables of tensors.
+PUBLISHED = {
+    "gpt2": ("hf:gpt2", 124_439_808),
+    "llama-2-7b": ("hf:llama", 6_738_415_616),
+    "llama-3.1-8b": ("hf:llama", 8_030_261_248),
+    "llama-3.1-70b": ("hf:llama", 70_553_706_496),
+    "llama-3.2-1b": ("hf:llama", 1_235_814_400),
+    "tinyllama-1.1b": ("hf:llama", 1_100_048_384),
+    "smollm2-135m": ("hf:llama", 134_515_008),
+    "mistral-7b": ("hf:mistral", 7_241_732_096),
+    "mixtral-8x7b": ("hf:mixtral", 46_702_792_704),
+    "qwen2.5-0.5b": ("hf:qwen2", 494_032_768),
+    "qwen2.5-7b": ("hf:qwen2", 7_615_616_512),
+    "qwen3-30b-a3b": ("hf:qwen3_moe", 30_532_122_624),
+    "gemma-2-2b": ("hf:gemma2", 2_614_341_888),
+    "phi-3-mini": ("hf:phi3", 3_821_079_552),
+    # Its checkpoint has the tied head a second time: 7,217,189,760 with that.
+    "falcon-7b": ("hf:falcon", 6_921_720_704),
+    "deepseek-v2-lite": ("hf:deepseek_v2", 15_706_484_224),
+    "olmoe-1b-7b": ("hf:olmoe", 6_919_161_856),
+}
+
+
+def config_of(name: str, config: str) -> Any:
+    module: Any = load(name, config=config).module
+    return module.config
+
+
+def test_every_bundled_name_is_held_against_what_was_published() -> None:
+    assert set(bundled_names()) == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLISHED))
+def test_bundled_models_have_as_many_parameters_as_were_published(name: str) -> None:
+    model, parameters = PUBLISHED[name]
+    source = load(model, config=name)
+    assert sum(each.numel() for each in source.module.parameters()) == parameters
+    assert {each.device.type for each in source.module.parameters()} == {"meta"}
+    assert f"the sizes of {name} (" in source.notes[0]
+
+
+def test_the_type_of_weights_is_that_of_the_configuration() -> None:
+    for model in ("hf:llama", "hf:LlamaForCausalLM"):
+        source = load(model, config="smollm2-135m")
+        assert {each.dtype for each in source.module.parameters()} == {torch.bfloat16}
+        assert "its weights are bfloat16, as its configuration says" in source.notes
+    assert {each.dtype for each in load("hf:llama", config=SMALL).module.parameters()} == {
+        torch.float32
+    }
+
+
+def test_sizes_by_key_and_value_and_what_was_filled_in() -> None:
+    source = load("hf:llama", config=SMALL)
+    module: Any = source.module
+    config = module.config
+    assert (config.hidden_size, config.num_hidden_layers, config.vocab_size) == (32, 2, 100)
+    assert len(module.model.layers) == 2
+    first, filled = source.notes
+    assert first.startswith("hf:llama is transformers' LlamaForCausalLM with hidden_size=32, ")
+    assert filled == (
+        "filled in by LlamaConfig: num_key_value_heads=4, head_dim=8, max_position_embeddings=2048"
+    )
+
+
+def test_without_config_nothing_changes() -> None:
+    source = load("hf:gpt2")
+    assert source.notes == (
+        "hf:gpt2 is transformers' GPT2LMHeadModel with the default sizes of GPT2Config",
+    )
+
+
+def test_names_that_a_type_has_for_its_sizes_are_taken_too() -> None:
+    config = config_of("hf:gpt2", "n_embd=96,num_hidden_layers=3,n_head=4")
+    plain = plain_configuration(config)
+    assert (plain["n_embd"], plain["hidden_size"], plain["num_hidden_layers"]) == (96, 96, 3)
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_plain_configurations_have_what_positions_and_windows_need() -> None:
+    plain = plain_configuration(config_of("hf:mistral", "mistral-7b"))
+    assert (plain["model_type"], plain["sliding_window"]) == ("mistral", 4096)
+    assert plain["dtype"] == "bfloat16"
+
+
+def test_a_local_file_with_more_in_it_than_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    content = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        "torch_dtype": "float16",
+        "transformers_version": "4.40.0",
+        "rope_theta": 500000.0,
+        "quantization_config": {"quant_method": "gptq", "bits": 4},
+        "my_own_key": 7,
+    }
+    file.write_text(json.dumps(content))
+    source = load("hf:llama", config=str(file))
+    module: Any = source.module
+    assert module.config.rope_parameters["rope_theta"] == 500000.0
+    assert {each.dtype for each in module.parameters()} == {torch.float16}
+    said = "\n".join(source.notes)
+    assert "my_own_key: settings that LlamaConfig does not name" in said
+    assert "quantised weights" in said
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "message"),
+    [
+        ("hf:llama", "hidden_sise=64", r"no such setting; did you mean 'hidden_size'\?"),
+        ("hf:llama", "n_embd=64", "LlamaConfig has no such setting"),
+        ("hf:llama", "mixtral-8x7b", "of type 'mixtral', and hf:llama is of type 'llama'; write"),
+        ("hf:llama", "num_attention_heads=6,num_key_value_heads=4", r"2, 3, 6 divide 6"),
+        ("hf:llama", "hidden_size=30,num_attention_heads=4", "28 and 32 do"),
+        ("hf:gpt2", "n_embd=30,n_head=4", "28 and 32 do"),
+        ("hf:llama", "hidden_size=0", "hidden_size=0: must be a whole number from 1"),
+        ("hf:llama", "hidden_size=big", "hidden_size=big: must be a whole number from 1"),
+        ("hf:llama", "num_hidden_layers=1.5", "must be a whole number from 1"),
+        ("hf:llama", "num_hidden_layers=true", "num_hidden_layers=true: must be a whole number"),
+        ("hf:mixtral", "num_experts_per_tok=9", "has 8 experts; choose at most 8"),
+        ("resnet50", "hidden_size=64", "has no effect on resnet50"),
+        ("timm:resnet50", "hidden_size=64", "has no effect on timm:resnet50"),
+        ("mine.py:Net", "hidden_size=64", "has no effect on mine.py:Net"),
+        ("relu()@1x8", "hidden_size=64", r"has no effect on relu\(\)@1x8"),
+    ],
+)
+def test_what_is_refused(model: str, config: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        load(model, config=config)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_the_class_itself_rejects_is_one_line() -> None:
+    with pytest.raises(ModelError, match="LlamaConfig rejects --config: ") as raised:
+        load("hf:llama", config="rms_norm_eps=small")
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_model_is_said_to_be_one() -> None:
+    with pytest.raises(ModelError, match=r"unknown model 'hf:lama'; did you mean 'hf:llama'\?"):
+        load("hf:lama", config="hidden_size=64")
