@@ -24,11 +24,11 @@ def stages_of(stage: object) -> tuple[Stage, ...]:
     """
     if stage is None:
         return STAGES
-    found = tuple(each for each in STAGES if each == stage)
-    if not found:
+    known: dict[str, Stage] = {each: each for each in STAGES}
+    if str(stage) not in known:
         hint = nearest(str(stage), STAGES)
         raise InputError(f"--stage {stage}: choose prefill or decode; without it both{hint}")
-    return found
+    return (known[str(stage)],)
 
 
 def check_size(name: str, value: object) -> int:
