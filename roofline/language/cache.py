@@ -26,8 +26,7 @@ class Cache:
     """The key-value cache of a model.
 
     ``elements`` are those that a token leaves in one layer: keys and values of all key-value heads,
-    or with latent attention one vector and its position. ``expanded_elements`` are those of an
-    implementation that keeps the keys and values which are made of that vector; the same elsewhere.
+    or with latent attention one vector and its position.
 
     Raises:
         InputError: a type that is no floating or integer type.
@@ -36,7 +35,6 @@ class Cache:
     attention: AttentionKind
     key_value_heads: int
     elements: int
-    expanded_elements: int
     dtype: DType
     layers: tuple[CacheLayers, ...]
 
@@ -54,17 +52,15 @@ class Cache:
         """Bytes that a token leaves in all layers, as long as no window is full."""
         return sum(each.count for each in self.layers) * self.token_byte_of_layer
 
-    def byte(self, context: int, batch: int = 1, *, is_expanded: bool = False) -> int:
+    def byte(self, context: int, batch: int = 1) -> int:
         """Bytes of a cache of so many tokens for each of so many sequences.
 
         Args:
             context: tokens of a sequence; windows keep fewer.
             batch: sequences.
-            is_expanded: keys and values of all heads, where attention is latent.
         """
-        elements = self.expanded_elements if is_expanded else self.elements
         tokens = sum(each.count * each.tokens(context) for each in self.layers)
-        return batch * tokens * self.dtype.byte(elements)
+        return batch * tokens * self.token_byte_of_layer
 
     def most_context(self, byte: int, batch: int = 1) -> int | None:
         """The longest context whose cache takes at most so many bytes; None: any does.
@@ -95,16 +91,15 @@ def cache_of(architecture: Architecture, dtype: DType) -> Cache:
         dtype: what an element is kept in.
     """
     heads = architecture.key_value_heads
-    expanded = heads * (architecture.key_size + architecture.value_size)
     latent = architecture.latent
+    of_heads = heads * (architecture.key_size + architecture.value_size)
     counts: dict[int | None, int] = {}
     for window in architecture.windows:
         counts[window] = counts.get(window, 0) + 1
     return Cache(
         attention=architecture.attention,
         key_value_heads=heads,
-        elements=latent.kept if latent is not None else expanded,
-        expanded_elements=expanded,
+        elements=latent.kept if latent is not None else of_heads,
         dtype=dtype,
         layers=tuple(CacheLayers(count=n, window=window) for window, n in counts.items()),
     )

@@ -130,9 +130,9 @@ def _projections(architecture: Architecture, size: StageSize, layers: int) -> It
     name: PartName = "attention projections"
     heads, latent = architecture.heads, architecture.latent
     if latent is None:
-        written = architecture.key_value_heads * architecture.head_size
+        keys = architecture.key_value_heads * architecture.head_size
         yield _product(name, layers, tokens, width, heads * architecture.head_size)
-        yield _product(name, 2 * layers, tokens, width, written)
+        yield _product(name, layers, tokens, width, 2 * keys)
     else:
         queries = heads * latent.key_size
         if latent.query_rank is None:

@@ -62,6 +62,17 @@ class StageResult:
         return self.asked.size.tokens
 
     @property
+    def given_cache_byte(self) -> int | None:
+        """Bytes of the cache that the pass was given; None: it was given none."""
+        byte: dict[int, int] = {}
+        for row in self.analysis.operators:
+            for spec in row.inputs:
+                if spec.role is Role.INPUT and spec.dtype.kind == "float":
+                    end = spec.offset_byte + spec.byte
+                    byte[spec.storage] = max(byte.get(spec.storage, 0), end)
+        return sum(byte.values()) or None
+
+    @property
     def bound_s(self) -> float | None:
         """Seconds that the operators of the library take at least; None: no ceilings."""
         return self.analysis.totals.bound_s

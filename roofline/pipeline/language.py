@@ -307,7 +307,7 @@ class _Model:
         if self.architecture.latent is not None:
             found.append(
                 "attention is latent: the cache is counted as one vector a token, and in decode as"
-                " the products that work on it; transformers keeps the keys and values of all"
-                " heads, which its operators show"
+                " the products that work on it; where transformers makes keys and values of all"
+                " heads out of it in every pass, its operators show that"
             )
         return found

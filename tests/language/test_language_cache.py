@@ -52,13 +52,6 @@ def test_windows_end_what_is_kept() -> None:
     assert of.byte(1) == 128 * 1024
 
 
-def test_latent_attention_is_expanded_by_transformers() -> None:
-    of = cache(DEEPSEEK_V3)
-    # 128 heads, keys of 128 + 64 and values of 128.
-    assert of.byte(1, is_expanded=True) == 61 * 128 * (192 + 128) * 2
-    assert cache(TINY).byte(7, is_expanded=True) == cache(TINY).byte(7)
-
-
 @given(
     kinds=st.lists(st.sampled_from(["full_attention", "sliding_attention"]), min_size=1),
     window=st.integers(1, 40),

@@ -6,10 +6,10 @@ roof whatever operators a library calls. Nothing is drawn here.
 
 from __future__ import annotations
 
-from roofline.foundation.units import format_si
 from roofline.language.placing import PlacedPart
 from roofline.language.result import Language
 from roofline.language.stages import StageResult
+from roofline.language.verdict import rate_words
 from roofline.placement import Bound
 from roofline.presentation.charts.ceilings import roof_lines
 from roofline.presentation.charts.chart import Chart, Extras, composed
@@ -41,7 +41,7 @@ def language_chart_of(
     points = [point for each in language.stages for point in points_of_stage(each)]
     analysis = language.stages[0].analysis
     tail = ", ".join(
-        f"{each.stage} {format_si(rate.tokens_per_s, 'tokens/s')}"
+        f"{each.stage} {rate_words(rate)}"
         for each in language.stages
         if (rate := each.asked_rate) is not None
     )

@@ -54,7 +54,7 @@ def language_report(
         Facts(lines=tuple(_facts(language, today))),
         stages_grid(language),
         *(parts_grid(each) for each in language.stages),
-        cache_grid(language.cache, language.context, language.batch),
+        cache_grid(language),
     ]
     if any(each.spread is not None for each in language.stages):
         blocks.append(experts_grid(language.stages))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from roofline.foundation.units import MISSING, format_byte, format_intensity, format_si
+from roofline.foundation.units import MISSING, format_byte, format_intensity
 from roofline.language.parts import Stage
 from roofline.language.sweep import MOST_BATCH, Crossover, StageSweep, SweepCell
+from roofline.language.verdict import rate_number
 from roofline.placement import Bound
 from roofline.presentation.reports.report import Column, Grid
+
+_KEY = ("*: compute takes most of the bound, else memory does", "!: does not fit")
 
 
 def sweep_grids(sweep: StageSweep) -> Iterable[Grid]:
@@ -29,7 +32,7 @@ def _rates(sweep: StageSweep, stage: Stage) -> Grid:
     )
     return Grid(
         title=f"{stage.capitalize()}: tokens/s of all sequences at most, as the architecture asks"
-        " for it (c: compute takes most of the bound, m: memory, !: does not fit)",
+        f" for it ({', '.join(_KEY)})",
         columns=columns,
         rows=tuple(rows),
     )
@@ -38,8 +41,8 @@ def _rates(sweep: StageSweep, stage: Stage) -> Grid:
 def _cell(cell: SweepCell) -> str:
     if cell.tokens_per_s is None:
         return MISSING
-    letter = {Bound.COMPUTE: " c", Bound.MEMORY: " m"}.get(cell.bound, "")
-    return f"{format_si(cell.tokens_per_s, '')}{letter}{'!' * (cell.fit == 'does not fit')}"
+    mark = {Bound.COMPUTE: " *", Bound.MEMORY: "  "}.get(cell.bound, " ?")
+    return f"{rate_number(cell.tokens_per_s)}{'!' * (cell.fit == 'does not fit')}{mark}"
 
 
 def crossover_grid(sweep: StageSweep) -> Grid:

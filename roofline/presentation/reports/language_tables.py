@@ -17,7 +17,7 @@ from roofline.language.cache import Cache, CacheLayers
 from roofline.language.placing import PlacedPart
 from roofline.language.result import Language
 from roofline.language.stages import Rate, RoutedBound, StageResult
-from roofline.language.verdict import bound_of, rate_words
+from roofline.language.verdict import bound_of, rate_number, rate_range
 from roofline.language.weight_bits import BitsWhatIf, StageInBits
 from roofline.presentation.reports.quantization_cells import change, times_less
 from roofline.presentation.reports.report import (
@@ -93,7 +93,7 @@ def _stage_rows(stage: StageResult) -> Iterable[tuple[str, ...]]:
 
 
 def _rate(rate: Rate | None) -> str:
-    return MISSING if rate is None else rate_words(rate).removesuffix(" tokens/s")
+    return MISSING if rate is None else rate_range(rate)
 
 
 def _rate_of_one(rate: Rate | None, batch: int) -> str:
@@ -150,8 +150,9 @@ def _part_row(part: PlacedPart, whole_s: float | None) -> tuple[str, ...]:
     )
 
 
-def cache_grid(cache: Cache, context: int, batch: int) -> Grid:
-    """What layers keep: one row for those that keep alike."""
+def cache_grid(language: Language) -> Grid:
+    """What layers keep: one row for those that keep alike, and what transformers was given."""
+    cache, context, batch = language.cache, language.context, language.batch
     columns = (
         Column(heading="layers"),
         Column(heading="looks back"),
@@ -169,23 +170,25 @@ def cache_grid(cache: Cache, context: int, batch: int) -> Grid:
         format_byte(cache.byte(context)),
         format_byte(cache.byte(context, batch)),
     )
-    latent = ()
-    if cache.attention == "latent":
-        expanded = cache.byte(context, is_expanded=True)
-        latent = (
-            (
-                *("as transformers keeps it", "", ""),
-                f"{format_byte(layers * cache.dtype.byte(cache.expanded_elements))} in all",
-                "",
-                format_byte(expanded),
-                format_byte(batch * expanded),
-            ),
-        )
     return Grid(
         title=f"Key-value cache in {cache.dtype} at {context:,} tokens",
         columns=columns,
         rows=tuple(_cache_row(each, cache, context, batch) for each in cache.layers),
-        sums=(total, *latent),
+        sums=(total, *_given_cache(language)),
+    )
+
+
+def _given_cache(language: Language) -> Iterable[tuple[str, ...]]:
+    """What the pass of transformers was given, where that is more than windows leave or less."""
+    decode = language.stage("decode")
+    given = decode.given_cache_byte if decode is not None else None
+    expected = language.cache.byte(language.context, language.batch)
+    if given is None or format_byte(given) == format_byte(expected):
+        return
+    yield (
+        *("transformers keeps", "", "", "", ""),
+        format_byte(given / language.batch),
+        format_byte(given),
     )
 
 
@@ -235,7 +238,7 @@ def _expert_rows(stage: StageResult) -> Iterable[tuple[str, ...]]:
 
 
 def _routed_cells(routed: RoutedBound) -> tuple[str, ...]:
-    rate = format_si(routed.tokens_per_s, "") if routed.tokens_per_s else MISSING
+    rate = rate_number(routed.tokens_per_s)
     return format_byte(routed.weight_byte), format_s(routed.bound_s), rate
 
 
@@ -263,7 +266,6 @@ def bits_grid(bits: Sequence[BitsWhatIf]) -> Grid:
 def _bits_row(of: BitsWhatIf, stage: StageInBits) -> tuple[str, ...]:
     before, after = of.weight_byte_before, of.weight_byte_after
     was, now = stage.asked_before, stage.asked_after
-    rates = [f"{each.tokens_per_s:.3g}" if each.tokens_per_s else MISSING for each in (was, now)]
     library = MISSING
     if stage.bound_after_s is not None:
         library = change(stage.bound_before_s, stage.bound_after_s, format_s)
@@ -273,7 +275,7 @@ def _bits_row(of: BitsWhatIf, stage: StageInBits) -> tuple[str, ...]:
         times_less(before, after),
         stage.stage,
         change(was.bound_s, now.bound_s, format_s),
-        rates[0] if rates[0] == rates[1] else " → ".join(rates),
+        change(was.tokens_per_s, now.tokens_per_s, rate_number),
         library,
         f"{format_si(stage.unpacked_weights, '')} codes",
         "not measured",
