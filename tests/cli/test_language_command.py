@@ -102,7 +102,7 @@ def test_without_them_nothing_changes(asked: Asked) -> None:
         (["--seq", "8"], "--seq has no effect"),
         (["--input", "1x8"], "--input has no effect"),
         (["--by", "module"], "--by has no effect"),
-        (["--depth", "0", "--by", "module"], "--by has no effect"),
+        (["--depth", "0"], "--depth"),
         (["--device", "cuda"], "--device has no effect"),
         (["--fused"], "--fused has no effect"),
         (["--hardware", "h100", "--hardware", "a100"], "are placed on one machine; give one"),
