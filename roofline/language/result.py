@@ -1,4 +1,4 @@
-"""What a language model comes to on a machine: the value that `roofline.language` gives."""
+"""What a language model comes to on a machine: the value that `roofline.analyze_language` gives."""
 
 from __future__ import annotations
 
