@@ -53,7 +53,7 @@ def test_options_reach_the_analysis(asked: Asked) -> None:
         " --batch 8 --dtype bfloat16 --weight-bits w8a16,w4a16 --sweep-batch 1,2"
         " --sweep-context 512 --memory 80GiB --threads 2 --cold --hardware h100"
     )
-    assert run(command.split()) == 0
+    assert run([*command.split()]) == 0
     given = dict(asked.given)
     given.pop("progress")
     assert given == {

@@ -11,7 +11,6 @@ from roofline.language.parts import weights_of
 from roofline.language.result import Language
 from tests.language.language_examples import machine
 
-pytest.importorskip("transformers")
 pytest.importorskip("roofline.pipeline.language_passes")
 
 SMALL = (
@@ -21,7 +20,7 @@ MODELS = {
     "llama": f"{SMALL},num_key_value_heads=4",
     "llama, grouped": f"{SMALL},num_key_value_heads=2",
     "qwen2": f"{SMALL},num_key_value_heads=1",
-    "gpt2": "n_embd=32,n_layer=2,n_head=4,n_inner=80,vocab_size=96",
+    "gpt2": "n_embd=32,n_layer=2,n_head=4,n_inner=80,vocab_size=96,n_positions=16",
 }
 
 
