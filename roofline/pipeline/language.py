@@ -29,15 +29,15 @@ from roofline.language.weight_bits import (
     stage_in_bits,
     weight_byte_in,
 )
-from roofline.machine.system.host import available_memory_byte
 from roofline.pipeline.language_requests import (
     DEFAULT_CONTEXT,
     axis_of,
     check_size,
     memory_of,
+    memory_there,
     stages_of,
 )
-from roofline.pipeline.machines import Hardware, Progress, means_host
+from roofline.pipeline.machines import Hardware, Progress
 from roofline.placement import Roof
 from roofline.quantization.what_if.widths import Widths
 
@@ -121,7 +121,7 @@ def analyze_language(
         analyses=analyses,
         batch=batch,
         context=context,
-        memory=given or _memory(next(iter(analyses.values())), hardware),
+        memory=given or memory_there(next(iter(analyses.values())), hardware),
     )
     return Language(
         model=known.name,
@@ -148,18 +148,6 @@ def _warnings(analyses: Iterable[Analysis], noted: Sequence[str]) -> tuple[str, 
     return tuple(each for each in found if each not in noted)
 
 
-def _memory(analysis: Analysis, hardware: Hardware | None) -> Memory:
-    """What a machine has: what its profile knows, of this one what is free."""
-    profile = analysis.hardware
-    capacity = profile.memory[-1].capacity_byte if profile.memory else None
-    if capacity is not None:
-        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
-    is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
-    if is_host:
-        return Memory(byte=available_memory_byte(), source="free on this machine now")
-    return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Model:
     """A model whose stages were analysed, and what follows from it."""
@@ -179,11 +167,6 @@ class _Model:
     def dtype(self) -> DType:
         """The type of most parameters."""
         return dtype_of(self.any)
-
-    @property
-    def types(self) -> Types:
-        """The types as they are."""
-        return Types.all_of(self.dtype)
 
     @property
     def roof(self) -> Roof:
@@ -214,7 +197,7 @@ class _Model:
             self.architecture,
             self.size(stage),
             self.roof,
-            types or self.types,
+            types or Types.all_of(self.dtype),
             distinct=self.typical(stage) if distinct is None else distinct,
         )
 
@@ -289,7 +272,7 @@ class _Model:
         swept = SweptModel(
             architecture=self.architecture,
             roof=self.roof,
-            types=self.types,
+            types=Types.all_of(self.dtype),
             kept_byte=self.weight_byte,
             memory=self.memory,
         )

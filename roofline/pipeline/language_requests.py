@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from roofline.analysis import Analysis
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import parse_byte
 from roofline.language.footprint import Memory
 from roofline.language.parts import STAGES, Stage
+from roofline.machine.system.host import available_memory_byte
+from roofline.pipeline.machines import Hardware, means_host
 
 DEFAULT_CONTEXT = 128
 """As many tokens as other transformers models are given."""
@@ -76,3 +80,15 @@ def memory_of(memory: object) -> Memory | None:
     if type(memory) is not int or memory < 1:
         raise InputError(f"--memory {memory}: must be bytes, or a size such as 80GiB")
     return Memory(byte=memory, source="--memory")
+
+
+def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
+    """What a machine has: what its profile knows, of this one what is free."""
+    profile = analysis.hardware
+    capacity = profile.memory[-1].capacity_byte if profile.memory else None
+    if capacity is not None:
+        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
+    is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
+    if is_host:
+        return Memory(byte=available_memory_byte(), source="free on this machine now")
+    return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")

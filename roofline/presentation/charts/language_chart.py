@@ -9,7 +9,7 @@ from __future__ import annotations
 from roofline.language.placing import PlacedPart
 from roofline.language.result import Language
 from roofline.language.stages import StageResult
-from roofline.language.verdict import rate_words
+from roofline.language.verdict import rate_number
 from roofline.placement import Bound
 from roofline.presentation.charts.ceilings import roof_lines
 from roofline.presentation.charts.chart import Chart, Extras, composed
@@ -41,14 +41,13 @@ def language_chart_of(
     points = [point for each in language.stages for point in points_of_stage(each)]
     analysis = language.stages[0].analysis
     tail = ", ".join(
-        f"{each.stage} {rate_words(rate)}"
+        f"{each.stage} {rate_number(rate.tokens_per_s)}"
         for each in language.stages
         if (rate := each.asked_rate) is not None
     )
-    sequences = f"{language.batch} sequence{'s' * (language.batch != 1)}"
     subject = Subject(
-        names=f"{printable(language.model)} · {sequences} of {language.context:,} tokens",
-        tail=f" · at most {tail}" if tail else "",
+        names=f"{printable(language.model)} · batch {language.batch}, {language.context:,} tokens",
+        tail=f" · {tail} tokens/s at most" if tail else "",
         machine=machine_words(analysis, "points: parts of each stage, by bounds"),
         provenance=provenance_words(language.hardware),
         height="FLOP/s (FLOP / bound time)",
