@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from roofline.design.sweeps.result import SweepResult as SweepResult
     from roofline.design.sweeps.ridge import RidgeSweep as RidgeSweep
     from roofline.errors import RooflineError as RooflineError
+    from roofline.language.result import Language as Language
     from roofline.latency.validation import Validation as Validation
     from roofline.machine.catalog import load_hardware as load_hardware
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.language import analyze_language as analyze_language
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
@@ -62,6 +64,7 @@ _HOME = {
     "Flop": "roofline.workload.formulas.registry",
     "HardwareProfile": "roofline.machine.hardware",
     "Inputs": "roofline.workload.inputs",
+    "Language": "roofline.language.result",
     "MachineComparison": "roofline.design.machine_comparison",
     "OperatorRow": "roofline.analysis",
     "Optimization": "roofline.substitution.result",
@@ -75,6 +78,7 @@ _HOME = {
     "Work": "roofline.workload.work",
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
+    "analyze_language": "roofline.pipeline.language",
     "calibrate": "roofline.pipeline.calibrations",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",

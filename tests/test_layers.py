@@ -27,9 +27,10 @@ ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
+ALLOWED["language"] = {*ALLOWED["quantization"], "quantization"}
 ALLOWED["presentation"] = {
     *ALLOWED["design"],
-    *("design", "counters", "substitution", "quantization"),
+    *("design", "counters", "substitution", "quantization", "language"),
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
@@ -41,6 +42,7 @@ INSIDE_FUNCTIONS = {
     "analysis": {"presentation"},
     "counters": {"presentation"},
     "design": {"presentation"},
+    "language": {"presentation"},
     "latency": {"presentation"},
     "machine": {"presentation"},
     "quantization": {"presentation"},
@@ -67,6 +69,7 @@ HOME = {
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
         "quantization/data.py",
+        "language/data.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
@@ -77,6 +80,7 @@ HOME = {
         "presentation/comparison_figure.py",
         "presentation/optimization_figure.py",
         "presentation/quantization_figure.py",
+        "presentation/language_figure.py",
     ),
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),

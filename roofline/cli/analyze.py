@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from roofline.cli import candidates
+from roofline.cli.language_options import language_options
 from roofline.cli.options import (
     files_among,
     format_option,
@@ -45,6 +46,7 @@ def _fraction(
 
 @click.command("analyze")
 @click.argument("model", shell_complete=candidates.models)
+@language_options
 @workload_options
 @run_options
 @machines_options
@@ -95,6 +97,9 @@ def command(
     The machine is this one, measured on first use, or --hardware. Several --hardware show which
     operators are compute-bound on one machine and memory-bound on another, in one table and one
     picture.
+
+    Of a language model (hf:llama), --config gives sizes, and --stage and --context tell prefill
+    from decode: tokens/s, the key-value cache, and whether it fits into memory.
     """
     from roofline.design.machine_comparison import MachineComparison
     from roofline.presentation.output import check_targets

@@ -1,0 +1,221 @@
+"""Language models as plain data, for files and frames: every name carries its unit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from roofline.foundation import schema
+from roofline.language.verdict import bound_of
+
+if TYPE_CHECKING:
+    import pandas
+
+    from roofline.language.placing import PlacedStage
+    from roofline.language.result import Language
+    from roofline.language.stages import StageResult
+    from roofline.language.sweep import SweepCell
+
+SCHEMA_VERSION = 1
+"""Of language models in JSON files."""
+
+KIND = "language model"
+"""What such a file says it is."""
+
+COLUMNS = {
+    "stage": "string",
+    "batch": "Int64",
+    "context": "Int64",
+    "is_swept": "boolean",
+    "tokens": "Int64",
+    "flop": "Int64",
+    "multiply_add": "Int64",
+    "traffic_byte": "Int64",
+    "bound": "string",
+    "bound_s": "Float64",
+    "predicted_s": "Float64",
+    "predicted_low_s": "Float64",
+    "predicted_high_s": "Float64",
+    "bound_tokens_per_s": "Float64",
+    "predicted_tokens_per_s": "Float64",
+    "predicted_low_tokens_per_s": "Float64",
+    "predicted_high_tokens_per_s": "Float64",
+    "asked_flop": "Int64",
+    "asked_weight_byte": "Int64",
+    "asked_cache_byte": "Int64",
+    "asked_bound": "string",
+    "asked_compute_share": "Float64",
+    "asked_bound_s": "Float64",
+    "asked_tokens_per_s": "Float64",
+    "footprint_byte": "Int64",
+    "fit": "string",
+}
+"""The columns of `Language.to_frame` and of CSV files, with pandas' types.
+
+Those that begin with ``asked`` are what the architecture asks for, whoever computes it; the others
+are of the operators of transformers, and missing where only the architecture was swept.
+"""
+
+
+def data_of(language: Language) -> dict[str, Any]:
+    """All of a language model as plain data; what is not finite is null."""
+    sweep = language.sweep
+    data = {
+        "schema_version": SCHEMA_VERSION,
+        "kind": KIND,
+        "model": language.model,
+        "summary": language.summary,
+        "configuration": schema.to_data(language.configuration),
+        "architecture": schema.to_data(language.architecture),
+        "dtype": language.dtype.name,
+        "hardware": language.hardware.name,
+        "threads": language.threads,
+        "batch": language.batch,
+        "context": language.context,
+        "cache": {
+            **schema.to_data(language.cache),
+            "token_byte": language.cache.token_byte,
+            "byte": language.cache.byte(language.context, language.batch),
+        },
+        "footprint": {
+            **schema.to_data(language.footprint),
+            "byte": language.footprint.byte,
+            "fit": language.footprint.fit,
+        },
+        "stages": [_stage(each) for each in language.stages],
+        "weight_bits": [schema.to_data(each) for each in language.bits],
+        "sweep": schema.to_data(sweep) if sweep is not None else None,
+        "notes": list(language.notes),
+        "warnings": list(language.warnings),
+    }
+    finite: dict[str, Any] = _finite(data)
+    return finite
+
+
+def _stage(stage: StageResult) -> dict[str, Any]:
+    rates = {
+        "bound": stage.bound_rate,
+        "predicted": stage.predicted_rate,
+        "asked": stage.asked_rate,
+    }
+    return {
+        **schema.to_data(stage),
+        "tokens": stage.tokens,
+        "rates": {name: schema.to_data(rate) for name, rate in rates.items()},
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Plain data without numbers that JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        table = cast("Mapping[str, Any]", value)
+        return {name: _finite(each) for name, each in table.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in cast("list[Any]", value)]
+    return value
+
+
+def rows_of(language: Language) -> list[dict[str, Any]]:
+    """One row a stage, batch and context: those that were asked for, then the sweep's."""
+    return [dict.fromkeys(COLUMNS) | row for row in _rows(language)]
+
+
+def _rows(language: Language) -> Iterable[dict[str, Any]]:
+    for stage in language.stages:
+        yield {**_analysed(stage), **_asked(stage.asked), **_fit(language)}
+    for cell in language.sweep.cells if language.sweep is not None else ():
+        yield _swept(cell)
+
+
+def _analysed(stage: StageResult) -> dict[str, Any]:
+    totals, run = stage.analysis.totals, stage.analysis.prediction
+    bound, predicted = stage.bound_rate, stage.predicted_rate
+    # Sums that leave something out are no numbers of the whole.
+    is_whole = not totals.unknown_operators
+    return {
+        "stage": stage.stage,
+        "batch": stage.batch,
+        "context": stage.context,
+        "is_swept": False,
+        "tokens": stage.tokens,
+        "flop": totals.flop if is_whole else None,
+        "multiply_add": totals.multiply_add if is_whole else None,
+        "traffic_byte": totals.traffic_byte,
+        "bound": bound_of(stage).value,
+        "bound_s": stage.bound_s,
+        "predicted_s": run.predicted_s if run else None,
+        "predicted_low_s": run.low_s if run else None,
+        "predicted_high_s": run.high_s if run else None,
+        "bound_tokens_per_s": bound.tokens_per_s if bound else None,
+        "predicted_tokens_per_s": predicted.tokens_per_s if predicted else None,
+        "predicted_low_tokens_per_s": predicted.low_per_s if predicted else None,
+        "predicted_high_tokens_per_s": predicted.high_per_s if predicted else None,
+    }
+
+
+def _asked(asked: PlacedStage) -> dict[str, Any]:
+    return {
+        "asked_flop": asked.flop,
+        "asked_weight_byte": asked.weight_byte,
+        "asked_cache_byte": asked.cache_byte,
+        "asked_bound": asked.bound.value,
+        "asked_compute_share": asked.compute_share,
+        "asked_bound_s": asked.bound_s,
+        "asked_tokens_per_s": asked.tokens_per_s,
+    }
+
+
+def _fit(language: Language) -> dict[str, Any]:
+    return {"footprint_byte": language.footprint.byte, "fit": language.footprint.fit}
+
+
+def _swept(cell: SweepCell) -> dict[str, Any]:
+    return {
+        "stage": cell.stage,
+        "batch": cell.batch,
+        "context": cell.context,
+        "is_swept": True,
+        "tokens": cell.batch * (cell.context if cell.stage == "prefill" else 1),
+        "asked_flop": cell.flop,
+        "asked_weight_byte": cell.weight_byte,
+        "asked_cache_byte": cell.cache_byte,
+        "asked_bound": cell.bound.value,
+        "asked_compute_share": cell.compute_share,
+        "asked_bound_s": cell.bound_s,
+        "asked_tokens_per_s": cell.tokens_per_s,
+        "footprint_byte": cell.footprint_byte,
+        "fit": cell.fit,
+    }
+
+
+def stages_frame(language: Language) -> pandas.DataFrame:
+    """The rows as a frame; what is unknown is missing, never 0."""
+    import pandas
+
+    rows = rows_of(language)
+    columns: dict[str, Any] = {}
+    for name, kind in COLUMNS.items():
+        values = [row[name] for row in rows]
+        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
+    return pandas.DataFrame(columns)
+
+
+def stages_csv(language: Language) -> str:
+    """The rows as lines; what is unknown is empty, never 0."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows_of(language):
+        writer.writerow([_cell(row[name]) for name in COLUMNS])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else value

@@ -1,0 +1,236 @@
+"""What a stage of a language model asks for at least, part by part, without a machine.
+
+Only products and attention are counted, and of bytes weights, keys and values. Norms and rotations
+may be done on the way, and what one part hands to the next may stay on chip. So every
+implementation does at least this: weights once a pass, the cache once, each new key and value
+written once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.language.architecture import Architecture
+
+Stage = Literal["prefill", "decode"]
+STAGES: tuple[Stage, ...] = ("prefill", "decode")
+
+PartName = Literal[
+    "attention projections",
+    "attention",
+    "feed-forward",
+    "router",
+    "shared experts",
+    "experts",
+    "vocabulary",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSize:
+    """How large a stage is: ``batch`` sequences, ``context`` tokens each.
+
+    Prefill takes all of a context in and gives the logits of its last token. Decode takes one
+    token a sequence in, behind a cache of ``context`` tokens.
+    """
+
+    stage: Stage
+    batch: int
+    context: int
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens that go through the layers, of all sequences."""
+        return self.batch * (self.context if self.stage == "prefill" else 1)
+
+    @property
+    def tokens(self) -> int:
+        """What its rate counts: tokens taken in by prefill, tokens given by decode."""
+        return self.new_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One kind of work in ``count`` layers alike; all numbers are of one of them.
+
+    ``multiply_add`` takes the whole rectangle of attention, ``least_flop`` only what may be seen.
+    ``weights`` are elements read once, ``cache_elements`` those of keys and values before, which
+    are read, ``new_elements`` those that are written.
+    """
+
+    name: PartName
+    count: int
+    multiply_add: int
+    least_flop: int
+    weights: int = 0
+    cache_elements: int = 0
+    new_elements: int = 0
+    is_quantised: bool = True
+
+
+def parts_of(
+    architecture: Architecture, size: StageSize, distinct: int | None = None
+) -> tuple[Part, ...]:
+    """The parts of one pass of a stage, in their order.
+
+    Args:
+        architecture: the model.
+        size: how much goes through.
+        distinct: the experts that a layer touches; None: as few as there can be.
+    """
+    return tuple(_parts(architecture, size, distinct))
+
+
+def _parts(architecture: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
+    kinds = Counter(architecture.windows)
+    sparse = sum(architecture.sparse)
+    yield from _projections(architecture, size, architecture.layers)
+    for window, count in kinds.items():
+        yield _attention(architecture, size, window, count)
+    if dense := architecture.layers - sparse:
+        yield _feed_forward(architecture, size, "feed-forward", dense, architecture.inner_width)
+    if architecture.experts is not None and sparse:
+        yield from _experts(architecture, size, sparse, distinct)
+    yield _product(
+        "vocabulary",
+        1,
+        size.batch,
+        architecture.width,
+        architecture.vocabulary,
+        is_quantised=False,
+    )
+
+
+def _product(
+    name: PartName,
+    count: int,
+    tokens: int,
+    read: int,
+    written: int,
+    *,
+    is_quantised: bool = True,
+) -> Part:
+    multiply_add = tokens * read * written
+    return Part(
+        name=name,
+        count=count,
+        multiply_add=multiply_add,
+        least_flop=2 * multiply_add,
+        weights=read * written,
+        is_quantised=is_quantised,
+    )
+
+
+def _projections(architecture: Architecture, size: StageSize, layers: int) -> Iterable[Part]:
+    """Queries, keys, values and what leaves attention: a product each."""
+    tokens, width = size.new_tokens, architecture.width
+    name: PartName = "attention projections"
+    heads, latent = architecture.heads, architecture.latent
+    if latent is None:
+        keys = architecture.key_value_heads * architecture.head_size
+        yield _product(name, layers, tokens, width, heads * architecture.head_size)
+        yield _product(name, layers, tokens, width, 2 * keys)
+    else:
+        queries = heads * latent.key_size
+        if latent.query_rank is None:
+            yield _product(name, layers, tokens, width, queries)
+        else:
+            yield _product(name, layers, tokens, width, latent.query_rank)
+            yield _product(name, layers, tokens, latent.query_rank, queries)
+        yield _product(name, layers, tokens, width, latent.kept)
+        # In prefill it makes keys and values; in decode the same weights are applied to queries
+        # and to what was summed instead, and keys of the cache are never made.
+        expanded = heads * (latent.plain_size + latent.value_size)
+        yield _product(name, layers, tokens, latent.key_value_rank, expanded)
+    yield _product(name, layers, tokens, heads * architecture.value_size, width)
+
+
+def seen_tokens(size: StageSize, window: int | None) -> int:
+    """Pairs of a query and a key that it may look at, in one sequence."""
+    if size.stage == "decode":
+        return size.context + 1 if window is None else min(size.context + 1, window)
+    full = size.context if window is None else min(size.context, window)
+    return full * (full + 1) // 2 + (size.context - full) * full
+
+
+def _attention(architecture: Architecture, size: StageSize, window: int | None, count: int) -> Part:
+    latent, heads = architecture.latent, architecture.heads
+    is_absorbed = latent is not None and size.stage == "decode"
+    key, value = architecture.key_size, architecture.value_size
+    kept = architecture.key_value_heads * (key + value)
+    if latent is not None and is_absorbed:
+        key, value = latent.kept, latent.key_value_rank
+    if latent is not None:
+        kept = latent.kept
+    seen = seen_tokens(size, window)
+    decoding = size.stage == "decode"
+    rectangle = seen if decoding else size.context**2
+    queries = size.batch if decoding else size.batch * size.context
+    return Part(
+        name="attention",
+        count=count,
+        multiply_add=size.batch * heads * rectangle * (key + value),
+        least_flop=2 * size.batch * heads * seen * (key + value),
+        cache_elements=size.batch * (seen - 1) * kept if decoding else 0,
+        new_elements=queries * kept,
+    )
+
+
+def _feed_forward(
+    architecture: Architecture, size: StageSize, name: PartName, count: int, inner: int
+) -> Part:
+    tokens = size.new_tokens
+    products = 3 if architecture.is_gated else 2
+    weights = products * architecture.width * inner
+    return Part(
+        name=name,
+        count=count,
+        multiply_add=tokens * weights,
+        least_flop=2 * tokens * weights,
+        weights=weights,
+    )
+
+
+def _experts(
+    architecture: Architecture, size: StageSize, count: int, distinct: int | None
+) -> Iterable[Part]:
+    sizes, tokens = architecture.experts, size.new_tokens
+    assert sizes is not None
+    yield _product("router", count, tokens, architecture.width, sizes.count, is_quantised=False)
+    if sizes.shared_width:
+        yield _feed_forward(architecture, size, "shared experts", count, sizes.shared_width)
+    touched = min(sizes.per_token, sizes.count) if distinct is None else distinct
+    one = (3 if architecture.is_gated else 2) * architecture.width * sizes.width
+    multiply_add = tokens * sizes.per_token * one
+    yield Part(
+        name="experts",
+        count=count,
+        multiply_add=multiply_add,
+        least_flop=2 * multiply_add,
+        weights=touched * one,
+    )
+
+
+def product_weights(architecture: Architecture) -> int:
+    """The weights of all products in elements, all experts among them; embeddings left out."""
+    sizes = architecture.experts
+    size = StageSize(stage="decode", batch=1, context=1)
+    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
+    return sum(each.count * each.weights for each in every)
+
+
+def weights_of(architecture: Architecture) -> int:
+    """Elements of all products and of the table of embeddings; norms and biases left out."""
+    table = 0 if architecture.is_tied else architecture.vocabulary * architecture.width
+    return product_weights(architecture) + table
+
+
+def quantised_weights(architecture: Architecture) -> int:
+    """The weights of products that are quantised where weights have few bits, in elements."""
+    sizes = architecture.experts
+    size = StageSize(stage="decode", batch=1, context=1)
+    every = parts_of(architecture, size, sizes.count if sizes is not None else None)
+    return sum(each.count * each.weights for each in every if each.is_quantised)

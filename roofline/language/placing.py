@@ -1,0 +1,275 @@
+"""The parts of a stage under the ceilings of a machine: a time that no implementation can beat.
+
+Weights and cache are touched once a pass, so that between two passes everything else that lasts is
+touched: what does not fit into a cache beside all of it comes from beyond. What one part hands to
+the next is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from roofline.foundation.dtypes import DType
+from roofline.language.architecture import Architecture
+from roofline.language.parts import Part, PartName, StageSize, parts_of
+from roofline.placement import Bound, Placement, Roof
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.residency import Reuse
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Types:
+    """The types of a model: of what it computes in, of its weights, and of its cache.
+
+    ``weights`` are those of quantised parts; the others are kept in ``compute``.
+    """
+
+    compute: DType
+    weights: DType
+    cache: DType
+
+    @staticmethod
+    def all_of(dtype: DType) -> Types:
+        """One type for everything."""
+        return Types(compute=dtype, weights=dtype, cache=dtype)
+
+    def of_weights(self, part: Part) -> DType:
+        """The type that the weights of a part are kept in."""
+        return self.weights if part.is_quantised else self.compute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPart:
+    """A part under the roof, its numbers those of all ``count`` layers together.
+
+    ``flop`` counts the whole rectangle of attention, ``least_flop`` what must be done.
+    ``weight_byte`` and ``cache_byte`` (read and written) are its traffic.
+    ``level``, ``ceiling``, ``bound`` and ``intensity_flop_per_byte`` as in `Placement`;
+    ``bound_s`` and ``compute_s`` are None where the machine has no ceilings.
+    """
+
+    name: PartName
+    count: int
+    multiply_add: int
+    flop: int
+    least_flop: int
+    weight_byte: int
+    cache_byte: int
+    level: str
+    ceiling: str
+    bound: Bound
+    intensity_flop_per_byte: float | None
+    attainable_flop_per_s: float | None
+    bound_s: float | None
+
+    @property
+    def traffic_byte(self) -> int:
+        """Bytes of its operands, each once."""
+        return self.weight_byte + self.cache_byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedStage:
+    """A stage on a machine, as the architecture asks for it.
+
+    ``distinct_experts`` is how many a layer touches; None: there are none.
+    """
+
+    size: StageSize
+    distinct_experts: int | None
+    parts: tuple[PlacedPart, ...]
+
+    @property
+    def flop(self) -> int:
+        """FLOP of all parts."""
+        return sum(each.flop for each in self.parts)
+
+    @property
+    def multiply_add(self) -> int:
+        """Multiply-adds of all parts."""
+        return sum(each.multiply_add for each in self.parts)
+
+    @property
+    def traffic_byte(self) -> int:
+        """Bytes of the operands of all parts."""
+        return sum(each.traffic_byte for each in self.parts)
+
+    @property
+    def weight_byte(self) -> int:
+        """Bytes of weights that are read."""
+        return sum(each.weight_byte for each in self.parts)
+
+    @property
+    def cache_byte(self) -> int:
+        """Bytes of keys and values that are read and written."""
+        return sum(each.cache_byte for each in self.parts)
+
+    @property
+    def bound_s(self) -> float | None:
+        """Seconds that a pass takes at least; None where the machine has no ceilings."""
+        known = [each.bound_s for each in self.parts if each.bound_s is not None]
+        return sum(known) if len(known) == len(self.parts) else None
+
+    @property
+    def compute_share(self) -> float | None:
+        """The part of the bound that compute-bound parts take; None: the bound is not known."""
+        whole = self.bound_s
+        if not whole or any(each.bound is Bound.UNKNOWN for each in self.parts):
+            return None
+        bound = (each.bound_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
+        return sum(bound) / whole
+
+    @property
+    def bound(self) -> Bound:
+        """What takes most of the bound."""
+        share = self.compute_share
+        if share is None:
+            return Bound.UNKNOWN
+        return Bound.COMPUTE if share > 0.5 else Bound.MEMORY
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens of all sequences per second at the bound."""
+        return self.size.tokens / self.bound_s if self.bound_s else None
+
+
+def placed_stage(
+    architecture: Architecture,
+    size: StageSize,
+    roof: Roof,
+    types: Types,
+    *,
+    distinct: int | None = None,
+) -> PlacedStage:
+    """A stage under a machine's roof.
+
+    Args:
+        architecture: the model.
+        size: how much goes through.
+        roof: the machine's ceilings.
+        types: of weights, cache and arithmetic.
+        distinct: the experts that a layer touches; None: as few as there can be.
+    """
+    parts = parts_of(architecture, size, distinct)
+    lasting = sum(each.count * sum(_lasting_byte(each, types)) for each in parts)
+    sizes = architecture.experts
+    touched = None
+    if sizes is not None and any(architecture.sparse):
+        touched = sizes.per_token if distinct is None else distinct
+    return PlacedStage(
+        size=size,
+        distinct_experts=touched,
+        parts=_together(tuple(_placed(each, roof, types, lasting) for each in parts)),
+    )
+
+
+def _lasting_byte(part: Part, types: Types) -> tuple[int, int]:
+    """Bytes of weights, and of the cache, in one layer."""
+    cache = types.cache.byte(part.cache_elements) + types.cache.byte(part.new_elements)
+    return types.of_weights(part).byte(part.weights), cache
+
+
+def _placed(part: Part, roof: Roof, types: Types, lasting_byte: int) -> PlacedPart:
+    record = _record(part, types)
+    weight_byte, cache_byte = _lasting_byte(part, types)
+    reuses = [Reuse(weight_byte + cache_byte, lasting_byte)]
+    found: Placement = roof.place(record, reuses, compute_as=types.compute)
+    count, flop = part.count, record.work.flop or 0
+    return PlacedPart(
+        name=part.name,
+        count=count,
+        multiply_add=count * part.multiply_add,
+        flop=count * flop,
+        least_flop=count * part.least_flop,
+        weight_byte=count * weight_byte,
+        cache_byte=count * cache_byte,
+        level=found.level,
+        ceiling=found.ceiling,
+        bound=found.bound,
+        intensity_flop_per_byte=found.intensity_flop_per_byte,
+        attainable_flop_per_s=found.attainable_flop_per_s,
+        bound_s=None if found.bound_s is None else count * found.bound_s,
+    )
+
+
+def _record(part: Part, types: Types) -> OperatorRecord:
+    """One layer of a part as an operator, so that it stands under the roof as all others do."""
+    inputs = [
+        _spec(0, part.weights, types.of_weights(part), Role.PARAMETER),
+        _spec(1, part.cache_elements, types.cache, Role.INPUT),
+    ]
+    outputs = [_spec(2, part.new_elements, types.cache, Role.INPUT)]
+    return OperatorRecord(
+        index=0,
+        op="language.part",
+        type="matrix product",
+        module_path="",
+        phase="forward",
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        state=State.COUNTED,
+        work=Work(
+            flop=FLOP_PER_FMA * part.multiply_add,
+            multiply_add=part.multiply_add,
+            least_flop=part.least_flop,
+            **traffic_of(inputs, outputs),
+        ),
+    )
+
+
+def _spec(storage: int, elements: int, dtype: DType, role: Role) -> TensorSpec:
+    return TensorSpec(
+        shape=(elements,), dtype=dtype, distinct_elements=elements, storage=storage, role=role
+    )
+
+
+def _together(parts: Sequence[PlacedPart]) -> tuple[PlacedPart, ...]:
+    """Parts of one name as one; where they stand is where the longest of them does."""
+    names = dict.fromkeys(each.name for each in parts)
+    return tuple(_sum([each for each in parts if each.name == name]) for name in names)
+
+
+def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
+    decisive = max(parts, key=lambda each: each.bound_s or 0.0)
+    flop = sum(each.flop for each in parts)
+    return PlacedPart(
+        name=decisive.name,
+        count=max(each.count for each in parts),
+        multiply_add=sum(each.multiply_add for each in parts),
+        flop=flop,
+        least_flop=sum(each.least_flop for each in parts),
+        weight_byte=sum(each.weight_byte for each in parts),
+        cache_byte=sum(each.cache_byte for each in parts),
+        level=decisive.level,
+        ceiling=decisive.ceiling,
+        bound=decisive.bound,
+        intensity_flop_per_byte=_ratio(
+            flop,
+            _all(
+                each.flop / each.intensity_flop_per_byte if each.intensity_flop_per_byte else None
+                for each in parts
+            ),
+        ),
+        attainable_flop_per_s=_ratio(
+            flop,
+            _all(
+                each.flop / each.attainable_flop_per_s if each.attainable_flop_per_s else None
+                for each in parts
+            ),
+        ),
+        bound_s=_all(each.bound_s for each in parts),
+    )
+
+
+def _all(values: Iterable[float | None]) -> float | None:
+    """The sum; None where one is not known."""
+    found = list(values)
+    known = [each for each in found if each is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _ratio(of: float, over: float | None) -> float | None:
+    return of / over if over else None

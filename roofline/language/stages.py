@@ -1,0 +1,116 @@
+"""A stage as the library runs it, beside what the architecture asks for: times and tokens/s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.analysis import Analysis
+from roofline.foundation.dtypes import DType, dtype
+from roofline.language.experts import ExpertSpread
+from roofline.language.parts import Stage
+from roofline.language.placing import PlacedStage
+from roofline.workload.tensors import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """Tokens per second of all sequences; ``low`` and ``high`` are the ends of an interval."""
+
+    tokens_per_s: float
+    low_per_s: float | None = None
+    high_per_s: float | None = None
+
+    def of_one(self, batch: int) -> Rate:
+        """The rate of a single sequence of a batch."""
+        return Rate(
+            tokens_per_s=self.tokens_per_s / batch,
+            low_per_s=None if self.low_per_s is None else self.low_per_s / batch,
+            high_per_s=None if self.high_per_s is None else self.high_per_s / batch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedBound:
+    """What the architecture asks for if each layer touches so many experts."""
+
+    distinct: int
+    weight_byte: int
+    bound_s: float | None
+    tokens_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """One stage on a machine.
+
+    ``analysis`` is of the operators that transformers calls, ``asked`` what the architecture asks
+    for whoever computes it (of experts, as many as even routing touches). ``spread`` and ``routed``
+    (fewest, even routing, most) are there where a layer has experts.
+    """
+
+    stage: Stage
+    batch: int
+    context: int
+    analysis: Analysis
+    asked: PlacedStage
+    spread: ExpertSpread | None = None
+    routed: tuple[RoutedBound, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens taken in by prefill, tokens given by decode, in one pass."""
+        return self.asked.size.tokens
+
+    @property
+    def given_cache_byte(self) -> int | None:
+        """Bytes of the cache that the pass was given; None: it was given none."""
+        byte: dict[int, int] = {}
+        for row in self.analysis.operators:
+            for spec in row.inputs:
+                if spec.role is Role.INPUT and spec.dtype.kind == "float":
+                    end = spec.offset_byte + spec.byte
+                    byte[spec.storage] = max(byte.get(spec.storage, 0), end)
+        return sum(byte.values()) or None
+
+    @property
+    def bound_s(self) -> float | None:
+        """Seconds that the operators of the library take at least; None: no ceilings."""
+        return self.analysis.totals.bound_s
+
+    @property
+    def bound_rate(self) -> Rate | None:
+        """The most tokens per second with these operators."""
+        return _rate(self.tokens, self.bound_s)
+
+    @property
+    def asked_rate(self) -> Rate | None:
+        """The most tokens per second with any operators."""
+        return _rate(self.tokens, self.asked.bound_s)
+
+    @property
+    def predicted_rate(self) -> Rate | None:
+        """Tokens per second as predicted, with the 10-90 % interval; None: nothing was learned."""
+        run = self.analysis.prediction
+        if run is None or not run.predicted_s:
+            return None
+        return Rate(
+            tokens_per_s=self.tokens / run.predicted_s,
+            low_per_s=self.tokens / run.high_s,
+            high_per_s=self.tokens / run.low_s if run.low_s else None,
+        )
+
+
+def _rate(tokens: int, time_s: float | None) -> Rate | None:
+    return Rate(tokens_per_s=tokens / time_s) if time_s else None
+
+
+def dtype_of(analysis: Analysis) -> DType:
+    """The type that most bytes of a model's parameters have; float32 where it has none."""
+    byte: dict[str, int] = {}
+    seen: set[int] = set()
+    for row in analysis.operators:
+        for spec in row.inputs:
+            if spec.role is Role.PARAMETER and spec.storage not in seen:
+                seen.add(spec.storage)
+                byte[spec.dtype.name] = byte.get(spec.dtype.name, 0) + spec.byte
+    return dtype(max(byte, key=lambda name: byte[name]) if byte else "float32")

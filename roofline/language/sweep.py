@@ -1,0 +1,212 @@
+"""Stages over batch and context: bounds, footprints, and where memory stops being what binds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from roofline.language.architecture import Architecture
+from roofline.language.cache import cache_of
+from roofline.language.experts import expert_spread
+from roofline.language.footprint import Fit, Memory, fit_of
+from roofline.language.parts import Stage, StageSize
+from roofline.language.placing import PlacedStage, Types, placed_stage
+from roofline.placement import Bound, Roof
+
+MOST_BATCH = 2**16
+"""Up to which batch a crossover is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCell:
+    """A stage at one batch and one context, as the architecture asks for it.
+
+    ``compute_share`` is the part of ``bound_s`` that compute-bound parts take, ``bound`` what takes
+    most of it. Rates are those of the bound: of all sequences, and of one. ``footprint_byte`` are
+    weights and cache.
+    """
+
+    stage: Stage
+    batch: int
+    context: int
+    flop: int
+    traffic_byte: int
+    weight_byte: int
+    cache_byte: int
+    bound: Bound
+    compute_share: float | None
+    bound_s: float | None
+    tokens_per_s: float | None
+    footprint_byte: int
+    fit: Fit
+
+    @property
+    def tokens_per_s_of_one(self) -> float | None:
+        """Tokens per second of a single sequence."""
+        return None if self.tokens_per_s is None else self.tokens_per_s / self.batch
+
+    @property
+    def intensity_flop_per_byte(self) -> float | None:
+        """FLOP per byte of traffic."""
+        return self.flop / self.traffic_byte if self.traffic_byte else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossover:
+    """From which batch on compute-bound parts take most of a stage's bound, at one context.
+
+    ``batch`` is None where no batch up to `MOST_BATCH` gets there, ``weights_batch`` where the
+    products with weights alone do not. ``cache_flop_per_byte`` is what attention does with each
+    byte of the cache, at any batch.
+    """
+
+    stage: Stage
+    context: int
+    batch: int | None
+    weights_batch: int | None
+    cache_flop_per_byte: float | None
+    fits: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSweep:
+    """Cells by stage, context and batch, in that order, and the crossovers of each context."""
+
+    batches: tuple[int, ...]
+    contexts: tuple[int, ...]
+    cells: tuple[SweepCell, ...]
+    crossovers: tuple[Crossover, ...]
+
+    def cell(self, stage: Stage, batch: int, context: int) -> SweepCell:
+        """The cell at a place of the grid."""
+        place = (stage, batch, context)
+        return next(each for each in self.cells if (each.stage, each.batch, each.context) == place)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweptModel:
+    """What is swept: a model in its types, on a machine, and the memory there is.
+
+    ``kept_byte`` are the weights as they lie in memory.
+    """
+
+    architecture: Architecture
+    roof: Roof
+    types: Types
+    kept_byte: int
+    memory: Memory
+
+    def placed(self, size: StageSize) -> PlacedStage:
+        """A stage with as many experts as even routing touches."""
+        spread = expert_spread(self.architecture, size.new_tokens, self.types.weights)
+        distinct = spread.typical if spread is not None else None
+        return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
+
+
+def sweep_of(
+    model: SweptModel, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
+) -> StageSweep:
+    """All stages at all batches and contexts.
+
+    Args:
+        model: what is swept, and where.
+        stages: those that are asked for.
+        batches, contexts: the values of both axes, each at least 1.
+    """
+    batches, contexts = tuple(dict.fromkeys(batches)), tuple(dict.fromkeys(contexts))
+    cells = [
+        _cell(model, StageSize(stage=stage, batch=batch, context=context))
+        for stage in stages
+        for context in contexts
+        for batch in batches
+    ]
+    return StageSweep(
+        batches=batches,
+        contexts=contexts,
+        cells=tuple(cells),
+        crossovers=tuple(
+            crossover_of(model, stage, context) for stage in stages for context in contexts
+        ),
+    )
+
+
+def _cell(model: SweptModel, size: StageSize) -> SweepCell:
+    placed = model.placed(size)
+    kept = model.kept_byte + _cache_byte(model, size.batch, size.context)
+    return SweepCell(
+        stage=size.stage,
+        batch=size.batch,
+        context=size.context,
+        flop=placed.flop,
+        traffic_byte=placed.traffic_byte,
+        weight_byte=placed.weight_byte,
+        cache_byte=placed.cache_byte,
+        bound=placed.bound,
+        compute_share=placed.compute_share,
+        bound_s=placed.bound_s,
+        tokens_per_s=placed.tokens_per_s,
+        footprint_byte=kept,
+        fit=fit_of(kept, None, model.memory.byte),
+    )
+
+
+def _cache_byte(model: SweptModel, batch: int, context: int) -> int:
+    return cache_of(model.architecture, model.types.cache).byte(context, batch)
+
+
+def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
+    """From which batch on a stage is compute-bound at a context.
+
+    Args:
+        model: what is swept, and where.
+        stage: prefill or decode.
+        context: tokens of each sequence.
+    """
+
+    def placed(batch: int) -> PlacedStage:
+        return model.placed(StageSize(stage=stage, batch=batch, context=context))
+
+    def is_compute(batch: int) -> bool:
+        return placed(batch).bound is Bound.COMPUTE
+
+    def are_weights_compute(batch: int) -> bool:
+        parts = [each for each in placed(batch).parts if each.name != "attention"]
+        bound_s = sum(each.bound_s or 0.0 for each in parts)
+        compute_s = sum(each.bound_s or 0.0 for each in parts if each.bound is Bound.COMPUTE)
+        return bound_s > 0 and compute_s > 0.5 * bound_s
+
+    batch = least_batch(is_compute)
+    attention = next((each for each in placed(1).parts if each.name == "attention"), None)
+    kept = None if batch is None else model.kept_byte + _cache_byte(model, batch, context)
+    return Crossover(
+        stage=stage,
+        context=context,
+        batch=batch,
+        weights_batch=least_batch(are_weights_compute),
+        cache_flop_per_byte=attention.flop / attention.cache_byte
+        if attention is not None and attention.cache_byte
+        else None,
+        fits=None if kept is None or model.memory.byte is None else kept <= model.memory.byte,
+    )
+
+
+def least_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | None:
+    """The least batch from which on something holds; None: up to `most` it does not.
+
+    Doubled until it holds, then halved in between, as what a batch adds to weights and cache grows
+    with it.
+
+    Args:
+        holds: of a batch; once it does, it does of larger ones.
+        most: the largest batch that is tried.
+    """
+    high = 1
+    while not holds(high):
+        if high >= most:
+            return None
+        high = min(2 * high, most)
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

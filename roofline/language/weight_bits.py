@@ -1,0 +1,200 @@
+"""Weights in few bits, activations in more: w8a16, w4a16.
+
+Codes are read as they lie and made floats inside the kernel that multiplies. What that unpacking
+costs is known nowhere here: it is counted, flagged, and in no time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roofline.analysis import Analysis
+from roofline.errors import InputError
+from roofline.foundation.dtypes import DType
+from roofline.foundation.text import printable
+from roofline.language.parts import Stage
+from roofline.language.placing import PlacedStage, Types
+from roofline.quantization.layers import structure_of
+from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy, check_bits
+from roofline.quantization.result import WhatIf
+from roofline.quantization.what_if import what_if
+
+_FORM = re.compile(r"w([0-9]{1,2})a([0-9]{1,2})")
+_ACTIVATIONS = (16, 32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBits:
+    """How many bits weights have, and the activations that meet them.
+
+    Raises:
+        InputError: bits that nothing has.
+    """
+
+    weights: int
+    activations: int
+
+    def __post_init__(self) -> None:
+        check_bits("weights", self.weights)
+        if self.activations not in _ACTIVATIONS:
+            raise InputError(
+                f"{self.words}: activations stay floats here, of 16 or 32 bits, such as"
+                f" w{self.weights}a16; for fewer there is roofline quantize"
+            )
+        if self.weights >= self.activations:
+            raise InputError(
+                f"{self.words}: weights must have fewer bits than activations, such as w8a16"
+            )
+
+    @property
+    def words(self) -> str:
+        """``"w4a16"``."""
+        return f"w{self.weights}a{self.activations}"
+
+    @staticmethod
+    def parsed(text: str) -> WeightBits:
+        """The bits written as ``w4a16``.
+
+        Raises:
+            InputError: not of that form, or bits that nothing has.
+        """
+        match = _FORM.fullmatch(text.strip().lower())
+        if match is None:
+            raise InputError(
+                f"weight bits '{printable(text)[:40]}' are not of the form w8a16 or w4a16"
+            )
+        return WeightBits(weights=int(match[1]), activations=int(match[2]))
+
+    def types(self, dtype: DType, half: DType | None) -> Types:
+        """The types of a model in these bits.
+
+        Args:
+            dtype: what the model computes in as it is.
+            half: the floats of 16 bits that the machine has; None: neither.
+        """
+        compute = dtype
+        if half is not None and self.activations == half.bits < dtype.bits:
+            compute = half
+        weights = DType(f"codes{self.weights}", self.weights, "int")
+        return Types(compute=compute, weights=weights, cache=compute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageInBits:
+    """A stage with its weights in few bits.
+
+    ``asked_before`` and ``asked_after`` are what the architecture asks for; ``bound_*_s`` are those
+    of the operators that the library calls, with weights of their layers in these bits, None where
+    nothing could be quantised in them. ``unpacked_weights`` are the codes that become floats in one
+    pass.
+    """
+
+    stage: Stage
+    asked_before: PlacedStage
+    asked_after: PlacedStage
+    bound_before_s: float | None
+    bound_after_s: float | None
+    unpacked_weights: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BitsWhatIf:
+    """A language model with its weights in few bits, the vocabulary's product left in floats.
+
+    ``weight_byte_*`` are all weights as they lie in memory; scales are left out there.
+    """
+
+    bits: WeightBits
+    weight_byte_before: int
+    weight_byte_after: int
+    stages: tuple[StageInBits, ...]
+
+
+def what_if_of(analysis: Analysis, bits: WeightBits) -> WhatIf:
+    """The operators of a pass with the weights of its layers in few bits.
+
+    Args:
+        analysis: of a stage.
+        bits: those of weights and activations; the last layer keeps its floats.
+
+    Raises:
+        InputError: no layer of it has weights that could be quantised.
+    """
+    records = [row.record for row in analysis.operators]
+    structure = structure_of(records)
+    floats = LayerBits(weights=FLOAT_BITS, activations=FLOAT_BITS)
+    last = {each.name: floats for each in structure.layers if each.place == "last"}
+    policy = Policy(
+        weights=bits.weights,
+        activations=bits.activations,
+        first_last=bits.weights,
+        per_channel=True,
+        layers=last if len(last) < len(structure.layers) else {},
+    )
+    return what_if(analysis, policy)
+
+
+def stage_in_bits(
+    analysis: Analysis,
+    bits: WeightBits,
+    *,
+    stage: Stage,
+    before: PlacedStage,
+    after: PlacedStage,
+    unpacked_weights: int,
+) -> StageInBits:
+    """A stage in few bits: as the architecture asks for it, and as the library calls it.
+
+    Args:
+        analysis: of the stage as it is.
+        bits: those of weights and activations.
+        stage: which it is.
+        before, after: what the architecture asks for, as it is and in these bits.
+        unpacked_weights: the codes that a pass reads.
+    """
+    try:
+        found = what_if_of(analysis, bits)
+    except InputError as error:
+        return StageInBits(
+            stage=stage,
+            asked_before=before,
+            asked_after=after,
+            bound_before_s=analysis.totals.bound_s,
+            bound_after_s=None,
+            unpacked_weights=unpacked_weights,
+            notes=(f"of the operators of {stage} none could be quantised: {error}",),
+        )
+    return StageInBits(
+        stage=stage,
+        asked_before=before,
+        asked_after=after,
+        bound_before_s=found.bound_before_s,
+        bound_after_s=found.bound_after_s,
+        unpacked_weights=unpacked_weights,
+        notes=tuple(f"left in floats: {each}" for each in found.left),
+    )
+
+
+def weight_byte_in(types: Types, dtype: DType, before_byte: int, quantised: int) -> int:
+    """Bytes of all weights where some of them are codes, and the others floats that compute.
+
+    Args:
+        types: of the model in few bits.
+        dtype: that of weights as they are.
+        before_byte: all weights as they are.
+        quantised: how many of them become codes.
+    """
+    others_byte = before_byte - dtype.byte(quantised)
+    return types.weights.byte(quantised) + others_byte * types.compute.bits // dtype.bits
+
+
+def policies(texts: Sequence[str]) -> tuple[WeightBits, ...]:
+    """Weight bits as users write them, each once.
+
+    Raises:
+        InputError: as `WeightBits.parsed`.
+    """
+    return tuple(dict.fromkeys(WeightBits.parsed(each) for each in texts))

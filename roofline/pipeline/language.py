@@ -1,0 +1,296 @@
+"""analyze_language: the stages of a language model, its cache, its memory, and what they come to.
+
+What torch calls is counted by `language_passes`; everything else follows from the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from roofline.analysis import Analysis
+from roofline.foundation.dtypes import DType
+from roofline.language.architecture import Architecture
+from roofline.language.cache import cache_of
+from roofline.language.experts import expert_spread
+from roofline.language.footprint import Footprint, Memory, footprint_of
+from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
+from roofline.language.placing import PlacedStage, Types, placed_stage
+from roofline.language.result import Language
+from roofline.language.stages import RoutedBound, StageResult, dtype_of
+from roofline.language.sweep import StageSweep, SweptModel, sweep_of
+from roofline.language.weight_bits import (
+    BitsWhatIf,
+    StageInBits,
+    WeightBits,
+    policies,
+    stage_in_bits,
+    weight_byte_in,
+)
+from roofline.pipeline.language_requests import (
+    DEFAULT_CONTEXT,
+    axis_of,
+    check_size,
+    memory_of,
+    memory_there,
+    stages_of,
+)
+from roofline.pipeline.machines import Hardware, Progress
+from roofline.placement import Roof
+from roofline.quantization.what_if.widths import Widths
+
+if TYPE_CHECKING:
+    import torch
+
+
+def analyze_language(
+    model: str,
+    *,
+    config: str | Path | None = None,
+    stage: Stage | None = None,
+    context: int | None = None,
+    batch: int | None = None,
+    dtype: str | torch.dtype | None = None,
+    weight_bits: Sequence[str] = (),
+    sweep_batch: Sequence[int] = (),
+    sweep_context: Sequence[int] = (),
+    memory: int | str | None = None,
+    hardware: Hardware | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    progress: Progress | None = None,
+) -> Language:
+    """What prefill and decode of a language model ask for, and what a machine makes of that.
+
+    Nothing is downloaded and no weights are allocated. Each stage is one pass of transformers'
+    model on fake tensors; beside its bound stands that of the architecture, which no implementation
+    can beat.
+
+    Args:
+        model: ``"hf:llama"`` or another type or class of transformers that continues text.
+        config: sizes: ``"hidden_size=4096,num_hidden_layers=32"``, the name of one of the bundled
+            configurations, or a local ``config.json``; None: the library's defaults.
+        stage: ``"prefill"`` or ``"decode"``; None: both.
+        context: tokens of each sequence: those that prefill takes in, those in the cache of decode;
+            None: 128.
+        batch: sequences; None: 1.
+        dtype: the type of parameters; None: that of the configuration.
+        weight_bits: what fewer bits of weights would be worth: ``"w8a16"``, ``"w4a16"``.
+        sweep_batch, sweep_context: values at which the stages are placed besides; where only one is
+            given, the other is what was asked for.
+        memory: what weights and cache must fit into: bytes, or ``"80GiB"``; None: what the
+            hardware's profile knows, on this machine what is free.
+        hardware, threads, cold, progress: as for `analyze`.
+
+    Raises:
+        ModelError: the model is unknown, or no language model.
+        InputError: an option is wrong, or a size of the configuration is impossible.
+        HardwareError: unknown hardware, or it does not have so many threads.
+    """
+    from roofline.pipeline.language_passes import analyze_stage, language_model
+
+    stages = stages_of(stage)
+    context = check_size("context", DEFAULT_CONTEXT if context is None else context)
+    batch = check_size("batch", 1 if batch is None else batch)
+    bits = policies(weight_bits)
+    batches = axis_of("sweep-batch", sweep_batch, usual=batch, other=sweep_context)
+    contexts = axis_of("sweep-context", sweep_context, usual=context, other=sweep_batch)
+    given = memory_of(memory)
+    written = None if config is None else str(config)
+    known = language_model(model, config=written)
+    architecture = Architecture.of(known.configuration)
+    analyses: dict[Stage, Analysis] = {
+        each: analyze_stage(
+            model,
+            config=written,
+            stage=each,
+            context=context,
+            batch=batch,
+            dtype=dtype,
+            hardware=hardware,
+            threads=threads,
+            cold=cold,
+            progress=progress,
+        )
+        for each in stages
+    }
+    of = _Model(
+        architecture=architecture,
+        analyses=analyses,
+        batch=batch,
+        context=context,
+        memory=given or memory_there(next(iter(analyses.values())), hardware),
+    )
+    return Language(
+        model=known.name,
+        configuration=known.configuration,
+        architecture=architecture,
+        dtype=of.dtype,
+        hardware=of.any.hardware,
+        threads=of.any.threads,
+        batch=batch,
+        context=context,
+        cache=cache_of(architecture, of.dtype),
+        footprint=of.footprint(),
+        stages=tuple(of.stage(each) for each in stages),
+        bits=tuple(of.in_bits(each) for each in bits),
+        sweep=of.sweep(stages, batches, contexts) if batches else None,
+        notes=(*known.notes, *of.notes()),
+        warnings=_warnings(analyses.values(), known.notes),
+    )
+
+
+def _warnings(analyses: Iterable[Analysis], noted: Sequence[str]) -> tuple[str, ...]:
+    """What the stages warn of, each line once, and what is noted anyhow left out."""
+    found = dict.fromkeys(line for each in analyses for line in each.warnings)
+    return tuple(each for each in found if each not in noted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Model:
+    """A model whose stages were analysed, and what follows from it."""
+
+    architecture: Architecture
+    analyses: dict[Stage, Analysis]
+    batch: int
+    context: int
+    memory: Memory
+
+    @property
+    def any(self) -> Analysis:
+        """The analysis of the first stage: machine, threads and parameters are those of all."""
+        return next(iter(self.analyses.values()))
+
+    @property
+    def dtype(self) -> DType:
+        """The type of most parameters."""
+        return dtype_of(self.any)
+
+    @property
+    def roof(self) -> Roof:
+        """The machine's."""
+        return Roof(self.any.hardware, self.any.threads)
+
+    @property
+    def weight_byte(self) -> int:
+        """All weights: those of the model that was built, or more, where it was built in part."""
+        totals = self.any.totals
+        built = totals.parameter_bytes + totals.buffer_bytes
+        return max(built, self.dtype.byte(weights_of(self.architecture)))
+
+    def size(self, stage: Stage) -> StageSize:
+        """How large a stage is."""
+        return StageSize(stage=stage, batch=self.batch, context=self.context)
+
+    def typical(self, stage: Stage) -> int | None:
+        """The experts of a layer that even routing touches; None: there are none."""
+        spread = expert_spread(self.architecture, self.size(stage).new_tokens, self.dtype)
+        return None if spread is None else spread.typical
+
+    def asked(
+        self, stage: Stage, *, types: Types | None = None, distinct: int | None = None
+    ) -> PlacedStage:
+        """What the architecture asks for in a stage."""
+        return placed_stage(
+            self.architecture,
+            self.size(stage),
+            self.roof,
+            types or Types.all_of(self.dtype),
+            distinct=self.typical(stage) if distinct is None else distinct,
+        )
+
+    def stage(self, stage: Stage) -> StageResult:
+        """One stage, as it is run and as it is asked for."""
+        spread = expert_spread(self.architecture, self.size(stage).new_tokens, self.dtype)
+        routed: tuple[RoutedBound, ...] = ()
+        if spread is not None:
+            numbers = (spread.least, spread.typical, spread.most)
+            routed = tuple(self._routed(stage, each) for each in numbers)
+        return StageResult(
+            stage=stage,
+            batch=self.batch,
+            context=self.context,
+            analysis=self.analyses[stage],
+            asked=self.asked(stage),
+            spread=spread,
+            routed=routed,
+        )
+
+    def _routed(self, stage: Stage, distinct: int) -> RoutedBound:
+        placed = self.asked(stage, distinct=distinct)
+        return RoutedBound(
+            distinct=distinct,
+            weight_byte=placed.weight_byte,
+            bound_s=placed.bound_s,
+            tokens_per_s=placed.tokens_per_s,
+        )
+
+    def footprint(self) -> Footprint:
+        """What all stages take at most."""
+        width, vocabulary = self.architecture.width, self.architecture.vocabulary
+        tokens = max(self.size(each).new_tokens for each in self.analyses)
+        # What goes through the layers, twice where a layer reads and writes it, or the logits.
+        alive = max(2 * tokens * width, self.batch * (width + vocabulary))
+        return footprint_of(
+            cache_of(self.architecture, self.dtype),
+            context=self.context,
+            batch=self.batch,
+            weight_byte=self.weight_byte,
+            activation_byte=self.dtype.byte(alive),
+            memory=self.memory,
+            peak_byte=max(each.totals.peak_memory_byte for each in self.analyses.values()),
+        )
+
+    def in_bits(self, bits: WeightBits) -> BitsWhatIf:
+        """The model with its weights in few bits."""
+        types = bits.types(self.dtype, Widths(self.any.hardware, self.any.threads).half)
+        quantised = quantised_weights(self.architecture)
+        return BitsWhatIf(
+            bits=bits,
+            weight_byte_before=self.weight_byte,
+            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantised),
+            stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
+        )
+
+    def _stage_in_bits(self, stage: Stage, bits: WeightBits, types: Types) -> StageInBits:
+        parts = parts_of(self.architecture, self.size(stage), self.typical(stage))
+        return stage_in_bits(
+            self.analyses[stage],
+            bits,
+            stage=stage,
+            before=self.asked(stage),
+            after=self.asked(stage, types=types),
+            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantised),
+        )
+
+    def sweep(
+        self, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
+    ) -> StageSweep:
+        """All stages over batch and context."""
+        swept = SweptModel(
+            architecture=self.architecture,
+            roof=self.roof,
+            types=Types.all_of(self.dtype),
+            kept_byte=self.weight_byte,
+            memory=self.memory,
+        )
+        return sweep_of(swept, stages, batches, contexts)
+
+    def notes(self) -> Sequence[str]:
+        """What a reader of the numbers must know of the model."""
+        found: list[str] = []
+        positions = self.architecture.positions
+        if positions is not None and self.context > positions:
+            found.append(
+                f"a context of {self.context:,} tokens is beyond the {positions:,} positions that"
+                " the configuration names"
+            )
+        if self.architecture.latent is not None:
+            found.append(
+                "attention is latent: the cache is counted as one vector a token, and in decode as"
+                " the products that work on it; where transformers makes keys and values of all"
+                " heads out of it in every pass, its operators show that"
+            )
+        return found

@@ -1,0 +1,211 @@
+"""analyze_language: what it makes of two passes and a configuration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import roofline
+from roofline.errors import InputError
+from roofline.language.result import Language
+from roofline.placement import Bound
+from tests.language.language_examples import TINY, machine
+from tests.language.language_stand_in import PREDICTED, stand_in
+
+SPARSE = {**TINY, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+
+
+def analysed(patch: pytest.MonkeyPatch, **options: Any) -> Language:
+    stand_in(patch, prediction=PREDICTED)
+    return roofline.analyze_language("hf:llama", **{"hardware": machine(), **options})
+
+
+def test_both_stages_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(monkeypatch, context=10, batch=2)
+    prefill, decode = found.stages
+    assert (prefill.stage, decode.stage) == ("prefill", "decode")
+    assert (prefill.tokens, decode.tokens) == (20, 2)
+    # The same products, ten times as often, and the logits of one token in both.
+    per_token = 3 * (768 + 3 * 16 * 40)
+    assert prefill.asked.multiply_add == 20 * per_token + 2 * 800 + 2 * 3 * 4 * 100 * 8
+    assert decode.asked.multiply_add == 2 * per_token + 2 * 800 + 2 * 3 * 4 * 11 * 8
+    assert found.stage("decode") is decode
+
+
+def test_prefill_counts_the_products_that_torch_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(monkeypatch, stage="prefill", context=10, batch=2)
+    (prefill,) = found.stages
+    assert prefill.asked.multiply_add == prefill.analysis.totals.multiply_add
+
+
+def test_the_architecture_asks_for_no_more_than_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    for context in (1, 16):
+        (prefill,) = analysed(monkeypatch, stage="prefill", context=context).stages
+        assert (prefill.asked.bound_s or 0) <= (prefill.bound_s or 0)
+
+
+def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = analysed(monkeypatch, stage="decode", context=10, batch=4).stages[0]
+    predicted = decode.predicted_rate
+    assert predicted is not None
+    # Four tokens in 20 ms; the slowest end of the interval gives the fewest.
+    assert predicted.tokens_per_s == pytest.approx(200)
+    assert (predicted.low_per_s, predicted.high_per_s) == pytest.approx((100, 400))
+    alone = predicted.of_one(4)
+    assert (alone.tokens_per_s, alone.low_per_s) == pytest.approx((50, 25))
+    bound = decode.bound_rate
+    assert bound is not None
+    assert bound.tokens_per_s == pytest.approx(4 / (decode.bound_s or 0))
+
+
+def test_what_is_asked_for_reaches_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stood = stand_in(monkeypatch)
+    profile = machine()
+    roofline.analyze_language(
+        "hf:llama", config="hidden_size=16", context=7, batch=3, hardware=profile, cold=True
+    )
+    assert [each["stage"] for each in stood.asked] == ["prefill", "decode"]
+    for each in stood.asked:
+        assert (each["config"], each["context"], each["batch"]) == ("hidden_size=16", 7, 3)
+        assert (each["hardware"], each["cold"]) == (profile, True)
+
+
+def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = analysed(monkeypatch, context=10)
+    assert plain.footprint.fit == "unknown"
+    # 3 x (768 + 1920) + 2 x 800 weights in float32.
+    weights = 4 * (3 * 2688 + 1600)
+    assert plain.footprint.weight_byte == weights
+    # 3 layers, 2 heads of 4, keys and values, 4 B.
+    assert plain.footprint.cache_byte == 10 * 192
+    small = analysed(monkeypatch, context=10, memory=weights)
+    assert small.footprint.fit == "does not fit"
+    large = analysed(monkeypatch, context=10, memory="1GiB")
+    assert large.footprint.fit == "fits"
+    assert large.footprint.memory.byte == 2**30
+
+
+def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
+    monkeypatch.setattr("roofline.pipeline.language_requests.available_memory_byte", lambda: 12345)
+    profile = machine()
+    path = no_user_data / "share" / "roofline" / "hardware" / "host.toml"
+    path.parent.mkdir(parents=True)
+    profile.save(path)
+    found = analysed(monkeypatch, stage="decode", context=4, hardware=None)
+    assert (found.footprint.memory.byte, found.footprint.fit) == (12345, "does not fit")
+
+
+def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(monkeypatch, context=10, weight_bits=["w8a16", "w4a16"])
+    for of, bits in zip(found.bits, (8, 4), strict=True):
+        # The vocabulary's table and product stay floats, of 16 bits as what is computed.
+        quantised = 3 * 2688
+        assert of.weight_byte_before == 4 * (quantised + 1600)
+        assert of.weight_byte_after == quantised * bits // 8 + 2 * 1600
+        for stage in of.stages:
+            assert stage.unpacked_weights == quantised
+            assert (stage.asked_after.bound_s or 0) <= (stage.asked_before.bound_s or 0)
+            assert stage.bound_after_s is not None
+            assert stage.bound_before_s is not None
+            assert stage.bound_after_s < stage.bound_before_s
+    decode = found.bits[1].stages[1]
+    # Eight times fewer bytes of all weights but those of the vocabulary, at 100 MB/s.
+    less = 4 * 3 * 2688 * (1 - 1 / 8) / 1e8
+    saved = (decode.asked_before.bound_s or 0) - (decode.asked_after.bound_s or 0)
+    # The cache has half as many bytes, too: its floats have 16 bits.
+    assert saved == pytest.approx(less + (11 * 192 + 3200) / 2 / 1e8)
+
+
+def test_experts_have_a_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, configuration=SPARSE)
+    found = roofline.analyze_language("hf:x", context=3, batch=4, hardware=machine())
+    decode = found.stages[1]
+    assert decode.spread is not None
+    assert [each.distinct for each in decode.routed] == [2, round(8 * (1 - 0.75**4)), 8]
+    bytes_read = [each.weight_byte for each in decode.routed]
+    one = 3 * 16 * 12 * 4
+    assert bytes_read[2] - bytes_read[0] == 3 * 6 * one
+    bounds = [each.bound_s or 0 for each in decode.routed]
+    assert bounds == sorted(bounds)
+    assert decode.asked.distinct_experts == decode.spread.typical
+
+
+def test_a_sweep_has_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(
+        monkeypatch, stage="decode", context=8, sweep_batch=[1, 2, 64], sweep_context=[8, 16]
+    )
+    assert found.sweep is not None
+    assert len(found.sweep.cells) == 6
+    assert found.sweep.cell("decode", 1, 8).bound_s == found.stages[0].asked.bound_s
+    one_axis = analysed(monkeypatch, stage="decode", context=8, sweep_batch=[1, 2])
+    assert one_axis.sweep is not None
+    assert one_axis.sweep.contexts == (8,)
+    assert analysed(monkeypatch, context=8).sweep is None
+
+
+def test_a_context_beyond_the_positions_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(monkeypatch, stage="decode", context=65)
+    assert any("65 tokens is beyond the 64 positions" in each for each in found.notes)
+
+
+def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = analysed(
+        monkeypatch, context=10, weight_bits=["w4a16"], sweep_batch=[1, 2], memory="1MB"
+    )
+    data = json.loads(found.to_json())
+    assert (data["kind"], data["schema_version"]) == ("language model", 1)
+    assert data["configuration"] == TINY
+    assert data["cache"]["token_byte"] == 192
+    assert data["stages"][0]["analysis"]["totals"]["flop"] > 0
+    assert data["stages"][1]["rates"]["predicted"]["low_per_s"] == pytest.approx(25)
+    assert data["weight_bits"][0]["bits"] == {"weights": 4, "activations": 16}
+    assert len(data["sweep"]["cells"]) == 4
+    frame = found.to_frame()
+    assert list(frame["is_swept"]) == [False, False, True, True, True, True]
+    swept = frame[frame["is_swept"]]
+    assert swept["bound_s"].isna().all()
+    assert swept["asked_bound_s"].notna().all()
+
+
+def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import builders
+
+    stand_in(monkeypatch)
+    found = roofline.analyze_language(
+        "hf:llama", context=4, sweep_batch=[1, 2], hardware=builders.profile([], [])
+    )
+    assert [each.bound_rate for each in found.stages] == [None, None]
+    assert found.sweep is not None
+    assert {each.bound for each in found.sweep.cells} == {Bound.UNKNOWN}
+    assert "no ceilings" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stage": "decoding"}, "--stage decoding: choose prefill or decode"),
+        ({"context": 0}, "--context 0: must be a whole number from 1"),
+        ({"batch": -1}, "--batch -1: must be"),
+        ({"batch": True}, "--batch True: must be"),
+        ({"weight_bits": ["4"]}, "weight bits '4' are not of the form"),
+        ({"weight_bits": ["w4a4"]}, "activations stay floats here"),
+        ({"weight_bits": ["w20a16"]}, "20 bits"),
+        ({"weight_bits": ["w16a16"]}, "weights must have fewer bits"),
+        ({"sweep_batch": [0]}, "--sweep-batch 0: must be"),
+        ({"sweep_batch": "1,2"}, "give several sizes"),
+        ({"memory": "lots"}, "size 'lots' is not of the form"),
+        ({"memory": 0}, "--memory 0: must be bytes"),
+    ],
+)
+def test_wrong_options_get_one_line(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
+) -> None:
+    stood = stand_in(monkeypatch)
+    with pytest.raises(InputError) as caught:
+        roofline.analyze_language("hf:llama", hardware=machine(), **options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert stood.asked == []

@@ -1,0 +1,129 @@
+"""Parts under a roof whose bounds can be worked out on paper."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.foundation.dtypes import DType, dtype
+from roofline.language.architecture import Architecture
+from roofline.language.parts import Stage, StageSize
+from roofline.language.placing import PlacedStage, Types, placed_stage
+from roofline.placement import Bound, Roof
+from tests import builders
+from tests.language.language_examples import LLAMA_2_7B, TINY, machine
+
+FLOAT = dtype("float32")
+HALF = dtype("bfloat16")
+
+
+def placed(
+    stage: Stage,
+    batch: int,
+    context: int,
+    *,
+    flop_per_s: float = 1e9,
+    byte_per_s: float = 1e8,
+    cache_byte: int | None = None,
+    types: Types | None = None,
+) -> PlacedStage:
+    return placed_stage(
+        Architecture.of(TINY),
+        StageSize(stage=stage, batch=batch, context=context),
+        Roof(machine(flop_per_s, byte_per_s, cache_byte=cache_byte), 1),
+        types or Types.all_of(FLOAT),
+    )
+
+
+def test_a_slow_memory_binds_by_its_bytes() -> None:
+    # So fast an arithmetic that only bytes count.
+    found = placed("decode", 1, 10, flop_per_s=1e15)
+    parts = {each.name: each for each in found.parts}
+    assert all(each.bound is Bound.MEMORY for each in found.parts)
+    layer = 16 * 16 + 2 * 16 * 8 + 16 * 16
+    assert parts["attention projections"].weight_byte == 3 * 4 * layer
+    # Read: 10 tokens of 16 elements; written: one.
+    assert parts["attention"].cache_byte == 3 * 4 * (10 + 1) * 16
+    byte = 4 * (3 * (layer + 3 * 16 * 40) + 16 * 50) + 3 * 4 * 11 * 16
+    assert found.traffic_byte == byte
+    assert found.bound_s == pytest.approx(byte / 1e8)
+    assert found.tokens_per_s == pytest.approx(1e8 / byte)
+
+
+def test_a_slow_arithmetic_binds_by_its_flop() -> None:
+    found = placed("prefill", 2, 10, byte_per_s=1e15)
+    assert all(each.bound is Bound.COMPUTE for each in found.parts)
+    assert found.bound is Bound.COMPUTE
+    assert found.compute_share == pytest.approx(1.0)
+    least = 2 * (20 * 3 * (768 + 3 * 16 * 40) + 2 * 16 * 50) + 2 * (2 * 3 * 4 * 55 * 8)
+    assert found.bound_s == pytest.approx(least / 1e9)
+    # Two sequences of ten tokens.
+    assert found.tokens_per_s == pytest.approx(20 * 1e9 / least)
+
+
+def test_what_fits_into_a_cache_comes_from_it() -> None:
+    in_cache = placed("decode", 1, 10, flop_per_s=1e15, cache_byte=2**20)
+    beyond = placed("decode", 1, 10, flop_per_s=1e15)
+    assert {each.level for each in in_cache.parts} == {"L1"}
+    assert 5 * (in_cache.bound_s or 0) < (beyond.bound_s or 0)
+
+
+def test_llama_2_7b_decodes_at_the_speed_of_memory() -> None:
+    # 13.2 GB of weights that products read, at 1 TB/s: 13 ms a token, whatever is computed.
+    profile = builders.profile(
+        [builders.ceiling(1e15, of="bfloat16")],
+        [
+            builders.level("L2", 40 * 2**20, {"read": {1: 5e12}}),
+            builders.level("HBM", None, {"read": {1: 1e12}}),
+        ],
+    )
+    found = placed_stage(
+        Architecture.of(LLAMA_2_7B),
+        StageSize(stage="decode", batch=1, context=1),
+        Roof(profile, 1),
+        Types.all_of(HALF),
+    )
+    weights = 2 * (6_738_415_616 - 65 * 4096 - 32000 * 4096)
+    assert found.bound_s == pytest.approx(weights / 1e12, rel=0.01)
+    assert found.bound is Bound.MEMORY
+
+
+@given(
+    batch=st.integers(1, 64),
+    context=st.integers(1, 200),
+    stage=st.sampled_from(["prefill", "decode"]),
+    slower=st.floats(1.0, 20.0),
+)
+def test_a_slower_machine_is_no_faster(
+    batch: int, context: int, stage: Stage, slower: float
+) -> None:
+    usual = placed(stage, batch, context).bound_s or 0
+    assert (placed(stage, batch, context, flop_per_s=1e9 / slower).bound_s or 0) >= usual
+    assert (placed(stage, batch, context, byte_per_s=1e8 / slower).bound_s or 0) >= usual
+    larger = placed(stage, batch + 1, context).bound_s or 0
+    assert larger >= usual
+
+
+def test_few_bits_are_read_and_floats_are_computed_in() -> None:
+    codes = Types(compute=FLOAT, weights=DType("codes4", 4, "int"), cache=FLOAT)
+    before, after = placed("decode", 1, 1), placed("decode", 1, 1, types=codes)
+    parts = {each.name: each for each in after.parts}
+    for each in before.parts:
+        share = 1 if each.name == "vocabulary" else 8
+        assert parts[each.name].weight_byte * share == each.weight_byte
+        assert parts[each.name].flop == each.flop
+    assert (after.bound_s or 0) < (before.bound_s or 0)
+
+
+def test_without_ceilings_nothing_is_claimed() -> None:
+    empty = builders.profile([], [])
+    found = placed_stage(
+        Architecture.of(TINY),
+        StageSize(stage="decode", batch=1, context=1),
+        Roof(empty, 1),
+        Types.all_of(FLOAT),
+    )
+    assert found.bound_s is None
+    assert found.tokens_per_s is None
+    assert found.bound is Bound.UNKNOWN

@@ -1,0 +1,139 @@
+"""A language model on a machine, made by hand of a small pass, for tests of what is said of it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from roofline.foundation.dtypes import dtype
+from roofline.language.architecture import Architecture
+from roofline.language.cache import cache_of
+from roofline.language.experts import expert_spread
+from roofline.language.footprint import Memory, footprint_of
+from roofline.language.parts import STAGES, Stage, StageSize
+from roofline.language.placing import Types, placed_stage
+from roofline.language.result import Language
+from roofline.language.stages import RoutedBound, StageResult
+from roofline.language.sweep import SweptModel, sweep_of
+from roofline.language.weight_bits import BitsWhatIf, StageInBits, WeightBits
+from roofline.latency.prediction import RunPrediction
+from roofline.placement import Roof
+from tests.presentation.examples import analysis_of, full_profile
+from tests.presentation.quantizations import residual
+
+FLOAT = dtype("float32")
+
+SIZES: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "tie_word_embeddings": False,
+}
+SPARSE = {**SIZES, "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 512}
+WINDOWS = {
+    **SIZES,
+    "layer_types": ["sliding_attention"] * 6 + ["full_attention"] * 2,
+    "sliding_window": 256,
+}
+
+PREDICTED = RunPrediction(
+    predicted_s=0.1,
+    low_s=0.08,
+    high_s=0.14,
+    operators_s=0.09,
+    overhead_s=0.01,
+    calibration="a test",
+)
+
+
+@functools.cache
+def language(
+    *, sparse: bool = False, windows: bool = False, swept: bool = True, memory: int | None = 10**9
+) -> Language:
+    """A model whose passes are those of something else: its numbers are only to be told.
+
+    Args:
+        sparse: its layers are experts.
+        windows: most of its layers look back 256 tokens.
+        swept: it has a sweep.
+        memory: what there is; None: not known.
+    """
+    configuration = SPARSE if sparse else WINDOWS if windows else SIZES
+    of = Architecture.of(configuration)
+    profile = full_profile()
+    analysis = replace(
+        analysis_of(residual(), profile, model="hf:llama"),
+        prediction=PREDICTED,
+        warnings=("a warning of the pass",),
+    )
+    roof, types = Roof(profile, analysis.threads), Types.all_of(FLOAT)
+    there = Memory(byte=memory, source="--memory")
+
+    def stage(name: Stage) -> StageResult:
+        size = StageSize(stage=name, batch=4, context=512)
+        spread = expert_spread(of, size.new_tokens, FLOAT)
+        distinct = spread.typical if spread is not None else None
+        placed = placed_stage(of, size, roof, types, distinct=distinct)
+        counts = (spread.least, spread.typical, spread.most) if spread is not None else ()
+        return StageResult(
+            stage=name,
+            batch=4,
+            context=512,
+            analysis=analysis,
+            asked=placed,
+            spread=spread,
+            routed=tuple(
+                RoutedBound(distinct=n, weight_byte=n * 1000, bound_s=n / 1000, tokens_per_s=1 / n)
+                for n in counts
+            ),
+        )
+
+    stages = tuple(map(stage, STAGES))
+    model = SweptModel(architecture=of, roof=roof, types=types, kept_byte=600_000_000, memory=there)
+    return Language(
+        model="hf:llama",
+        configuration=configuration,
+        architecture=of,
+        dtype=FLOAT,
+        hardware=profile,
+        threads=analysis.threads,
+        batch=4,
+        context=512,
+        cache=cache_of(of, FLOAT),
+        footprint=footprint_of(
+            cache_of(of, FLOAT),
+            context=512,
+            batch=4,
+            weight_byte=600_000_000,
+            activation_byte=1_000_000,
+            memory=there,
+            peak_byte=700_000_000,
+        ),
+        stages=stages,
+        bits=(
+            BitsWhatIf(
+                bits=WeightBits(weights=4, activations=16),
+                weight_byte_before=600_000_000,
+                weight_byte_after=200_000_000,
+                stages=tuple(
+                    StageInBits(
+                        stage=each.stage,
+                        asked_before=each.asked,
+                        asked_after=each.asked,
+                        bound_before_s=0.2,
+                        bound_after_s=0.1 if each.stage == "decode" else None,
+                        unpacked_weights=1_000_000,
+                    )
+                    for each in stages
+                ),
+            ),
+        ),
+        sweep=sweep_of(model, STAGES, (1, 8, 64), (128, 4096)) if swept else None,
+        notes=("a note of the model",),
+        warnings=("a warning of the pass",),
+    )
