@@ -15,6 +15,7 @@ from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
     files_among,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("advise")
-@click.argument("model", shell_complete=candidates.models_and_saved)
+@click.argument("model", callback=named_model, shell_complete=candidates.models_and_saved)
 @workload_options
 @run_options
 @hardware_option

@@ -16,6 +16,7 @@ from roofline.cli.options import (
     format_option,
     layers_options,
     machines_options,
+    named_model,
     output_options,
     picture_of,
     run_options,
@@ -44,7 +45,7 @@ def _fraction(
 
 
 @click.command("analyze")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
 @run_options
 @machines_options

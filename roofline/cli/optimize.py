@@ -15,6 +15,7 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    named_model,
     one_of,
     output_options,
     threads_option,
@@ -105,7 +106,7 @@ _timing_options = together(
 
 
 @click.command("optimize")
-@click.argument("model", required=False, shell_complete=candidates.models)
+@click.argument("model", required=False, callback=named_model, shell_complete=candidates.models)
 @workload_options
 @hardware_option
 @threads_option

@@ -15,6 +15,7 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("predict")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
 @run_options
 @hardware_option

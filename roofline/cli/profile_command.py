@@ -16,6 +16,7 @@ from roofline.cli.options import (
     format_option,
     hardware_option,
     layers_options,
+    named_model,
     output_options,
     picture_of,
     run_options,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @click.command("profile")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
 @run_options
 @threads_option

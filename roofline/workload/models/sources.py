@@ -19,6 +19,8 @@ from roofline.workload.models.expressions import is_expression
 from roofline.workload.models.expressions.arguments import signature_of
 from roofline.workload.models.expressions.building import Factory, Find, design_source
 from roofline.workload.models.expressions.layers import layer_class
+from roofline.workload.models.files.formats import is_model_file
+from roofline.workload.models.files.stored import StoredModel
 from roofline.workload.models.functions import Function, name_of
 from roofline.workload.models.homes import OWN, home_of, named, not_a_factory
 from roofline.workload.models.libraries import names
@@ -52,7 +54,8 @@ def load(name: str, *, seq: int | None = None) -> Source:
         name: ``resnet50`` (torchvision's, else timm's, else transformers'),
             ``torchvision:resnet50``, ``timm:resnet50``, ``hf:bert`` or ``hf:BertForMaskedLM``,
             ``package.module:factory``, or ``file.py:Model``; a factory is called without arguments
-            and returns a module, or is a module itself. Or a design: ``conv2d(64,64,3)@56x56``,
+            and returns a module, or is a module itself. Or a file: ``model.pt2``, ``model.onnx``,
+            TorchScript's ``model.pt`` (docs/files.md). Or a design: ``conv2d(64,64,3)@56x56``,
             ``file.py:Block(64)@1x64x56x56`` (docs/designs.md).
         seq: how many tokens a model that takes tokens is given; None: 128.
 
@@ -61,6 +64,8 @@ def load(name: str, *, seq: int | None = None) -> Source:
             factory, a factory that raises or returns no module.
         InputError: `seq` for a model that takes no tokens, or not so many.
     """
+    if isinstance(name, StoredModel) or is_model_file(name):
+        return _of_a_file(name, seq)
     if is_expression(name):
         if seq is not None:
             raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
@@ -97,6 +102,20 @@ def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None
             f" got {type(model).__name__}"
         )
     return _with_inputs(Source(name=name_of(model), module=Function(model)), seq)
+
+
+def _of_a_file(name: str, seq: int | None) -> Source:
+    """A model out of a file, or with the weights of one."""
+    # Their readers are many, and most models are none.
+    from roofline.workload.models.files.reading import stored_source
+
+    model = name if isinstance(name, StoredModel) else StoredModel(name)
+    if seq is not None and is_model_file(name):
+        raise InputError(
+            f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
+            " --input"
+        )
+    return stored_source(model, lambda maker: load(maker, seq=seq))
 
 
 def _with_inputs(source: Source, seq: int | None) -> Source:
