@@ -53,7 +53,7 @@ def _remembered(name: str) -> Callable[..., Any]:
 
 
 def named_model(context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
-    """The callback of a model's argument: its name, with the file of its weights if one is given."""
+    """The callback of a model's argument: its name, with the file of its weights if given."""
     weights = context.meta.get("roofline.weights")
     is_trusted = bool(context.meta.get("roofline.allow_pickle"))
     if value is None or not (weights or is_trusted):

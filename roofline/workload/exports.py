@@ -1,4 +1,4 @@
-"""What a model became in a file: its operators beside those that were there, and why they differ."""
+"""What a model became in a file: its operators beside those there were, and why they differ."""
 
 from __future__ import annotations
 

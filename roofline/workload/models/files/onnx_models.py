@@ -111,9 +111,7 @@ def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[st
         open_sizes |= dict.fromkeys(_open(each))
         shape = tuple(size if isinstance(size, int) and size > 0 else 1 for size in each.shape)
         kind = str(each.dtype).removeprefix("torch.")
-        requests.append(
-            InputRequest(shape=shape, dtype=None if each.dtype == torch.float32 else dtype(kind))
-        )
+        requests.append(InputRequest(shape=shape, dtype=None if kind == "float32" else dtype(kind)))
     if not open_sizes:
         return tuple(requests), ()
     told = ", ".join(printable(each)[:40] for each in open_sizes)

@@ -114,9 +114,8 @@ class OnnxModel(torch.nn.Module):
             results = unknown_call(node, operands, self._graph.known, title=self._title)
         else:
             results = self._called(node, function, operands)
-        for name, result in zip(node.outputs, results, strict=False):
-            if name:
-                values[name] = result
+        made = zip(node.outputs, results, strict=False)
+        values |= {name: result for name, result in made if name}
 
     def _called(self, node: Node, function: Any, operands: list[Any]) -> tuple[torch.Tensor, ...]:
         try:

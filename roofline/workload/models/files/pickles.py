@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickletools
+import re
 from collections.abc import Iterator
 
 _STRINGS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE", "STRING", "BINSTRING")
@@ -46,9 +47,15 @@ def _imports(content: bytes) -> Iterator[str]:
         return
 
 
+_HARMLESS = re.compile(
+    r"(collections|numpy)\..*|(__builtin__|builtins)\.(set|dict|list|object|frozenset|bytearray)"
+    r"|torch(\._utils\._rebuild\w*|\.\w*Storage|\.Size|\.nn\.parameter\.\w+)|copyreg?\._reconstructor"
+)
+"""Names that say nothing of what a pickle is."""
+
+
 def telling_among(names: tuple[str, ...]) -> str:
     """The name that says most about a pickle: one that is not torch's, if there is one."""
-    foreign = [
-        each for each in names if each.partition(".")[0] not in ("torch", "collections", "numpy")
-    ]
-    return next(iter(foreign or names), "")
+    telling = [each for each in names if not _HARMLESS.fullmatch(each)]
+    foreign = [each for each in telling if each.partition(".")[0] != "torch"]
+    return next(iter(foreign or telling or names), "")

@@ -13,6 +13,7 @@ from roofline.workload.models.building import Source
 from roofline.workload.models.files.inspection import Archive
 from roofline.workload.models.files.quiet import reading
 
+_JIT: Any = torch.jit
 _MOST_CODE_BYTE = 2**27
 _FILE_CALL = re.compile(r"\b(?:torch|ops\.aten)\.(from_file|save|load)\b")
 _FOREIGN_CALL = re.compile(r"\bops\.(?!aten\.|prim\.|quantized\.|torchvision\.|prepacked\.)(\w+)")
@@ -52,7 +53,7 @@ class Scripted(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls it, without the compiler that rewrites it after the first passes."""
-        with torch.jit.optimized_execution(False):
+        with _JIT.optimized_execution(False):
             return self.script(*args, **kwargs)
 
 

@@ -57,9 +57,8 @@ def _resized(
 @operator("GridSample")
 def grid_sample(node: Node, x: Tensor, grid: Tensor) -> Tensor:
     """Pixels at the places of a grid."""
-    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(
-        node.get("mode", "linear"), node.get("mode", "linear")
-    )
+    mode: str = node.get("mode", "linear")
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
     return functional.grid_sample(
         x,
         grid,

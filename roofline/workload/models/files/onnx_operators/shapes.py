@@ -178,9 +178,8 @@ def pad(
         order += both.get(axis, (0, 0))
     while len(order) > 2 and order[-2:] == [0, 0]:
         order = order[:-2]
-    mode = {"edge": "replicate", "wrap": "circular"}.get(
-        node.get("mode", "constant"), node.get("mode", "constant")
-    )
+    mode: str = node.get("mode", "constant")
+    mode = {"edge": "replicate", "wrap": "circular"}.get(mode, mode)
     if mode != "constant":
         return functional.pad(x, order, mode)
     filling = numbers(value)[0] if value is not None else node.get("value", 0.0)
