@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     hardware_option,
     named_model,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 @click.command("advise")
 @click.argument("model", callback=named_model, shell_complete=candidates.models_and_saved)
 @workload_options
+@file_options
 @run_options
 @hardware_option
 @threads_option

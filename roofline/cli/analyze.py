@@ -12,6 +12,7 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.options import (
+    file_options,
     files_among,
     format_option,
     layers_options,
@@ -47,6 +48,7 @@ def _fraction(
 @click.command("analyze")
 @click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @run_options
 @machines_options
 @view_options

@@ -11,6 +11,7 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     STDOUT,
+    file_options,
     named_model,
     output_options,
     workload_options,
@@ -22,6 +23,7 @@ from roofline.errors import InputError
 @click.command("export")
 @click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @click.option(
     "--opset",
     type=click.IntRange(min=1),

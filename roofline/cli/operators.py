@@ -11,6 +11,7 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.options import (
+    file_options,
     files_among,
     named_model,
     output_options,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     help="What this model needs and has no formula; the options below say how it is run.",
 )
 @workload_options
+@file_options
 @run_options
 @output_options(".json .csv .md")
 @click.option(

@@ -12,6 +12,7 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     format_option,
     hardware_option,
@@ -108,6 +109,7 @@ _timing_options = together(
 @click.command("optimize")
 @click.argument("model", required=False, callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @hardware_option
 @threads_option
 @_search_options

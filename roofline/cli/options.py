@@ -85,6 +85,9 @@ workload_options = together(
         shell_complete=candidates.dtypes,
         help="Of parameters, buffers and inputs: float32, bfloat16, float16.",
     ),
+)
+
+file_options = together(
     click.option(
         "--weights",
         is_eager=True,
@@ -102,6 +105,7 @@ workload_options = together(
         help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
     ),
 )
+"""Of a model that is a file, or has its weights in one; they go with `named_model`."""
 
 run_options = together(
     click.option(

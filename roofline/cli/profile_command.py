@@ -12,6 +12,7 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     format_option,
     hardware_option,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @click.command("profile")
 @click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @run_options
 @threads_option
 @hardware_option

@@ -16,7 +16,6 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
-    named_model,
     one_of,
     output_options,
     threads_option,
@@ -130,7 +129,7 @@ _timing_options = together(
 
 
 @click.command("quantize")
-@click.argument("model", callback=named_model, shell_complete=candidates.models)
+@click.argument("model", shell_complete=candidates.models)
 @_policy_options
 @_sensitivity_options
 @_timing_options

@@ -101,26 +101,55 @@ def changes_between(
         before: a pass of the model.
         after: one of what was read from the file.
     """
-    calls = tuple(Counter(map(_name, records)) for records in (before, after))
-    flop = _flop_by_name(before), _flop_by_name(after)
-    differing = [
-        name for name in {**calls[0], **calls[1]} if flop[0].get(name, 0) != flop[1].get(name, 0)
-    ]
-    gone = {name for name in differing if calls[1][name] < calls[0][name]}
+    sides = _Side.of(before), _Side.of(after)
+    names = {**sides[0].calls, **sides[1].calls}
+    differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
+    gone = {name for name in differing if sides[1].calls[name] < sides[0].calls[name]}
     found = [
         OperatorChange(
             op=name,
-            calls_before=calls[0][name],
-            calls_after=calls[1][name],
-            flop_before=flop[0].get(name, 0),
-            flop_after=flop[1].get(name, 0),
-            reason=_reason(name, gone, flop),
+            calls_before=sides[0].calls[name],
+            calls_after=sides[1].calls[name],
+            flop_before=sides[0].flop_of(name),
+            flop_after=sides[1].flop_of(name),
+            reason=_reason(name, gone, *sides),
         )
         for name in differing
     ]
     return tuple(
         sorted(found, key=lambda each: -abs((each.flop_after or 0) - (each.flop_before or 0)))
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Operators by name: how often each is called, its FLOP, and how many calls add a bias."""
+
+    calls: Counter[str]
+    flop: Mapping[str, int | None]
+    biased: Counter[str]
+
+    @classmethod
+    def of(cls, records: Sequence[OperatorRecord]) -> _Side:
+        return cls(
+            calls=Counter(map(_name, records)),
+            flop=_flop_by_name(records),
+            biased=Counter(
+                _name(each)
+                for each in records
+                if _name(each) == "aten.addmm"
+                or (_name(each) == "aten.convolution" and len(each.inputs) > 2)
+            ),
+        )
+
+    def flop_of(self, name: str) -> int | None:
+        """FLOP of all calls of an operator; None where they are unknown."""
+        return self.flop.get(name, 0)
+
+    @property
+    def additions(self) -> int:
+        """How many calls add something: a bias, or another tensor."""
+        return sum(self.biased.values()) + self.calls["aten.add"]
 
 
 def _name(record: OperatorRecord) -> str:
@@ -168,25 +197,36 @@ _WHOLE = {
 """Operators that a format may not have, so that they come as others that compute the same."""
 
 
-def _reason(
-    name: str, gone: set[str], flop: tuple[Mapping[str, int | None], Mapping[str, int | None]]
-) -> str:
+_MASKED = tuple(name for name, what in _WHOLE.items() if what == "attention")
+_PRODUCTS = ("aten.convolution", "aten.addmm", "aten.mm")
+
+
+def _reason(name: str, gone: set[str], before: _Side, after: _Side) -> str:
     """Why an operator asks for other FLOP; ``""`` where that is not known."""
-    before, after = (each.get(name, 0) for each in flop)
-    if before is None or after is None:
+    first, second = before.flop_of(name), after.flop_of(name)
+    if first is None or second is None:
         return "its FLOP are unknown"
-    folded = gone & set(_BATCH_NORMS)
-    if name in _BATCH_NORMS and after < before:
+    if name in _BATCH_NORMS and second < first:
         return "folded into the weights of the layer before it when the model was exported"
-    if folded and name in ("aten.convolution", "aten.addmm", "aten.mm"):
-        return "the bias that the folded batch norm left"
-    if name in _WHOLE and after < before:
+    if name in _PRODUCTS and sum(after.calls[each] for each in _PRODUCTS) == sum(
+        before.calls[each] for each in _PRODUCTS
+    ):
+        # The same products, so that only what is added to them differs.
+        if name == "aten.convolution" and after.biased[name] > before.biased[name]:
+            return "the bias that a folded batch norm left" if gone & set(_BATCH_NORMS) else ""
+        if after.additions < before.additions:
+            return "a bias that is all zeros was left out when the model was exported"
+    if name in _MASKED and second > first and after.calls[name] == before.calls[name]:
+        return "the mask, which the model itself leaves out where nothing is masked"
+    if name in _WHOLE and second < first:
         return f"the file has {_WHOLE[name]} as other operators, which compute the same"
     written_out = [_WHOLE[each] for each in sorted(gone) if each in _WHOLE]
-    if written_out and after > before:
+    if written_out and second > first:
         return f"part of {_among(written_out)} in the file"
-    if after < before:
-        return "computed when the model was exported, for it is the same in every pass"
+    if name == "aten.convolution" and after.biased[name] < before.biased[name]:
+        return "a bias that is all zeros was left out when the model was exported"
+    if name not in _PRODUCTS and second < first:
+        return "computed once, when the model was exported, or merged with what is beside it"
     return ""
 
 
