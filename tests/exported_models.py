@@ -97,6 +97,16 @@ def _bert() -> nn.Module:
 def _gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
+    sizes = GPT2Config(
+        vocab_size=60,
+        n_positions=32,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+
     return GPT2LMHeadModel(
         GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=2, n_head=2)
     )
