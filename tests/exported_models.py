@@ -106,10 +106,7 @@ def _gpt2() -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-
-    return GPT2LMHeadModel(
-        GPT2Config(vocab_size=60, n_positions=32, n_embd=16, n_layer=2, n_head=2)
-    )
+    return GPT2LMHeadModel(sizes)
 
 
 _IMAGE = "1x3x64x64"

@@ -326,7 +326,7 @@ class Evil:
         self.mark = mark
 
     def __reduce__(self) -> Any:
-        return Path.touch, (self.mark,)
+        return os.mkdir, (str(self.mark),)
 
 
 def _saved(value: Any) -> bytes:
@@ -346,7 +346,7 @@ def test_pickles_inside_a_program_are_not_run(program: Path, tmp_path: Path) -> 
     mark = tmp_path / "MARK"
     examples = {"data/sample_inputs/model.pt": _saved((Evil(mark), {}))}
     said = said_of(changed(program, tmp_path / "a.pt2", examples))
-    assert "'data/sample_inputs/model.pt' is a pickle that imports pathlib.Path.touch" in said
+    assert "'data/sample_inputs/model.pt' is a pickle that imports posix.mkdir" in said
     assert "--allow-pickle" in said
     earlier = {"data/weights/model.pt": _saved({"a": Evil(mark)})}
     assert "is a pickle" in said_of(changed(program, tmp_path / "b.pt2", earlier))
@@ -361,11 +361,13 @@ def test_a_pickled_model_is_opened_only_where_it_is_trusted(as_zip: bool, tmp_pa
     path = tmp_path / "evil.pt"
     path.write_bytes(_saved(Evil(mark)) if as_zip else pickle.dumps(Evil(mark)))
     said = said_of(path)
-    assert "a pickle that imports pathlib.Path.touch" in said
+    assert "a pickle that imports posix.mkdir" in said
     assert "add --allow-pickle if you trust it" in said
     assert not mark.exists()
     # What is trusted is run, and here turns out to be no model.
-    with pytest.raises(ModelError, match=r"not a torch\.nn\.Module|torch\.load cannot read"):
+    with pytest.raises(
+        (ModelError, FileFormatError), match=r"not a torch\.nn\.Module|torch\.load cannot read"
+    ):
         load(StoredModel(str(path), allow_pickle=True))
     assert mark.exists()
 
@@ -429,7 +431,7 @@ def test_scripts_that_open_files(script: Path, tmp_path: Path) -> None:
         return content + b'\n  _0 = ops.aten.save(1, "/tmp/evil")\n'
 
     with zipfile.ZipFile(script) as opened:
-        name = next(each for each in opened.namelist() if each.endswith("Small.py"))
+        name = next(each for each in opened.namelist() if "/code/" in each and each[-3:] == ".py")
     short = name.partition("/")[2]
     path = changed(script, tmp_path / "a.pt", {short: edit})
     assert "its code calls 'save', which opens files" in said_of(path)

@@ -109,14 +109,14 @@ def fancy(path: Path, shape: list[Any] | None) -> Path:
 def test_an_operator_that_is_not_known_is_named_and_never_zero(tmp_path: Path) -> None:
     found = roofline.analyze(str(fancy(tmp_path / "a.onnx", [3, 7])), hardware=MACHINE)
     first, second = found.operators
-    assert (first.op, first.state, first.work.flop) == (
+    assert (first.op, first.state, first.flop) == (
         "onnx_operator.com_example_Fancy",
         "unknown",
         None,
     )
     # 15 floats are read and 21 written.
-    assert (first.work.input_byte, first.work.output_byte) == (60, 84)
-    assert (second.op, second.work.flop) == ("aten.relu", 21)
+    assert (first.input_byte, first.output_byte) == (60, 84)
+    assert (second.op, second.flop) == ("aten.relu", 21)
     assert found.coverage.calls == 0.5
     assert any("com.example.Fancy" in each for each in found.warnings)
 

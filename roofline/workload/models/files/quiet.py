@@ -33,7 +33,8 @@ def reading(path: Path, how: str) -> Iterator[None]:
         raise
     # What is damaged may fail anywhere in torch, and with anything.
     except Exception as error:
-        said = printable(said_by(error))
+        # What it points to was logged, and is not shown.
+        said = printable(said_by(error)).partition(" Please check the warnings above")[0]
         said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]} …"
         raise FileFormatError(
             f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
