@@ -107,7 +107,7 @@ class Depends(nn.Module):
 
 
 def test_models_that_cannot_be_exported(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="torch.export cannot follow it") as said:
+    with pytest.raises(ModelError, match="cannot follow it") as said:
         roofline.export(Depends(), "2x4", files=tmp_path / "a.pt2")
     assert "\n" not in str(said.value)
     assert not (tmp_path / "a.pt2").exists()
@@ -219,7 +219,7 @@ def test_weights_that_do_not_fit(weights: Any, words: str, maker: str, tmp_path:
 
 def test_weights_that_must_be_unpickled(maker: str, tmp_path: Path) -> None:
     torch.save(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), tmp_path / "whole.pt")
-    with pytest.raises(FileFormatError, match="a pickle that imports torch.nn"):
+    with pytest.raises(FileFormatError, match="a pickle that imports"):
         load(roofline.StoredModel(maker, weights=tmp_path / "whole.pt"))
     trusted = roofline.StoredModel(maker, weights=tmp_path / "whole.pt", allow_pickle=True)
     assert load(trusted).notes[-1] == "its weights are those in whole.pt"

@@ -169,7 +169,8 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
         raise FileFormatError(f"{path}: a zip of {len(members):,} members is no model")
     if comment or min(each.header_offset for each in members):
         raise FileFormatError(
-            f"{path}: something stands before or behind the zip; save the model again"
+            f"{path}: the file is cut short, or something stands before or behind the zip; save the"
+            " model again"
         )
     _check_names(path, members)
     _check_sizes(path, members, end_byte)
