@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,9 @@ _MOST_KNOWN = 4096
 
 _STATISTICS = {"BatchNormalization": (3, 4)}
 """Which inputs of an operator are no parameters: running means and variances."""
+
+_SIZES = {"Resize": (1, 2), "Upsample": (1,), "OneHot": (2,)}
+"""Which inputs of an operator are floats that say how it works."""
 
 
 class OnnxModel(torch.nn.Module):
@@ -41,14 +44,10 @@ class OnnxModel(torch.nn.Module):
         self._title = title
         self._weight_names: dict[str, str] = {}
         self._constants: dict[str, torch.Tensor] = {}
-        statistics = {
-            node.inputs[position]
-            for node in graph.nodes
-            for position in _STATISTICS.get(node.operator, ())
-            if position < len(node.inputs)
-        }
+        statistics, sizes = (_read_at(graph, places) for places in (_STATISTICS, _SIZES))
         for name, tensor in graph.weights.items():
-            if tensor.numel() <= _MOST_KNOWN and (not tensor.dim() or not _is_float(tensor)):
+            is_value = name in sizes or not tensor.dim() or not _is_float(tensor)
+            if is_value and tensor.numel() <= _MOST_KNOWN:
                 self._constants[name] = tensor
                 continue
             safe = _safe_name(name, self._weight_names.values())
@@ -129,6 +128,16 @@ class OnnxModel(torch.nn.Module):
                 f" {said_by(error)}"
             ) from error
         return result if isinstance(result, tuple) else (result,)
+
+
+def _read_at(graph: Graph, places: Mapping[str, Sequence[int]]) -> set[str]:
+    """The values that operators read as one of these inputs."""
+    return {
+        node.inputs[place]
+        for node in graph.nodes
+        for place in places.get(node.operator, ())
+        if place < len(node.inputs)
+    }
 
 
 def _is_float(tensor: torch.Tensor) -> bool:

@@ -171,7 +171,8 @@ def thresholded_relu(node: Node, x: Tensor) -> Tensor:
 @operator("PRelu")
 def prelu(_node: Node, x: Tensor, slope: Tensor) -> Tensor:
     """A learned slope below zero."""
-    if slope.numel() in (1, x.shape[1] if x.dim() > 1 else 1):
+    is_by_channel = slope.dim() == x.dim() - 1 and slope.numel() == slope.shape[0] == x.shape[1]
+    if slope.numel() == 1 or is_by_channel:
         return functional.prelu(x, slope.reshape(-1))
     return torch.where(x < 0, x * slope, x)
 
