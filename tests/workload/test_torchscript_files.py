@@ -42,7 +42,11 @@ def test_the_same_work(how: str, tmp_path: Path) -> None:
     assert found.totals.multiply_add == 2 * 4 * 36 * 27 + 2 * 5 * 144
     for name in ("multiply_add", "flop", "parameters", "parameter_bytes", "parameter_byte"):
         assert getattr(found.totals, name) == getattr(eager.totals, name), name
-    counted = [[each.op for each in one.operators if each.flop] for one in (found, eager)]
+    # A trace calls the operator below the one that eager code calls.
+    counted = [
+        [each.op.replace("._convolution", ".convolution") for each in one.operators if each.flop]
+        for one in (found, eager)
+    ]
     assert counted[0] == counted[1]
 
 
