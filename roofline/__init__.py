@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from roofline.workload.formulas.registry import Flop as Flop
     from roofline.workload.formulas.registry import formula as formula
     from roofline.workload.inputs import Inputs as Inputs
+    from roofline.workload.models.files.stored import StoredModel as StoredModel
     from roofline.workload.work import Work as Work
 
 _HOME = {
@@ -72,6 +74,7 @@ _HOME = {
     "RidgeSweep": "roofline.design.sweeps.ridge",
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
+    "StoredModel": "roofline.workload.models.files.stored",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
     "Validation": "roofline.latency.validation",
@@ -83,6 +86,7 @@ _HOME = {
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
     "crosscheck": "roofline.pipeline",
+    "export": "roofline.pipeline.exporting",
     "formula": "roofline.workload.formulas.registry",
     "hardware_change": "roofline.design.hardware_change",
     "load_hardware": "roofline.machine.catalog",

@@ -13,8 +13,10 @@ from click.core import ParameterSource
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 
 @click.command("advise")
-@click.argument("model", shell_complete=candidates.models_and_saved)
+@click.argument("model", callback=named_model, shell_complete=candidates.models_and_saved)
 @workload_options
+@file_options
 @run_options
 @hardware_option
 @threads_option

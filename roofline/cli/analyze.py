@@ -13,10 +13,12 @@ import click
 from roofline.cli import candidates
 from roofline.cli.language_options import language_options
 from roofline.cli.options import (
+    file_options,
     files_among,
     format_option,
     layers_options,
     machines_options,
+    named_model,
     output_options,
     picture_of,
     run_options,
@@ -45,9 +47,10 @@ def _fraction(
 
 
 @click.command("analyze")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @language_options
 @workload_options
+@file_options
 @run_options
 @machines_options
 @view_options

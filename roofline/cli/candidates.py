@@ -13,19 +13,22 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+_OF_MODELS = (".py", ".pt2", ".pt", ".onnx")
+"""What files of models end in."""
+
 
 def models(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of models that begin so, and Python files with what is in them."""
-    return _items(_models(incomplete, (".py",)))
+    """Names of models that begin so, files of models, and Python files with what is in them."""
+    return _items(_models(incomplete, _OF_MODELS))
 
 
 def models_and_saved(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """The same, and saved analyses."""
-    return _items(_models(incomplete, (".py", ".json")))
+    return _items(_models(incomplete, (*_OF_MODELS, ".json")))
 
 
 def models_given(

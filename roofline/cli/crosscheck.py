@@ -9,14 +9,21 @@ from pathlib import Path
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import files_among, output_options, workload_options
+from roofline.cli.options import (
+    file_options,
+    files_among,
+    named_model,
+    output_options,
+    workload_options,
+)
 from roofline.cli.results import print_or_put, say_written
 from roofline.foundation.files import write_atomically
 
 
 @click.command("crosscheck")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @click.option(
     "--train", is_flag=True, help="A forward and a backward pass; most counters see only the first."
 )

@@ -29,6 +29,7 @@ _COMMANDS = {
     "compare": "Hold models against each other on the same machine.",
     "completion": "Print what makes your shell complete roofline's words.",
     "crosscheck": "Count a model with other counters too, and say why they differ.",
+    "export": "Write a model as .onnx or .pt2, and prove that the file computes the same.",
     "hardware": "List, show and compare the machines that are known.",
     "measure": "Measure the ceilings of this machine.",
     "operators": "List the operators that have a formula, or what a model lacks.",

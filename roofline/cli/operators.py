@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import files_among, output_options, run_options, workload_options
+from roofline.cli.options import (
+    file_options,
+    files_among,
+    named_model,
+    output_options,
+    run_options,
+    workload_options,
+)
 from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import put
 from roofline.errors import InputError
@@ -26,10 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--missing",
     metavar="MODEL",
+    callback=named_model,
     shell_complete=candidates.models,
     help="What this model needs and has no formula; the options below say how it is run.",
 )
 @workload_options
+@file_options
 @run_options
 @output_options(".json .csv .md")
 @click.option(

@@ -12,9 +12,11 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     format_option,
     hardware_option,
+    named_model,
     one_of,
     output_options,
     threads_option,
@@ -105,8 +107,9 @@ _timing_options = together(
 
 
 @click.command("optimize")
-@click.argument("model", required=False, shell_complete=candidates.models)
+@click.argument("model", required=False, callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @hardware_option
 @threads_option
 @_search_options

@@ -43,6 +43,26 @@ def one_of(known: Sequence[str]) -> Callable[..., Any]:
     return check
 
 
+def _remembered(name: str) -> Callable[..., Any]:
+    """A callback that keeps what was said for `named_model`, which reads it with the model."""
+
+    def keep(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+        context.meta[f"roofline.{name}"] = value
+
+    return keep
+
+
+def named_model(context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
+    """The callback of a model's argument: its name, with the file of its weights if given."""
+    weights = context.meta.get("roofline.weights")
+    is_trusted = bool(context.meta.get("roofline.allow_pickle"))
+    if value is None or not (weights or is_trusted):
+        return value
+    from roofline.workload.models.files.stored import StoredModel
+
+    return StoredModel(value, weights=weights, allow_pickle=is_trusted)
+
+
 workload_options = together(
     click.option(
         "--input",
@@ -66,6 +86,26 @@ workload_options = together(
         help="Of parameters, buffers and inputs: float32, bfloat16, float16.",
     ),
 )
+
+file_options = together(
+    click.option(
+        "--weights",
+        is_eager=True,
+        expose_value=False,
+        callback=_remembered("weights"),
+        metavar="FILE",
+        help="A state_dict with the weights of the model (docs/files.md).",
+    ),
+    click.option(
+        "--allow-pickle",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_remembered("allow_pickle"),
+        help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
+    ),
+)
+"""Of a model that is a file, or has its weights in one; they go with `named_model`."""
 
 run_options = together(
     click.option(

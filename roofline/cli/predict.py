@@ -12,9 +12,11 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     format_option,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 
 
 @click.command("predict")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @run_options
 @hardware_option
 @threads_option

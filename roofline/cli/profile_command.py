@@ -12,10 +12,12 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     OVERWRITE_OR_MEASURE,
+    file_options,
     files_among,
     format_option,
     hardware_option,
     layers_options,
+    named_model,
     output_options,
     picture_of,
     run_options,
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 
 
 @click.command("profile")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @workload_options
+@file_options
 @run_options
 @threads_option
 @hardware_option

@@ -52,6 +52,10 @@ class Reals:
             self._known(copy, role)
         return self._made[id(tensor)][1]
 
+    def keep(self, tensor: torch.Tensor, role: Role) -> None:
+        """Has a tensor that no copy can stand for known as what it is."""
+        self._known(tensor, role)
+
     @property
     def were_used_elsewhere(self) -> bool:
         """Not known of real tensors; a pass on fakes came first."""

@@ -177,6 +177,10 @@ def _put_in_place(model: torch.nn.Module, tensors: Fakes | Reals, *, is_trained:
                 )
             if isinstance(tensors, Reals):
                 # Its parameters cannot be replaced; it runs on its own.
+                for tensor in module.parameters(recurse=False):
+                    tensors.keep(tensor, Role.PARAMETER)
+                for tensor in module.buffers(recurse=False):
+                    tensors.keep(tensor, Role.BUFFER)
                 continue
             raise NoFakesError(
                 f"{type(module).__name__} is TorchScript, whose parameters cannot be replaced;"

@@ -19,6 +19,8 @@ from roofline.workload.models.expressions import is_expression
 from roofline.workload.models.expressions.arguments import signature_of
 from roofline.workload.models.expressions.building import Factory, Find, design_source
 from roofline.workload.models.expressions.layers import layer_class
+from roofline.workload.models.files.formats import is_model_file
+from roofline.workload.models.files.stored import StoredModel
 from roofline.workload.models.functions import Function, name_of
 from roofline.workload.models.homes import OWN, home_of, named, not_a_factory
 from roofline.workload.models.libraries import names
@@ -53,7 +55,8 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
         name: ``resnet50`` (torchvision's, else timm's, else transformers'),
             ``torchvision:resnet50``, ``timm:resnet50``, ``hf:bert`` or ``hf:BertForMaskedLM``,
             ``package.module:factory``, or ``file.py:Model``; a factory is called without arguments
-            and returns a module, or is a module itself. Or a design: ``conv2d(64,64,3)@56x56``,
+            and returns a module, or is a module itself. Or a file: ``model.pt2``, ``model.onnx``,
+            TorchScript's ``model.pt`` (docs/files.md). Or a design: ``conv2d(64,64,3)@56x56``,
             ``file.py:Block(64)@1x64x56x56`` (docs/designs.md).
         seq: how many tokens a model that takes tokens is given; None: 128.
         config: sizes of a transformers model (`settings_of` says in which forms); None: its own.
@@ -70,6 +73,8 @@ def load(name: str, *, seq: int | None = None, config: str | None = None) -> Sou
             f"--config {config} has no effect on {name}: only models that transformers builds by"
             " type or class have a configuration; write hf:llama, say"
         )
+    if isinstance(name, StoredModel) or is_model_file(name):
+        return _of_a_file(name, seq, config)
     if is_expression(name):
         if seq is not None:
             raise InputError(f"--seq {seq}: write {seq} into the shape of the design, behind its @")
@@ -108,6 +113,20 @@ def given(model: torch.nn.Module | Callable[..., Any], *, seq: int | None = None
     return _with_inputs(Source(name=name_of(model), module=Function(model)), seq)
 
 
+def _of_a_file(name: str, seq: int | None, config: str | None) -> Source:
+    """A model out of a file, or with the weights of one."""
+    # Their readers are many, and most models are none.
+    from roofline.workload.models.files.reading import stored_source
+
+    model = name if isinstance(name, StoredModel) else StoredModel(name)
+    if seq is not None and is_model_file(name):
+        raise InputError(
+            f"--seq {seq}: {name} is run on the inputs it was exported with; give others with"
+            " --input"
+        )
+    return stored_source(model, lambda maker: load(maker, seq=seq, config=config))
+
+
 def _with_inputs(source: Source, seq: int | None) -> Source:
     """The user's own model, with its default inputs where a known library made it."""
     name, module = source.name, source.module
@@ -127,7 +146,7 @@ def _with_inputs(source: Source, seq: int | None) -> Source:
 def _takes_settings(name: str) -> bool:
     """Whether a name is that of a type or class of transformers, or of nothing that is known."""
     library, colon, _ = name.partition(":")
-    if is_expression(name) or name.endswith(".py"):
+    if is_expression(name) or name.endswith(".py") or is_model_file(name):
         return False
     if colon:
         return _LIBRARY_OF.get(library) == "transformers"

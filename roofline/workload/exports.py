@@ -1,0 +1,233 @@
+"""What a model became in a file: its operators beside those there were, and why they differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.tensors import InputSpec
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorChange:
+    """An operator whose FLOP in the file are not those in the model, and the reason.
+
+    ``calls_before`` and ``flop_before`` are the model's, ``calls_after`` and ``flop_after`` the
+    file's; FLOP are None where they are unknown. ``reason`` is ``""`` where nothing explains it.
+    """
+
+    op: str
+    calls_before: int
+    calls_after: int
+    flop_before: int | None
+    flop_after: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file that was written, and what it gives and asks for when it is read again.
+
+    ``largest_error`` is the largest difference of its outputs from the model's, as a fraction of
+    the largest value of the output; ``limit`` what it may be. ``multiply_add`` and ``flop`` are of
+    one pass of what was read; ``opset`` is the version of ONNX's operators, None of other formats.
+    ``unknown_operators`` calls have unknown FLOP, which are in no sum.
+    """
+
+    path: str
+    format: str
+    opset: int | None
+    size_byte: int
+    largest_error: float
+    limit: float
+    multiply_add: int
+    flop: int
+    unknown_operators: int
+    changes: tuple[OperatorChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A model that was written into files; ``multiply_add`` and ``flop`` are of one of its passes.
+
+    ``unknown_operators`` calls have unknown FLOP, which are in no sum.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    model: str
+    inputs: tuple[InputSpec, ...]
+    multiply_add: int
+    flop: int
+    unknown_operators: int
+    files: tuple[ExportedFile, ...]
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(_plain(asdict(self)), indent=2) + "\n"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+
+
+def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
+    """Multiply-adds and FLOP of records, and how many of them are unknown."""
+    multiply_add = flop = unknown = 0
+    for each in records:
+        if each.state is State.UNKNOWN:
+            unknown += 1
+        else:
+            multiply_add += each.work.multiply_add or 0
+            flop += each.work.flop or 0
+    return multiply_add, flop, unknown
+
+
+def changes_between(
+    before: Sequence[OperatorRecord], after: Sequence[OperatorRecord]
+) -> tuple[OperatorChange, ...]:
+    """The operators whose FLOP differ, those that differ most first.
+
+    Args:
+        before: a pass of the model.
+        after: one of what was read from the file.
+    """
+    sides = _Side.of(before), _Side.of(after)
+    names = {**sides[0].calls, **sides[1].calls}
+    differing = [name for name in names if len({each.flop_of(name) for each in sides}) > 1]
+    gone = {name for name in differing if sides[1].calls[name] < sides[0].calls[name]}
+    found = [
+        OperatorChange(
+            op=name,
+            calls_before=sides[0].calls[name],
+            calls_after=sides[1].calls[name],
+            flop_before=sides[0].flop_of(name),
+            flop_after=sides[1].flop_of(name),
+            reason=_reason(name, gone, *sides),
+        )
+        for name in differing
+    ]
+    return tuple(
+        sorted(found, key=lambda each: -abs((each.flop_after or 0) - (each.flop_before or 0)))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Operators by name: how often each is called, its FLOP, and how many calls add a bias."""
+
+    calls: Counter[str]
+    flop: Mapping[str, int | None]
+    biased: Counter[str]
+
+    @classmethod
+    def of(cls, records: Sequence[OperatorRecord]) -> _Side:
+        return cls(
+            calls=Counter(map(_name, records)),
+            flop=_flop_by_name(records),
+            biased=Counter(
+                _name(each)
+                for each in records
+                if _name(each) == "aten.addmm"
+                or (_name(each) == "aten.convolution" and len(each.inputs) > 2)
+            ),
+        )
+
+    def flop_of(self, name: str) -> int | None:
+        """FLOP of all calls of an operator; None where they are unknown."""
+        return self.flop.get(name, 0)
+
+
+def _name(record: OperatorRecord) -> str:
+    """The operator's name; in place or not, it computes the same."""
+    return record.op.removesuffix("_")
+
+
+def _flop_by_name(records: Iterable[OperatorRecord]) -> dict[str, int | None]:
+    found: dict[str, int | None] = {}
+    for each in records:
+        name, flop = _name(each), each.work.flop if each.state is not State.UNKNOWN else None
+        known = found.get(name, 0)
+        found[name] = None if known is None or flop is None else known + flop
+    return found
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+
+_BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm_legit_no_training")
+
+_WHOLE = {
+    "aten._scaled_dot_product_flash_attention_for_cpu": "attention",
+    "aten._scaled_dot_product_attention_math": "attention",
+    "aten._native_multi_head_attention": "multi-head attention",
+    "aten._transformer_encoder_layer_fwd": "an encoder layer",
+    "aten.gelu": "GELU",
+    "aten.silu": "SiLU",
+    "aten.mish": "Mish",
+    "aten.hardswish": "hard swish",
+    "aten.hardsigmoid": "hard sigmoid",
+    "aten.native_layer_norm": "layer norm",
+    "aten.native_group_norm": "group norm",
+    "aten._fused_rms_norm": "RMS norm",
+    "aten.linalg_vector_norm": "a norm",
+    "aten.addmm": "a product with a bias",
+    "aten.addcmul": "a product that is added",
+    "aten.var_mean": "mean and variance",
+    "aten.mkldnn_rnn_layer": "a recurrent layer",
+    "aten.log_sigmoid_forward": "log sigmoid",
+    "aten.rsqrt": "an inverse square root",
+    "aten.elu": "ELU",
+    "aten.pow": "a power",
+    "aten.rsub": "a difference",
+}
+"""Operators that a format may not have, so that they come as others that compute the same."""
+
+
+_NO_BIAS = "a bias that is all zeros was left out when the model was exported"
+_MASKED = tuple(name for name, what in _WHOLE.items() if what == "attention")
+_PRODUCTS = ("aten.convolution", "aten.addmm", "aten.mm")
+
+
+def _reason(name: str, gone: set[str], before: _Side, after: _Side) -> str:
+    """Why an operator asks for other FLOP; ``""`` where that is not known."""
+    first, second = before.flop_of(name), after.flop_of(name)
+    if first is None or second is None:
+        return "its FLOP are unknown"
+    if name in _BATCH_NORMS and second < first:
+        return "folded into the weights of the layer before it when the model was exported"
+    if name in _PRODUCTS and sum(after.calls[each] for each in _PRODUCTS) == sum(
+        before.calls[each] for each in _PRODUCTS
+    ):
+        # The same products, so that only what is added to them differs.
+        if name == "aten.convolution" and after.biased[name] > before.biased[name]:
+            return "the bias that a folded batch norm left" if gone & set(_BATCH_NORMS) else ""
+        lost = before.biased["aten.addmm"] - after.biased["aten.addmm"]
+        added = after.calls["aten.add"] - before.calls["aten.add"]
+        if name != "aten.convolution" and lost > max(added, 0):
+            return _NO_BIAS
+    if name in _MASKED and second > first and after.calls[name] == before.calls[name]:
+        return "the mask, which the model itself leaves out where nothing is masked"
+    if name in _WHOLE and second < first:
+        return f"the file has {_WHOLE[name]} as other operators, which compute the same"
+    written_out = [_WHOLE[each] for each in sorted(gone) if each in _WHOLE]
+    if written_out and second > first:
+        return f"part of {_among(written_out)} in the file"
+    if name == "aten.convolution" and after.biased[name] < before.biased[name]:
+        return _NO_BIAS
+    if name not in _PRODUCTS and second < first:
+        return "computed once, when the model was exported, or merged with what is beside it"
+    return ""
+
+
+def _among(words: Sequence[str]) -> str:
+    distinct = list(dict.fromkeys(words))
+    return distinct[0] if len(distinct) == 1 else f"{', '.join(distinct[:-1])} or {distinct[-1]}"

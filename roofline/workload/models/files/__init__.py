@@ -1,0 +1,1 @@
+"""Models out of files: looked into before torch opens them, and opened without running code."""

@@ -1,0 +1,160 @@
+"""An ONNX graph as plain values: nodes with their attributes, and the weights by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roofline.errors import FileFormatError
+from roofline.foundation.text import printable
+from roofline.workload.models.files.onnx_tensors import dtype_of, tensor_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A call of an ONNX operator.
+
+    ``operator`` is its name, ``domain`` whose it is (``""``: ONNX's own), ``opset`` the version of
+    that domain's operators; ``inputs`` and ``outputs`` are names of values, ``""`` for what is left
+    out.
+    """
+
+    operator: str
+    domain: str
+    opset: int
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or what it is where it is left out."""
+        return self.attributes.get(name, default)
+
+    @property
+    def full_name(self) -> str:
+        """The operator with its domain, ``"com.microsoft.FusedMatMul"``."""
+        return f"{self.domain}.{self.operator}" if self.domain else self.operator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """What goes into a graph: its type, and its shape with None or a name for open sizes."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A graph: ``weights`` are its initializers, ``known`` the types and shapes it tells."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    weights: Mapping[str, torch.Tensor]
+    known: Mapping[str, Value]
+
+
+def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
+    """The graph of a model, once every value in it is made before it is used.
+
+    Args:
+        path: the file.
+        proto: an ``onnx.GraphProto``.
+        opsets: the version of the operators of each domain.
+
+    Raises:
+        FileFormatError: the graph is not whole.
+    """
+    if proto.sparse_initializer:
+        raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
+    weights = {each.name: tensor_of(path, each) for each in proto.initializer}
+    inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
+    nodes = tuple(_node(path, each, opsets) for each in proto.node)
+    made = {*weights, *(each.name for each in inputs)}
+    for node in nodes:
+        for name in filter(None, node.inputs):
+            if name not in made:
+                raise _not_whole(path, name, f"'{printable(node.name)[:60]}' reads it")
+        for name in filter(None, node.outputs):
+            if name in made:
+                raise FileFormatError(
+                    f"{path}: the value '{printable(name)[:80]}' is made twice; it is damaged"
+                )
+            made.add(name)
+    outputs = tuple(each.name for each in proto.output)
+    for name in outputs:
+        if name not in made:
+            raise _not_whole(path, name, "the graph gives it")
+    if not outputs or not nodes:
+        raise FileFormatError(f"{path}: there is no graph in it; it is cut short or no ONNX model")
+    known = {
+        each.name: _value(path, each)
+        for each in (*proto.value_info, *proto.output)
+        if each.type.HasField("tensor_type")
+    }
+    return Graph(inputs=inputs, outputs=outputs, nodes=nodes, weights=weights, known=known)
+
+
+def _not_whole(path: Path, name: str, who: str) -> FileFormatError:
+    return FileFormatError(
+        f"{path}: the value '{printable(name)[:80]}' is made nowhere, and {who}; the file is cut"
+        " short or damaged"
+    )
+
+
+def _value(path: Path, proto: Any) -> Value:
+    name = printable(proto.name)
+    if not proto.type.HasField("tensor_type"):
+        raise FileFormatError(f"{path}: the input '{name[:80]}' is no tensor but a list or map")
+    told = proto.type.tensor_type
+    sizes: list[int | str | None] = []
+    for each in told.shape.dim:
+        kind = each.WhichOneof("value")
+        sizes.append(getattr(each, kind) if kind else None)
+    return Value(
+        name=proto.name, dtype=dtype_of(path, told.elem_type, name[:80]), shape=tuple(sizes)
+    )
+
+
+def _node(path: Path, proto: Any, opsets: Mapping[str, int]) -> Node:
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    return Node(
+        operator=proto.op_type,
+        domain=domain,
+        opset=opsets.get(domain, 1),
+        name=proto.name or proto.op_type,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
+        attributes={each.name: _attribute(path, each) for each in proto.attribute},
+    )
+
+
+def _attribute(path: Path, proto: Any) -> Any:
+    match proto.type:
+        case 1:
+            return proto.f
+        case 2:
+            return proto.i
+        case 3:
+            return proto.s.decode("utf-8", "replace")
+        case 4:
+            return tensor_of(path, proto.t)
+        case 6:
+            return list(proto.floats)
+        case 7:
+            return list(proto.ints)
+        case 8:
+            return [each.decode("utf-8", "replace") for each in proto.strings]
+        case _:
+            # Graphs within graphs: who calls them says that they cannot be counted.
+            return None

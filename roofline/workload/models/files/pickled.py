@@ -1,0 +1,192 @@
+"""Models and weights that torch.save wrote: unpickled only where the user says so."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from roofline.errors import FileFormatError, ModelError, nearest
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_shape
+from roofline.workload.models.building import Source
+from roofline.workload.models.files.inspection import ZIP, archive_in, kind_of
+from roofline.workload.models.files.pickles import imported_by, telling_among
+from roofline.workload.models.files.quiet import reading
+
+TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
+"""What results say of a file that was trusted."""
+
+_MOST_PICKLE_BYTE = 2**29
+
+
+def pickled_source(path: Path, *, allow_pickle: bool) -> Source:
+    """The module that `torch.save` pickled into a file.
+
+    Raises:
+        FileFormatError: it is damaged, or only unpickling it would tell what it is, and that is not
+            allowed.
+        ModelError: it holds weights alone, or something else than a module.
+    """
+    names = imports_of(path)
+    if not allow_pickle:
+        weights = _weights_or_none(path)
+        if weights is None:
+            raise _needs_pickle(path, names)
+        raise _holds(path, weights)
+    with reading(path, "torch.load"):
+        found: Any = torch.load(path, weights_only=False, map_location="cpu")
+    if not isinstance(found, torch.nn.Module):
+        raise _holds(path, found)
+    return Source(name=str(path), module=found, notes=(f"{path.name}: {TRUSTED}",))
+
+
+def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
+    """The weights that a file holds by their names, as ``state_dict`` gives them.
+
+    A checkpoint that keeps them under ``"state_dict"``, ``"model"`` or ``"model_state_dict"`` is
+    taken apart.
+
+    Raises:
+        FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
+        ModelError: there are no weights in it.
+    """
+    if kind_of(path) == ZIP:
+        archive = archive_in(path)
+        if archive.within("code/") or "models/model.json" in archive:
+            raise ModelError(
+                f"{path}: this is a whole model and not weights alone; give it as the model,"
+                " without --weights"
+            )
+    found = _weights_or_none(path)
+    if found is None:
+        if not allow_pickle:
+            raise _needs_pickle(path, imports_of(path))
+        with reading(path, "torch.load"):
+            found = torch.load(path, weights_only=False, map_location="cpu")
+    if isinstance(found, torch.nn.Module):
+        found = found.state_dict()
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping) or not found:
+        raise ModelError(f"{path}: there are no weights in it but {_kind(found)}")
+    for name, each in found.items():
+        if not isinstance(name, str) or not isinstance(each, torch.Tensor):
+            raise ModelError(
+                f"{path}: '{printable(str(name))[:60]}' in it is {_kind(each)}, not a tensor;"
+                " save model.state_dict() alone"
+            )
+    return found
+
+
+def with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]) -> Source:
+    """The model with these weights in it.
+
+    Args:
+        source: the model, as its factory makes it.
+        path: where they are from, for messages.
+        weights: by name; types are changed into the model's.
+
+    Raises:
+        ModelError: names or shapes are others than the model's.
+    """
+    own = source.module.state_dict()
+    missing = [each for each in own if each not in weights]
+    unexpected = [each for each in weights if each not in own]
+    if missing or unexpected:
+        raise ModelError(f"{path}: {_names_differ(source.name, own, missing, unexpected)}")
+    for name, each in weights.items():
+        if each.shape != own[name].shape:
+            raise ModelError(
+                f"{path}: '{name}' is {format_shape(tuple(each.shape))}, in {source.name} it is"
+                f" {format_shape(tuple(own[name].shape))}"
+            )
+    module = source.module
+    if source.rebuild is not None:
+        module = source.rebuild()
+    module.load_state_dict(dict(weights))
+    return Source(
+        name=source.name,
+        module=module,
+        default_inputs=source.default_inputs,
+        input_notes=source.input_notes,
+        notes=(*source.notes, f"its weights are those in {path.name}"),
+    )
+
+
+def _names_differ(
+    name: str, own: Mapping[str, Any], missing: list[str], unexpected: list[str]
+) -> str:
+    """What is wrong with the names, and what could be meant."""
+    parts: list[str] = []
+    if missing:
+        parts.append(f"{len(missing)} weights of {name} are not in it ('{missing[0]}')")
+    if unexpected:
+        first = printable(unexpected[0])[:80]
+        parts.append(
+            f"{len(unexpected)} in it are not in the model ('{first}'){nearest(first, missing)}"
+        )
+    prefixes = {each.partition(".")[0] for each in unexpected}
+    if len(prefixes) == 1 and unexpected:
+        prefix = f"{prefixes.pop()}."
+        if sum(each.removeprefix(prefix) in own for each in unexpected) == len(unexpected):
+            parts.append(f"all of them begin with '{prefix}': save the weights without it")
+    return "; ".join(parts)
+
+
+def imports_of(path: Path) -> tuple[str, ...]:
+    """What unpickling a file would import.
+
+    Raises:
+        FileFormatError: it is damaged.
+    """
+    if kind_of(path) != ZIP:
+        try:
+            with path.open("rb") as file:
+                return imported_by(file.read(_MOST_PICKLE_BYTE))
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    archive = archive_in(path)
+    if "data.pkl" not in archive:
+        raise FileFormatError(
+            f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
+        )
+    return imported_by(archive.read("data.pkl", most_byte=_MOST_PICKLE_BYTE))
+
+
+def _weights_or_none(path: Path) -> Any:
+    """What is in a file, where that can be told without running code; else None."""
+    try:
+        with reading(path, "torch.load"):
+            is_zip = zipfile.is_zipfile(path)
+            return torch.load(path, weights_only=True, map_location="cpu", mmap=is_zip)
+    except FileFormatError as error:
+        if "Weights only load failed" in str(error.__cause__):
+            return None
+        raise
+
+
+def _needs_pickle(path: Path, names: tuple[str, ...]) -> FileFormatError:
+    told = telling_among(names)
+    imports = f" that imports {printable(told)[:80]}" if told else ""
+    return FileFormatError(
+        f"{path}: a pickle{imports}, and unpickling runs what a file says; add --allow-pickle if"
+        " you trust it, or save it with torch.export.save, or its state_dict()"
+    )
+
+
+def _holds(path: Path, found: Any) -> ModelError:
+    if isinstance(found, Mapping):
+        return ModelError(
+            f"{path}: it holds weights and no model; give what makes the model, and the weights:"
+            f" file.py:Model --weights {path.name}"
+        )
+    return ModelError(f"{path}: it holds {_kind(found)}, not a torch.nn.Module")
+
+
+def _kind(found: object) -> str:
+    return f"a {type(found).__name__}" if found is not None else "nothing"
