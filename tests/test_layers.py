@@ -27,9 +27,11 @@ ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
+ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["presentation"] = {
     *ALLOWED["design"],
     *("design", "counters", "substitution", "quantization"),
+    "scaling",
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
@@ -44,6 +46,7 @@ INSIDE_FUNCTIONS = {
     "latency": {"presentation"},
     "machine": {"presentation"},
     "quantization": {"presentation"},
+    "scaling": {"presentation"},
     "substitution": {"presentation"},
 }
 
@@ -56,6 +59,7 @@ HOME = {
         *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
         *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
+        "machine/links/",
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
@@ -67,6 +71,7 @@ HOME = {
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
         "quantization/data.py",
+        "scaling/data.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
@@ -77,6 +82,7 @@ HOME = {
         "presentation/comparison_figure.py",
         "presentation/optimization_figure.py",
         "presentation/quantization_figure.py",
+        "presentation/scaling_figure.py",
     ),
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),
