@@ -22,7 +22,8 @@ class Wire:
 
     A message of m bytes takes ``latency_s`` + m / ``byte_per_s``; a rank sends and receives at
     once, each at the full rate, and no two messages share a way. ``is_in_host``: the ranks are
-    processes of one host, whose cores move the bytes themselves. ``note`` says where the figures are from.
+    processes of one host, whose cores move the bytes themselves. ``note`` says where the figures
+    are from.
 
     Raises:
         ValueError: a rate that is not positive, or a negative latency.

@@ -170,8 +170,6 @@ def _curves(scaling: Scaling) -> Iterable[Curve]:
     without = [
         alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points
     ]
-        alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points
-    ]
     words = f"{scaling.settings.algorithm}, these buckets"
     most = [each.efficiency_most for each in points]
     yield curve("best buckets and algorithm", GREY, (5.0, 2.0), most)
