@@ -32,8 +32,7 @@ def measure_links(others: dict[str, bool], outputs: tuple[Path, ...], *, force: 
     from roofline.pipeline.links import measure_links as measure
     from roofline.presentation.table import print_hardware
 
-    tell("Measuring the link between two processes …")
-    profile = measure(waiting=tell)
+    profile = measure(say=tell)
     for path in outputs:
         write(profile, path, overwrite=force)
     print_hardware(profile, result_console())

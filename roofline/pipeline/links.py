@@ -12,7 +12,7 @@ from roofline.machine.hardware import HardwareProfile, Link, profile_to_toml
 
 
 def measure_links(
-    *, save: bool = True, waiting: Callable[[str], None] | None = None
+    *, save: bool = True, say: Callable[[str], None] | None = None
 ) -> HardwareProfile:
     """This machine's profile with its links between processes, measured now over gloo.
 
@@ -20,7 +20,7 @@ def measure_links(
 
     Args:
         save: keep the profile, in the place of the one without them.
-        waiting: told, in words, that another measurement is waited for.
+        say: told, in words, what is waited for, and what is measured.
 
     Raises:
         HardwareError: this machine was never measured.
@@ -39,7 +39,9 @@ def measure_links(
     profile = catalog.load_hardware(file)
     if save:
         catalog.check_user_folder()
-    with alone_on_this_machine(waiting or _silent):
+    tell = say or _silent
+    with alone_on_this_machine(tell):
+        tell("measuring what goes between two processes over gloo")
         found = with_links(profile, measure())
     if save:
         write_atomically(file, profile_to_toml(found), overwrite=True)

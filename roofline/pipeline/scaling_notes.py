@@ -56,9 +56,9 @@ def _kept_wide(analysis: Analysis) -> str:
     }
     batch_norms = ""
     if norms:
+        count = f"{len(norms)} batch norm{'s' * (len(norms) != 1)}"
         batch_norms = (
-            f"; parameters and statistics of {len(norms)} batch norms are kept in"
-            f" {', '.join(sorted(kept))}"
+            f"; parameters and statistics of {count} are kept in {', '.join(sorted(kept))}"
         )
     return (
         f"mixed precision computes in {run.autocast}, and casts each time; parameters, their"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roofline.errors import InputError
+from roofline.foundation.units import parse_byte_per_s
 from roofline.machine.hardware import Duration, HardwareProfile, Link
 from roofline.pipeline.links import with_links
 from roofline.scaling.links import Wire, wire_of
@@ -61,3 +62,23 @@ def test_a_message_takes_its_latency_and_its_bytes() -> None:
 def test_what_no_link_is_is_refused(rate: float, latency_s: float) -> None:
     with pytest.raises(ValueError, match="a rate above 0"):
         Wire(name="wrong", byte_per_s=rate, latency_s=latency_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("25GB/s", 25e9),
+        ("1.5 GiB/s", 1.5 * 2**30),
+        ("100Gbit/s", 12.5e9),
+        ("800 kB/s", 800e3),
+        ("10B/s", 10.0),
+    ],
+)
+def test_rates_are_read_as_people_write_them(text: str, rate: float) -> None:
+    assert parse_byte_per_s(text) == rate
+
+
+@pytest.mark.parametrize("text", ["25GB", "25Gb/s", "0GB/s", "-1GB/s", "GB/s", "", "1e9B/s"])
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not of the form 25GB/s"):
+        parse_byte_per_s(text)
