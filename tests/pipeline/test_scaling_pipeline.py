@@ -224,14 +224,6 @@ def test_a_profile_with_links_needs_no_other() -> None:
     assert told.point.sending_s == pytest.approx(told.gradient_byte / 2e9)
 
 
-def test_times_that_are_not_known_stay_unknown() -> None:
-    machine = replace(roofline.load_hardware("10980xe"), compute=())
-    told = scale(Tower(), "8x64", data_parallel=2, hardware=machine, **LINK)
-    if told.alone_s is None:
-        assert told.point.step_s is None and told.point.efficiency is None
-    assert told.gradient_byte and "sends" in told.summary
-
-
 def test_a_batch_is_that_of_a_rank() -> None:
     told = scaled(Tower(), "8x64", accumulate=2)
     assert told.batch == 8

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from roofline.analysis import Analysis, read_analysis
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
+from roofline.placement import Bound
 from roofline.presentation.charts.scaling_chart import LINK, scaling_chart_of
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.scaling_report import scaling_html, scaling_report
@@ -156,3 +157,21 @@ def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
             Settings(ranks=2),
             Wire(name="any", byte_per_s=1.0, latency_s=0.0),
         )
+
+
+def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
+    rows = tuple(
+        row
+        if row.bound is Bound.FREE
+        else replace(row, bound=Bound.UNKNOWN, bound_s=None, attainable_flop_per_s=None)
+        for row in step.operators
+    )
+    told = scaled(replace(step, operators=rows))
+    assert told.alone_s is None
+    for each in told.points:
+        assert (each.step_s, each.efficiency, each.speedup, each.timeline) == (None,) * 4
+    assert told.gradient_byte == 4_800_000 and told.point.sending_s > 0
+    text = plain_text(scaling_report(told))
+    assert "its time is not known" in text and "0 %" not in text
+    assert ",,," in str(render_scaling(told, "csv")) and "null" in told.to_json()
+    assert isinstance(told.plot(), Figure)
