@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator, PercentFormatter
 
+from roofline.presentation.charts.labels import spread
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.palette import VERMILION
 from roofline.presentation.charts.scaling_chart import Curve, ScalingChart, scaling_chart_of
@@ -17,6 +18,8 @@ from roofline.presentation.figure import draw
 from roofline.scaling.result import Scaling
 
 _TICKS = 8.0
+_TOP = 1.05
+"""Of the axis of efficiency: a line at 100 % is not cut."""
 
 
 def plot_scaling(scaling: Scaling, *, width_inch: float = 10.0, height_inch: float = 9.0) -> Figure:
@@ -60,7 +63,7 @@ def _panel(figure: Figure, chart: ScalingChart) -> Axes:
             (box.top - box.bottom) / height_pt,
         )
     )
-    axes.set(xscale="log", xlim=(chart.ranks.low, chart.ranks.high), ylim=(0, 1.05))
+    axes.set(xscale="log", xlim=(chart.ranks.low, chart.ranks.high), ylim=(0, _TOP))
     numbers = [x for x, _ in chart.curves[0].points] or [1.0]
     axes.xaxis.set_major_locator(FixedLocator(numbers))
     axes.xaxis.set_major_formatter(FixedFormatter([f"{each:.0f}" for each in numbers]))
@@ -84,10 +87,18 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 
 
 def _name_curves(paper: Axes, chart: ScalingChart) -> None:
-    """The curves' names in their colours, right of the panel's words."""
-    y = chart.panel.top + 8
-    x = chart.panel.right
-    for curve in reversed(chart.curves):
-        if curve.points:
-            text_at(paper, x, y, curve.name, SMALL_PT, color=curve.colour, ha="right")
-            x -= SMALL_PT * 0.56 * len(curve.name) + 14
+    """The curves' names in their colours, right of their ends."""
+    shown = [each for each in chart.curves if each.points]
+    height_pt = (chart.panel.top - chart.panel.bottom) / _TOP
+    ends = [chart.panel.bottom + height_pt * each.points[-1][1] for each in shown]
+    places = spread(ends, gap=1.6 * SMALL_PT, low=chart.panel.bottom, high=chart.panel.top)
+    for curve, y in zip(shown, places, strict=True):
+        text_at(
+            paper,
+            chart.panel.right + 8,
+            y,
+            curve.name,
+            SMALL_PT,
+            color=curve.colour,
+            verticalalignment="center",
+        )

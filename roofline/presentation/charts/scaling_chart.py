@@ -67,7 +67,12 @@ def scaling_chart_of(
         width_pt=width_pt,
         height_pt=height_pt,
     )
-    base = replace(base, x=replace(base.x, title="FLOP per byte (of memory, or over the link)"))
+    base = replace(
+        base,
+        x=replace(base.x, title="FLOP per byte (of memory, or over the link)"),
+        # Sizes of marks say nothing here.
+        legend=tuple(each for each in base.legend if each.style is not None),
+    )
     foot = foot_pt(subject)
     panel = Box(base.x.start_pt, foot + 34, base.x.end_pt, foot + _PANEL_PT - 34)
     numbers = [each.ranks for each in scaling.points]
