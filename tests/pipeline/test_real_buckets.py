@@ -92,9 +92,9 @@ def test_an_embedding_that_is_tied_to_the_head(branches: str) -> None:
 
 
 def test_branches_with_small_buckets(branches: str) -> None:
-    told = predicted(branches, "4x64", bucket="40kB")
+    told = predicted(branches, "4x64", bucket="10kB")
     assert len(told.buckets) > 2
-    task = TrainingTask(model=branches, inputs="4x64", bucket_byte=40_000)
+    task = TrainingTask(model=branches, inputs="4x64", bucket_byte=10_000)
     check(told, task)
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,7 +132,7 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _processes(ranks: int) -> Iterator[list[_Process]]:
+def _processes(ranks: int) -> Generator[list[_Process]]:
     """So many processes; none is left when this closes."""
     started: list[_Process] = []
     try:

@@ -155,7 +155,7 @@ def _buckets(scaling: Scaling) -> Grid:
         left = len(shown) - _BUCKETS
         shown = (*shown[: _BUCKETS - 1], shown[-1])
     rows = [_bucket(scaling, each) for each in shown]
-    sums = [
+    sums: list[tuple[str, ...]] = [
         (
             "all",
             format_si(len(scaling.gradients), ""),

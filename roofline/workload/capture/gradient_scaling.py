@@ -7,6 +7,7 @@ gradients are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -16,6 +17,9 @@ from roofline.workload.inputs import InputRequest
 
 _AT_FIRST = 65536.0
 _GROWTH, _BACKOFF, _INTERVAL = 2.0, 0.5, 2000
+
+_unscale: Any = getattr(torch, "_amp_foreach_non_finite_check_and_unscale_")  # noqa: B009  not exported
+_update: Any = getattr(torch, "_amp_update_scale_")  # noqa: B009
 
 
 class GradientScale:
@@ -42,10 +46,8 @@ class GradientScale:
         for each in gradients:
             by_type.setdefault(each.dtype, []).append(each)
         for same in by_type.values():
-            torch._amp_foreach_non_finite_check_and_unscale_(same, self._found_inf, inverse)
+            _unscale(same, self._found_inf, inverse)
 
     def update(self) -> None:
         """Doubles the scale after many steps that held, halves it after one that did not."""
-        torch._amp_update_scale_(
-            self._scale, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL
-        )
+        _update(self._scale, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL)
