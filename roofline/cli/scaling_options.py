@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 
 from roofline.cli.options import files_among, one_of, together
-from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 
@@ -165,7 +165,8 @@ def _present(own: dict[str, Any], given: dict[str, Any], hardware: str | None) -
     model, inputs = given.pop("model"), given.pop("inputs")
     given.pop("train")
     # What the user's model prints is not the result.
-    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
+    bar = progress_bar("Timing a step") if own["measured"] else measuring_if_needed()
+    with redirect_stdout(sys.stderr), bar as progress:
         result = scale(
             model,
             list(inputs) or None,
