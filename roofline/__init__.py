@@ -43,11 +43,13 @@ if TYPE_CHECKING:
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
     from roofline.pipeline.quantizing import quantize as quantize
+    from roofline.pipeline.scaling import scale as scale
     from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.quantization.result import Quantization as Quantization
+    from roofline.scaling.result import Scaling as Scaling
     from roofline.substitution.result import Optimization as Optimization
     from roofline.substitution.rules.registry import register_rule as register_rule
     from roofline.substitution.rules.rule import Rule as Rule
@@ -75,6 +77,7 @@ _HOME = {
     "RooflineError": "roofline.errors",
     "Rule": "roofline.substitution.rules.rule",
     "StoredModel": "roofline.workload.models.files.stored",
+    "Scaling": "roofline.scaling.result",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
     "Validation": "roofline.latency.validation",
@@ -100,6 +103,7 @@ _HOME = {
     "read_machine_comparison": "roofline.design.machine_comparison",
     "register_rule": "roofline.substitution.rules.registry",
     "ridge_sweep": "roofline.pipeline.sweeps",
+    "scale": "roofline.pipeline.scaling",
     "sweep": "roofline.pipeline.sweeps",
     "validate": "roofline.pipeline.validations",
 }

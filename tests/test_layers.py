@@ -28,9 +28,10 @@ ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["substitution"] = {*ALLOWED["design"], "design"}
 ALLOWED["quantization"] = {*ALLOWED["design"], "design"}
 ALLOWED["language"] = {*ALLOWED["quantization"], "quantization"}
+ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["presentation"] = {
     *ALLOWED["design"],
-    *("design", "counters", "substitution", "quantization", "language"),
+    *("design", "counters", "substitution", "quantization", "language", "scaling"),
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
@@ -46,6 +47,7 @@ INSIDE_FUNCTIONS = {
     "latency": {"presentation"},
     "machine": {"presentation"},
     "quantization": {"presentation"},
+    "scaling": {"presentation"},
     "substitution": {"presentation"},
 }
 
@@ -58,6 +60,7 @@ HOME = {
         *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
         *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
+        "machine/links/",
     ),
     # Imported by name, where a model of theirs is asked for.
     "torchvision": (),
@@ -70,6 +73,7 @@ HOME = {
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
         "quantization/data.py",
         "language/data.py",
+        "scaling/data.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
@@ -81,6 +85,7 @@ HOME = {
         "presentation/optimization_figure.py",
         "presentation/quantization_figure.py",
         "presentation/language_figure.py",
+        "presentation/scaling_figure.py",
     ),
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),

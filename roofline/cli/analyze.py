@@ -26,6 +26,7 @@ from roofline.cli.options import (
     workload_options,
 )
 from roofline.cli.results import measuring_if_needed, present
+from roofline.cli.scaling_options import scaling_options
 from roofline.errors import IncompleteError, InputError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def _fraction(
 )
 @output_options(".json .csv .md .html .png .svg")
 @format_option
+@scaling_options
 def command(
     model: str,
     inputs: tuple[str, ...],

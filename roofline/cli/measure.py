@@ -9,6 +9,7 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.live_findings import LiveFindings
+from roofline.cli.measure_links import measure_links
 from roofline.cli.options import output_options
 from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import tell
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", is_flag=True, help="Say how this machine is measured, and measure nothing."
 )
+@click.option(
+    "--links",
+    is_flag=True,
+    help="Measure what goes between two processes over gloo, and add it to this machine's profile.",
+)
 @output_options(".toml .json .csv .md .html .png .svg")
 def command(
     quick: bool,
@@ -53,6 +59,7 @@ def command(
     device: Literal["cpu", "cuda"],
     old: str | None,
     explain: bool,
+    links: bool,
     outputs: tuple[Path, ...],
     force: bool,
 ) -> None:
@@ -70,9 +77,20 @@ def command(
             "--threads": threads is not None,
             "--device": device != "cpu",
             "--compare": old is not None,
+            "--links": links,
             "--force": force,
         }
         _explain([*(option for option, given in others.items() if given), *map(str, outputs)])
+        return
+    if links:
+        others = {
+            "--quick": quick,
+            "--thorough": thorough,
+            "--threads": threads is not None,
+            "--device": device != "cpu",
+            "--compare": old is not None,
+        }
+        measure_links(others, outputs, force=force)
         return
     if quick and thorough:
         raise InputError("--quick and --thorough exclude each other; choose one")

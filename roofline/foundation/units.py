@@ -222,6 +222,25 @@ def parse_duration(text: str) -> float:
     return duration_s
 
 
+_BYTE_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kKMGT]?)(i?)(B|bit)/s")
+
+
+def parse_byte_per_s(text: str) -> float:
+    """The bytes per second of a rate written as ``25GB/s``, ``1.5 GiB/s`` or ``100Gbit/s``.
+
+    Raises:
+        InputError: not of that form, or nothing at all.
+    """
+    match = _BYTE_RATE.fullmatch(text.strip())
+    rate = 0.0
+    if match:
+        base = 1024 if match[3] else 1000
+        rate = float(match[1]) * base ** _SIZES[match[2].upper()] / (8 if match[4] == "bit" else 1)
+    if not rate:
+        raise InputError(f"rate '{_shown(text)}' is not of the form 25GB/s, 1.5GiB/s or 100Gbit/s")
+    return rate
+
+
 def _scaled_number(text: str, form: re.Pattern[str]) -> float | None:
     match = form.fullmatch(text.strip())
     return float(match[1]) * _GIGA_MEGA[match[2].upper()] if match else None

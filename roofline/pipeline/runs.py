@@ -26,6 +26,7 @@ class RunOptions:
     train: bool = False
     optimizer: str | Callable[..., torch.optim.Optimizer] | None = None
     loss: Callable[[Any], torch.Tensor] | None = None
+    scale_gradients: bool = False
     autocast: str | torch.dtype | None = None
     channels_last: bool = False
     device: str = "cpu"
@@ -57,7 +58,11 @@ class RunOptions:
         Raises:
             InputError: something is of another type than it must have.
         """
-        for name, value in (("train", self.train), ("channels_last", self.channels_last)):
+        for name, value in (
+            ("train", self.train),
+            ("channels_last", self.channels_last),
+            ("scale_gradients", self.scale_gradients),
+        ):
             if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(f"{name}: expected True or False, got {value!r}")
         known = ", ".join(OPTIMIZERS)
@@ -77,7 +82,7 @@ class RunOptions:
 
         chosen = DEFAULT_OPTIMIZER if self.optimizer is None else self.optimizer
         maker = None if chosen == "none" else maker_of(chosen)
-        return Teaching(optimizer=maker, loss=self.loss)
+        return Teaching(optimizer=maker, loss=self.loss, scales=self.scale_gradients)
 
     def _dtype(self) -> str:
         if self.dtype is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,6 +66,15 @@ class Recorder(TorchDispatchMode):
         self._is_paused = False
         self._owners: dict[int, str] = {}
         self._owner = ""
+
+    @property
+    def operators(self) -> int:
+        """How many operators have a record."""
+        return len(self.records) + (self._last is not None)
+
+    def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+        """Numbers of the storages that tensors lie in."""
+        return self._operands.storages(tensors)
 
     def enter(self, phase: Phase) -> None:
         """From now on, operators belong to `phase`."""

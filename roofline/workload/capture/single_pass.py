@@ -12,6 +12,7 @@ from roofline.errors import ModelError
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.gradients import Gradients, noting_gradients
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.module_table import in_order, modules_in
 from roofline.workload.capture.operands import Operands
@@ -20,6 +21,7 @@ from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Lesson
+from roofline.workload.gradients import Gradient
 from roofline.workload.inputs import Inputs
 from roofline.workload.modules import Module
 from roofline.workload.operators import OperatorRecord
@@ -35,6 +37,8 @@ class Capture:
     loss holds outputs against. Parameters that no operator touched are in them.
     ``optimizer_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
     the order of their first calls. ``notes`` say how it was captured where that was not on fakes.
+    ``gradients`` are those of parameters, in the order in which they were done;
+    ``without_gradient`` names the trained parameters that got none.
     """
 
     run: Run
@@ -45,6 +49,8 @@ class Capture:
     input_bytes: int
     optimizer_bytes: int = 0
     modules: tuple[Module, ...] = ()
+    gradients: tuple[Gradient, ...] = ()
+    without_gradient: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -111,6 +117,7 @@ class Recording:
     found: tuple[Module, ...]
     parameters: Mapping[int, tuple[int, int]]
     buffers: Mapping[int, tuple[int, int]]
+    gradients: Gradients
 
     def capture(self) -> Capture:
         """What the model asked for.
@@ -139,6 +146,8 @@ class Recording:
             + (lesson.target_byte if lesson is not None else 0),
             optimizer_bytes=lesson.state_byte if lesson is not None else 0,
             modules=in_order(self.found, modules.calls),
+            gradients=tuple(self.gradients.found),
+            without_gradient=tuple(self.gradients.without),
             notes=tuple(_notes(stage.model, modules, self.operands, tensors, run, records)),
         )
 
@@ -168,7 +177,9 @@ def record(
         if is_first:
             stage.prepare(recorder)
         # Dropped only when the pass is over: the result is alive all the time.
-        alive = stage.step(recorder, modules)
+        with noting_gradients(model, stage.run.train, recorder) as gradients:
+            alive = stage.step(recorder, modules)
+        gradients.note_states(model, stage.optimizer)
     recorder.note_dropped()
     del alive
     return Recording(
@@ -179,6 +190,7 @@ def record(
         found=found,
         parameters={**parameters, **packed},
         buffers=buffers,
+        gradients=gradients,
     )
 
 

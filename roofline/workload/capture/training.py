@@ -12,6 +12,7 @@ import torch
 from roofline.errors import InputError, ModelError, said_by
 from roofline.workload.capture.failures import OF_FAKES
 from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.gradient_scaling import GradientScale
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.reals import Reals
 from roofline.workload.inputs import InputRequest
@@ -140,15 +141,17 @@ class Teaching:
     """How a model is trained: the loss of its output, and what updates its parameters.
 
     ``optimizer`` makes an optimizer of the trained parameters; None: nothing is updated.
-    ``loss`` gives the loss of an output; None: see `loss_of`.
+    ``loss`` gives the loss of an output; None: see `loss_of`. ``scales``: the loss is scaled, and
+    gradients are unscaled before the update.
     """
 
     optimizer: MakeOptimizer | None = None
     loss: Loss | None = None
+    scales: bool = False
 
     def lesson(self) -> Lesson:
         """One step of it."""
-        return Lesson(self.optimizer, self.loss)
+        return Lesson(self.optimizer, self.loss, scales=self.scales)
 
 
 class Lesson:
@@ -160,9 +163,12 @@ class Lesson:
     Args:
         make: as the optimizer of `Teaching`.
         loss: as that of `Teaching`.
+        scales: as that of `Teaching`.
     """
 
-    def __init__(self, make: MakeOptimizer | None, loss: Loss | None) -> None:
+    def __init__(
+        self, make: MakeOptimizer | None, loss: Loss | None, *, scales: bool = False
+    ) -> None:
         self.said = ""
         self.state_byte = 0
         self.target_byte = 0
@@ -170,11 +176,16 @@ class Lesson:
         self._unused: list[Any] = []
         self._make = make
         self._loss = loss
+        self._scales = scales
+        self._scale: GradientScale | None = None
 
     def prepare(
         self, model: torch.nn.Module, tensors: Fakes | Reals, listener: Listener
     ) -> torch.optim.Optimizer | None:
         """The optimizer, with the state that it has after a first step."""
+        if self._scales:
+            with listener.paused():
+                self._scale = GradientScale(tensors)
         parameters = [each for each in model.parameters() if each.requires_grad]
         if self._make is None or not parameters:
             return None
@@ -190,6 +201,15 @@ class Lesson:
         Raises:
             ModelError: nothing can be.
         """
+        found = self._unscaled_loss(output, tensors, listener)
+        if self._scale is None:
+            return found
+        self.said += ", scaled"
+        return self._scale.scaled(found)
+
+    def _unscaled_loss(
+        self, output: Any, tensors: Fakes | Reals, listener: Listener
+    ) -> torch.Tensor:
 
         asked = 0
 
@@ -253,8 +273,13 @@ class Lesson:
                 for each in tensors_in(dict(state))
             }.values()
         )
+        if self._scale is not None:
+            parameters = (each for group in optimizer.param_groups for each in group["params"])
+            self._scale.unscale([each.grad for each in parameters if each.grad is not None])
         with blamed_on("optimizer"):
             optimizer.step()
+        if self._scale is not None:
+            self._scale.update()
 
 
 def _with_state(

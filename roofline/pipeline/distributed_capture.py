@@ -1,0 +1,214 @@
+"""DistributedDataParallel run for real: processes of this host that train, and what they sent.
+
+A communication hook sees the buckets that torch really sends; the clock, what steps really take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from roofline.machine.links.team import LIMIT_S, in_ranks
+from roofline.pipeline.runs import RunOptions
+
+if TYPE_CHECKING:
+    import torch
+
+    Ddp: TypeAlias = torch.nn.parallel.DistributedDataParallel
+
+_STEPS_TO_SETTLE = 2
+"""The first step has one bucket a type, and tells the order; the second one has the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealBucket:
+    """A bucket that torch sent; ``parameters`` in the order in which they lie in it."""
+
+    index: int
+    byte: int
+    dtype: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingTask:
+    """A step of training that processes run together.
+
+    ``model`` is a name as `analyze` takes it, or what can be pickled and called for a module;
+    ``inputs`` as for `analyze`, without tensors. ``bucket_byte`` as in `Settings`.
+    """
+
+    model: Any
+    inputs: Any = None
+    batch: int | None = None
+    seq: int | None = None
+    optimizer: str = "sgd"
+    autocast: str | None = None
+    bucket_byte: int | None = None
+    accumulate: int = 1
+
+
+def real_buckets(
+    task: TrainingTask, *, ranks: int = 2, limit_s: float = LIMIT_S
+) -> tuple[RealBucket, ...]:
+    """The buckets of one step, once torch knows the order, as rank 0 sent them.
+
+    Args:
+        task: what is trained.
+        ranks: how many processes train it.
+        limit_s: seconds after which all are ended.
+
+    Raises:
+        MeasurementError: a process died, or all took too long.
+        RooflineError: whatever one of them raised.
+    """
+    found = in_ranks(buckets_of_rank, task, ranks=ranks, threads=1, limit_s=limit_s)
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """Seconds of steps of one rank, each once: together with the others, and without sending."""
+
+    together_s: tuple[float, ...]
+    alone_s: tuple[float, ...]
+
+
+def real_steps(
+    task: TrainingTask,
+    *,
+    ranks: int = 2,
+    threads: int = 1,
+    steps: int = 10,
+    limit_s: float = LIMIT_S,
+) -> tuple[StepTimes, ...]:
+    """What steps take on each rank, those that send in turn with those that do not.
+
+    Args:
+        task: what is trained.
+        ranks: how many processes train it.
+        threads: how many compute in each.
+        steps: how many of each kind are timed.
+        limit_s: seconds after which all are ended.
+
+    Raises:
+        MeasurementError, RooflineError: as `real_buckets`.
+    """
+    found = in_ranks(times_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
+    return tuple(found)
+
+
+def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBucket, ...]:
+    """What one process does for `real_buckets`."""
+    trained = _Trained(task)
+    seen: list[RealBucket] = []
+    trained.parallel.register_comm_hook(None, _seeing(seen, trained.names, ranks))
+    for _ in range(_STEPS_TO_SETTLE):
+        seen.clear()
+        trained.step()
+    return tuple(seen)
+
+
+def times_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> StepTimes:
+    """What one process does for `real_steps`."""
+    import time
+
+    from torch import distributed
+
+    trained = _Trained(task)
+    together: list[float] = []
+    alone: list[float] = []
+    for each in range(_STEPS_TO_SETTLE + steps):
+        for times, sends in ((together, True), (alone, False)):
+            distributed.barrier()
+            begin = time.perf_counter()
+            trained.step(sends=sends)
+            if each >= _STEPS_TO_SETTLE:
+                times.append(time.perf_counter() - begin)
+    return StepTimes(together_s=tuple(together), alone_s=tuple(alone))
+
+
+def _seeing(seen: list[RealBucket], names: dict[int, str], ranks: int) -> Any:
+    """A hook that writes buckets down and has them added up as torch does without one."""
+    from torch import distributed
+
+    def hook(_state: object, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        seen.append(
+            RealBucket(
+                index=bucket.index(),
+                byte=buffer.nbytes,
+                dtype=str(buffer.dtype).removeprefix("torch."),
+                parameters=tuple(names[id(each)] for each in bucket.parameters()),
+            )
+        )
+        work = distributed.all_reduce(buffer.div_(ranks), async_op=True)
+        assert work is not None
+        return work.get_future().then(lambda done: done.value()[0])
+
+    # torch compares annotations with its own classes, and these are strings.
+    hook.__annotations__.clear()
+    return hook
+
+
+class _Trained:
+    """One rank's copy of a model, and steps of it."""
+
+    def __init__(self, task: TrainingTask) -> None:
+        import torch
+
+        from roofline.pipeline.timing import real_model
+        from roofline.pipeline.workloads import workload_of
+        from roofline.workload.capture.reals import Reals
+        from roofline.workload.capture.training import maker_of
+        from roofline.workload.torch_dtypes import dtype_for, torch_dtype
+
+        torch.manual_seed(0)
+        self._task = task
+        run = RunOptions(train=True, optimizer=task.optimizer, autocast=task.autocast).run()
+        asked = workload_of(task.model, task.inputs, run=run, batch=task.batch, seq=task.seq)
+        self.model = real_model(asked).train()
+        self.names = {id(each): name for name, each in self.model.named_parameters()}
+        self._tensors = Reals(run)
+        self._args, self._kwargs = asked.given.made(
+            lambda request: self._tensors.given(request, dtype_for(request, None))
+        )
+        megabyte = None if task.bucket_byte is None else task.bucket_byte / 2**20
+        self.parallel: Ddp = torch.nn.parallel.DistributedDataParallel(
+            self.model,
+            bucket_cap_mb=megabyte,  # pyright: ignore[reportArgumentType]  parts of a MiB work too
+        )
+        self._optimizer = maker_of(task.optimizer)(self.model.parameters())
+        self._autocast = torch_dtype(task.autocast) if task.autocast else None
+        self._targets: list[torch.Tensor] = []
+
+    def step(self, *, sends: bool = True) -> None:
+        """One step: as many passes as are added up, and the update."""
+        import contextlib
+
+        for each in range(self._task.accumulate):
+            is_last = each == self._task.accumulate - 1
+            quiet = contextlib.nullcontext() if sends and is_last else self.parallel.no_sync()
+            with quiet:
+                self._pass().backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+    def _pass(self) -> torch.Tensor:
+        import torch
+
+        from roofline.workload.capture.training import loss_of
+
+        asked = 0
+
+        def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
+            nonlocal asked
+            if asked == len(self._targets):
+                self._targets.append(torch.zeros(shape, dtype=kind))
+            asked += 1
+            return self._targets[asked - 1]
+
+        is_mixed = self._autocast is not None
+        with torch.autocast("cpu", self._autocast or torch.bfloat16, enabled=is_mixed):
+            loss, _ = loss_of(self.parallel(*self._args, **self._kwargs), target)
+        return loss

@@ -1,0 +1,221 @@
+"""scale: a training step with copies of the model on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis
+from roofline.errors import InputError
+from roofline.foundation.units import parse_byte_per_s, parse_duration
+from roofline.pipeline.analyses import CapturedPass, known_machines, placed_on
+from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.scaling_notes import notes_on
+from roofline.pipeline.scaling_requests import settings_of
+from roofline.pipeline.timing import Say
+from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.scaling.asking import Step, scaling_of, times_of
+from roofline.scaling.collectives import Algorithm
+from roofline.scaling.links import Wire, wire_of
+from roofline.scaling.memory import peak_while_accumulating
+from roofline.scaling.result import Scaling
+from roofline.workload.residency import residency
+from roofline.workload.runs import Run
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.workload.capture.passes import Capture
+
+    Model = torch.nn.Module | Callable[..., Any] | str
+
+
+def scale(
+    model: Model,
+    inputs: Any = None,
+    *,
+    data_parallel: int,
+    link_bandwidth: float | str | None = None,
+    link_latency: float | str | None = None,
+    algorithm: Algorithm = "ring",
+    accumulate: int = 1,
+    bucket: int | str | None = None,
+    sharded: bool = False,
+    checkpoint: str | None = None,
+    scale_gradients: bool = False,
+    measured: bool = False,
+    hardware: Hardware | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    cold: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
+    force: bool = False,
+    progress: Progress | None = None,
+    say: Say | None = None,
+) -> Scaling:
+    """What a training step comes to with a copy of the model on each of several ranks.
+
+    Gradients go in the buckets of DistributedDataParallel, as soon as the backward pass is done
+    with them. Each rank is a machine as in `analyze`; `batch` is that of one pass on one rank. A
+    module that is given is left as it was.
+
+    Args:
+        model, inputs, hardware, dtype, batch, seq, threads, cold, optimizer, loss, autocast,
+            channels_last, device, progress: as for `analyze`.
+        data_parallel: how many ranks there are.
+        link_bandwidth: byte/s each way between any two ranks, a number or ``"25GB/s"``; None: that
+            of the hardware's links.
+        link_latency: seconds of the smallest message, a number or ``"5us"``; None: none, where a
+            bandwidth is given.
+        algorithm: how ranks add up: ``"ring"``, ``"tree"`` or ``"halving"``.
+        accumulate: how many passes each makes before gradients are sent.
+        bucket: from how many bytes on a bucket is full, a number or ``"10MiB"``; None: 1 MiB for
+            the first, then 25.
+        sharded: each rank keeps a part of the optimizer's states, and updates that.
+        checkpoint: modules that keep nothing for the backward pass and run again for it:
+            ``"blocks"``, or a path such as ``"layer*.*"``.
+        scale_gradients: the loss is scaled, and gradients are unscaled and checked before the
+            update, as `torch.amp.GradScaler` does.
+        measured: runs the step here and takes the times that its operators really took.
+        force: with `measured`, although others compute.
+        say: told, in words, what is waited for.
+
+    Raises:
+        ModelError: the model is unknown, cannot be built or trained, or rejects its inputs.
+        InputError: an option is wrong, or no link is known.
+        HardwareError: unknown hardware.
+        MeasurementError: the step is to be measured, and cannot be.
+    """
+    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    settings = settings_of(
+        data_parallel, algorithm=algorithm, accumulate=accumulate, bucket=bucket, sharded=sharded
+    )
+    given = _given_wire(link_bandwidth, link_latency)
+    if measured and (checkpoint is not None or scale_gradients):
+        raise InputError(
+            "measured: the step is measured as torch runs it; leave checkpoint and scale_gradients"
+            " out"
+        )
+    options = RunOptions(
+        dtype=dtype,
+        train=True,
+        optimizer=optimizer,
+        loss=loss,
+        scale_gradients=scale_gradients,
+        autocast=autocast,
+        channels_last=channels_last,
+        device=device,
+    )
+    run = options.run()
+    known = known_machines([hardware], threads)
+    if given is None and settings.ranks > 1 and known[0].found is not None:
+        # Before the model is built: without a link there is nothing to say.
+        wire_of(known[0].found[0], at_best=True)
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    captured, paths = _captured(asked, options, run, checkpoint)
+    passed = CapturedPass(
+        workload=asked, capture=captured, reuse=residency(captured.records), run=run
+    )
+    (analysis,) = placed_on(passed, known, threads=threads, cold=cold, progress=progress)
+    if measured:
+        from roofline.pipeline.profiles import profile
+
+        timed = profile(
+            model,
+            inputs,
+            hardware=hardware,
+            dtype=dtype,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            train=True,
+            optimizer=optimizer,
+            loss=loss,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+            force=force,
+            progress=progress,
+            say=say,
+        )
+        analysis = _as_measured(analysis, timed)
+    kind, _ = times_of(analysis)
+    wire = given or _known_wire(analysis, settings.ranks, at_best=kind == "bound")
+    return scaling_of(
+        Step(
+            analysis=analysis,
+            gradients=captured.gradients,
+            accumulating=peak_while_accumulating(captured.records, captured.gradients),
+        ),
+        replace(settings, checkpointed=paths),
+        wire,
+        notes=tuple(notes_on(analysis, captured, wire, settings)),
+    )
+
+
+def _captured(
+    asked: Workload, options: RunOptions, run: Run, checkpoint: str | None
+) -> tuple[Capture, tuple[str, ...]]:
+    """The step, and the paths of the modules that run again in it."""
+    from roofline.workload.capture.checkpointing import checkpointed, chosen_modules
+    from roofline.workload.capture.passes import capture, one_at_a_time
+
+    source = asked.source
+    paths = chosen_modules(source.module, checkpoint) if checkpoint is not None else ()
+    with one_at_a_time, checkpointed(source.module, paths) if paths else nullcontext():
+        captured = capture(
+            source.module,
+            asked.given,
+            name=source.name,
+            run=run,
+            teaching=options.teaching(),
+            # Built anew it would keep what it computes.
+            rebuild=None if paths else source.rebuild,
+        )
+    return captured, paths
+
+
+def _given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
+    if bandwidth is None:
+        if latency is not None:
+            raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
+        return None
+    rate = parse_byte_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
+    wait = parse_duration(latency) if isinstance(latency, str) else latency or 0.0
+    try:
+        return Wire(name="given", byte_per_s=rate, latency_s=wait)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"a link has byte/s above 0 and a latency from 0, got {bandwidth!r} and {latency!r};"
+            " write --link-bandwidth 25GB/s --link-latency 5us"
+        ) from None
+
+
+def _known_wire(analysis: Analysis, ranks: int, *, at_best: bool) -> Wire:
+    if ranks > 1 or analysis.hardware.links:
+        return wire_of(analysis.hardware, at_best=at_best)
+    # One rank sends nothing: any link says the same.
+    return Wire(name="none", byte_per_s=1.0, latency_s=0.0)
+
+
+def _as_measured(analysis: Analysis, timed: Analysis) -> Analysis:
+    """The analysis whose operators were timed, if they are those that were counted.
+
+    Raises:
+        InputError: they are not.
+    """
+    ops = [[(row.op, row.phase) for row in each.operators] for each in (analysis, timed)]
+    if ops[0] != ops[1]:
+        raise InputError(
+            "measured: the step runs other operators for real than on fake tensors; leave it out"
+        )
+    return timed

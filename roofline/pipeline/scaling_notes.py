@@ -1,0 +1,66 @@
+"""What to know beside the numbers of training on several ranks, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from roofline.analysis import Analysis
+from roofline.scaling.links import Wire
+from roofline.scaling.settings import Settings
+from roofline.workload.tensors import Role
+
+if TYPE_CHECKING:
+    from roofline.workload.capture.passes import Capture
+
+_SHOWN = 3
+
+
+def notes_on(
+    analysis: Analysis, captured: Capture, wire: Wire, settings: Settings
+) -> Iterable[str]:
+    """A line for each."""
+    if captured.without_gradient:
+        names = ", ".join(captured.without_gradient[:_SHOWN])
+        more = len(captured.without_gradient) - _SHOWN
+        yield (
+            f"no gradient reaches {names}{f' and {more} more' if more > 0 else ''}:"
+            " DistributedDataParallel takes that only with find_unused_parameters=True, and then"
+            " sends other buckets than these"
+        )
+    if line := _kept_wide(analysis):
+        yield line
+    if wire.is_in_host and settings.ranks > 2:
+        yield (
+            f"the link was measured between two processes of this host; {settings.ranks} of them"
+            " share its cores and memory, which is not in these times"
+        )
+    if settings.ranks > 1:
+        yield (
+            "every two ranks are taken to have a link of their own, and all of them to compute"
+            " equally fast"
+        )
+
+
+def _kept_wide(analysis: Analysis) -> str:
+    """In which types mixed precision keeps parameters and batch norms; `""` where it is none."""
+    run = analysis.run
+    if not run.autocast:
+        return ""
+    norms = [row for row in analysis.operators if "batch_norm" in row.op and row.phase == "forward"]
+    kept = {
+        str(spec.dtype)
+        for row in norms
+        for spec in row.inputs
+        if spec.role in (Role.PARAMETER, Role.BUFFER)
+    }
+    batch_norms = ""
+    if norms:
+        count = f"{len(norms)} batch norm{'s' * (len(norms) != 1)}"
+        batch_norms = (
+            f"; parameters and statistics of {count} are kept in {', '.join(sorted(kept))}"
+        )
+    return (
+        f"mixed precision computes in {run.autocast}, and casts each time; parameters, their"
+        f" gradients and so the buckets stay as they are{batch_norms}"
+    )

@@ -1,0 +1,222 @@
+"""What the report on training on several ranks says: verdict, buckets, efficiency, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_capacity,
+    format_percent,
+    format_s,
+    format_si,
+)
+from roofline.presentation.page import report_html
+from roofline.presentation.reports.report import (
+    Block,
+    Column,
+    Facts,
+    Grid,
+    Notes,
+    Report,
+    hardware_fact,
+    printable,
+)
+from roofline.presentation.reports.work_facts import model_fact, run_fact
+from roofline.scaling.buckets import Bucket
+from roofline.scaling.memory import RankMemory
+from roofline.scaling.result import ScalePoint, Scaling
+from roofline.scaling.verdict import stops_at
+
+_BUCKETS = 12
+"""How many buckets are listed; of more, the first and the last ones."""
+
+
+def scaling_report(scaling: Scaling, *, today: date | None = None) -> Report:
+    """The report on training on several ranks.
+
+    Args:
+        scaling: what it comes to.
+        today: for the hardware's age; None gives dates alone.
+    """
+    blocks: list[Block] = [Facts(lines=tuple(_facts(scaling, today)))]
+    blocks += [_points(scaling), _buckets(scaling), _memory(scaling)]
+    for title, said, urgent in (
+        ("Notes", scaling.notes, False),
+        ("Warnings", scaling.warnings, True),
+    ):
+        if said:
+            blocks.append(Notes(title=title, lines=tuple(map(printable, said)), urgent=urgent))
+    return Report(headline=scaling.summary, blocks=tuple(blocks))
+
+
+def _facts(scaling: Scaling, today: date | None) -> Iterable[tuple[str, str]]:
+    analysis, point = scaling.analysis, scaling.point
+    yield model_fact(analysis)
+    yield from run_fact(analysis)
+    yield hardware_fact(analysis, today)
+    yield "Ranks", scaling.settings.words
+    yield "Link", _link(scaling)
+    yield "Times", _times(scaling)
+    yield (
+        "Sent",
+        f"{format_byte(scaling.gradient_byte)} of gradients a step;"
+        f" {format_byte(point.link_byte)} leave the busiest of {point.ranks} ranks"
+        + _broadcast(scaling),
+    )
+    if point.step_s is not None:
+        yield "Step", _step(scaling, point)
+    yield "Efficiency", _efficiency(scaling)
+    yield "Memory", f"{format_byte(point.memory.byte)} on each rank when it is fullest"
+
+
+def _link(scaling: Scaling) -> str:
+    wire = scaling.wire
+    return " · ".join(filter(None, (printable(wire.name), wire.words, printable(wire.note))))
+
+
+def _times(scaling: Scaling) -> str:
+    return {
+        "bound": "bounds: no step computes faster; where it computes slower, more of sending hides",
+        "predicted": "predicted, operator by operator",
+        "measured": "measured here, operator by operator",
+    }[scaling.time_kind]
+
+
+def _broadcast(scaling: Scaling) -> str:
+    if not scaling.broadcast_byte or scaling.settings.ranks == 1:
+        return ""
+    return f", {format_byte(scaling.broadcast_byte)} of buffers go to all before the forward pass"
+
+
+def _step(scaling: Scaling, point: ScalePoint) -> str:
+    alone = f"{format_s(scaling.alone_s)} alone"
+    together = f"{format_s(point.step_s)} on {point.ranks} ranks"
+    between = f"from {format_s(point.step_low_s)} (sending costs no computing)"
+    samples = scaling.samples_per_s(point)
+    rate = f" · {format_si(samples, 'samples/s')}" if samples is not None else ""
+    return (
+        f"{alone} → {together}, {between} to {format_s(point.step_high_s)} (nothing is computed"
+        f" meanwhile){rate}"
+    )
+
+
+def _efficiency(scaling: Scaling) -> str:
+    point = scaling.point
+    if point.efficiency is None:
+        return "not known: operators have no times on this hardware"
+    parts = [f"{format_percent(point.efficiency)} of {point.ranks} ranks"]
+    most = format_percent(point.efficiency_most)
+    parts.append(f"{most} with the best buckets and algorithm on these links")
+    if (ranks := stops_at(scaling)) is not None:
+        parts.append(f"below half from {ranks} ranks on")
+    return " · ".join(parts)
+
+
+def _right(*headings: str) -> tuple[Column, ...]:
+    return tuple(Column(heading=each, align="right") for each in headings)
+
+
+def _points(scaling: Scaling) -> Grid:
+    return Grid(
+        title="Efficiency over ranks",
+        columns=_right(
+            *("ranks", "all-reduce", "least", "after backward", "step", "efficiency", "at most"),
+            *("× the data", "samples/s", "memory a rank"),
+        ),
+        rows=tuple(_point(scaling, each) for each in scaling.points),
+    )
+
+
+def _point(scaling: Scaling, point: ScalePoint) -> tuple[str, ...]:
+    line = point.timeline
+    samples = scaling.samples_per_s(point)
+    speedup = point.speedup
+    mark = "→ " if point.ranks == scaling.settings.ranks else ""
+    return (
+        f"{mark}{point.ranks}",
+        format_s(point.sending_s),
+        format_s(point.least_sending_s),
+        format_s(line.exposed_s) if line else MISSING,
+        format_s(point.step_s),
+        format_percent(point.efficiency),
+        format_percent(point.efficiency_most),
+        MISSING if speedup is None else f"{speedup:.3g}",
+        format_si(samples, "") if samples is not None else MISSING,
+        format_byte(point.memory.byte),
+    )
+
+
+def _buckets(scaling: Scaling) -> Grid:
+    shown, left = scaling.buckets, 0
+    if len(shown) > _BUCKETS:
+        left = len(shown) - _BUCKETS
+        shown = (*shown[: _BUCKETS - 1], shown[-1])
+    rows = [_bucket(scaling, each) for each in shown]
+    sums: list[tuple[str, ...]] = [
+        (
+            "all",
+            format_si(len(scaling.gradients), ""),
+            format_byte(scaling.gradient_byte),
+            *("", "", "", "", ""),
+        )
+    ]
+    if left:
+        sums.insert(0, (f"{left} more", *("",) * 7))
+    return Grid(
+        title=f"Buckets, as they are sent on {scaling.settings.ranks} ranks",
+        columns=(
+            Column(heading="bucket", align="right"),
+            *_right("gradients", "size"),
+            Column(heading="type"),
+            *_right("ready", "sent from", "to"),
+            Column(heading="last gradient", sacrifice=1, least=16, cut="start"),
+        ),
+        rows=tuple(rows),
+        sums=tuple(sums),
+    )
+
+
+def _bucket(scaling: Scaling, bucket: Bucket) -> tuple[str, ...]:
+    line = scaling.point.timeline
+    sent = line.sent[bucket.index] if line else None
+    times = (sent.ready_s, sent.start_s, sent.end_s) if sent else (None, None, None)
+    return (
+        str(bucket.index),
+        str(len(bucket.parameters)),
+        f"{format_byte(bucket.byte)} ({format_capacity(bucket.byte)})",
+        str(bucket.dtype),
+        *map(format_s, times),
+        printable(bucket.parameters[-1]),
+    )
+
+
+_PARTS = {
+    "parameters": "parameter_byte",
+    "buffers": "buffer_byte",
+    "inputs": "input_byte",
+    "optimizer": "optimizer_byte",
+    "activations": "activation_byte",
+    "gradients": "gradient_byte",
+    "buckets": "bucket_byte",
+}
+
+
+def _memory(scaling: Scaling) -> Grid:
+    return Grid(
+        title="Memory of a rank when it is fullest",
+        columns=(Column(heading=""), *_right(*_PARTS, "all")),
+        rows=tuple(_memory_row(each.what, each.memory) for each in scaling.memory_choices),
+    )
+
+
+def _memory_row(what: str, memory: RankMemory) -> tuple[str, ...]:
+    parts = (format_byte(getattr(memory, name)) for name in _PARTS.values())
+    return (what, *parts, format_byte(memory.byte))
+
+
+def scaling_html(scaling: Scaling) -> str:
+    """The report as one HTML element for notebooks; everything is escaped."""
+    return report_html(scaling_report(scaling))

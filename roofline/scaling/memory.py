@@ -1,0 +1,129 @@
+"""What one rank keeps in memory in a step of training with others, when it is fullest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from roofline.workload.gradients import Gradient
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.tensors import Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Activations and gradients when both together are most, in bytes."""
+
+    activation_byte: int
+    gradient_byte: int
+
+    @property
+    def byte(self) -> int:
+        """Both together."""
+        return self.activation_byte + self.gradient_byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """What one rank holds when its memory is fullest, in bytes.
+
+    ``bucket_byte`` are the buckets that gradients are copied into, which last as long as the model;
+    ``optimizer_byte`` the states of the rank that keeps most of them.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    parameter_byte: int
+    buffer_byte: int
+    input_byte: int
+    optimizer_byte: int
+    activation_byte: int
+    gradient_byte: int
+    bucket_byte: int
+
+    def __post_init__(self) -> None:
+        if min(self.parts) < 0:
+            raise ValueError(f"memory must not be negative: {self}")
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """All that it is made of."""
+        return (
+            *(self.parameter_byte, self.buffer_byte, self.input_byte, self.optimizer_byte),
+            *(self.activation_byte, self.gradient_byte, self.bucket_byte),
+        )
+
+    @property
+    def byte(self) -> int:
+        """All of it."""
+        return sum(self.parts)
+
+
+def peak_while_accumulating(
+    records: Sequence[OperatorRecord], gradients: Iterable[Gradient]
+) -> Peak:
+    """The fullest moment of a later pass, which adds its gradients to those of the passes before.
+
+    Those are there all the time. A new gradient of a parameter lives from its making until it is
+    added, which is when the hook of the parameter tells.
+    """
+    by_storage = {each.storage: each for each in gradients}
+    kept_byte = sum(each.byte for each in by_storage.values())
+    sizes, is_gradient = _storages(records)
+    ending: dict[int, list[int]] = {}
+    for each in by_storage.values():
+        ending.setdefault(each.after, []).append(each.storage)
+    alive: set[int] = set()
+    best = Peak(activation_byte=0, gradient_byte=kept_byte)
+    live, live_gradient = 0, 0
+    for index, record in enumerate(records):
+        for storage in ending.get(index, ()):
+            if storage in alive:
+                alive.discard(storage)
+                live -= sizes[storage]
+                live_gradient -= sizes[storage]
+        for spec in (*record.inputs, *record.outputs):
+            storage = spec.storage
+            is_added = storage in by_storage and index >= by_storage[storage].after
+            if storage in sizes and storage not in alive and not is_added:
+                alive.add(storage)
+                live += sizes[storage]
+                live_gradient += sizes[storage] if is_gradient[storage] else 0
+        if live + kept_byte > best.byte:
+            best = Peak(
+                activation_byte=live - live_gradient, gradient_byte=live_gradient + kept_byte
+            )
+        for storage in record.freed:
+            if storage in alive:
+                alive.discard(storage)
+                live -= sizes[storage]
+                live_gradient -= sizes[storage] if is_gradient[storage] else 0
+    return best
+
+
+def _storages(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], dict[int, bool]]:
+    """Bytes of each storage that does not outlive the pass, and whether it holds a gradient."""
+    sizes: dict[int, int] = {}
+    is_gradient: dict[int, bool] = {}
+    for record in records:
+        for spec in (*record.inputs, *record.outputs):
+            if not spec.role.persists:
+                end = spec.offset_byte + spec.byte
+                sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
+                is_gradient[spec.storage] = spec.role is Role.GRADIENT
+    return sizes, is_gradient
+
+
+def largest_shard(gradients: Sequence[Gradient], ranks: int) -> tuple[int, int]:
+    """Elements and bytes of state of the rank that gets most, where each keeps a part.
+
+    As `torch.distributed.optim.ZeroRedundancyOptimizer` shares them out: whole parameters, the
+    largest first, each to the rank that has the fewest elements so far.
+    """
+    elements, byte = [0] * ranks, [0] * ranks
+    for each in sorted(gradients, key=lambda one: -one.elements):
+        least = elements.index(min(elements))
+        elements[least] += each.elements
+        byte[least] += each.state_byte
+    return max(elements), max(byte)

@@ -1,0 +1,55 @@
+"""The sentence that says what training on several ranks comes to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_byte, format_percent, format_s
+
+if TYPE_CHECKING:
+    from roofline.scaling.result import ScalePoint, Scaling
+
+_WORDS = {"measured": "measured", "predicted": "predicted", "bound": "at its bound"}
+
+
+def verdict(scaling: Scaling) -> str:
+    """How much of each rank's time is left for computing, and what the rest goes to."""
+    point, model = scaling.point, printable(scaling.model)
+    count = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
+    sent = f"{format_byte(scaling.gradient_byte)} of gradients in {_buckets(scaling)}"
+    if point.efficiency is None or point.step_s is None:
+        return f"A training step of {model} on {count} sends {sent}; its time is not known"
+    if point.ranks == 1:
+        return f"A training step of {model} on 1 rank sends nothing"
+    compute = _WORDS[scaling.time_kind]
+    kind = "at most" if scaling.time_kind == "bound" else "about"
+    best = f"{format_percent(point.efficiency)} efficiency"
+    return (
+        f"A training step of {model} on {count} keeps {best} where computing is {compute}:"
+        f" {kind} {point.speedup:.3g}× the data a second; {sent}, {_hidden(point)}"
+    )
+
+
+def _buckets(scaling: Scaling) -> str:
+    count = len(scaling.buckets)
+    return f"{count} bucket{'s' * (count != 1)}"
+
+
+def _hidden(point: ScalePoint) -> str:
+    """How much of sending hides behind the backward pass."""
+    if point.timeline is None or not point.sending_s:
+        return "which takes no time"
+    exposed_s = point.timeline.exposed_s
+    sending = f"{format_s(point.sending_s)} on their way"
+    if exposed_s < 0.005 * point.sending_s:
+        return f"{sending}, all behind the backward pass"
+    return f"{sending}, {format_s(exposed_s)} of it after the backward pass"
+
+
+def stops_at(scaling: Scaling, least: float = 0.5) -> int | None:
+    """The fewest ranks whose efficiency is below `least`; None: none of those that are told."""
+    for each in scaling.points:
+        if each.efficiency is not None and each.efficiency < least:
+            return each.ranks
+    return None

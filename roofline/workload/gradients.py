@@ -1,0 +1,37 @@
+"""The gradients of a training step: which there are, and when each is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roofline.foundation.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """The gradient of one parameter, as the backward pass finished it.
+
+    ``parameter`` is the qualified name, the first where it has several; ``after`` how many
+    operators of the pass had run when it was done; ``storage`` is the number of the
+    storage that it lies in, as in records; ``state_byte`` what the optimizer keeps for the
+    parameter from step to step.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    parameter: str
+    elements: int
+    dtype: DType
+    after: int
+    storage: int
+    state_byte: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.elements, self.after, self.storage, self.state_byte) < 0:
+            raise ValueError(f"a gradient has no negative sizes: {self}")
+
+    @property
+    def byte(self) -> int:
+        """Bytes of all of its elements."""
+        return self.dtype.byte(self.elements)

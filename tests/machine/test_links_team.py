@@ -1,0 +1,83 @@
+"""Processes that talk to each other: what they return, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from torch import distributed
+
+from roofline.errors import InputError, MeasurementError, RooflineError
+from roofline.machine.links.team import in_ranks
+
+LIMIT_S = 60.0
+
+
+def sum_of_ranks(rank: int, ranks: int, more: int) -> tuple[int, int, float, int]:
+    value = torch.tensor([float(rank + more)])
+    distributed.all_reduce(value)
+    return rank, ranks, value.item(), torch.get_num_threads()
+
+
+def dies(rank: int, ranks: int) -> None:
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    distributed.barrier()
+
+
+def fails(rank: int, ranks: int) -> None:
+    if rank == 0:
+        raise InputError("--what: is wrong; write it otherwise")
+    distributed.barrier()
+
+
+def breaks(rank: int, ranks: int) -> None:
+    if rank == 0:
+        raise KeyError("gone")
+    distributed.barrier()
+
+
+def never_ends(rank: int, ranks: int, file: str) -> None:
+    from pathlib import Path
+
+    Path(f"{file}-{rank}").write_text(str(os.getpid()))
+    while True:
+        signal.pause()
+
+
+def test_each_process_has_its_rank_and_talks_to_the_others() -> None:
+    found = in_ranks(sum_of_ranks, 10, ranks=3, threads=1, limit_s=LIMIT_S)
+    assert found == [(0, 3, 33.0, 1), (1, 3, 33.0, 1), (2, 3, 33.0, 1)]
+
+
+def test_one_that_is_killed_is_noticed_and_ends_all() -> None:
+    begin = time.monotonic()
+    with pytest.raises(MeasurementError, match=r"rank 1 .* was ended by SIGKILL"):
+        in_ranks(dies, ranks=2, limit_s=LIMIT_S)
+    assert time.monotonic() - begin < LIMIT_S
+
+
+def test_what_the_user_did_wrong_is_said_as_it_is() -> None:
+    with pytest.raises(InputError, match=r"^--what: is wrong; write it otherwise$"):
+        in_ranks(fails, ranks=2, limit_s=LIMIT_S)
+
+
+def test_what_breaks_is_one_line() -> None:
+    with pytest.raises(RooflineError, match=r"^KeyError: 'gone'$"):
+        in_ranks(breaks, ranks=2, limit_s=LIMIT_S)
+
+
+def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:
+    file = f"{tmp_path}/process"
+    with pytest.raises(MeasurementError, match="took longer than"):
+        in_ranks(never_ends, file, ranks=2, limit_s=8.0)
+    from pathlib import Path
+
+    for rank in range(2):
+        noted = Path(f"{file}-{rank}")
+        if noted.exists():
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(noted.read_text()), 0)

@@ -1,0 +1,180 @@
+"""Collectives against ranks that really pass messages to one another, in a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.scaling.collectives import Algorithm, all_reduce, broadcast, least_all_reduce_s
+from roofline.scaling.links import Wire
+
+Message = tuple[int, int, list[int], bool]
+"""From, to, which elements, and whether they are added (else they replace)."""
+
+
+class Ranks:
+    """Ranks with an element each a byte; rounds of messages that all go at the same time."""
+
+    def __init__(self, count: int, elements: int) -> None:
+        self.values = [
+            [(rank + 1) * (place + 1) for place in range(elements)] for rank in range(count)
+        ]
+        self.wanted = [sum(column) for column in zip(*self.values, strict=True)]
+        self.rounds = 0
+        self.way_byte = 0
+        self.sent_byte = [0] * count
+
+    def exchange(self, messages: list[Message]) -> None:
+        """One round: a rank sends at most one message, and gets at most one."""
+        assert len({each[0] for each in messages}) == len(messages)
+        assert len({each[1] for each in messages}) == len(messages)
+        carried = [
+            (to, places, [self.values[source][place] for place in places], adds)
+            for source, to, places, adds in messages
+        ]
+        for source, _, places, _ in messages:
+            self.sent_byte[source] += len(places)
+        for to, places, values, adds in carried:
+            for place, value in zip(places, values, strict=True):
+                self.values[to][place] = value + (self.values[to][place] if adds else 0)
+        self.rounds += 1
+        self.way_byte += max(len(places) for _, _, places, _ in messages)
+
+    def check(self) -> None:
+        assert all(each == self.wanted for each in self.values)
+
+
+def ring(ranks: Ranks, count: int, elements: int) -> None:
+    size = elements // count
+    chunks = [list(range(each * size, (each + 1) * size)) for each in range(count)]
+    for step in range(count - 1):
+        ranks.exchange(
+            [
+                (rank, (rank + 1) % count, chunks[(rank - step) % count], True)
+                for rank in range(count)
+            ]
+        )
+    for step in range(count - 1):
+        ranks.exchange(
+            [
+                (rank, (rank + 1) % count, chunks[(rank + 1 - step) % count], False)
+                for rank in range(count)
+            ]
+        )
+
+
+def tree(ranks: Ranks, count: int, elements: int) -> None:
+    everything = list(range(elements))
+    distances = [2**power for power in range((count - 1).bit_length())]
+    for distance in distances:
+        ranks.exchange(
+            [
+                (rank + distance, rank, everything, True)
+                for rank in range(0, count, 2 * distance)
+                if rank + distance < count
+            ]
+        )
+    for distance in reversed(distances):
+        ranks.exchange(
+            [
+                (rank, rank + distance, everything, False)
+                for rank in range(0, count, 2 * distance)
+                if rank + distance < count
+            ]
+        )
+
+
+def halving(ranks: Ranks, count: int, elements: int) -> None:
+    everything = list(range(elements))
+    core = 2 ** (count.bit_length() - 1)
+    extra = count - core
+    if extra:
+        ranks.exchange([(core + each, each, everything, True) for each in range(extra)])
+    owned = dict.fromkeys(range(core), everything)
+    distance = core // 2
+    while distance:
+        messages: list[Message] = []
+        for rank in range(core):
+            half = len(owned[rank]) // 2
+            low, high = owned[rank][:half], owned[rank][half:]
+            keeps, sends = (low, high) if not rank & distance else (high, low)
+            messages.append((rank, rank ^ distance, sends, True))
+            owned[rank] = keeps
+        ranks.exchange(messages)
+        distance //= 2
+    distance = 1
+    while distance < core:
+        ranks.exchange([(rank, rank ^ distance, owned[rank], False) for rank in range(core)])
+        owned = {rank: sorted(owned[rank] + owned[rank ^ distance]) for rank in range(core)}
+        distance *= 2
+    if extra:
+        ranks.exchange([(each, core + each, everything, False) for each in range(extra)])
+
+
+SIMULATED: dict[Algorithm, Callable[[Ranks, int, int], None]] = {
+    "ring": ring,
+    "tree": tree,
+    "halving": halving,
+}
+
+
+@pytest.mark.parametrize("algorithm", SIMULATED)
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, 16])
+def test_an_all_reduce_costs_what_its_messages_cost(algorithm: Algorithm, count: int) -> None:
+    elements = 16 * 3 * 5 * 7
+    ranks = Ranks(count, elements)
+    SIMULATED[algorithm](ranks, count, elements)
+    ranks.check()
+    told = all_reduce(elements, count, algorithm)
+    assert told.messages == ranks.rounds
+    assert told.way_byte == pytest.approx(ranks.way_byte)
+    assert told.sent_byte == pytest.approx(max(ranks.sent_byte))
+
+
+def test_two_ranks_by_hand() -> None:
+    # Each sends half of its 100 MB and gets the other's, then sends the sum of its half: 2 messages
+    # of 50 MB at 10 GB/s are 10 ms, and twice 5 us.
+    wire = Wire(name="by hand", byte_per_s=10e9, latency_s=5e-6)
+    assert all_reduce(100_000_000, 2).time_s(wire) == pytest.approx(0.01001)
+
+
+@given(
+    byte=st.integers(1, 10**9),
+    ranks=st.integers(1, 300),
+    algorithm=st.sampled_from(sorted(SIMULATED)),
+    latency_s=st.floats(0, 1e-3),
+)
+def test_no_algorithm_beats_the_least(
+    byte: int, ranks: int, algorithm: Algorithm, latency_s: float
+) -> None:
+    wire = Wire(name="any", byte_per_s=1e9, latency_s=latency_s)
+    least_s = least_all_reduce_s(byte, ranks, wire)
+    assert all_reduce(byte, ranks, algorithm).time_s(wire) >= least_s * (1 - 1e-12)
+
+
+def test_one_rank_sends_nothing() -> None:
+    told = all_reduce(1000, 1)
+    assert (told.messages, told.way_byte, told.sent_byte) == (0, 0, 0)
+    assert least_all_reduce_s(1000, 1, Wire(name="any", byte_per_s=1.0, latency_s=1.0)) == 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_a_broadcast_is_the_way_down_a_tree(count: int) -> None:
+    ranks = Ranks(count, 10)
+    heard = {0}
+    while len(heard) < count:
+        free = [each for each in range(count) if each not in heard]
+        pairs = list(zip(sorted(heard), free, strict=False))
+        ranks.exchange([(source, to, list(range(10)), False) for source, to in pairs])
+        heard |= {to for _, to in pairs}
+    told = broadcast(10, count)
+    assert (told.messages, told.way_byte) == (ranks.rounds, ranks.way_byte)
+
+
+@pytest.mark.parametrize(("ranks", "algorithm"), [(0, "ring"), (4, "star")])
+def test_what_there_is_not_is_refused(ranks: int, algorithm: Algorithm) -> None:
+    with pytest.raises(ValueError, match=r"at least one|there are ring"):
+        all_reduce(10, ranks, algorithm)

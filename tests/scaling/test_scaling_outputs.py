@@ -1,0 +1,178 @@
+"""Reports, files and pictures of training on several ranks, from one made-up step."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from roofline.analysis import Analysis, read_analysis
+from roofline.errors import InputError
+from roofline.foundation.dtypes import dtype
+from roofline.placement import Bound
+from roofline.presentation.charts.scaling_chart import LINK, scaling_chart_of
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.scaling_report import scaling_html, scaling_report
+from roofline.presentation.scaling_output import check_scaling_targets, render_scaling
+from roofline.scaling.asking import Step, scaling_of, times_of
+from roofline.scaling.links import Wire
+from roofline.scaling.memory import Peak
+from roofline.scaling.result import Scaling
+from roofline.scaling.settings import Settings
+from roofline.scaling.verdict import stops_at
+from roofline.workload.gradients import Gradient
+
+DATA = Path(__file__).parent.parent / "data"
+
+
+@pytest.fixture(scope="module")
+def step() -> Analysis:
+    return read_analysis(DATA / "analysis-v4-lesson.json")
+
+
+def scaled(step: Analysis, ranks: int = 8, rate: float = 1e9, **settings: object) -> Scaling:
+    passes = sum(row.phase != "optimizer" for row in step.operators)
+    gradients = tuple(
+        Gradient(
+            parameter=f"layer.{place}",
+            elements=300_000,
+            dtype=dtype("float32"),
+            after=passes - 4 + place,
+            storage=1000 + place,
+            state_byte=2_400_000,
+        )
+        for place in range(4)
+    )
+    return scaling_of(
+        Step(
+            analysis=step,
+            gradients=gradients,
+            accumulating=Peak(activation_byte=1000, gradient_byte=5_000_000),
+        ),
+        Settings(ranks=ranks, **settings),  # pyright: ignore[reportArgumentType]  as given
+        Wire(name="made up", byte_per_s=rate, latency_s=1e-6),
+        notes=("something to know",),
+    )
+
+
+def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
+    told = scaled(step)
+    text = plain_text(scaling_report(told))
+    assert text.startswith(told.summary)
+    for words in ("→ 8", "made up", "something to know", "states shared out", "layer.3"):
+        assert words in text
+
+
+def test_csv_has_a_row_for_each_number_of_ranks(step: Analysis) -> None:
+    told = scaled(step, ranks=6)
+    rows = list(csv.DictReader(io.StringIO(str(render_scaling(told, "csv")))))
+    assert [int(row["ranks"]) for row in rows] == [each.ranks for each in told.points]
+    assert 6 in [int(row["ranks"]) for row in rows]
+    frame = told.to_frame()
+    assert list(frame["memory_byte"]) == [each.memory.byte for each in told.points]
+    assert [float(row["step_s"]) for row in rows] == pytest.approx(list(frame["step_s"]))
+
+
+def test_json_has_all_of_it(step: Analysis) -> None:
+    told = scaled(step)
+    data = json.loads(told.to_json())
+    assert (data["kind"], data["schema_version"]) == ("scaling", 1)
+    assert sum(each["byte"] for each in data["buckets"]) == told.gradient_byte == 4_800_000
+    assert len(data["points"]) == len(told.points)
+    assert data["analysis"]["model"] == step.model
+
+
+def test_files_are_written_by_their_suffix(step: Analysis, tmp_path: Path) -> None:
+    told = scaled(step)
+    for suffix in ("json", "csv", "md", "html", "svg", "png"):
+        told.save(tmp_path / f"told.{suffix}")
+        assert (tmp_path / f"told.{suffix}").stat().st_size > 200
+    with pytest.raises(InputError, match="exists"):
+        told.save(tmp_path / "told.json")
+    with pytest.raises(InputError, match=r"\.json, \.csv"):
+        check_scaling_targets([tmp_path / "told.toml"], overwrite=False)
+
+
+def test_the_link_is_one_more_roof_and_no_step_is_above_it(step: Analysis) -> None:
+    told = scaled(step, rate=1e8)
+    chart = scaling_chart_of(told)
+    (link,) = (each for each in chart.base.diagonals if each.level == LINK)
+    assert link.byte_per_s == 1e8
+    steps = [mark.point for mark in chart.base.marks]
+    assert len(steps) == len(told.points) - 1
+    for each in steps:
+        assert each.flop_per_s <= link.byte_per_s * each.flop_per_byte * (1 + 1e-9)
+    assert isinstance(told.plot(), Figure)
+
+
+def test_slower_links_leave_less(step: Analysis) -> None:
+    fast, slow = scaled(step, rate=1e12), scaled(step, rate=1e6)
+    assert fast.point.efficiency and slow.point.efficiency
+    assert slow.point.efficiency < fast.point.efficiency
+    assert slow.point.efficiency_most and fast.point.efficiency_most
+    assert slow.point.efficiency_most < fast.point.efficiency_most
+    assert stops_at(slow) == 2 and stops_at(slow, 0.0) is None
+
+
+def test_a_page_escapes_what_models_are_called(step: Analysis) -> None:
+    told = scaled(replace(step, model="<b>model</b>"))
+    assert "<b>model" not in scaling_html(told)
+
+
+def test_times_are_the_best_kind_that_every_operator_has(step: Analysis) -> None:
+    kind, times_s = times_of(step)
+    assert kind == "bound" and times_s is not None
+    assert sum(times_s) == pytest.approx(step.totals.bound_s)
+    measured = tuple(replace(row, measured_s=1e-3) for row in step.operators)
+    kind, times_s = times_of(replace(step, operators=measured))
+    assert kind == "measured" and times_s == pytest.approx([1e-3] * len(measured))
+    without = tuple(replace(row, measured_s=None) for row in measured[:1])
+    assert times_of(replace(step, operators=(*without, *measured[1:])))[0] == "bound"
+
+
+def test_accumulating_keeps_what_its_peak_says(step: Analysis) -> None:
+    memory = scaled(step, accumulate=2).point.memory
+    assert (memory.activation_byte, memory.gradient_byte) == (1000, 5_000_000)
+    assert memory.bucket_byte == 4_800_000
+
+
+def test_sharing_out_by_hand(step: Analysis) -> None:
+    # Four equal parameters on three ranks: one of them gets two.
+    assert scaled(step, ranks=3, sharded=True).point.memory.optimizer_byte == 4_800_000
+    assert scaled(step, ranks=4, sharded=True).point.memory.optimizer_byte == 2_400_000
+
+
+def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
+    with pytest.raises(InputError, match="nothing is sent"):
+        scaling_of(
+            Step(
+                analysis=step,
+                gradients=(),
+                accumulating=Peak(activation_byte=0, gradient_byte=0),
+            ),
+            Settings(ranks=2),
+            Wire(name="any", byte_per_s=1.0, latency_s=0.0),
+        )
+
+
+def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
+    rows = tuple(
+        row
+        if row.bound is Bound.FREE
+        else replace(row, bound=Bound.UNKNOWN, bound_s=None, attainable_flop_per_s=None)
+        for row in step.operators
+    )
+    told = scaled(replace(step, operators=rows))
+    assert told.alone_s is None
+    for each in told.points:
+        assert (each.step_s, each.efficiency, each.speedup, each.timeline) == (None,) * 4
+    assert told.gradient_byte == 4_800_000 and told.point.sending_s > 0
+    text = plain_text(scaling_report(told))
+    assert "its time is not known" in text and "0 %" not in text
+    assert ",,," in str(render_scaling(told, "csv")) and "null" in told.to_json()
+    assert isinstance(told.plot(), Figure)

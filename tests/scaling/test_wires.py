@@ -1,0 +1,84 @@
+"""Links between ranks, as profiles know them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from roofline.errors import InputError
+from roofline.foundation.units import parse_byte_per_s
+from roofline.machine.hardware import Duration, HardwareProfile, Link
+from roofline.pipeline.links import with_links
+from roofline.scaling.links import Wire, wire_of
+from tests.builders import SOURCE, ceiling, level, profile
+
+
+def link(kernel: str, rate: float, source: str = "process") -> Link:
+    return Link(
+        source=source,
+        target=source,
+        kernel=kernel,
+        threads=1,
+        peak_byte_per_s=2 * rate,
+        sustained_byte_per_s=rate,
+        latency=Duration(fast_s=1e-6, median_s=3e-6, provenance=SOURCE),
+        provenance=SOURCE,
+    )
+
+
+def machine(*links: Link) -> HardwareProfile:
+    known = profile([ceiling(1e9)], [level("DRAM", None, {"read": {1: 1e9}})])
+    return replace(known, links=links)
+
+
+def test_all_reduces_are_taken_before_messages_and_bounds_take_the_best() -> None:
+    known = machine(link("gloo send", 5e9), link("gloo all-reduce", 1e9))
+    usual, best = wire_of(known, at_best=False), wire_of(known, at_best=True)
+    assert (usual.byte_per_s, usual.latency_s) == (1e9, 3e-6)
+    assert (best.byte_per_s, best.latency_s) == (2e9, 1e-6)
+    assert usual.is_in_host and "all-reduce" in usual.name
+
+
+def test_a_way_to_other_memory_is_no_link_between_ranks() -> None:
+    with pytest.raises(InputError, match="measure --links"):
+        wire_of(machine(link("read", 5e9, "node 0")), at_best=True)
+
+
+def test_new_links_replace_their_like_and_leave_the_others() -> None:
+    before = machine(link("read", 1e9, "node 0"), link("gloo send", 1e9))
+    after = with_links(before, (link("gloo send", 7e9), link("gloo all-reduce", 8e9)))
+    kernels = [(each.kernel, each.sustained_byte_per_s) for each in after.links]
+    assert kernels == [("read", 1e9), ("gloo send", 7e9), ("gloo all-reduce", 8e9)]
+
+
+def test_a_message_takes_its_latency_and_its_bytes() -> None:
+    wire = Wire(name="by hand", byte_per_s=25e9, latency_s=5e-6)
+    assert wire.message_s(25e6) == pytest.approx(1.005e-3)
+    assert wire.words == "25.0 GB/s each way, 5.00 µs a message"
+
+
+@pytest.mark.parametrize(("rate", "latency_s"), [(0.0, 0.0), (1.0, -1.0), (float("nan"), 0.0)])
+def test_what_no_link_is_is_refused(rate: float, latency_s: float) -> None:
+    with pytest.raises(ValueError, match="a rate above 0"):
+        Wire(name="wrong", byte_per_s=rate, latency_s=latency_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("25GB/s", 25e9),
+        ("1.5 GiB/s", 1.5 * 2**30),
+        ("100Gbit/s", 12.5e9),
+        ("800 kB/s", 800e3),
+        ("10B/s", 10.0),
+    ],
+)
+def test_rates_are_read_as_people_write_them(text: str, rate: float) -> None:
+    assert parse_byte_per_s(text) == rate
+
+
+@pytest.mark.parametrize("text", ["25GB", "25Gb/s", "0GB/s", "-1GB/s", "GB/s", "", "1e9B/s"])
+def test_other_rates_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not of the form 25GB/s"):
+        parse_byte_per_s(text)
