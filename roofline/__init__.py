@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofline.analysis import read_analysis as read_analysis
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
+    from roofline.design.compilation import Compilation as Compilation
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
@@ -57,6 +59,7 @@ _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
     "Comparison": "roofline.design.model_comparison.result",
+    "Compilation": "roofline.design.compilation",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",
@@ -75,6 +78,7 @@ _HOME = {
     "Work": "roofline.workload.work",
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
+    "analyze_compiled": "roofline.pipeline.compiling",
     "calibrate": "roofline.pipeline.calibrations",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",

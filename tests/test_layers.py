@@ -67,6 +67,7 @@ HOME = {
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
         "quantization/data.py",
+        "design/compilation.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
