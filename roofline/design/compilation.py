@@ -104,13 +104,12 @@ class Compilation:
         eager, inductor = self.eager(), self.inductor()
         if inductor is None:
             return f"{name}: what Inductor makes of it is not known: {self.compiled.why_not}"
-        said = (
-            f"{name} under torch.compile: {inductor.launches:,} launches move {inductor.traffic},"
-            f" where eager torch calls {eager.launches:,} operators that move {eager.traffic}"
-        )
-        if inductor.unknown or not inductor.traffic_byte:
-            return said
-        return f"{said} ({eager.traffic_byte / inductor.traffic_byte:.2f} times as much)"
+        said = f"{name} under torch.compile: {inductor.launches:,} launches move {inductor.traffic}"
+        beside = f"eager torch ({eager.launches:,} operators, {eager.traffic})"
+        if inductor.unknown or not eager.traffic_byte:
+            return f"{said}, beside {beside}"
+        ratio = inductor.traffic_byte / eager.traffic_byte
+        return f"{said}, {ratio:.2f} × the bytes of {beside}"
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a kernel of every graph; what is unknown is missing, never 0."""

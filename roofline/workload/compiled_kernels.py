@@ -20,10 +20,10 @@ class CompiledKernel:
     """One launch: what its caller calls once.
 
     ``loops`` is how many loop nests of Inductor's schedule are in it, one behind the other (1 for a
-    library's); ``operators`` are the aten operators that it does, or parts of, in the order of the
-    graph, each once for every module; ``modules`` are the paths of the modules that called them. ``read_byte`` and ``written_byte`` are
-    those of the schedule: every buffer once for each loop nest, but for what stays inside it; None
-    where Inductor does not know them.
+    library's). ``operators`` are the aten operators that it does, or parts of, in the order of the
+    graph, each once for every module; ``modules`` the paths of the modules that called them.
+    ``read_byte`` and ``written_byte`` are those of the schedule: every buffer once for each loop
+    nest, but for what stays inside it; None where Inductor does not know them.
 
     Raises:
         ValueError: a negative number, or no loop.

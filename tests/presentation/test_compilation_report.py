@@ -52,11 +52,11 @@ def test_the_sides_are_the_sums_of_their_rows() -> None:
         "fused, by the rules of --fused",
         "Inductor",
     ]
-    assert table.rows[2][1:3] == ("3", "16 MB")
+    assert table.rows[2][1:3] == ("3", "16.0 MB")
     # Two that no table can tell apart share a row; the one that moves most is first.
     assert [row[0] for row in kernels.rows] == ["extern_kernels.addmm", "cpp_fused_relu_0"]
     assert [row[1] for row in kernels.rows] == ["1", "2"]
-    assert kernels.sums == (("total", "3", "", "", "", "", "16 MB"),)
+    assert kernels.sums == (("total", "3", "", "", "", "", "16.0 MB"),)
 
 
 def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
@@ -64,7 +64,7 @@ def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
     assert inductor is not None
     # Three calls of the packed product, and two operators between the graphs.
     assert (inductor.launches, inductor.unknown) == (3 + 3 + 2, 5)
-    assert "≥ 16 MB" in broken().summary
+    assert "≥ 16.0 MB" in broken().summary
     said = facts(broken())
     assert said["Graphs"] == "2 graphs, called 4 times in a pass"
     assert said["Outside"] == "between graphs: 2 operators (nonzero)"
@@ -85,7 +85,7 @@ def test_where_there_is_no_schedule_nothing_is_guessed() -> None:
 
 def test_rows_that_are_left_out_are_summed() -> None:
     grid = grids(compilation_report(plain(), top=1))[1]
-    assert grid.sums[0] == ("(1 more row)", "2", "", "", "", "", "8 MB")
+    assert grid.sums[0] == ("(1 more row)", "2", "", "", "", "", "8.00 MB")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
