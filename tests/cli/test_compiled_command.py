@@ -23,15 +23,17 @@ def test_it_shows_eager_torch_and_inductor_side_by_side(
     saved = tmp_path / "c.json"
     assert compiled("-o", str(saved)) == 0
     out, err = capsys.readouterr()
-    assert "under torch.compile: 2 launches move" in out
+    assert "under torch.compile: 3 launches move" in out
     assert "eager torch" in out and "convolution" in out
     assert f"Wrote {saved}" in err
     data = json.loads(saved.read_text(encoding="utf-8"))
-    image, weights, output = 3 * 10 * 10 * 4, (8 * 3 * 3 * 3 + 8) * 4, 8 * 8 * 8 * 4
-    # The ReLU works in the convolution's own result.
+    image, weights, bias, output = 3 * 10 * 10 * 4, 8 * 3 * 3 * 3 * 4, 8 * 4, 8 * 8 * 8 * 4
+    # Image and weights are laid out with their channels last, then comes the convolution, and the
+    # ReLU works in its result.
+    reordered = 2 * (image + weights)
     assert data["inductor"] == {
-        "launches": 2,
-        "traffic_byte": image + weights + output + 2 * output,
+        "launches": 3,
+        "traffic_byte": reordered + image + weights + bias + output + 2 * output,
         "unknown": 0,
     }
     assert data["eager"]["launches"] == 2
@@ -50,7 +52,7 @@ def test_csv_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert compiled("--format", "csv") == 0
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.startswith("graph,phase,calls,launch,kernel,kind,loops")
-    assert len(rows) == 2
+    assert len(rows) == 3
 
 
 @pytest.mark.parametrize(

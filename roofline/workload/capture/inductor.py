@@ -30,7 +30,6 @@ from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
 
-
 _OTHER_DEVICES = {
     "cuda": "kernels for CUDA are chosen by timing them on the device; only those for a CPU are"
     " known before they run",
@@ -108,11 +107,6 @@ def _reason(error: BaseException) -> str:
         error = inner
     if isinstance(error, UnknownScheduleError):
         return said_by(error)
-    if isinstance(error, (ImportError, AttributeError)):
-        return (
-            f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
-            f" {said_by(error)[:SAID]}"
-        )
     said = said_by(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:SAID].rstrip(". ")
     return f"torch.compile failed: {said or type(error).__name__}"
 

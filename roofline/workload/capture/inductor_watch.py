@@ -13,6 +13,7 @@ from unittest import mock
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from roofline.errors import said_by
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError, graph_of
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledPass, EagerCalls, Part
 from roofline.workload.operators import Phase
@@ -95,7 +96,7 @@ class Watch:
 
         def not_built(graph: Any) -> Any:
             graph.codegen()
-            found = _Graph(graph_of(graph, generated, phase=phase))
+            found = _Graph(_read(graph, generated, phase))
             self.graphs.append(found)
             return types.SimpleNamespace(call=self._called(found, runs))
 
@@ -155,6 +156,19 @@ class Watch:
             ),
             notes=tuple(notes),
         )
+
+
+def _read(
+    graph: Any, generated: Sequence[tuple[str, Sequence[Any]]], phase: Phase
+) -> CompiledGraph:
+    try:
+        return graph_of(graph, generated, phase=phase)
+    except (ImportError, AttributeError, TypeError, KeyError) as error:
+        # Inductor's objects are no public interface.
+        raise UnknownScheduleError(
+            f"this torch ({torch.__version__}) keeps Inductor's schedule in another way:"
+            f" {said_by(error)[:SAID]}"
+        ) from error
 
 
 class Outside(TorchDispatchMode):
