@@ -125,7 +125,9 @@ def _buffers(compilation: Compilation) -> str:
         return said
     eager = compilation.analysis.peak
     beside = f" (eager torch: {format_byte(eager.activation_byte)})" if eager is not None else ""
-    return f"{said}, {format_byte(graphs[0].peak_byte)} alive at the most{beside}"
+    return (
+        f"{said}, {format_byte(sum(each.peak_byte for each in graphs))} alive at the most{beside}"
+    )
 
 
 def _outside(compilation: Compilation) -> str:

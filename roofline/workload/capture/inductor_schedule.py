@@ -214,11 +214,11 @@ def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
         elif isinstance(line, MultiOutputLine):
             made = graph.name_to_buffer.get(line.result_name)
         elif isinstance(line, ReuseLine):
-            old, new = line.node.get_name(), line.reused_as.get_name()
+            old, new = str(line.node.get_name()), str(line.reused_as.get_name())
             memory_of[new] = memory_of.get(old, old)
             buffers, reused = buffers + 1, reused + 1
         elif isinstance(line, FreeIfNotReusedLine) and not line.is_reused:
-            name = line.node.get_name()
+            name = str(line.node.get_name())
             steps.append((memory_of.get(name, name), -1))
         if made is not None and (byte := _byte_of(graph, made)) is not None:
             steps.append((made.get_name(), byte))
