@@ -124,14 +124,29 @@ def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) ->
     )
 
 
+def _accesses(node: Any, *, reads: bool) -> dict[str, int]:
+    """The bytes of each buffer that a loop nest reads, or writes.
+
+    Of several nodes in one, Inductor counts buffers whole; a gather touches what its own node does.
+    """
+    whole: dict[str, int] = node.get_read_write_buffer_accesses(reads, not reads)
+    leaves = list(node.get_nodes())
+    if len(leaves) < 2:
+        return whole
+    own: dict[str, int] = {}
+    for leaf in leaves:
+        for name, byte in leaf.get_read_write_buffer_accesses(reads, not reads).items():
+            own[name] = own.get(name, 0) + byte
+    return {name: min(byte, own.get(name, byte)) for name, byte in whole.items()}
+
+
 def _moved(node: Any, *, reads: bool) -> int:
-    moved: dict[str, int] = node.get_read_write_buffer_accesses(reads, not reads)
-    return sum(moved.values())
+    return sum(_accesses(node, reads=reads).values())
 
 
 def _read_byte(graph: Any, node: Any) -> int:
     """What a loop reads; Inductor leaves out constants, which are read all the same."""
-    moved: dict[str, int] = node.get_read_write_buffer_accesses(True, False)
+    moved = _accesses(node, reads=True)
     constants: Mapping[str, torch.Tensor] = graph.constants
     names = {each.name for each in node.read_writes.reads}
     left_out = (names & constants.keys()) - moved.keys()
