@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roofline.analysis import read_analysis as read_analysis
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
+    from roofline.design.compilation import Compilation as Compilation
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.calibrations import calibrate as calibrate
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
+    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
@@ -63,6 +65,7 @@ _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
     "Comparison": "roofline.design.model_comparison.result",
+    "Compilation": "roofline.design.compilation",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",
@@ -85,6 +88,7 @@ _HOME = {
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
     "analyze_language": "roofline.pipeline.language",
+    "analyze_compiled": "roofline.pipeline.compiling",
     "calibrate": "roofline.pipeline.calibrations",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",

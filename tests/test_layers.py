@@ -74,6 +74,7 @@ HOME = {
         "quantization/data.py",
         "language/data.py",
         "scaling/data.py",
+        "design/compilation.py",
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),

@@ -86,7 +86,8 @@ class Analysis:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the analysis to a file whose suffix says how.
 
-        These are .json .csv .md .html .png .svg, and .trace.json where operators were measured.
+        These are .json .csv .md .html .png .svg, .tfevents (TensorBoard), and .trace.json where
+        operators were measured.
 
         Raises:
             InputError: an unknown suffix, a file that exists, or a folder that cannot be written.

@@ -12,6 +12,7 @@ import click
 
 from roofline.cli import candidates
 from roofline.cli.language_options import language_options
+from roofline.cli.compiling import check_compiled, run_compiled
 from roofline.cli.options import (
     file_options,
     files_among,
@@ -57,12 +58,17 @@ def _fraction(
 @view_options
 @layers_options
 @click.option(
+    "--compiled",
+    is_flag=True,
+    help="The kernels that torch.compile generates (launches, bytes, buffers) beside eager torch.",
+)
+@click.option(
     "--min-coverage",
     callback=_fraction,
     metavar="PERCENT",
     help="Exit with 3 if fewer of the operator calls have a formula.",
 )
-@output_options(".json .csv .md .html .png .svg")
+@output_options(".json .csv .md .html .png .svg .tfevents")
 @format_option
 @scaling_options
 def command(
@@ -85,6 +91,7 @@ def command(
     fused: bool,
     layers: bool,
     paper: str | None,
+    compiled: bool,
     min_coverage: float | None,
     outputs: tuple[Path, ...],
     force: bool,
@@ -105,6 +112,9 @@ def command(
 
     Of a language model (hf:llama), --config gives sizes, and --stage and --context tell prefill
     from decode: tokens/s, the key-value cache, and whether it fits into memory.
+
+    With --compiled, what torch.compile makes of the model: the kernels that Inductor generates,
+    their bytes and buffers, beside the operators of eager torch (docs/compiled.md).
     """
     from roofline.design.machine_comparison import MachineComparison
     from roofline.presentation.output import check_targets
@@ -112,16 +122,39 @@ def command(
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
-    check_targets(files, overwrite=force, will_be_measured=False)
+    if compiled:
+        check_compiled(hardware=hardware, view=view, layers=layers, min_coverage=min_coverage)
+        run_compiled(
+            model,
+            list(inputs) or None,
+            files=files,
+            stdout_format=stdout_format,
+            top=top,
+            force=force,
+            hardware=hardware[0] if hardware else None,
+            dtype=dtype,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            cold=cold,
+        )
+        return
+    several = len(hardware) > 1
+    check_targets(files, overwrite=force, will_be_measured=False, are_several=several)
     picture = picture_of(layers=layers, paper=paper, files=files, stdout_format=stdout_format)
-    if layers and len(hardware) > 1:
+    if layers and several:
         raise InputError(
             f"--layers draws one machine on paper and measured, and --hardware names"
             f" {len(hardware)}; give one"
         )
     from roofline.pipeline import analyze, compare_machines
 
-    if len(hardware) > 1:
+    if several:
         run = functools.partial(compare_machines, hardware=hardware)
     else:
         run = functools.partial(analyze, hardware=hardware[0] if hardware else None)

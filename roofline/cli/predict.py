@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     help="Where their times come from: a calibration, or a run of each different one, here.",
 )
 @view_options
-@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
+@output_options(".json .csv .md .html .png .svg .tfevents", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 )
 @view_options
 @layers_options
-@output_options(".json .csv .md .html .png .svg .trace.json", force=OVERWRITE_OR_MEASURE)
+@output_options(".json .csv .md .html .png .svg .trace.json .tfevents", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str,

@@ -41,7 +41,7 @@ def _kind_of(data: Any) -> str:
 @click.argument("file", type=FileName())
 @view_options
 @layers_options
-@output_options(".json .csv .md .html .png .svg .trace.json")
+@output_options(".json .csv .md .html .png .svg .trace.json .tfevents")
 @format_option
 def command(
     file: Path,
@@ -95,7 +95,7 @@ def command(
     result = read(data, file=str(file))
     # Refused before anything is printed.
     was_measured = isinstance(result, Analysis) and kind_of_time(result) == "measured"
-    check_targets(files, overwrite=force, will_be_measured=was_measured)
+    check_targets(files, overwrite=force, will_be_measured=was_measured, are_several=several)
     present(
         result,
         files,

@@ -54,7 +54,7 @@ def run_sweep(
     from roofline.design.sweeps.spec import grid_of
     from roofline.presentation.output import check_targets
 
-    check_targets(outputs, overwrite=force, will_be_measured=False)
+    check_targets(outputs, overwrite=force, will_be_measured=False, are_several=True)
     grid = grid_of(spec)
     if reference is not None and reference not in models:
         hint = nearest(reference, models) or f"; there are {', '.join(models)}"

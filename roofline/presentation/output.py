@@ -18,8 +18,9 @@ from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.reports.report import Report, ViewOptions
+from roofline.presentation.tensorboard import ONE_MACHINE, event_file
 
-Format = Literal["json", "csv", "md", "html", "png", "svg", "trace"]
+Format = Literal["json", "csv", "md", "html", "png", "svg", "trace", "tensorboard"]
 
 FORMATS: dict[str, Format] = {
     ".json": "json",
@@ -29,6 +30,7 @@ FORMATS: dict[str, Format] = {
     ".png": "png",
     ".svg": "svg",
     ".trace.json": "trace",
+    ".tfevents": "tensorboard",
 }
 """The format that each suffix of a file chooses; of two that fit, the longer does."""
 
@@ -59,7 +61,7 @@ Result = Analysis | MachineComparison
 def render(
     result: Result, format: Format, *, picture: Picture = _USUAL, **view: Unpack[ViewOptions]
 ) -> str | bytes:
-    """The result in a format: text, or bytes for ``png``.
+    """The result in a format: text, or bytes for ``png`` and ``tensorboard``.
 
     Args:
         result: what to render; ``json`` keeps all of it, the others what they can show.
@@ -69,7 +71,8 @@ def render(
             ``csv`` are, and how many the first two have.
 
     Raises:
-        InputError: a ``trace`` of what was not measured, or a picture that cannot be drawn so.
+        InputError: a ``trace`` of what was not measured, an event file of several machines, or a
+            picture that cannot be drawn so.
     """
     match format:
         case "json":
@@ -91,6 +94,8 @@ def render(
             return drawn if format == "png" else drawn.decode("utf-8")
         case "trace":
             return trace_json(result)
+        case "tensorboard":
+            return event_file(result)
 
 
 def _report(result: Result, view: ViewOptions) -> Report:
@@ -99,21 +104,31 @@ def _report(result: Result, view: ViewOptions) -> Report:
     return machines_report(result, **view)
 
 
-def check_targets(paths: Sequence[Path], *, overwrite: bool, will_be_measured: bool = True) -> None:
+def check_targets(
+    paths: Sequence[Path],
+    *,
+    overwrite: bool,
+    will_be_measured: bool = True,
+    are_several: bool = False,
+) -> None:
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Args:
         paths: the files.
         overwrite: whether they may exist.
         will_be_measured: whether the result will have measured times, which a trace needs.
+        are_several: whether it will be of several passes or machines, which no event file shows.
 
     Raises:
-        InputError: an unknown suffix, a trace of what is not measured, or as `check_files`.
+        InputError: an unknown suffix, a trace of what is not measured, an event file of several
+            machines, or as `check_files`.
     """
 
     def check_format(path: Path) -> None:
         if format_of(path) == "trace" and not will_be_measured:
             raise InputError(f"{path}: {NOT_MEASURED}")
+        if format_of(path) == "tensorboard" and are_several:
+            raise InputError(f"{path}: {ONE_MACHINE}")
 
     check_files(paths, check_format, overwrite=overwrite)
 

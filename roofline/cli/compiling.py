@@ -1,0 +1,76 @@
+"""``roofline analyze MODEL --compiled``: what the command does then."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.errors import InputError
+
+if TYPE_CHECKING:
+    from roofline.presentation.reports.report import View
+
+
+def check_compiled(
+    *,
+    hardware: tuple[str, ...],
+    view: View,
+    layers: bool,
+    min_coverage: float | None,
+) -> None:
+    """Refuses options that have no effect beside ``--compiled``.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if len(hardware) > 1:
+        raise InputError(
+            f"--compiled takes one machine, and --hardware names {len(hardware)}: what Inductor"
+            " generates is the same for all of them"
+        )
+    for option, is_given in (
+        (f"--by {view.by}", view.by != "operator"),
+        ("--fused", view.fused),
+        ("--layers", layers),
+        ("--min-coverage", min_coverage is not None),
+    ):
+        if is_given:
+            raise InputError(f"{option} has no effect beside --compiled; leave one of them out")
+
+
+def run_compiled(
+    model: str,
+    inputs: list[str] | None,
+    *,
+    files: tuple[Path, ...],
+    stdout_format: str | None,
+    top: int | None,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Prints what torch.compile makes of a model, and writes its files."""
+    from datetime import date
+
+    from roofline.presentation.compilation_output import (
+        check_compilation_targets,
+        render_compilation,
+        write_compilation,
+    )
+
+    check_compilation_targets(files, overwrite=force, stdout_format=stdout_format)
+    from roofline.pipeline.compiling import analyze_compiled
+    from roofline.presentation.reports.compilation_report import compilation_report
+
+    # What the user's model prints is not the result.
+    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
+        result = analyze_compiled(model, inputs, progress=progress, **options)
+    print_or_put(
+        render_compilation(result, stdout_format, top=top)
+        if stdout_format
+        else compilation_report(result, top=top, today=date.today())
+    )
+    write_compilation(result, files, top=top, overwrite=force)
+    say_written(files)

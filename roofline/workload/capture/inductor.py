@@ -1,0 +1,153 @@
+"""One pass under torch.compile: what Inductor schedules and writes for it, without building it.
+
+Dynamo, the passes over graphs, the scheduler and the code generator run as they do for any
+`torch.compile(model)` with its defaults. Only the last step does not: the generated C++ is not
+compiled, and in its place the graph runs as it was before, so that the model gets on to its next
+graph. So no compiler is needed, and on fake tensors no weights either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+import torch
+
+from roofline.errors import ModelError, said_by
+from roofline.foundation.units import format_byte
+from roofline.workload.capture.compiled import is_compiled
+from roofline.workload.capture.fakes import Fakes
+from roofline.workload.capture.inductor_schedule import UnknownScheduleError
+from roofline.workload.capture.inductor_settings import quiet, settings
+from roofline.workload.capture.inductor_watch import SAID, Outside, Watch, breaks
+from roofline.workload.capture.passes import one_at_a_time, with_weights
+from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.stage import Stage, staged
+from roofline.workload.capture.training import Teaching
+from roofline.workload.compiled_kernels import CompiledPass
+from roofline.workload.inputs import Inputs
+from roofline.workload.runs import Run
+
+_OTHER_DEVICES = {
+    "cuda": "kernels for CUDA are chosen by timing them on the device; only those for a CPU are"
+    " known before they run",
+    "meta": "meta has no kernels; leave --device out",
+}
+"""Why there is no schedule for them."""
+
+_FREE_MEMORY_SHARE = 0.25
+"""Of the free memory, the most that weights may take for a pass on real tensors."""
+
+
+def compiled_pass(
+    model: torch.nn.Module,
+    inputs: Inputs,
+    *,
+    run: Run | None = None,
+    teaching: Teaching | None = None,
+    rebuild: Callable[[], torch.nn.Module] | None = None,
+) -> CompiledPass:
+    """What `torch.compile` with its defaults makes of one pass of `model` on a CPU.
+
+    The model runs twice on fake tensors (where that fails, on real ones): once to be compiled, and
+    once more to see which graphs a repeated pass calls. Where Inductor's schedule cannot be had,
+    ``why_not`` says why. What torch has compiled before in this process is forgotten.
+
+    Args:
+        model: any module; it is left as it was.
+        inputs: what it is called with.
+        run: in which types and layout it is run, and whether it is trained.
+        teaching: how it is trained, if it is.
+        rebuild: makes the model with its weights, where `model` has none.
+
+    Raises:
+        ModelError: it is compiled already.
+    """
+    run = run or Run()
+    if any(map(is_compiled, model.modules())):
+        raise ModelError(
+            f"{type(model).__name__} is compiled already; give the module that it was made of"
+        )
+    compiler = f"Inductor of torch {torch.__version__}"
+    if run.device != "cpu":
+        return CompiledPass(compiler=compiler, why_not=_OTHER_DEVICES[run.device])
+    asked = _Asked(inputs, run, teaching or Teaching())
+    with one_at_a_time:
+        try:
+            return asked.compiled(model, Fakes(run))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            reason = _reason(error)
+        byte = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
+        if byte > _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+            why_not = f"{reason} (and {format_byte(byte)} of weights are too many for real tensors)"
+            return CompiledPass(compiler=compiler, why_not=why_not)
+        real = with_weights(model, rebuild)
+        if real is None:
+            return CompiledPass(compiler=compiler, why_not=reason)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                found = asked.compiled(real, Reals(run))
+        except KeyboardInterrupt:
+            raise
+        # A compiler may raise anything; none of it may end in a traceback.
+        except BaseException as error:
+            return CompiledPass(compiler=compiler, why_not=_reason(error))
+    return replace(found, notes=(f"compiled on real tensors: on fakes, {reason}", *found.notes))
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no schedule, in a clause."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(inner, BaseException):
+        error = inner
+    if isinstance(error, UnknownScheduleError):
+        return said_by(error)
+    said = said_by(error).partition(" Set TORCHDYNAMO_VERBOSE")[0][:SAID].rstrip(". ")
+    return f"torch.compile failed: {said or type(error).__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A pass that is asked for."""
+
+    inputs: Inputs
+    run: Run
+    teaching: Teaching
+
+    def compiled(self, model: torch.nn.Module, tensors: Fakes | Reals) -> CompiledPass:
+        lesson = self.teaching.lesson() if self.run.train else None
+        watch = Watch()
+        with (
+            settings(),
+            quiet(),
+            staged(model, self.inputs, self.run, tensors, lesson) as stage,
+        ):
+            stage.prepare(watch)
+            wrapped: Any = torch.compile(stage.model, backend=watch.backend)
+            compiled = _with_model(stage, wrapped)
+            compiled.step(watch, watch)
+            first = len(watch.graphs)
+            why = breaks()
+            watch.begin_again()
+            with Outside(watch):
+                compiled.step(watch, watch)
+            stage.optimizer = None
+        return watch.result(why, first)
+
+
+def _with_model(stage: Stage, model: Any) -> Stage:
+    return Stage(
+        model=model,
+        args=stage.args,
+        kwargs=stage.kwargs,
+        given=stage.given,
+        run=stage.run,
+        tensors=stage.tensors,
+        lesson=stage.lesson,
+        optimizer=stage.optimizer,
+    )

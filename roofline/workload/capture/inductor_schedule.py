@@ -1,0 +1,258 @@
+"""What Inductor's scheduler and wrapper say of a graph: its launches, their bytes, its buffers.
+
+Nothing of it is computed here. Bytes are the scheduler's own (`get_read_write_buffer_accesses`:
+every buffer once for each loop nest, no more of it than is touched, nothing of what stays inside),
+launches and buffers those that the generated wrapper calls and allocates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_byte
+from roofline.workload.operators import Phase
+
+
+class UnknownScheduleError(Exception):
+    """Inductor's schedule cannot be read; says why in a clause."""
+
+
+def graph_of(
+    graph: Any, generated: Sequence[tuple[str, Sequence[Any]]], *, phase: Phase
+) -> CompiledGraph:
+    """A graph after its code was generated, called once.
+
+    Args:
+        graph: the `GraphLowering`, while it is the one that Inductor works on.
+        generated: the name of each function that was written, and the scheduler's nodes in it, in
+            the order of their calls.
+        phase: of the pass that it belongs to.
+
+    Raises:
+        UnknownScheduleError: it has launches that its schedule does not explain.
+    """
+    kernels = tuple(_kernels(graph, generated))
+    steps, buffers, reused = _buffers(graph)
+    return CompiledGraph(
+        phase=phase,
+        calls=1,
+        kernels=kernels,
+        buffers=buffers,
+        reused=reused,
+        allocated_byte=sum(byte for _, byte in steps if byte > 0),
+        peak_byte=peak_byte(steps),
+    )
+
+
+# -- launches --------------------------------------------------------------------------------------
+
+
+def _kernels(
+    graph: Any, generated: Sequence[tuple[str, Sequence[Any]]]
+) -> Iterator[CompiledKernel]:
+    from torch._inductor.codegen.wrapper import KernelCallLine
+
+    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
+    if calls != len(generated):
+        raise UnknownScheduleError(
+            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
+        )
+    nodes = list(graph.scheduler.nodes)
+    loop_of = {leaf.get_name(): node for node in nodes for leaf in node.get_nodes()}
+    functions: dict[int, tuple[str, list[Any]]] = {}
+    for name, leaves in generated:
+        loops = _distinct(_loop(leaf, loop_of) for leaf in leaves)
+        if not loops:
+            raise UnknownScheduleError(f"the function {name} has no loop")
+        functions[id(loops[0])] = name, loops
+    for node in nodes:
+        if id(node) in functions:
+            name, loops = functions.pop(id(node))
+            yield _kernel(graph, name, loops, is_library=False)
+        elif node.is_extern() and _is_launched(node):
+            yield _kernel(graph, _library_name(node.node), [node], is_library=True)
+    if functions:
+        raise UnknownScheduleError(f"functions without a place: {len(functions)}")
+
+
+def _loop(leaf: Any, loop_of: Mapping[str, Any]) -> Any:
+    name = leaf.get_name()
+    if name not in loop_of:
+        raise UnknownScheduleError("it has graphs within graphs (conditions or loops)")
+    return loop_of[name]
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return list({id(each): each for each in values}.values())
+
+
+def _is_launched(node: Any) -> bool:
+    """Whether an external node calls a kernel: parts of results and assertions do not."""
+    from torch._inductor import ir
+
+    return not isinstance(node.node, ir.MultiOutput) and node.get_device() is not None
+
+
+def _library_name(node: Any) -> str:
+    name = node.try_get_kernel_name() if hasattr(node, "try_get_kernel_name") else None
+    return str(name or type(node).__name__)
+
+
+def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) -> CompiledKernel:
+    read = sum(_read_byte(graph, each) for each in loops)
+    written = sum(_moved(each, reads=False) for each in loops)
+    # A kernel that moves nothing is one whose layouts Inductor does not follow.
+    is_known = read + written > 0
+    calls = dict.fromkeys(
+        (operator, _module(origin))
+        for origin in _origins(graph, loops, is_library=is_library)
+        if (operator := _operator(origin))
+    )
+    return CompiledKernel(
+        name=name,
+        kind="library" if is_library else "generated",
+        loops=len(loops),
+        operators=tuple(operator for operator, _ in calls),
+        modules=tuple(dict.fromkeys(module for _, module in calls if module)),
+        read_byte=read if is_known else None,
+        written_byte=written if is_known else None,
+    )
+
+
+def _accesses(node: Any, *, reads: bool) -> dict[str, int]:
+    """The bytes of each buffer that a loop nest reads, or writes.
+
+    Of several nodes in one, Inductor counts buffers whole; a gather touches what its own node does.
+    """
+    whole: dict[str, int] = node.get_read_write_buffer_accesses(reads, not reads)
+    leaves = list(node.get_nodes())
+    if len(leaves) < 2:
+        return whole
+    own: dict[str, int] = {}
+    for leaf in leaves:
+        for name, byte in leaf.get_read_write_buffer_accesses(reads, not reads).items():
+            own[name] = own.get(name, 0) + byte
+    return {name: min(byte, own.get(name, byte)) for name, byte in whole.items()}
+
+
+def _moved(node: Any, *, reads: bool) -> int:
+    return sum(_accesses(node, reads=reads).values())
+
+
+def _read_byte(graph: Any, node: Any) -> int:
+    """What a loop reads; Inductor leaves out constants, which are read all the same."""
+    moved = _accesses(node, reads=True)
+    constants: Mapping[str, torch.Tensor] = graph.constants
+    names = {each.name for each in node.read_writes.reads}
+    left_out = (names & constants.keys()) - moved.keys()
+    return sum(moved.values()) + sum(constants[name].nbytes for name in left_out)
+
+
+def _origins(graph: Any, loops: Sequence[Any], *, is_library: bool) -> list[Any]:
+    """The calls in the graph that a kernel does, in their order."""
+    found: set[Any] = set()
+    for loop in loops:
+        # A call of a library carries the origins of what was reshaped for it, too.
+        own = loop.node.get_origin_node() if is_library else None
+        found |= {own} if own is not None else _origins_of(loop)
+    order = {node: place for place, node in enumerate(graph.module.graph.nodes)}
+    called = (each for each in found if each.op == "call_function")
+    return sorted(called, key=lambda each: order.get(each, len(order)))
+
+
+def _origins_of(loop: Any) -> set[Any]:
+    return {
+        origin
+        for leaf in loop.get_nodes()
+        if leaf.node is not None
+        for origin in leaf.node.get_origins()
+    }
+
+
+def _operator(origin: Any) -> str:
+    """The operator that torch's decompositions started from, as records name it; ``""``: a view."""
+    called = origin.meta.get("original_aten") or origin.target
+    if isinstance(called, torch._ops.OpOverload):
+        return "" if called.is_view else f"{called.namespace}.{called._opname}"
+    return str(getattr(called, "__name__", ""))
+
+
+_ROOT = re.compile(r"^L\['\w+'\]")
+"""What Dynamo calls the model: a local variable, of its own call or of what wraps it."""
+
+_PART = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|(\w+)")
+
+
+def _module(origin: Any) -> str:
+    """The path of the innermost module that called it; ``""``: the model itself."""
+    stack = origin.meta.get("nn_module_stack") or origin.meta.get("fwd_nn_module_stack") or {}
+    if not stack:
+        return ""
+    said = str(next(reversed(stack.values()))[0])
+    return module_path(said)
+
+
+def module_path(said: str) -> str:
+    """The path of a module, of what Dynamo calls it: ``"L['self'].layer1[0]"``: ``layer1.0``."""
+    inside = _ROOT.sub("", said)
+    parts = ["".join(groups) for groups in _PART.findall(inside)]
+    return path_of_own(".".join(each for each in parts if each != "_modules"))
+
+
+# -- buffers ---------------------------------------------------------------------------------------
+
+
+def _buffers(graph: Any) -> tuple[list[tuple[str, int]], int, int]:
+    """What comes (with its bytes) and goes (-1), how many buffers there are, how many of reuse."""
+    from torch._inductor.codegen.wrapper import (
+        AllocateLine,
+        ExternKernelAllocLine,
+        FreeIfNotReusedLine,
+        MultiOutputLine,
+        ReuseLine,
+    )
+
+    steps: list[tuple[str, int]] = []
+    memory_of: dict[str, str] = {}
+    buffers = reused = 0
+    for line in graph.wrapper_code.lines:
+        made: Any = None
+        if isinstance(line, AllocateLine):
+            made = line.node
+        elif isinstance(line, ExternKernelAllocLine):
+            made = line.node if _is_allocated(line.node) else None
+        elif isinstance(line, MultiOutputLine):
+            made = graph.name_to_buffer.get(line.result_name)
+        elif isinstance(line, ReuseLine):
+            old, new = str(line.node.get_name()), str(line.reused_as.get_name())
+            memory_of[new] = memory_of.get(old, old)
+            buffers, reused = buffers + 1, reused + 1
+        elif isinstance(line, FreeIfNotReusedLine) and not line.is_reused:
+            name = str(line.node.get_name())
+            steps.append((memory_of.get(name, name), -1))
+        if made is not None and (byte := _byte_of(graph, made)) is not None:
+            steps.append((made.get_name(), byte))
+            buffers += 1
+    return steps, buffers, reused
+
+
+def _is_allocated(node: Any) -> bool:
+    """Whether a call of a library makes a tensor, where others change one or give a view of it."""
+    return not node.get_inputs_that_alias_output() and not node.get_mutation_names()
+
+
+def _byte_of(graph: Any, buffer: Any) -> int | None:
+    """The bytes of a buffer's memory; None where it has none of its own, as a tuple of results."""
+    from torch._inductor import ir
+
+    if not isinstance(buffer.layout, ir.Layout) or isinstance(buffer.layout, ir.NonOwningLayout):
+        return None
+    elements = graph.sizevars.optimization_hint(
+        graph.get_allocation_storage_size(buffer), fallback=0
+    )
+    return int(elements) * buffer.get_dtype().itemsize

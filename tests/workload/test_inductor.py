@@ -1,0 +1,256 @@
+"""What Inductor makes of small models: bytes worked out by hand, and the code it really writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.errors import ModelError
+from roofline.workload.capture.inductor import compiled_pass
+from roofline.workload.capture.inductor_schedule import module_path
+from roofline.workload.capture.training import Teaching, maker_of
+from roofline.workload.compiled_kernels import CompiledPass
+from roofline.workload.inputs import Inputs
+from roofline.workload.models.functions import Function
+from roofline.workload.runs import Run
+
+F = 4
+"""Bytes of a float32."""
+
+ROWS = (64, 128)
+X = 64 * 128 * F
+
+
+def compiled(model: nn.Module | Callable[..., Any], *shapes: tuple[int, ...]) -> CompiledPass:
+    module = model if isinstance(model, nn.Module) else Function(model)
+    found = compiled_pass(module, Inputs(*(torch.empty(each) for each in shapes)))
+    assert not found.why_not
+    return found
+
+
+def moved(found: CompiledPass) -> list[tuple[str, int, int | None, int | None]]:
+    return [
+        (each.kind, each.loops, each.read_byte, each.written_byte)
+        for graph in found.graphs
+        for each in graph.kernels
+    ]
+
+
+# -- by hand ---------------------------------------------------------------------------------------
+
+
+def test_a_chain_is_one_function_that_reads_and_writes_once() -> None:
+    found = compiled(lambda x: torch.sin(torch.exp(x)) * 2, ROWS)
+    assert moved(found) == [("generated", 1, X, X)]
+    (graph,) = found.graphs
+    assert (graph.buffers, graph.reused, graph.allocated_byte, graph.peak_byte) == (1, 0, X, X)
+    assert graph.kernels[0].operators == ("aten.exp", "aten.sin", "aten.mul")
+
+
+def test_a_product_is_a_library_call_between_two_functions() -> None:
+    model = nn.Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 32))
+    found = compiled(model, ROWS)
+    hidden = 64 * 256 * F
+    first = X + (128 * 256 + 256) * F, hidden
+    second = hidden + (256 * 32 + 32) * F, 64 * 32 * F
+    assert moved(found) == [
+        ("library", 1, *first),
+        ("generated", 1, hidden, hidden),
+        ("library", 1, *second),
+    ]
+    assert [each.modules for each in found.graphs[0].kernels] == [("0",), ("1",), ("2",)]
+
+
+def test_a_buffer_that_is_no_longer_needed_is_used_again() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(128, 128, bias=False), nn.Linear(128, 128, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.exp(self.two(torch.sin(self.one(torch.cos(x)))))
+
+    (graph,) = compiled(Twice(), ROWS).graphs
+    # sin and exp work in the memory of the products before them.
+    assert (graph.buffers, graph.reused) == (5, 2)
+    assert (graph.allocated_byte, graph.peak_byte) == (3 * X, 2 * X)
+
+
+def test_a_concatenation_is_written_where_it_ends_up() -> None:
+    """Two loop nests of one function, and nothing is copied."""
+    found = compiled(lambda x, y: torch.cat([torch.exp(x), torch.sin(y)], -1), ROWS, ROWS)
+    assert found.launches() == 1
+    assert moved(found) == [("generated", 2, 2 * X, 2 * X)]
+
+
+def test_a_gather_reads_no_more_than_it_touches() -> None:
+    found = compiled_pass(nn.Embedding(1000, 32), Inputs(torch.zeros(2, 8, dtype=torch.int64)))
+    (row,) = moved(found)
+    assert row == ("generated", 1, 16 * 8 + 16 * 32 * F, 16 * 32 * F)
+
+
+# -- what is really written ------------------------------------------------------------------------
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.two = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.two(torch.relu(self.norm(self.one(x)))) + x).softmax(1)
+
+
+class Written(BaseException):
+    """Ends a compilation when its code is written."""
+
+
+def written_code(model: nn.Module, x: torch.Tensor) -> str:
+    """The code that torch.compile with Inductor, as users call it, writes before it is built."""
+    from torch._inductor import config
+    from torch._inductor.graph import GraphLowering
+
+    codes: list[str] = []
+
+    def save(code: str) -> None:
+        codes.append(code)
+        raise Written
+
+    torch._dynamo.reset()
+    with (
+        torch.no_grad(),
+        config.patch({"fx_graph_cache": False, "compile_threads": 1, "cpp.vec_isa_ok": True}),
+        mock.patch.object(GraphLowering, "save_output_code", staticmethod(save)),
+        pytest.raises(Written),
+    ):
+        torch.compile(model)(x)
+    torch._dynamo.reset()
+    (code,) = codes
+    return code
+
+
+def test_launches_and_buffers_are_those_of_the_code_that_is_written() -> None:
+    model, x = Residual().eval(), torch.randn(1, 16, 32, 32)
+    (graph,) = compiled(model, tuple(x.shape)).graphs
+    code = written_code(model, x)
+    body = code[code.index("def call(") :]
+    generated = re.findall(r"^\s+(cpp_fused\w*)\(", body, re.MULTILINE)
+    assert [each.name for each in graph.kernels if each.kind == "generated"] == generated
+    library = re.findall(r"(extern_kernels\.\w+)\(", body)
+    assert [each.name for each in graph.kernels if each.kind == "library"] == library
+    # What a library does not write into a buffer that is there, it allocates itself.
+    made = re.findall(r"= extern_kernels\.\w+\(", body)
+    allocated = re.findall(r"= empty_strided_cpu\(", body)
+    reused = re.findall(r"# reuse$", body, re.MULTILINE)
+    assert graph.reused == len(reused)
+    assert graph.buffers == len(made) + len(allocated) + len(reused)
+
+
+# -- training, several graphs ----------------------------------------------------------------------
+
+
+def test_a_step_of_training_has_graphs_forward_and_backward() -> None:
+    model = nn.Sequential(nn.Linear(128, 64, bias=False), nn.ReLU(), nn.Linear(64, 10, bias=False))
+    found = compiled_pass(
+        model,
+        Inputs(torch.empty(ROWS)),
+        run=Run(train=True, optimizer="sgd"),
+        teaching=Teaching(optimizer=maker_of("sgd")),
+    )
+    assert found.phases == ("forward", "backward")
+    # Backward: two products for the second layer, one for the first, whose input has no gradient.
+    assert found.launches_of("library", "forward") == 2
+    assert found.launches_of("library", "backward") == 3
+    assert found.called_outside("forward") == 0
+    assert found.called_outside("loss") > 0
+    assert found.called_outside("optimizer") > 0
+    assert all(each.grad is None for each in model.parameters())
+
+
+class Broken(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.exp(x)
+        torch._dynamo.graph_break()
+        return torch.sin(y) + 1
+
+
+def test_each_piece_between_breaks_is_a_graph() -> None:
+    found = compiled(Broken(), ROWS)
+    assert moved(found) == [("generated", 1, X, X)] * 2
+    assert len(found.breaks) == 1 and "graph_break" in found.breaks[0]
+
+
+class Nonzero(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nonzero(torch.exp(x)).sum(0)
+
+
+def test_what_runs_between_graphs_is_told() -> None:
+    found = compiled(Nonzero(), (8,))
+    assert found.called_outside("forward") >= 1
+    assert "aten.nonzero" in {each.op for each in found.outside}
+
+
+# -- what is not available -------------------------------------------------------------------------
+
+
+def test_what_inductor_cannot_do_is_said_and_nothing_is_guessed() -> None:
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if torch.compiler.is_compiling():
+                raise RuntimeError("not under a compiler")
+            return x
+
+    found = compiled_pass(Raises(), Inputs(torch.empty(4)))
+    assert not found.graphs
+    assert found.why_not
+
+
+def test_kernels_for_a_gpu_are_not_known_before_they_are_timed() -> None:
+    found = compiled_pass(nn.ReLU(), Inputs(torch.empty(4)), run=Run(device="cuda"))
+    assert "timing them on the device" in found.why_not
+
+
+def test_a_compiled_model_is_refused() -> None:
+    model: Any = torch.compile(nn.ReLU())
+    with pytest.raises(ModelError, match="compiled already"):
+        compiled_pass(model, Inputs(torch.empty(4)))
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    linear = nn.Linear(8, 8)
+    model = nn.Sequential(linear, nn.Dropout(0.5))
+    weight = linear.weight
+    before = weight.detach().clone()
+    compiled(model, (2, 8))
+    assert linear.weight is weight and torch.equal(weight, before)
+    assert model.training and not hasattr(model, "_orig_mod")
+    assert not torch._C._len_torch_dispatch_stack()
+
+
+def test_weights_need_no_memory() -> None:
+    with torch.device("meta"):
+        model = nn.Linear(200_000, 200_000, bias=False)
+    (row,) = moved(compiled(model, (1, 200_000)))
+    assert row[:2] == ("library", 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ("L['self']", ""),
+        ("L['fn'].0", "0"),
+        ("L['self'].layer1[0].conv1", "layer1.0.conv1"),
+        ("L['self']._modules['layer1']._modules['0']", "layer1.0"),
+        ("L['self']._orig_mod.fc", "fc"),
+    ],
+)
+def test_paths_of_modules(said: str, path: str) -> None:
+    assert module_path(said) == path
