@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from roofline.analysis import read_analysis as read_analysis
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
+    from roofline.design.gate import Check as Check
+    from roofline.design.gate import Cost as Cost
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.checking import check as check
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
     from roofline.pipeline.quantizing import quantize as quantize
     from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
+    from roofline.pipeline.tracking import track as track
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.quantization.result import Quantization as Quantization
@@ -56,7 +60,9 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
+    "Check": "roofline.design.gate",
     "Comparison": "roofline.design.model_comparison.result",
+    "Cost": "roofline.design.gate",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",
@@ -76,6 +82,7 @@ _HOME = {
     "advise": "roofline.pipeline.advising",
     "analyze": "roofline.pipeline",
     "calibrate": "roofline.pipeline.calibrations",
+    "check": "roofline.pipeline.checking",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
     "crosscheck": "roofline.pipeline",
@@ -93,6 +100,7 @@ _HOME = {
     "register_rule": "roofline.substitution.rules.registry",
     "ridge_sweep": "roofline.pipeline.sweeps",
     "sweep": "roofline.pipeline.sweeps",
+    "track": "roofline.pipeline.tracking",
     "validate": "roofline.pipeline.validations",
 }
 

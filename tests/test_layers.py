@@ -33,6 +33,7 @@ ALLOWED["presentation"] = {
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
+ALLOWED["testing"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 
@@ -81,6 +82,7 @@ HOME = {
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),
     "click": ("cli/",),
+    "pytest": ("testing.py",),
     "llvmlite": ("machine/kernels/",),
 }
 
