@@ -216,9 +216,7 @@ def _counted(
     return cost, _notes(captured, analysis, counts_only=counts_only)
 
 
-def _notes(
-    captured: CapturedPass, analysis: Analysis, *, counts_only: bool
-) -> tuple[str, ...]:
+def _notes(captured: CapturedPass, analysis: Analysis, *, counts_only: bool) -> tuple[str, ...]:
     """What a reader of the table must know: not all that a whole analysis warns of."""
     notes = (*captured.workload.notes, *captured.capture.notes)
     if counts_only:

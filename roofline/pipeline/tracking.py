@@ -117,9 +117,7 @@ def track(
     tracked._finish(hardware, threads)  # pyright: ignore[reportPrivateUsage]
 
 
-def _cost(
-    name: str, tracking: Tracking, hardware: Hardware | None, threads: int | None
-) -> Cost:
+def _cost(name: str, tracking: Tracking, hardware: Hardware | None, threads: int | None) -> Cost:
     records = tracking.records
     reuse = residency(records)
     cost = Cost(
@@ -127,9 +125,7 @@ def _cost(
         run=tracking.run,
         **fields_of(counts_of(records)),
         parameters=tracking.parameters,
-        peak_memory_byte=tracking.kept_byte
-        + reuse.peak_activation_byte
-        + reuse.peak_gradient_byte,
+        peak_memory_byte=tracking.kept_byte + reuse.peak_activation_byte + reuse.peak_gradient_byte,
         versions=versions(),
         date=today(),
     )

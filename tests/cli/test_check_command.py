@@ -87,9 +87,7 @@ def test_an_update_shows_what_changes_and_judges_nothing(
     assert saved()["flop"] == 288
 
 
-def test_limits_in_units_take_no_baseline(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_limits_in_units_take_no_baseline(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["check", "before.py:net", "--input", "4x8"]
     assert run([*given, "--fail-if", "flop>216FLOP", "--fail-if", "parameters>27"]) == 0
     assert run([*given, "--fail-if", "flop>215FLOP"]) == 4

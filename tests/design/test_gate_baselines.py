@@ -38,7 +38,7 @@ def test_an_existing_one_is_only_replaced_when_asked(tmp_path: Path) -> None:
 
 
 def test_other_suffixes_and_missing_files_say_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="are written as .json"):
+    with pytest.raises(InputError, match=r"are written as \.json"):
         write_baseline(cost(), tmp_path / "b.toml")
     with pytest.raises(InputError, match="add --update"):
         read_baseline(tmp_path / "none.json")

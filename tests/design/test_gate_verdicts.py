@@ -40,9 +40,7 @@ def test_what_is_allowed_to_the_last_passes_and_one_more_fails() -> None:
 
 
 def test_figures_that_look_the_same_are_told_in_full() -> None:
-    found = check(
-        cost(flop=1_000_000_001), "flop>+0%", baseline=cost(flop=1_000_000_000)
-    )
+    found = check(cost(flop=1_000_000_001), "flop>+0%", baseline=cost(flop=1_000_000_000))
     (why,) = found.failures
     assert "1,000,000,001" in why and "1,000,000,000" in why
 

@@ -19,13 +19,13 @@ from roofline.pipeline.tracking import Tracked, track
 from tests.builders import ceiling, level, profile
 
 
-def small_net() -> torch.nn.Module:
+def small_net(groups: int = 8) -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3, padding=1),
         torch.nn.BatchNorm2d(8),
         torch.nn.ReLU(),
-        torch.nn.Conv2d(8, 8, 3, groups=8),
+        torch.nn.Conv2d(8, 8, 3, groups=groups),
         torch.nn.AdaptiveAvgPool2d(1),
         torch.nn.Flatten(),
         torch.nn.Linear(8, 5),
@@ -55,7 +55,8 @@ def test_a_linear_layer_costs_what_is_worked_out_by_hand() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_multiply_adds_are_those_of_torchs_own_counter(training: bool) -> None:
-    model, image = small_net(), torch.randn(2, 3, 12, 12)
+    # Of grouped convolutions, torch's counter takes the backward pass for that of whole ones.
+    model, image = small_net(groups=1), torch.randn(2, 3, 12, 12)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def run() -> None:
@@ -70,6 +71,16 @@ def test_multiply_adds_are_those_of_torchs_own_counter(training: bool) -> None:
         run()
     assert tracked.multiply_add is not None
     assert 2 * tracked.multiply_add == counter.get_total_flops()
+
+
+def test_multiply_adds_of_a_training_step_are_those_that_are_worked_out_by_hand() -> None:
+    model, image = small_net(), torch.randn(2, 3, 12, 12)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with track(model) as tracked:
+        step(model, optimizer, image)
+    # Forward, gradients of the weights, and of the inputs of all layers but the first.
+    first, depthwise, last = 2 * 8 * 144 * 27, 2 * 8 * 100 * 9, 2 * 8 * 5
+    assert tracked.multiply_add == 2 * first + 3 * depthwise + 3 * last
 
 
 def test_a_pass_costs_what_an_analysis_says_and_two_passes_cost_twice_as_much() -> None:
@@ -136,11 +147,12 @@ def test_while_the_block_runs_nothing_is_known_yet() -> None:
 
 def test_without_a_model_parameters_are_those_that_are_touched() -> None:
     model = torch.nn.ModuleDict({"used": torch.nn.Linear(8, 3), "idle": torch.nn.Linear(8, 100)})
+    given = torch.randn(4, 8)
     with torch.no_grad(), track() as tracked:
-        model["used"](torch.randn(4, 8))
+        model["used"](given)
     assert tracked.parameters == 27
     with torch.no_grad(), track(model) as known:
-        model["used"](torch.randn(4, 8))
+        model["used"](given)
     assert known.parameters == 27 + 900
     assert [each.name for each in known.cost.modules] == ["used"]
 
@@ -172,8 +184,9 @@ def test_an_unknown_operator_leaves_flop_unknown_and_is_counted() -> None:
     library = torch.library.Library("roofline_gate_test", "DEF")
     library.define("double(Tensor x) -> Tensor")
     library.impl("double", lambda x: x * 2, "CPU")
+    given = torch.ones(10)
     with track() as tracked:
-        torch.ops.roofline_gate_test.double(torch.ones(10))
+        torch.ops.roofline_gate_test.double(given)
     assert tracked.flop is None and tracked.multiply_add is None
     assert tracked.cost.unknown_operators == 1
     assert tracked.traffic_byte == 80

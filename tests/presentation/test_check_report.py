@@ -139,7 +139,7 @@ def test_plain_text_names_failures_notes_and_the_baseline() -> None:
 
 
 def test_other_formats_and_files_that_exist_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is written as .json, .md"):
+    with pytest.raises(InputError, match=r"is written as \.json, \.md"):
         check_check_targets([tmp_path / "c.html"], overwrite=False)
     (tmp_path / "c.md").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="exists"):

@@ -59,8 +59,8 @@ class Check:
     """A model's cost held against a baseline.
 
     ``baseline`` is null where only absolute limits were asked for, or a first baseline is written;
-    ``file`` is where it is; ``is_new`` says that it was written. ``notes`` are what was noticed on the
-    way.
+    ``file`` is where it is; ``is_new`` says that it was written. ``notes`` are what was noticed
+    on the way.
     """
 
     now: Cost
@@ -259,5 +259,3 @@ def _apart(quantity: Quantity, value: float, limit: float) -> tuple[str, str]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
-
-

@@ -1,4 +1,4 @@
-"""Whether two costs are of the same thing: which differences forbid a comparison, and which say so."""
+"""Whether two costs are of the same task, and what differs between those that are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records what code does while it runs: the real operators, on the real tensors, results and all."""
+"""Records what code does while it runs: the real operators, on the real tensors."""
 
 from __future__ import annotations
 
