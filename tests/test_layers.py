@@ -162,6 +162,7 @@ def loaded_after(code: str) -> set[str]:
         "import roofline.quantization, roofline.quantization.policy",
         "from roofline.cli.main import run; run(['--help'])",
         "from roofline.cli.main import run; run(['analyze', '--help'])",
+        "from roofline.cli.main import run; run(['check', '--help'])",
         "from roofline.cli.main import run; run(['crosscheck', '--help'])",
         "from roofline.cli.main import run; run(['quantize', '--help'])",
         "from roofline.cli.main import run; run(['--version'])",

@@ -22,6 +22,7 @@ from roofline.cli.options import (
 )
 from roofline.cli.results import measuring_if_needed, print_or_put, say_written
 from roofline.cli.streams import tell
+from roofline.errors import InputError
 
 _gate_options = together(
     click.option(
@@ -96,6 +97,8 @@ def command(
 
     files = files_among(outputs, stdout_format)
     check_check_targets(files, overwrite=force)
+    if against is not None and against.resolve() in {each.resolve() for each in files}:
+        raise InputError(f"{against}: is the baseline; give -o another name")
     from roofline.pipeline.checking import check
 
     # What the user's model prints is not the result.
