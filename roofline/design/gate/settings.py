@@ -65,10 +65,11 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
     if baseline.model != now.model:
         yield f"the baseline is of '{baseline.model}', and this is '{now.model}'"
     before, after = baseline.machine, now.machine
-    if before is not None or after is not None:
+    # Where counts alone are asked for, whoever counts says why.
+    if after is not None:
         if apart := times_apart(baseline, now):
             yield f"times are not compared: {apart}"
-        elif before and after and before.date != after.date:
+        elif before is not None and before.date != after.date:
             yield (
                 f"machine '{after.name}' was measured on {after.date or 'no known day'},"
                 f" for the baseline on {before.date or 'no known day'}: its bounds move"
