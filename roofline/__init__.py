@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
     from roofline.design.compilation import Compilation as Compilation
+    from roofline.design.gate import Check as Check
+    from roofline.design.gate import Cost as Cost
     from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
@@ -38,9 +40,10 @@ if TYPE_CHECKING:
     from roofline.pipeline import measure_hardware as measure_hardware
     from roofline.pipeline.advising import advise as advise
     from roofline.pipeline.calibrations import calibrate as calibrate
+    from roofline.pipeline.checking import check as check
+    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.exporting import export as export
     from roofline.pipeline.language import analyze_language as analyze_language
-    from roofline.pipeline.compiling import analyze_compiled as analyze_compiled
     from roofline.pipeline.optimizing import optimize as optimize
     from roofline.pipeline.predictions import predict as predict
     from roofline.pipeline.profiles import profile as profile
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from roofline.pipeline.scaling import scale as scale
     from roofline.pipeline.sweeps import ridge_sweep as ridge_sweep
     from roofline.pipeline.sweeps import sweep as sweep
+    from roofline.pipeline.tracking import track as track
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.quantization.result import Quantization as Quantization
@@ -64,8 +68,10 @@ if TYPE_CHECKING:
 _HOME = {
     "Advice": "roofline.design.advice",
     "Analysis": "roofline.analysis",
+    "Check": "roofline.design.gate",
     "Comparison": "roofline.design.model_comparison.result",
     "Compilation": "roofline.design.compilation",
+    "Cost": "roofline.design.gate",
     "Coverage": "roofline.analysis",
     "Crosscheck": "roofline.counters",
     "Flop": "roofline.workload.formulas.registry",
@@ -90,6 +96,7 @@ _HOME = {
     "analyze_language": "roofline.pipeline.language",
     "analyze_compiled": "roofline.pipeline.compiling",
     "calibrate": "roofline.pipeline.calibrations",
+    "check": "roofline.pipeline.checking",
     "compare": "roofline.pipeline",
     "compare_machines": "roofline.pipeline",
     "crosscheck": "roofline.pipeline",
@@ -109,6 +116,7 @@ _HOME = {
     "ridge_sweep": "roofline.pipeline.sweeps",
     "scale": "roofline.pipeline.scaling",
     "sweep": "roofline.pipeline.sweeps",
+    "track": "roofline.pipeline.tracking",
     "validate": "roofline.pipeline.validations",
 }
 

@@ -35,6 +35,7 @@ ALLOWED["presentation"] = {
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
+ALLOWED["testing"] = {*ALLOWED["pipeline"], "pipeline"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 
@@ -91,6 +92,7 @@ HOME = {
     "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
     "rich": ("presentation/table.py", "cli/"),
     "click": ("cli/",),
+    "pytest": ("testing.py",),
     "llvmlite": ("machine/kernels/",),
 }
 
@@ -170,6 +172,7 @@ def loaded_after(code: str) -> set[str]:
         "import roofline.quantization, roofline.quantization.policy",
         "from roofline.cli.main import run; run(['--help'])",
         "from roofline.cli.main import run; run(['analyze', '--help'])",
+        "from roofline.cli.main import run; run(['check', '--help'])",
         "from roofline.cli.main import run; run(['crosscheck', '--help'])",
         "from roofline.cli.main import run; run(['quantize', '--help'])",
         "from roofline.cli.main import run; run(['--version'])",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from roofline.cli import candidates
-from roofline.cli.language_options import language_options
 from roofline.cli.compiling import check_compiled, run_compiled
+from roofline.cli.language_options import language_options
 from roofline.cli.options import (
     file_options,
     files_among,

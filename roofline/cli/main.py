@@ -26,6 +26,7 @@ _COMMANDS = {
     "advise": "Say what could be changed of a model to save time, and try it here.",
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
     "calibrate": "Learn how fast torch runs on this machine, for predictions.",
+    "check": "Hold what a model costs against a baseline, and fail where it costs more.",
     "compare": "Hold models against each other on the same machine.",
     "completion": "Print what makes your shell complete roofline's words.",
     "crosscheck": "Count a model with other counters too, and say why they differ.",

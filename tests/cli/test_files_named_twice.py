@@ -11,6 +11,7 @@ from roofline.cli.main import run
 COMMANDS = {
     "advise": ("advise", "no_such_model"),
     "analyze": ("analyze", "no_such_model"),
+    "check": ("check", "no_such_model"),
     "compare": ("compare", "no_such_model", "other"),
     "crosscheck": ("crosscheck", "no_such_model"),
     "diff": ("hardware", "diff", "no_such_machine", "v100"),

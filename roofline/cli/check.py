@@ -1,0 +1,132 @@
+"""``roofline check MODEL``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from roofline.cli import candidates
+from roofline.cli.options import (
+    FileName,
+    files_among,
+    hardware_option,
+    output_options,
+    run_options,
+    threads_option,
+    together,
+    workload_options,
+)
+from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.cli.streams import tell
+from roofline.errors import InputError
+
+_gate_options = together(
+    click.option(
+        "--against",
+        type=FileName(),
+        metavar="FILE.json",
+        help="The baseline: what --update wrote, or a saved analysis.",
+    ),
+    click.option(
+        "--fail-if",
+        "fail_if",
+        multiple=True,
+        metavar="CONDITION",
+        help="End with exit code 4 if so: 'flop>+1%' (of the baseline), 'launches>+3' (beside it),"
+        " 'predicted_s>5ms'; repeatable.",
+    ),
+    click.option(
+        "--update",
+        is_flag=True,
+        help="Write what MODEL costs now to the baseline, the first one or a new one.",
+    ),
+)
+
+
+@click.command("check")
+@click.argument("model", shell_complete=candidates.models)
+@_gate_options
+@workload_options
+@run_options
+@hardware_option
+@threads_option
+@output_options(".json .md")
+@click.option(
+    "--format",
+    "stdout_format",
+    type=click.Choice(["json", "md"]),
+    help="Write this to stdout in place of the table (with or without -o -).",
+)
+def command(
+    model: str,
+    against: Path | None,
+    fail_if: tuple[str, ...],
+    update: bool,
+    inputs: tuple[str, ...],
+    batch: int | None,
+    seq: int | None,
+    dtype: str | None,
+    train: bool,
+    optimizer: str | None,
+    autocast: str | None,
+    channels_last: bool,
+    device: str,
+    hardware: str | None,
+    threads: int | None,
+    outputs: tuple[Path, ...],
+    force: bool,
+    stdout_format: Literal["json", "md"] | None,
+) -> None:
+    """Hold what MODEL costs against a baseline, and fail where it costs more than is allowed.
+
+    Conditions are on flop, multiply_add, traffic_byte, parameters, peak_memory_byte, launches,
+    unknown_operators, bound_s and predicted_s. Counts are those of the model alone and the same
+    everywhere; times belong to a machine: give the same --hardware as for the baseline. What cannot
+    be judged fails. MODEL is what analyze takes.
+    """
+    from roofline.presentation.check_output import (
+        check_check_targets,
+        render_check,
+        write_check,
+    )
+    from roofline.presentation.reports.check_report import check_report
+
+    files = files_among(outputs, stdout_format)
+    check_check_targets(files, overwrite=force)
+    if against is not None and against.resolve() in {each.resolve() for each in files}:
+        raise InputError(f"{against}: is the baseline; give -o another name")
+    from roofline.pipeline.checking import check
+
+    # What the user's model prints is not the result.
+    with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
+        result = check(
+            model,
+            list(inputs) or None,
+            against=against,
+            fail_if=fail_if,
+            update=update,
+            hardware=hardware,
+            dtype=dtype,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            train=train,
+            optimizer=optimizer,
+            autocast=autocast,
+            channels_last=channels_last,
+            device=device,
+            progress=progress,
+        )
+    # Files first: what is printed may end early, in a pipe that closes.
+    write_check(result, files, overwrite=force)
+    print_or_put(render_check(result, stdout_format) if stdout_format else check_report(result))
+    if update and against is not None:
+        if fail_if:
+            tell("--update: conditions are not judged against the baseline that is written")
+        say_written((against,))
+    say_written(files)
+    result.raise_if_failed()

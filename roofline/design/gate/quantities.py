@@ -1,0 +1,56 @@
+"""What a gate can be set on: the totals of a pass, with their units and their words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from roofline.foundation.units import format_byte, format_flop, format_s, format_si
+
+Kind = Literal["flop", "count", "byte", "s"]
+"""What a total is counted in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One total: its name, which carries the unit, and its title in tables.
+
+    ``is_time`` tells what depends on a machine from what depends on the model alone.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is one of a machine, too."""
+        return self.kind == "s"
+
+    def form(self, value: float | None) -> str:
+        """A value in words: ``"4.09 GFLOP"``; a dash where it is not known."""
+        match self.kind:
+            case "flop":
+                return format_flop(value)
+            case "byte":
+                return format_byte(value)
+            case "s":
+                return format_s(value)
+            case "count":
+                return format_si(value, "")
+
+
+QUANTITIES = (
+    Quantity(name="flop", title="FLOP", kind="flop"),
+    Quantity(name="multiply_add", title="multiply-adds", kind="count"),
+    Quantity(name="traffic_byte", title="traffic", kind="byte"),
+    Quantity(name="parameters", title="parameters", kind="count"),
+    Quantity(name="peak_memory_byte", title="peak memory", kind="byte"),
+    Quantity(name="launches", title="launches", kind="count"),
+    Quantity(name="unknown_operators", title="calls without a formula", kind="count"),
+    Quantity(name="bound_s", title="bound", kind="s"),
+    Quantity(name="predicted_s", title="predicted", kind="s"),
+)
+
+BY_NAME = {each.name: each for each in QUANTITIES}
+"""The quantities by the names that conditions give them."""

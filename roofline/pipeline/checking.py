@@ -1,0 +1,226 @@
+"""check: what a model costs, held against a baseline, and baselines written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import Analysis
+from roofline.design.gate import (
+    Check,
+    Condition,
+    Cost,
+    cost_of,
+    parse_conditions,
+    read_baseline,
+    write_baseline,
+)
+from roofline.design.gate.saved import check_baseline_target
+from roofline.design.gate.settings import check_same_task
+from roofline.errors import InputError
+from roofline.foundation.files import check_writable
+from roofline.machine import catalog
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.system.host import package_version
+from roofline.pipeline.analyses import CapturedPass, KnownMachine, known_machines, placed_on
+from roofline.pipeline.analyses import captured_pass as captured_pass_of
+from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.runs import RunOptions
+from roofline.pipeline.workloads import check_counts
+
+if TYPE_CHECKING:
+    import torch
+
+    Model = torch.nn.Module | Callable[..., Any] | str
+
+NO_MACHINE = HardwareProfile(name="no machine", device="cpu", threads=1)
+"""Where counts alone are asked for, and no machine was ever measured: it has no ceilings."""
+
+_UNMEASURED = (
+    "counts only: this machine was never measured; for times, run `roofline measure` or add"
+    " --hardware"
+)
+
+
+def check(
+    model: Model | Analysis | Cost,
+    inputs: Any = None,
+    *,
+    against: str | Path | None = None,
+    fail_if: Sequence[str] = (),
+    update: bool = False,
+    hardware: Hardware | None = None,
+    dtype: str | torch.dtype | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    threads: int | None = None,
+    train: bool = False,
+    optimizer: str | Callable[..., torch.optim.Optimizer] | None = None,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    autocast: str | torch.dtype | None = None,
+    channels_last: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Check:
+    """What a model costs, held against what it cost before: FLOP, bytes, memory, launches, times.
+
+    Nothing is raised where a condition fails: ask `Check.passes`, or call `Check.raise_if_failed`.
+
+    Args:
+        model: what `analyze` takes; or what was analysed or tracked already, which takes none of
+            the options below ``update``.
+        against: the baseline, as ``update`` or `roofline check … --update` wrote it, or a saved
+            analysis; None: there is none, and conditions name their limits.
+        fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"`` (beside it)
+            and ``"predicted_s>5ms"``; on flop, multiply_add, traffic_byte, parameters,
+            peak_memory_byte, launches, unknown_operators, bound_s and predicted_s.
+        update: write what it costs now to ``against``; conditions are then not judged.
+        hardware: as for `analyze`; None: this machine, if it was measured or a condition asks for a
+            time, else counts alone.
+        inputs, dtype, batch, seq, threads, train, optimizer, loss, autocast, channels_last, device,
+            progress: as for `analyze`.
+
+    Raises:
+        InputError: a condition that is none, or a baseline that is missing or of other inputs.
+        ModelError, HardwareError: as `analyze`.
+    """
+    conditions = parse_conditions(fail_if)
+    baseline = _baseline(against, conditions, update=update)
+    if isinstance(model, Cost):
+        now, notes = model, ()
+    elif isinstance(model, Analysis):
+        now, notes = cost_of(model, versions=versions(), date=today()), model.warnings
+    else:
+        now, notes = _counted(
+            model,
+            inputs,
+            RunOptions(
+                dtype=dtype,
+                train=train,
+                optimizer=optimizer,
+                loss=loss,
+                autocast=autocast,
+                channels_last=channels_last,
+                device=device,
+            ),
+            conditions=conditions,
+            hardware=hardware,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            progress=progress,
+        )
+    file = str(against) if against is not None else ""
+    if update and against is not None:
+        write_baseline(now, against, overwrite=True)
+        is_comparable = baseline is not None and _is_same_task(baseline, now, file=file)
+        return Check(
+            now=now,
+            baseline=baseline if is_comparable else None,
+            file=file,
+            is_new=True,
+            notes=notes,
+        )
+    if baseline is not None:
+        check_same_task(baseline, now, file=file)
+    return Check(now=now, baseline=baseline, file=file, conditions=conditions, notes=notes)
+
+
+def versions() -> dict[str, str]:
+    """The versions of what counts."""
+    return {name: package_version(name) for name in ("roofline", "torch")}
+
+
+def today() -> str:
+    """The day, in UTC."""
+    return datetime.now(UTC).date().isoformat()
+
+
+def _baseline(
+    against: str | Path | None, conditions: Sequence[Condition], *, update: bool
+) -> Cost | None:
+    """What there is to compare with; all that can be wrong with it is found before any work.
+
+    Raises:
+        InputError: no such file, or none where one is needed.
+    """
+    if against is None:
+        if update:
+            raise InputError("--update writes a baseline; say where: --against FILE.json")
+        for each in conditions:
+            if each.is_relative:
+                raise InputError(
+                    f"--fail-if '{each.text}' asks for a baseline; give --against FILE.json, or a"
+                    " limit without + or -"
+                )
+        return None
+    if not update:
+        return read_baseline(against)
+    file = Path(against)
+    check_baseline_target(file)
+    check_writable(file, overwrite=True)
+    return _if_readable(file) if file.exists() else None
+
+
+def _if_readable(file: Path) -> Cost | None:
+    """The baseline that is about to be replaced, for the table; a damaged one stands in nobody's
+    way.
+    """
+    try:
+        return read_baseline(file)
+    except InputError:
+        return None
+
+
+def _is_same_task(baseline: Cost, now: Cost, *, file: str) -> bool:
+    try:
+        check_same_task(baseline, now, file=file)
+    except InputError:
+        return False
+    return True
+
+
+def _counted(
+    model: Model,
+    inputs: Any,
+    options: RunOptions,
+    *,
+    conditions: Sequence[Condition],
+    hardware: Hardware | None,
+    batch: int | None,
+    seq: int | None,
+    threads: int | None,
+    progress: Progress | None,
+) -> tuple[Cost, tuple[str, ...]]:
+    """What the model costs now, and what was noticed on the way."""
+    run = options.run()
+    check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
+    asks_for_time = any(each.quantity.is_time for each in conditions)
+    counts_only = hardware is None and not asks_for_time and not catalog.host_file().exists()
+    known = (
+        (KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ())),)
+        if counts_only
+        else known_machines([hardware], threads)
+    )
+    captured = captured_pass_of(model, inputs, options, run=run, batch=batch, seq=seq)
+    (analysis,) = placed_on(
+        captured,
+        known,
+        threads=None if counts_only else threads,
+        cold=False,
+        progress=progress,
+    )
+    cost = cost_of(analysis, versions=versions(), date=today())
+    return cost, _notes(captured, analysis, counts_only=counts_only)
+
+
+def _notes(captured: CapturedPass, analysis: Analysis, *, counts_only: bool) -> tuple[str, ...]:
+    """What a reader of the table must know: not all that a whole analysis warns of."""
+    notes = (*captured.workload.notes, *captured.capture.notes)
+    if counts_only:
+        return (*notes, _UNMEASURED)
+    # What follows from the ceilings matters as much for both sides of a comparison.
+    about_host = (each for each in analysis.warnings if each.startswith("this host is not"))
+    return (*notes, *about_host)

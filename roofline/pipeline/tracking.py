@@ -1,0 +1,142 @@
+"""track: what code costs while it runs, whatever it does."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from roofline.design.gate import Cost, Machine
+from roofline.design.gate.cost import counts_of, fields_of
+from roofline.errors import InputError
+from roofline.pipeline.checking import today, versions
+from roofline.pipeline.machines import Hardware, hardware_for, threads_on
+from roofline.placement import Roof, place
+from roofline.workload.residency import residency
+
+if TYPE_CHECKING:
+    import torch
+
+    from roofline.workload.capture.tracking import Tracking
+
+
+class Tracked:
+    """What ran in a ``with roofline.track()`` block; complete once the block is left."""
+
+    def __init__(self, name: str, tracking: Tracking) -> None:
+        self._name = name
+        self._tracking = tracking
+        self._cost: Cost | None = None
+
+    def __repr__(self) -> str:
+        return f"<Tracked {self._name}: {'still running' if self._cost is None else self._cost}>"
+
+    @property
+    def cost(self) -> Cost:
+        """What it cost.
+
+        Raises:
+            InputError: the block was not left, or left by an error.
+        """
+        if self._cost is None:
+            raise InputError("what is tracked is known once the `with roofline.track()` block ends")
+        return self._cost
+
+    @property
+    def flop(self) -> int | None:
+        """Floating-point operations; None where an operator has no formula."""
+        return self.cost.flop
+
+    @property
+    def multiply_add(self) -> int | None:
+        """Multiply-adds of products and convolutions; None where an operator has no formula."""
+        return self.cost.multiply_add
+
+    @property
+    def traffic_byte(self) -> int:
+        """The bytes that operators read and wrote."""
+        return self.cost.traffic_byte
+
+    @property
+    def parameters(self) -> int:
+        """Elements of the model's parameters, or of those that were touched."""
+        return self.cost.parameters
+
+    @property
+    def peak_memory_byte(self) -> int:
+        """The most bytes that were alive at once, of what operators touched."""
+        return self.cost.peak_memory_byte
+
+    @property
+    def launches(self) -> int:
+        """Calls of operators that are not free."""
+        return self.cost.launches
+
+    @property
+    def bound_s(self) -> float | None:
+        """The least seconds that it can take on the machine; None: none was asked for."""
+        return self.cost.bound_s
+
+    def _finish(self, hardware: Hardware | None, threads: int | None) -> None:
+        self._cost = _cost(self._name, self._tracking, hardware, threads)
+
+
+@contextlib.contextmanager
+def track(
+    model: torch.nn.Module | None = None,
+    *,
+    name: str | None = None,
+    hardware: Hardware | None = None,
+    threads: int | None = None,
+) -> Iterator[Tracked]:
+    """Counts what runs in a ``with`` block: a pass, a step of training, or any other torch code.
+
+    The code runs as ever, on its own tensors; results are what they would be. Operators of this
+    thread are counted, those of a function under torch.compile as eager torch runs them.
+
+    Args:
+        model: its modules and all of its parameters are told apart; None: parameters are those that
+            are touched.
+        name: what results call it; None: the class of the model, else ``"tracked"``.
+        hardware: as for `analyze`, for a bound in seconds; None: counts alone.
+        threads: how many of its threads the bound is for; None: all.
+
+    Raises:
+        HardwareError: unknown hardware, or it does not have so many threads.
+        ModelError: something ran that cannot be counted, such as a sparse tensor.
+    """
+    from roofline.workload.capture.tracking import Tracking
+
+    if threads is not None and hardware is None:
+        raise InputError(f"threads={threads} has no effect without hardware; name a machine")
+    tracking = Tracking(model)
+    tracked = Tracked(name or (type(model).__name__ if model is not None else "tracked"), tracking)
+    with tracking.watching():
+        yield tracked
+    tracked._finish(hardware, threads)  # pyright: ignore[reportPrivateUsage]
+
+
+def _cost(name: str, tracking: Tracking, hardware: Hardware | None, threads: int | None) -> Cost:
+    records = tracking.records
+    reuse = residency(records)
+    cost = Cost(
+        model=name,
+        run=tracking.run,
+        **fields_of(counts_of(records)),
+        parameters=tracking.parameters,
+        peak_memory_byte=tracking.kept_byte + reuse.peak_activation_byte + reuse.peak_gradient_byte,
+        versions=versions(),
+        date=today(),
+    )
+    if hardware is None:
+        return cost
+    profile, _ = hardware_for(hardware)
+    roof = Roof(profile, threads_on(profile, threads, alone=True))
+    bounds = [each.bound_s for each in place(records, reuse, roof, cache="steady")]
+    known = [each for each in bounds if each is not None]
+    return replace(
+        cost,
+        machine=Machine.of(profile, roof.threads),
+        bound_s=sum(known) if len(known) == len(bounds) else None,
+    )

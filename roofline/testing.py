@@ -1,0 +1,138 @@
+"""The pytest plugin: a fixture that pins what a model costs, and an option that writes baselines.
+
+pytest finds it by itself where roofline is installed::
+
+    def test_cost(roofline_check):
+        roofline_check(MyModel(), (1, 3, 224, 224), fail_if=["flop>+1%", "launches>+0"])
+
+``pytest --roofline-update`` writes the baselines, beside the tests in ``roofline-baselines/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from roofline.design.gate import Check
+
+FOLDER = "roofline-baselines"
+"""Where baselines are, beside the file of their test."""
+
+COUNTS = (
+    "flop>+0%",
+    "multiply_add>+0%",
+    "traffic_byte>+0%",
+    "parameters>+0%",
+    "peak_memory_byte>+0%",
+    "launches>+0%",
+)
+"""The conditions where a test names none: no count may rise. All are the same on every machine."""
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 120
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds ``--roofline-update``."""
+    group = parser.getgroup("roofline", "roofline: what models cost")
+    group.addoption(
+        "--roofline-update",
+        action="store_true",
+        help="write what roofline_check finds as new baselines, instead of judging it",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Says where nothing is judged, because baselines are written."""
+    if config.getoption("--roofline-update"):
+        return ["roofline: baselines are written, and nothing is judged (--roofline-update)"]
+    return []
+
+
+class RooflineCheck:
+    """What the fixture `roofline_check` gives: called with a model, it fails the test or passes.
+
+    Args:
+        file: the test's.
+        name: the test's, with its parameters.
+        update: whether baselines are written.
+    """
+
+    def __init__(self, file: Path, name: str, *, update: bool) -> None:
+        self._folder = file.parent / FOLDER
+        self._stem = f"{file.stem}.{_file_name(name)}"
+        self._update = update
+        self._calls = 0
+
+    def __call__(
+        self,
+        model: Any,
+        inputs: Any = None,
+        *,
+        fail_if: Sequence[str] = COUNTS,
+        against: str | Path | None = None,
+        **options: Any,
+    ) -> Check:
+        """Holds what `model` costs against its baseline; fails the test where a condition does.
+
+        Args:
+            model: what `roofline.check` takes, or what `roofline.track` gave.
+            inputs: what it is called with.
+            fail_if: when it fails; by default where any count rises.
+            against: the baseline; None: ``roofline-baselines/FILE.TEST.json`` beside the test, of a
+                second call ``FILE.TEST-2.json``.
+            options: as for `roofline.check`.
+
+        Returns:
+            The check, which passed.
+        """
+        from roofline.pipeline.checking import check
+        from roofline.pipeline.tracking import Tracked
+        from roofline.presentation.plain import plain_text
+        from roofline.presentation.reports.check_report import check_report
+
+        self._calls += 1
+        file = Path(against) if against is not None else self._file()
+        if not self._update and not file.exists():
+            pytest.fail(
+                f"{file}: there is no baseline yet; write it with `pytest --roofline-update`",
+                pytrace=False,
+            )
+        if self._update:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        result = check(
+            model.cost if isinstance(model, Tracked) else model,
+            inputs,
+            against=file,
+            fail_if=fail_if,
+            update=self._update,
+            **options,
+        )
+        if not result.passes:
+            again = f"If that is meant: pytest --roofline-update writes {file} anew."
+            pytest.fail(f"{plain_text(check_report(result))}\n{again}", pytrace=False)
+        return result
+
+    def _file(self) -> Path:
+        number = f"-{self._calls}" if self._calls > 1 else ""
+        return self._folder / f"{self._stem}{number}.json"
+
+
+@pytest.fixture
+def roofline_check(request: pytest.FixtureRequest) -> RooflineCheck:
+    """Pins what a model costs: ``roofline_check(model, inputs, fail_if=["flop>+1%"])``."""
+    update = bool(request.config.getoption("--roofline-update"))
+    return RooflineCheck(request.path, request.node.name, update=update)
+
+
+def _file_name(test: str) -> str:
+    """The name of a test as a file may have it; another one for each test."""
+    fit = _UNFIT.sub("-", test)[:_LONGEST]
+    return fit if fit == test else f"{fit}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"

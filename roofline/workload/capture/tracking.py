@@ -1,0 +1,178 @@
+"""Records what code does while it runs: the real operators, on the real tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.module_stack import ModuleStack
+from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.passes import one_at_a_time
+from roofline.workload.capture.recorder import Recorder
+from roofline.workload.operators import OperatorRecord, Phase
+from roofline.workload.runs import Run
+from roofline.workload.tensors import Role
+
+_KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
+"""What is there before the code runs, and after."""
+
+
+class _AsTheyAre:
+    """The code's own tensors: nothing stands in their place, and what they are is found out.
+
+    Has what `Fakes` has, as far as a recorder asks for it. What no operator made is a parameter if
+    torch says so, else an input.
+    """
+
+    def __init__(self) -> None:
+        self.roles: dict[int, Role] = {}
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.devices: set[str] = set()
+        self._results: set[int] = set()
+
+    def known(self, tensor: torch.Tensor, role: Role) -> None:
+        """What the storage of a tensor is, unless that is known."""
+        if tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.roles:
+            self.roles[storage._cdata] = role
+            byte = storage.nbytes()
+            self.sizes[storage._cdata] = byte // tensor.element_size(), byte
+
+    def in_place_of(self, value: Any) -> Any:
+        """`value` itself."""
+        for each in tensors_in(value):
+            if each.layout is torch.strided and each.untyped_storage()._cdata not in self._results:
+                is_parameter = isinstance(each, torch.nn.Parameter)
+                self.known(each, Role.PARAMETER if is_parameter else Role.INPUT)
+        return value
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the operator `func` gives."""
+        result = func(*args, **kwargs)
+        for each in tensors_in(result):
+            self.devices.add(each.device.type)
+            if each.layout is torch.strided:
+                self._results.add(each.untyped_storage()._cdata)
+        return result
+
+
+class _Tracker(Recorder):
+    """A recorder that finds out itself which part of a training step runs."""
+
+    is_updating = False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        self.enter(self._phase_now())
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _phase_now(self) -> Phase:
+        if torch._C._current_autograd_node() is not None:
+            return "backward"
+        return "optimizer" if self.is_updating else "forward"
+
+
+class Tracking:
+    """What ran so far, and what it was run on.
+
+    Args:
+        model: whose modules and parameters are told apart; None: parameters are those that are
+            touched, and modules are named by their classes.
+    """
+
+    def __init__(self, model: torch.nn.Module | None) -> None:
+        self._model = model
+        self._tensors = _AsTheyAre()
+        named = dict(model.named_modules()) if model is not None else {}
+        paths = {id(module): path_of_own(path) for path, module in named.items()}
+        self._modules = ModuleStack(paths)
+        # A recorder asks of what stands for tensors only what these have.
+        self._recorder = _Tracker(
+            self._tensors,  # pyright: ignore[reportArgumentType]
+            self._modules,
+            Operands(self._tensors.roles),
+        )
+        self._optimizer = ""
+        if model is not None:
+            for role, tensors in (
+                (Role.PARAMETER, model.parameters()),
+                (Role.BUFFER, model.buffers()),
+            ):
+                for each in tensors:
+                    self._tensors.known(each, role)
+
+    @property
+    def records(self) -> tuple[OperatorRecord, ...]:
+        """Every operator that ran, in its order."""
+        self._recorder.note_dropped()
+        return tuple(self._recorder.records)
+
+    @property
+    def run(self) -> Run:
+        """How it was run, as far as that can be seen."""
+        is_training = any(each.phase == "backward" for each in self._recorder.records)
+        return Run(
+            device="cuda" if "cuda" in self._tensors.devices else "cpu",
+            train=is_training,
+            optimizer=self._optimizer if is_training else "",
+        )
+
+    @property
+    def parameters(self) -> int:
+        """The elements of the parameters, each storage once."""
+        return sum(elements for elements, _ in self._of(Role.PARAMETER))
+
+    @property
+    def kept_byte(self) -> int:
+        """The bytes of what is there from before on: parameters, buffers, inputs, states."""
+        return sum(byte for role in _KEPT for _, byte in self._of(role))
+
+    def _of(self, role: Role) -> Iterator[tuple[int, int]]:
+        for address, size in self._tensors.sizes.items():
+            if self._tensors.roles[address] is role:
+                yield size
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While this is open, what this thread runs is recorded; torch is as it was after it."""
+        watched = self._model if self._model is not None else torch.nn.Module()
+        with contextlib.ExitStack() as open_now:
+            open_now.enter_context(one_at_a_time)
+            before = register_optimizer_step_pre_hook(self._before_update)
+            open_now.callback(before.remove)
+            after = register_optimizer_step_post_hook(self._after_update)
+            open_now.callback(after.remove)
+            if self._model is not None:
+                self._modules.note_owners(self._model)
+            open_now.enter_context(self._modules.watching(watched))
+            open_now.enter_context(self._recorder)
+            yield
+
+    def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._optimizer = type(optimizer).__name__.lower()
+        self._recorder.is_updating = True
+        for each in tensors_in(dict(optimizer.state)):
+            self._tensors.known(each, Role.OPTIMIZER_STATE)
+        if self._model is not None:
+            for path, module in self._model.named_modules():
+                own = list(module.parameters(recurse=False))
+                if own:
+                    self._recorder.own(own, path_of_own(path))
+
+    def _after_update(self, *_: Any) -> None:
+        self._recorder.is_updating = False

@@ -1,0 +1,91 @@
+"""Baselines as files: read back equal, and refused in one line where they are not ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofline.analysis import read_analysis
+from roofline.design.gate import read_baseline, write_baseline
+from roofline.design.gate.saved import baseline_json
+from roofline.errors import FileFormatError, InputError
+from roofline.workload.operators import State
+from tests.design.gate_examples import cost, counts_only
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize(
+    "kept", [cost(), counts_only(), cost(flop=None, multiply_add=None, unknown_operators=1)]
+)
+def test_what_is_written_is_read_back_equal(tmp_path: Path, kept: Any) -> None:
+    write_baseline(kept, tmp_path / "b.json")
+    assert read_baseline(tmp_path / "b.json") == kept
+
+
+def test_an_existing_one_is_only_replaced_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    write_baseline(cost(), file)
+    with pytest.raises(InputError):
+        write_baseline(cost(flop=1), file)
+    assert read_baseline(file) == cost()
+    write_baseline(cost(flop=1), file, overwrite=True)
+    assert read_baseline(file).flop == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["b.json"]
+
+
+def test_other_suffixes_and_missing_files_say_the_fix(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"are written as \.json"):
+        write_baseline(cost(), tmp_path / "b.toml")
+    with pytest.raises(InputError, match="add --update"):
+        read_baseline(tmp_path / "none.json")
+
+
+def damaged(**changes: Any) -> str:
+    return json.dumps({**json.loads(baseline_json(cost())), **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (baseline_json(cost())[:200], "not valid JSON"),
+        ("[]", "not a baseline"),
+        ("{}", "schema_version"),
+        (damaged(schema_version=2), "newer roofline"),
+        (damaged(kind="advice"), "is of the kind 'advice'"),
+        (damaged(flop="many"), "flop: expected a whole number"),
+        (damaged(flop=-1), "flop must be a finite number from 0"),
+        (damaged(flop=None), "flop is None"),
+        (damaged(surprise=1), "unknown key 'surprise'"),
+        (damaged(machine={"name": "x"}), "machine: missing key 'device'"),
+        (damaged(bound_s=1e400).replace("Infinity", "1e400"), "finite"),
+    ],
+)
+def test_a_damaged_one_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "b.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(FileFormatError) as caught:
+        read_baseline(file)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["analysis-v4-lesson", "analysis-v5-tiny", "analysis-v1-10980xe"])
+def test_a_saved_analysis_stands_for_a_baseline(name: str) -> None:
+    analysis = read_analysis(DATA / f"{name}.json")
+    found = read_baseline(DATA / f"{name}.json")
+    at_work = [row for row in analysis.operators if row.state is not State.FREE]
+    assert found.launches == len(at_work)
+    assert found.traffic_byte == analysis.totals.traffic_byte
+    assert found.parameters == analysis.totals.parameters
+    assert found.peak_memory_byte == analysis.totals.peak_memory_byte
+    assert found.bound_s == analysis.totals.bound_s
+    assert found.unknown_operators == analysis.totals.unknown_operators
+    known = analysis.totals.flop if not found.unknown_operators else None
+    assert found.flop == known
+    assert sum(each.calls for each in found.types) == found.launches
+    assert sum(each.calls for each in found.modules) == found.launches
+    assert sum(each.traffic_byte for each in found.modules) == found.traffic_byte

@@ -1,0 +1,123 @@
+"""Conditions of a gate: what is read, where the caret stands, and what passes to the last FLOP."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roofline.design.gate import parse_conditions
+from roofline.design.gate.conditions import parse_condition
+from roofline.errors import InputError
+from roofline.foundation.places import PlacedError
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "limit", "baseline"),
+    [
+        ("flop>+1%", "flop", 1010, 1000),
+        ("flop > + 1 %", "flop", 1010, 1000),
+        ("FLOP>+0.5%", "flop", 1005, 1000),
+        ("flop>-10%", "flop", 900, 1000),
+        ("flop>4.1GFLOP", "flop", 4_100_000_000, None),
+        ("flop>4.1G", "flop", 4_100_000_000, None),
+        ("flop>1e3", "flop", 1000, None),
+        ("multiply_add>+2k", "multiply_add", 3000, 1000),
+        ("launches>+3", "launches", 13, 10),
+        ("launches<-3", "launches", 7, 10),
+        ("parameters>25.5M", "parameters", 25_500_000, None),
+        ("traffic_byte>1MB", "traffic_byte", 1_000_000, None),
+        ("peak_memory_byte>512MiB", "peak_memory_byte", 536_870_912, None),
+        ("peak_memory_byte>+1KiB", "peak_memory_byte", 2024, 1000),
+        ("traffic_byte>4096", "traffic_byte", 4096, None),
+        ("traffic_byte>4096B", "traffic_byte", 4096, None),
+    ],
+)
+def test_the_limit_is_the_number_that_the_words_say(
+    text: str, total: str, limit: int, baseline: int | None
+) -> None:
+    condition = parse_condition(text)
+    assert condition.quantity.name == total
+    assert condition.limit_at(baseline) == limit
+    is_above = condition.sign == ">"
+    assert not condition.fails(limit, baseline)
+    assert condition.fails(limit + 1 if is_above else limit - 1, baseline)
+    assert not condition.fails(limit - 1 if is_above else limit + 1, baseline)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_s"),
+    [
+        ("predicted_s>5ms", "0.005"),
+        ("bound_s>800us", "0.0008"),
+        ("bound_s>90 ns", "9e-8"),
+        ("predicted_s>1.5s", "1.5"),
+        ("predicted_s>0.25", "0.25"),
+    ],
+)
+def test_times_take_their_units(text: str, limit_s: str) -> None:
+    condition = parse_condition(text)
+    assert condition.quantity.is_time
+    exact = condition.limit_at(None)
+    assert Decimal(exact.numerator) / Decimal(exact.denominator) == Decimal(limit_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("", 0, "the name of a total is expected"),
+        ("+1%", 0, "the name of a total is expected"),
+        ("flopp>+1%", 0, "did you mean 'flop'"),
+        ("flops>+1%", 0, "did you mean 'flop'"),
+        ("flop", 4, "> or < is expected"),
+        ("flop 5", 5, "> or < is expected"),
+        ("flop>=5", 5, "write > or < alone"),
+        ("flop>", 5, "a number is expected"),
+        ("flop>+", 6, "a number is expected"),
+        ("flop>lots", 5, "a number is expected"),
+        ("flop>nan", 5, "a number is expected"),
+        ("flop>1%", 5, "Write +1%"),
+        ("flop>+1%x", 7, "'%x' is no unit of flop"),
+        ("flop>5ms", 6, "'ms' is no unit of flop"),
+        ("launches>5GB", 10, "'GB' is no unit of launches"),
+        ("predicted_s>5m", 13, "'m' is no unit of predicted_s"),
+        ("traffic_byte>5M", 14, "'M' is no unit of traffic_byte"),
+        ("traffic_byte>5iB", 14, "'iB' is no unit of traffic_byte"),
+        ("flop>1e999", 9, "is no unit of flop"),
+        ("flop>" + "9" * 30, 25, "is no unit of flop"),
+    ],
+)
+def test_the_caret_stands_under_what_is_wrong(text: str, at: int, said: str) -> None:
+    with pytest.raises(PlacedError) as caught:
+        parse_condition(text)
+    assert caught.value.at == at
+    assert said in caught.value.message and "\n" not in caught.value.message
+    assert isinstance(caught.value, InputError) and caught.value.exit_code == 2
+
+
+def test_a_condition_that_is_given_twice_counts_once_and_the_order_stays() -> None:
+    found = parse_conditions(["flop>+1%", "launches>+0", " flop>+1% "])
+    assert [each.text for each in found] == ["flop>+1%", "launches>+0"]
+
+
+@given(
+    baseline=st.integers(0, 10**18),
+    percent=st.decimals("0", "500", places=3, allow_nan=False),
+    now=st.integers(0, 10**19),
+)
+def test_shares_are_exact_in_whole_numbers(baseline: int, percent: Decimal, now: int) -> None:
+    # Cross-multiplied in whole numbers, where nothing can be rounded.
+    thousandths = int(percent * 1000)
+    beyond = now * 100_000 > baseline * (100_000 + thousandths)
+    assert parse_condition(f"flop>+{percent}%").fails(now, baseline) == beyond
+
+
+@given(st.text(max_size=30))
+def test_any_other_text_is_refused_in_one_line(text: str) -> None:
+    try:
+        parse_condition(text)
+    except PlacedError as error:
+        assert 0 <= error.at <= len(text)
+        assert "\n" not in error.message

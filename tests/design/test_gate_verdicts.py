@@ -1,0 +1,185 @@
+"""What becomes of conditions, what is compared at all, and what is said of other settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roofline.design.gate import Check, Cost, parse_conditions
+from roofline.design.gate.settings import check_same_task, differences
+from roofline.errors import InputError, ThresholdError
+from roofline.foundation.dtypes import dtype
+from roofline.workload.runs import Run
+from roofline.workload.tensors import InputSpec
+from tests.design.gate_examples import HERE, cost, counts_only
+
+
+def check(now: Cost, *conditions: str, baseline: Cost | None = None, **more: Any) -> Check:
+    return Check(now=now, baseline=baseline, conditions=parse_conditions(conditions), **more)
+
+
+def outcomes(found: Check) -> list[str]:
+    return [each.outcome for each in found.judgements]
+
+
+def test_what_is_allowed_to_the_last_passes_and_one_more_fails() -> None:
+    limits = ("flop>+1%", "launches>+2", "peak_memory_byte>3500B")
+    at_the_limit = cost(flop=1010, launches=12, peak_memory_byte=3500)
+    assert check(at_the_limit, *limits, baseline=cost()).passes
+    beyond = cost(flop=1011, launches=13, peak_memory_byte=3501)
+    found = check(beyond, *limits, baseline=cost())
+    assert outcomes(found) == ["fails"] * 3
+    with pytest.raises(ThresholdError) as caught:
+        found.raise_if_failed()
+    assert caught.value.exit_code == 4
+    assert "flop is 1.01 kFLOP, above" in str(caught.value) or "1,011" in str(caught.value)
+    assert str(caught.value).count(";") == 2
+
+
+def test_figures_that_look_the_same_are_told_in_full() -> None:
+    found = check(cost(flop=1_000_000_001), "flop>+0%", baseline=cost(flop=1_000_000_000))
+    (why,) = found.failures
+    assert "1,000,000,001" in why and "1,000,000,000" in why
+
+
+def test_less_than_before_may_fail_too() -> None:
+    assert outcomes(check(cost(flop=949), "flop<-5%", baseline=cost())) == ["fails"]
+    assert outcomes(check(cost(flop=950), "flop<-5%", baseline=cost())) == ["passes"]
+
+
+def test_from_nothing_any_more_is_too_much() -> None:
+    before = cost(parameters=0)
+    assert outcomes(check(cost(parameters=0), "parameters>+50%", baseline=before)) == ["passes"]
+    assert outcomes(check(cost(parameters=1), "parameters>+50%", baseline=before)) == ["fails"]
+
+
+def test_unknown_flop_are_never_taken_for_good() -> None:
+    unknown = cost(flop=None, multiply_add=None, unknown_operators=2)
+    for now, before in ((unknown, cost()), (cost(), unknown), (unknown, unknown)):
+        found = check(now, "flop>+1%", "traffic_byte>+0%", baseline=before)
+        assert outcomes(found) == ["not judged", "passes"]
+        assert not found.passes
+        assert "2 calls of operators have no formula" in found.failures[0]
+    assert outcomes(check(unknown, "unknown_operators>+0", baseline=cost())) == ["fails"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "other"}, "machine 'host', and this is 'other'"),
+        ({"threads": 1}, "of 2 threads, and this is of 1"),
+        ({"cpu_model": "Example 8"}, "'Example 7', and this is a 'Example 8'"),
+    ],
+)
+def test_times_of_another_machine_are_said_and_not_compared(
+    change: dict[str, Any], said: str
+) -> None:
+    now = cost(machine=replace(HERE, **change), bound_s=1e-6, predicted_s=1e-6)
+    found = check(now, "bound_s>+5%", "predicted_s>5ms", "flop>+0%", baseline=cost())
+    # A limit in seconds needs no baseline, and counts are the same everywhere.
+    assert outcomes(found) == ["not judged", "passes", "passes"]
+    assert said in found.failures[0]
+    assert any(said in line for line in found.differences)
+    bound = next(line for line in found.lines if line.quantity.name == "bound_s")
+    assert (bound.before, bound.now, bound.change) == (None, 1e-6, None)
+
+
+def test_a_machine_that_was_measured_again_is_said_and_compared() -> None:
+    now = cost(machine=replace(HERE, date="2026-04-01"))
+    found = check(now, "bound_s>+5%", baseline=cost())
+    assert found.passes
+    assert any("2026-04-01" in line and "2026-03-04" in line for line in found.differences)
+
+
+def test_where_no_machine_was_asked_for_times_cannot_be_judged() -> None:
+    found = check(counts_only(), "bound_s>+5%", "predicted_s>1s", baseline=cost())
+    assert outcomes(found) == ["not judged"] * 2
+    assert all("--hardware" in why for why in found.failures)
+    found = check(cost(), "bound_s>+5%", baseline=counts_only())
+    assert "the baseline has no times" in found.failures[0]
+
+
+def test_a_bound_without_a_prediction_says_how_to_get_one() -> None:
+    found = check(cost(predicted_s=None), "predicted_s>+5%", "bound_s>+5%", baseline=cost())
+    assert outcomes(found) == ["not judged", "passes"]
+    assert "roofline calibrate" in found.failures[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"inputs": (InputSpec(shape=(8, 3, 8, 8), dtype=dtype("float32")),)}, "8x3x8x8:float32"),
+        ({"inputs": (InputSpec(shape=(1, 3, 8, 8), dtype=dtype("bfloat16")),)}, "bfloat16"),
+        ({"run": Run(train=True, optimizer="adamw")}, "a training step with adamw"),
+        ({"run": Run(channels_last=True)}, "channels last"),
+        ({"run": Run(autocast="bfloat16")}, "autocast to bfloat16"),
+        ({"run": Run(device="meta")}, "for meta"),
+    ],
+)
+def test_another_task_is_refused_in_one_line(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_same_task(cost(), cost(**change), file="b.json")
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("b.json: ") and "--update" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_same_task_passes_and_has_nothing_to_say() -> None:
+    check_same_task(cost(), cost(flop=1), file="b.json")
+    assert list(differences(cost(), cost(flop=1))) == []
+
+
+def test_another_name_version_or_calibration_is_said() -> None:
+    now = cost(
+        model="net2", versions={"roofline": "0.2.0", "torch": "2.13.0"}, calibration="91 runs"
+    )
+    lines = list(differences(cost(), now))
+    assert any("'net'" in line and "'net2'" in line for line in lines)
+    assert any("roofline 0.1.0 → 0.2.0" in line and "torch" not in line for line in lines)
+    assert any("91 runs" in line for line in lines)
+    assert len(lines) == 3
+
+
+def test_the_summary_counts_conditions_and_changes() -> None:
+    same = check(cost(), "flop>+1%", "launches>+0", baseline=cost())
+    assert same.summary == "net passes 2 conditions; no total changed"
+    more = check(cost(flop=1005, launches=11), "flop>+1%", "launches>+0", baseline=cost())
+    assert more.summary == "net fails 1 of 2 conditions"
+    assert check(cost(flop=1001), baseline=cost()).summary == (
+        "net: nothing was asked (--fail-if); 1 total changed"
+    )
+
+
+def test_changes_are_fractions_of_what_was() -> None:
+    found = check(cost(flop=1500, parameters=100), baseline=cost())
+    change = {line.quantity.name: line.change for line in found.lines}
+    assert change["flop"] == 0.5 and change["parameters"] == -0.5 and change["launches"] == 0
+    assert {line.quantity.name for line in found.changes} == {"flop", "parameters"}
+
+
+def test_json_has_totals_conditions_and_both_costs() -> None:
+    found = check(cost(flop=2000), "flop>+1%", "launches>+0", baseline=cost(), file="b.json")
+    data = json.loads(found.to_json())
+    assert (data["kind"], data["schema_version"], data["passes"]) == ("check", 1, False)
+    assert data["totals"][0] == {"name": "flop", "baseline": 1000, "now": 2000, "change": 1.0}
+    assert [each["outcome"] for each in data["conditions"]] == ["fails", "passes"]
+    assert (data["baseline"]["flop"], data["now"]["flop"]) == (1000, 2000)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"flop": None},
+        {"flop": None, "multiply_add": None},
+        {"unknown_operators": 1},
+        {"launches": -1},
+        {"bound_s": float("inf")},
+        {"machine": None},
+    ],
+)
+def test_costs_that_contradict_themselves_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        cost(**wrong)

@@ -1,0 +1,210 @@
+"""`roofline.track`: what ran is counted, results are as ever, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,  # pyright: ignore[reportPrivateUsage]
+    _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+)
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils.flop_counter import FlopCounterMode
+
+import roofline
+from roofline.errors import InputError
+from roofline.pipeline.tracking import Tracked, track
+from tests.builders import ceiling, level, profile
+
+
+def small_net(groups: int = 8) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(8, 8, 3, groups=groups),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8, 5),
+    )
+
+
+def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, image: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    model(image).square().mean().backward()
+    optimizer.step()
+
+
+def test_a_linear_layer_costs_what_is_worked_out_by_hand() -> None:
+    layer, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
+    with torch.no_grad(), track(layer) as tracked:
+        layer(given)
+    assert tracked.multiply_add == 4 * 8 * 3
+    assert tracked.flop == 2 * 4 * 8 * 3 + 4 * 3
+    assert tracked.traffic_byte == 4 * (24 + 3 + 32 + 12)
+    assert tracked.parameters == 27
+    assert tracked.launches == 1
+    # Weights, biases, the input, and the result while it is made.
+    assert tracked.peak_memory_byte == 4 * (27 + 32 + 12)
+    assert tracked.cost.model == "Linear" and tracked.cost.run.train is False
+    assert tracked.bound_s is None
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_multiply_adds_are_those_of_torchs_own_counter(training: bool) -> None:
+    # Of grouped convolutions, torch's counter takes the backward pass for that of whole ones.
+    model, image = small_net(groups=1), torch.randn(2, 3, 12, 12)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run() -> None:
+        if training:
+            step(model, optimizer, image)
+        else:
+            model(image)
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    with track(model) as tracked:
+        run()
+    assert tracked.multiply_add is not None
+    assert 2 * tracked.multiply_add == counter.get_total_flops()
+
+
+def test_multiply_adds_of_a_training_step_are_those_that_are_worked_out_by_hand() -> None:
+    model, image = small_net(), torch.randn(2, 3, 12, 12)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with track(model) as tracked:
+        step(model, optimizer, image)
+    # Forward, gradients of the weights, and of the inputs of all layers but the first.
+    first, depthwise, last = 2 * 8 * 144 * 27, 2 * 8 * 100 * 9, 2 * 8 * 5
+    assert tracked.multiply_add == 2 * first + 3 * depthwise + 3 * last
+
+
+def test_a_pass_costs_what_an_analysis_says_and_two_passes_cost_twice_as_much() -> None:
+    model, image = small_net().eval(), torch.randn(2, 3, 12, 12)
+    analysis = roofline.analyze(model, image, hardware="epyc-9654")
+    with torch.no_grad(), track(model) as once:
+        model(image)
+    totals = analysis.totals
+    assert (once.flop, once.multiply_add) == (totals.flop, totals.multiply_add)
+    assert (once.traffic_byte, once.parameters) == (totals.traffic_byte, totals.parameters)
+    assert once.peak_memory_byte == totals.peak_memory_byte
+    with torch.no_grad(), track(model) as twice:
+        model(image)
+        model(image)
+    assert twice.flop == 2 * totals.flop and twice.launches == 2 * once.launches
+    assert twice.parameters == totals.parameters
+
+
+def test_results_and_gradients_are_what_they_are_without() -> None:
+    image = torch.randn(2, 3, 12, 12)
+    plain, watched = small_net(), small_net()
+    step(plain, torch.optim.Adam(plain.parameters()), image)
+    optimizer = torch.optim.Adam(watched.parameters())
+    with track(watched) as tracked:
+        step(watched, optimizer, image)
+    for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
+        assert torch.equal(one, other) and one.grad is not None and other.grad is not None
+        assert torch.equal(one.grad, other.grad)
+    run = tracked.cost.run
+    assert run.train and run.optimizer == "adam"
+
+
+def left_behind() -> tuple[Any, ...]:
+    return (
+        torch.nn.Module.__call__,
+        torch.nn.Linear.forward,
+        _get_current_dispatch_mode(),
+        len(_global_optimizer_pre_hooks),
+        len(_global_optimizer_post_hooks),
+    )
+
+
+def test_nothing_stays_behind_whether_the_block_ends_or_fails() -> None:
+    layer = torch.nn.Linear(8, 3)
+    before = left_behind()
+    with track(layer):
+        layer(torch.randn(4, 8))
+    assert left_behind() == before
+    with pytest.raises(RuntimeError), track(layer) as failed:
+        layer(torch.randn(4, 9))
+    assert left_behind() == before
+    with pytest.raises(InputError, match="once the"):
+        _ = failed.cost
+    assert not layer._forward_hooks and not layer._forward_pre_hooks
+
+
+def test_while_the_block_runs_nothing_is_known_yet() -> None:
+    with track() as tracked:
+        assert "still running" in repr(tracked)
+        with pytest.raises(InputError, match="once the"):
+            _ = tracked.flop
+    assert (tracked.flop, tracked.launches) == (0, 0)
+
+
+def test_without_a_model_parameters_are_those_that_are_touched() -> None:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(8, 3), "idle": torch.nn.Linear(8, 100)})
+    given = torch.randn(4, 8)
+    with torch.no_grad(), track() as tracked:
+        model["used"](given)
+    assert tracked.parameters == 27
+    with torch.no_grad(), track(model) as known:
+        model["used"](given)
+    assert known.parameters == 27 + 900
+    assert [each.name for each in known.cost.modules] == ["used"]
+
+
+def test_any_code_may_be_tracked() -> None:
+    one, other = torch.randn(6, 7), torch.randn(7, 5)
+    with track(name="a product") as tracked:
+        product = one @ other
+        product.add_(1.0)
+    assert tracked.multiply_add == 6 * 7 * 5
+    assert tracked.flop == 2 * 6 * 7 * 5 + 30
+    assert tracked.cost.model == "a product"
+    assert torch.equal(product, one @ other + 1.0)
+
+
+def test_the_bound_is_that_of_the_machine() -> None:
+    # A machine of one memory: an addition in place of n numbers reads and writes 4 n bytes each.
+    machine = profile([ceiling(1e12)], [level("DRAM", None, {"read": {1: 1e9}})])
+    tensor = torch.zeros(1000)
+    with track(hardware=machine) as tracked:
+        tensor.add_(1.0)
+    assert tracked.bound_s == pytest.approx(8000 / 1e9)
+    assert tracked.cost.machine is not None and tracked.cost.machine.name == "test"
+    with pytest.raises(InputError, match="threads=1"), track(threads=1):
+        pass
+
+
+def test_an_unknown_operator_leaves_flop_unknown_and_is_counted() -> None:
+    library = torch.library.Library("roofline_gate_test", "DEF")
+    library.define("double(Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CPU")
+    given = torch.ones(10)
+    with track() as tracked:
+        torch.ops.roofline_gate_test.double(given)
+    assert tracked.flop is None and tracked.multiply_add is None
+    assert tracked.cost.unknown_operators == 1
+    assert tracked.traffic_byte == 80
+
+
+def test_a_tracked_step_is_held_against_a_baseline(tmp_path: Any) -> None:
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def tracked_step(batch: int) -> Tracked:
+        with track(model) as tracked:
+            step(model, optimizer, torch.randn(batch, 3, 12, 12))
+        return tracked
+
+    file = tmp_path / "step.json"
+    step(model, optimizer, torch.randn(2, 3, 12, 12))
+    roofline.check(tracked_step(2).cost, against=file, update=True)
+    limits = ["flop>+0%", "launches>+0"]
+    assert roofline.check(tracked_step(2).cost, against=file, fail_if=limits).passes
+    found = roofline.check(tracked_step(4).cost, against=file, fail_if=limits)
+    assert [each.outcome for each in found.judgements] == ["fails", "passes"]

@@ -1,0 +1,153 @@
+"""What `roofline check` shows: the table a reviewer reads, as text, Markdown and JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofline.design.gate import Check, Part, parse_conditions
+from roofline.design.gate.quantities import BY_NAME
+from roofline.errors import InputError
+from roofline.presentation.check_output import check_check_targets, render_check
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.check_report import change_words, check_report
+from roofline.presentation.reports.report import Grid
+from tests.design.gate_examples import cost, counts_only
+
+GROWN = cost(
+    flop=1200,
+    launches=11,
+    types=(
+        Part(name="convolution", calls=5, flop=1100, traffic_byte=3000),
+        Part(name="pointwise", calls=6, flop=100, traffic_byte=1000),
+    ),
+    modules=(
+        Part(name="body.0", calls=10, flop=1000, traffic_byte=4000),
+        Part(name="head|<b>", calls=1, flop=200, traffic_byte=0),
+    ),
+)
+FAILED = Check(
+    now=GROWN,
+    baseline=cost(),
+    file="b.json",
+    conditions=parse_conditions(["flop>+1%", "launches>+5", "predicted_s>+5%"]),
+)
+
+
+def grid(check: Check, title: str = "") -> Grid:
+    return next(
+        each
+        for each in check_report(check).blocks
+        if isinstance(each, Grid) and each.title == title
+    )
+
+
+def cells(check: Check, total: str) -> dict[str, str]:
+    table = grid(check)
+    row = next(row for row in table.rows if row[0] == total)
+    return dict(zip((each.heading for each in table.columns), row, strict=True))
+
+
+def test_the_verdict_comes_first_and_every_total_has_a_line() -> None:
+    report = check_report(FAILED)
+    assert report.headline == "net fails 1 of 3 conditions"
+    assert report.blocks[0] == grid(FAILED)
+    assert cells(FAILED, "FLOP") == {
+        "total": "FLOP",
+        "baseline": "1.00 kFLOP",
+        "now": "1.20 kFLOP",
+        "change": "+20.0 %",
+        "fails if": "flop>+1%",
+        "verdict": "fails",
+    }
+    assert cells(FAILED, "launches")["verdict"] == "passes"
+    assert cells(FAILED, "traffic") | {"change": "same", "fails if": "", "verdict": ""} == cells(
+        FAILED, "traffic"
+    )
+
+
+def test_what_changed_is_named_by_type_and_module_and_the_rest_is_not() -> None:
+    types = grid(FAILED, "Types of operators that changed")
+    assert [row[0] for row in types.rows] == ["convolution"]
+    assert types.rows[0][1:] == ("4 → 5", "900 FLOP → 1.10 kFLOP", "3.00 kB")
+    modules = grid(FAILED, "Modules that changed")
+    assert modules.rows == (("head|<b>", "none → 1", "none → 200 FLOP", "none → 0 B"),)
+
+
+def test_without_a_baseline_and_conditions_there_are_no_empty_columns() -> None:
+    table = grid(Check(now=counts_only()))
+    assert [each.heading for each in table.columns] == ["total", "now"]
+    assert {row[0] for row in table.rows} == {
+        *("FLOP", "multiply-adds", "traffic", "parameters", "peak memory", "launches"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (100, 100, "same"),
+        (100, 101, "+1.00 %"),
+        (1000, 950, "-5.00 %"),
+        (100, 250, "+150 %"),
+        (10**9, 10**9 + 3, "+3 FLOP"),
+        (10**9, 10**9 - 3, "-3 FLOP"),
+        (0, 7, "+7 FLOP"),
+        (None, 7, "–"),
+        (7, None, "–"),
+    ],
+)
+def test_changes_are_told_so_that_none_looks_like_nothing(
+    before: int | None, now: int | None, words: str
+) -> None:
+    assert change_words(BY_NAME["flop"], before, now) == words
+
+
+def test_markdown_is_a_table_for_a_pull_request_and_escapes_what_is_not_ours() -> None:
+    text = render_check(FAILED, "md")
+    assert isinstance(text, str)
+    lines = text.splitlines()
+    assert lines[0] == "# net fails 1 of 3 conditions"
+    head = next(line for line in lines if line.startswith("| total"))
+    assert head == "| total | baseline | now | change | fails if | verdict |"
+    rule = lines[lines.index(head) + 1]
+    assert rule == "| --- | ---: | ---: | ---: | --- | --- |"
+    assert "| head\\|&lt;b&gt; |" in text
+    # Every row has as many cells as its head.
+    assert all(
+        line.replace("\\|", "").count("|") in (7, 5) for line in lines if line.startswith("|")
+    )
+
+
+def test_plain_text_names_failures_notes_and_the_baseline() -> None:
+    other = cost(versions={"roofline": "0.0.9", "torch": "2.13.0"}, date="2026-01-02")
+    text = plain_text(
+        check_report(
+            Check(
+                now=GROWN,
+                baseline=other,
+                file="b.json",
+                conditions=FAILED.conditions,
+                notes=("inputs were made up",),
+            )
+        )
+    )
+    assert "flop>+1%: flop is 1.20 kFLOP, above 1.01 kFLOP" in text
+    assert "roofline 0.0.9 → 0.1.0" in text
+    assert "inputs were made up" in text
+    assert "b.json · of 2026-01-02 · host · Example 7 · 2 threads" in text
+
+
+def test_other_formats_and_files_that_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is written as \.json, \.md"):
+        check_check_targets([tmp_path / "c.html"], overwrite=False)
+    (tmp_path / "c.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="exists"):
+        FAILED.save(tmp_path / "c.md")
+    FAILED.save(tmp_path / "c.md", overwrite=True)
+    assert (tmp_path / "c.md").read_text(encoding="utf-8") == render_check(FAILED, "md")
+
+
+def test_notebooks_show_the_same_table() -> None:
+    shown = FAILED._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert "net fails 1 of 3 conditions" in shown and "<b>" not in shown
