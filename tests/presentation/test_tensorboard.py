@@ -220,10 +220,10 @@ def test_tensorboard_reads_it(tmp_path: Path) -> None:
     write(analysis, [tmp_path / "resnet.tfevents"])
     reader = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0})
     reader.Reload()
-    read: dict[tuple[str, int], float] = {}
+    read: dict[tuple[str, int], Any] = {}
     for tag in reader.Tags()["tensors"]:
         for event in reader.Tensors(tag):
-            value = make_ndarray(event.tensor_proto)
+            value: Any = make_ndarray(event.tensor_proto)
             if tag == "report/text_summary":
                 assert bytes(value.item()).decode().startswith("# resnet-like")
             else:

@@ -24,7 +24,7 @@ def gradients(sizes: list[tuple[int, str]]) -> list[Gradient]:
 def by_torch(sizes: list[tuple[int, str]], first: int, cap: int) -> list[list[int]]:
     """What torch makes of them in the order in which they are done, as its reducer asks."""
     tensors = [torch.empty(size, dtype=getattr(torch, kind)) for size, kind in sizes]
-    found, _ = distributed._compute_bucket_assignment_by_size(
+    found, _ = distributed._compute_bucket_assignment_by_size(  # pyright: ignore[reportPrivateImportUsage]
         tensors, [first, cap], [], list(range(len(tensors)))
     )
     return found
@@ -67,6 +67,7 @@ def test_a_classifier_by_hand() -> None:
 
 
 def test_limits_are_torchs() -> None:
-    assert (FIRST_BYTE, CAP_BYTE) == (distributed._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20)
+    first = distributed._DEFAULT_FIRST_BUCKET_BYTES  # pyright: ignore[reportPrivateImportUsage]
+    assert (FIRST_BYTE, CAP_BYTE) == (first, 25 * 2**20)
     assert limits_of(None) == (FIRST_BYTE, CAP_BYTE)
     assert limits_of(1000) == (1000, 1000)

@@ -98,14 +98,16 @@ def shares_of_torch(sizes: list[int], ranks: int) -> list[list[int]]:
     def keep(_group: Any, by_rank: list[list[torch.Tensor]]) -> None:
         given_to.extend([each.numel() for each in rank] for rank in by_rank)
 
+    # Its methods are not in torch's type stubs.
+    optimizer: Any = ZeroRedundancyOptimizer
     stand_in = SimpleNamespace(
         world_size=ranks,
         param_groups=[{"params": [torch.empty(size, device="meta") for size in sizes]}],
         _partition_parameters_cache=[],
-        _get_min_index=lambda values: ZeroRedundancyOptimizer._get_min_index(stand_in, values),  # pyright: ignore[reportArgumentType]
+        _get_min_index=lambda values: optimizer._get_min_index(stand_in, values),
         _partition_param_group=keep,
     )
-    ZeroRedundancyOptimizer._partition_parameters(stand_in)  # pyright: ignore[reportArgumentType]
+    optimizer._partition_parameters(stand_in)
     return given_to
 
 

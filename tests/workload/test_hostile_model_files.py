@@ -9,7 +9,7 @@ import pickle
 import random
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def _scripted(model: nn.Module) -> bytes:
 Change = Callable[[bytes], bytes]
 
 
-def changed(path: Path, to: Path, changes: dict[str, bytes | Change | None]) -> Path:
+def changed(path: Path, to: Path, changes: Mapping[str, bytes | Change | None]) -> Path:
     """A copy of a zip with members that are others, more, or (None) not there."""
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(to, "w") as new:
         folder = old.namelist()[0].partition("/")[0]
@@ -413,7 +413,7 @@ def test_programs_of_another_device(program: Path, tmp_path: Path) -> None:
     def edit(told: Any) -> None:
         next(iter(told["config"].values()))["tensor_meta"]["device"] = {"type": "cuda", "index": 0}
 
-    changes: dict[str, bytes | Change | None] = {
+    changes: Mapping[str, bytes | Change | None] = {
         "data/weights/model_weights_config.json": _edited(edit)
     }
     said = said_of(changed(program, tmp_path / "a.pt2", changes))
