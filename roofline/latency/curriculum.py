@@ -102,6 +102,18 @@ _TOKENS = (
     *((1024, 16, 100, 1), (1280, 20, 64, 1), (256, 4, 64, 8), (384, 6, 197, 4)),
     *((512, 8, 128, 4), (768, 12, 1, 1), (1024, 16, 1, 1), (2048, 32, 1, 1), (512, 8, 1, 8)),
 )
+_FEW_ROWS = (
+    # Width, tokens, batch: what linear layers are given when tokens are decoded, and short prompts.
+    *((320, 1, 8), (384, 1, 1), (448, 1, 16), (512, 1, 4), (640, 1, 2), (640, 1, 32), (896, 1, 8)),
+    *((896, 24, 1), (1152, 1, 1), (1280, 1, 8), (1536, 1, 2), (1536, 1, 16), (1792, 1, 4)),
+    *((384, 100, 1), (640, 300, 1), (1152, 80, 2)),
+)
+_CACHES = (
+    # Heads, cached tokens, head size, batch.
+    *((3, 300, 64, 1), (6, 200, 64, 4), (8, 800, 64, 1), (8, 250, 64, 8), (10, 1500, 64, 1)),
+    *((4, 700, 128, 4), (14, 350, 64, 8), (20, 600, 64, 2), (20, 400, 64, 8), (24, 150, 128, 1)),
+    *((1, 900, 64, 8), (2, 450, 128, 16)),
+)
 _RECURRENT = ((128, 128, 32, 1), (256, 512, 50, 1), (256, 256, 50, 8), (64, 128, 100, 4))
 POOLED = ((32, 112, 1), (64, 112, 1), (96, 55, 4), (192, 28, 8), (256, 13, 1), (512, 14, 8))
 """Channels, pixels and batch of images that are pooled."""
@@ -170,6 +182,11 @@ def _of_tokens() -> Iterator[Subject]:
         if tokens > 1:
             yield layer_design("self_attention", (wide, heads), shape)
             yield layer_design("encoder", (wide, heads, tokens % 2), shape)
+    for wide, tokens, batch in _FEW_ROWS:
+        yield layer_design("gated", (wide,), (batch, tokens, wide))
+        yield layer_design("feed_forward", (wide,), (batch, tokens, wide))
+    for heads, tokens, head, batch in _CACHES:
+        yield layer_design("cached_attention", (), (2, batch, heads, tokens, head))
     for wide, hidden, tokens, batch in _RECURRENT:
         for kind in ("lstm", "gru"):
             yield layer_design(kind, (wide, hidden), (batch, tokens, wide))

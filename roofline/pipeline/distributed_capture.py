@@ -5,6 +5,7 @@ A communication hook sees the buckets that torch really sends; the clock, what s
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -98,10 +99,47 @@ def real_steps(
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputingTimes:
+    """Seconds of steps of one rank that send nothing: while the others wait, and beside them.
+
+    Only the first rank has steps while others wait.
+    """
+
+    waited_for_s: tuple[float, ...]
+    beside_s: tuple[float, ...]
+
+
+def slowdown_beside(
+    task: TrainingTask,
+    *,
+    ranks: int = 2,
+    threads: int = 1,
+    steps: int = 10,
+    limit_s: float = LIMIT_S,
+) -> float:
+    """How many times as long computing takes while all ranks of this host compute, from 1.
+
+    Nothing is sent: they share memory, caches and the heat. A step beside others is over when it
+    is for the last of them.
+
+    Args:
+        task, ranks, threads, steps, limit_s: as for `real_steps`.
+
+    Raises:
+        MeasurementError, RooflineError: as `real_buckets`.
+    """
+    found = in_ranks(computing_of_rank, task, steps, ranks=ranks, threads=threads, limit_s=limit_s)
+    beside = [max(each) for each in zip(*(one.beside_s for one in found), strict=True)]
+    # Others do not speed it up: less than 1 is noise.
+    return max(1.0, statistics.median(beside) / statistics.median(found[0].waited_for_s))
+
+
 def buckets_of_rank(rank: int, ranks: int, task: TrainingTask) -> tuple[RealBucket, ...]:
     """What one process does for `real_buckets`."""
     trained = _Trained(task)
     seen: list[RealBucket] = []
+    assert trained.parallel is not None
     trained.parallel.register_comm_hook(None, _seeing(seen, trained.names, ranks))
     for _ in range(_STEPS_TO_SETTLE):
         seen.clear()
@@ -128,6 +166,27 @@ def times_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> Step
     return StepTimes(together_s=tuple(together), alone_s=tuple(alone))
 
 
+def computing_of_rank(rank: int, ranks: int, task: TrainingTask, steps: int) -> ComputingTimes:
+    """What one process does for `slowdown_beside`."""
+    import time
+
+    from torch import distributed
+
+    # Joined ranks talk in their first pass, whatever they are told.
+    trained = _Trained(task, is_joined=False)
+    waited_for: list[float] = []
+    beside: list[float] = []
+    for each in range(_STEPS_TO_SETTLE + steps):
+        for times, computes in ((waited_for, rank == 0), (beside, True)):
+            distributed.barrier()
+            begin = time.perf_counter()
+            if computes:
+                trained.step()
+            if computes and each >= _STEPS_TO_SETTLE:
+                times.append(time.perf_counter() - begin)
+    return ComputingTimes(waited_for_s=tuple(waited_for), beside_s=tuple(beside))
+
+
 def _seeing(seen: list[RealBucket], names: dict[int, str], ranks: int) -> Any:
     """A hook that writes buckets down and has them added up as torch does without one."""
     from torch import distributed
@@ -152,9 +211,12 @@ def _seeing(seen: list[RealBucket], names: dict[int, str], ranks: int) -> Any:
 
 
 class _Trained:
-    """One rank's copy of a model, and steps of it."""
+    """One rank's copy of a model, and steps of it.
 
-    def __init__(self, task: TrainingTask) -> None:
+    ``is_joined``: gradients go to the other ranks.
+    """
+
+    def __init__(self, task: TrainingTask, *, is_joined: bool = True) -> None:
         import torch
 
         from roofline.pipeline.timing import real_model
@@ -174,10 +236,12 @@ class _Trained:
             lambda request: self._tensors.given(request, dtype_for(request, None))
         )
         megabyte = None if task.bucket_byte is None else task.bucket_byte / 2**20
-        self.parallel: Ddp = torch.nn.parallel.DistributedDataParallel(
-            self.model,
-            bucket_cap_mb=megabyte,  # pyright: ignore[reportArgumentType]  parts of a MiB work too
-        )
+        self.parallel: Ddp | None = None
+        if is_joined:
+            self.parallel = torch.nn.parallel.DistributedDataParallel(
+                self.model,
+                bucket_cap_mb=megabyte,  # pyright: ignore[reportArgumentType]  parts of a MiB work too
+            )
         self._optimizer = maker_of(task.optimizer)(self.model.parameters())
         self._autocast = torch_dtype(task.autocast) if task.autocast else None
         self._targets: list[torch.Tensor] = []
@@ -187,9 +251,9 @@ class _Trained:
         import contextlib
 
         for each in range(self._task.accumulate):
-            is_last = each == self._task.accumulate - 1
-            quiet = contextlib.nullcontext() if sends and is_last else self.parallel.no_sync()
-            with quiet:
+            is_sent = sends and each == self._task.accumulate - 1
+            joined = None if is_sent else self.parallel
+            with contextlib.nullcontext() if joined is None else joined.no_sync():
                 self._pass().backward()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
@@ -199,6 +263,7 @@ class _Trained:
 
         from roofline.workload.capture.training import loss_of
 
+        module = self.model if self.parallel is None else self.parallel
         asked = 0
 
         def target(shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
@@ -210,5 +275,5 @@ class _Trained:
 
         is_mixed = self._autocast is not None
         with torch.autocast("cpu", self._autocast or torch.bfloat16, enabled=is_mixed):
-            loss, _ = loss_of(self.parallel(*self._args, **self._kwargs), target)
+            loss, _ = loss_of(module(*self._args, **self._kwargs), target)
         return loss

@@ -11,6 +11,7 @@ from roofline.analysis import Analysis
 from roofline.errors import InputError
 from roofline.foundation.units import parse_byte_per_s, parse_duration
 from roofline.pipeline.analyses import CapturedPass, known_machines, placed_on
+from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.scaling_notes import notes_on
@@ -150,15 +151,18 @@ def scale(
         analysis = _as_measured(analysis, timed)
     kind, _ = times_of(analysis)
     wire = given or _known_wire(analysis, settings.ranks, at_best=kind == "bound")
+    task = _task(model, inputs, batch, seq, options, run, accumulate) if measured else None
+    slowdown = _slowdown(task, analysis, wire, settings.ranks) if task is not None else None
     return scaling_of(
         Step(
             analysis=analysis,
             gradients=captured.gradients,
             accumulating=peak_while_accumulating(captured.records, captured.gradients),
+            slowdown=slowdown,
         ),
         replace(settings, checkpointed=paths),
         wire,
-        notes=tuple(notes_on(analysis, captured, wire, settings)),
+        notes=tuple(notes_on(analysis, captured, wire, settings, slowdown)),
     )
 
 
@@ -205,6 +209,48 @@ def _known_wire(analysis: Analysis, ranks: int, *, at_best: bool) -> Wire:
         return wire_of(analysis.hardware, at_best=at_best)
     # One rank sends nothing: any link says the same.
     return Wire(name="none", byte_per_s=1.0, latency_s=0.0)
+
+
+def _task(
+    model: Model,
+    inputs: Any,
+    batch: int | None,
+    seq: int | None,
+    options: RunOptions,
+    run: Run,
+    accumulate: int,
+) -> TrainingTask | None:
+    """The step for processes of their own; None: it cannot be told them in words."""
+    is_plain = not (run.dtype or run.channels_last or options.loss)
+    if not is_plain or not isinstance(model, str) or callable(options.optimizer):
+        return None
+    if not run.optimizer or not _is_in_words(inputs):
+        return None
+    return TrainingTask(
+        model=model,
+        inputs=inputs,
+        batch=batch,
+        seq=seq,
+        optimizer=run.optimizer,
+        autocast=run.autocast or None,
+        accumulate=accumulate,
+    )
+
+
+def _is_in_words(inputs: Any) -> bool:
+    """Whether inputs hold nothing but texts and sizes."""
+    if isinstance(inputs, (list, tuple)):
+        parts: tuple[Any, ...] = tuple(inputs)
+        return all(map(_is_in_words, parts))
+    return inputs is None or isinstance(inputs, (str, int))
+
+
+def _slowdown(task: TrainingTask, analysis: Analysis, wire: Wire, ranks: int) -> float | None:
+    """What ranks that are processes of this host cost one another; None: they are none."""
+    threads = analysis.threads
+    if not wire.is_in_host or ranks < 2 or ranks * threads > analysis.hardware.threads:
+        return None
+    return slowdown_beside(task, ranks=ranks, threads=threads)
 
 
 def _as_measured(analysis: Analysis, timed: Analysis) -> Analysis:

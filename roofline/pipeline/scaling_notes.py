@@ -17,7 +17,11 @@ _SHOWN = 3
 
 
 def notes_on(
-    analysis: Analysis, captured: Capture, wire: Wire, settings: Settings
+    analysis: Analysis,
+    captured: Capture,
+    wire: Wire,
+    settings: Settings,
+    slowdown: float | None,
 ) -> Iterable[str]:
     """A line for each."""
     if captured.without_gradient:
@@ -30,6 +34,16 @@ def notes_on(
         )
     if line := _kept_wide(analysis):
         yield line
+    if slowdown is not None:
+        yield (
+            f"{settings.ranks} processes of this host were timed side by side: computing takes"
+            f" {slowdown:.2f} × as long as for one, which is in these times"
+        )
+    elif wire.is_in_host and settings.ranks > 1:
+        yield (
+            "ranks of one host slow each other down, which is not in these times; --measured with"
+            " a model by its name, and --threads 1, say, finds out by how much"
+        )
     if wire.is_in_host and settings.ranks > 2:
         yield (
             f"the link was measured between two processes of this host; {settings.ranks} of them"

@@ -25,12 +25,14 @@ MOST_RANKS = 1024
 class Step:
     """A training step on one rank.
 
-    ``accumulating`` is its fullest moment where gradients of earlier passes are kept.
+    ``accumulating`` is its fullest moment where gradients of earlier passes are kept. ``slowdown``
+    is how many times as long computing takes beside other ranks; None: not measured, and as alone.
     """
 
     analysis: Analysis
     gradients: tuple[Gradient, ...]
     accumulating: Peak
+    slowdown: float | None = None
 
 
 def scaling_of(step: Step, settings: Settings, wire: Wire, *, notes: Sequence[str] = ()) -> Scaling:
@@ -60,6 +62,7 @@ def scaling_of(step: Step, settings: Settings, wire: Wire, *, notes: Sequence[st
         wire=wire,
         time_kind=kind,
         alone_s=ranks.alone_s,
+        slowdown=step.slowdown,
         gradients=step.gradients,
         buckets=buckets,
         broadcast_byte=step.analysis.totals.buffer_bytes,
@@ -190,7 +193,12 @@ class _Ranks:
             return None
         rows = self.step.analysis.operators
         passes = sum(each.phase != "optimizer" for each in rows)
-        work = work_of(self.times_s, passes=passes, after=[each.after for each in self._in_order()])
+        slowdown = (self.step.slowdown or 1.0) if ranks > 1 else 1.0
+        work = work_of(
+            [each * slowdown for each in self.times_s],
+            passes=passes,
+            after=[each.after for each in self._in_order()],
+        )
         share = 1.0
         if self.settings.sharded:
             whole = sum(each.elements for each in self.step.gradients)

@@ -61,6 +61,7 @@ def data_of(scaling: Scaling) -> dict[str, Any]:
         "link": schema.to_data(scaling.wire),
         "batch": scaling.batch,
         "alone_s": scaling.alone_s,
+        "slowdown": scaling.slowdown,
         "gradient_byte": scaling.gradient_byte,
         "broadcast_byte": scaling.broadcast_byte,
         "buckets": [{**schema.to_data(each), "byte": each.byte} for each in scaling.buckets],

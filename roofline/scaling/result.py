@@ -66,9 +66,10 @@ class Scaling:
 
     ``analysis`` is of the step on one rank, ``time_kind`` which of its times are used. ``buckets``
     are in the order in which they are sent, ``gradients`` in that in which they are done;
-    ``alone_s`` is a step of one rank that sends nothing (of all its passes). ``points`` are for
-    rising numbers of ranks, that which was asked for among them. ``batch`` is the first size of the
-    first input, of one pass on one rank; None: it has none.
+    ``alone_s`` is a step of one rank that sends nothing (of all its passes), ``slowdown`` how many
+    times as long computing takes beside the other ranks (None: taken to be as long). ``points`` are
+    for rising numbers of ranks, that which was asked for among them. ``batch`` is the first size of
+    the first input, of one pass on one rank; None: it has none.
     """
 
     model: str
@@ -77,6 +78,7 @@ class Scaling:
     wire: Wire
     time_kind: TimeKind
     alone_s: float | None
+    slowdown: float | None
     gradients: tuple[Gradient, ...]
     buckets: tuple[Bucket, ...]
     broadcast_byte: int

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roofline.errors import RooflineError
-from roofline.pipeline.distributed_capture import TrainingTask, real_buckets, real_steps
+from roofline.pipeline.distributed_capture import (
+    TrainingTask,
+    real_buckets,
+    real_steps,
+    slowdown_beside,
+)
 from roofline.pipeline.scaling import scale
 from roofline.scaling.result import Scaling
 
@@ -120,6 +126,11 @@ def test_steps_are_timed_on_every_rank(branches: str) -> None:
     for each in found:
         assert len(each.together_s) == len(each.alone_s) == 2
         assert min(*each.together_s, *each.alone_s) > 0
+
+
+def test_what_ranks_cost_one_another_is_timed(branches: str) -> None:
+    task = TrainingTask(model=branches, inputs="4x64")
+    assert 1 <= slowdown_beside(task, ranks=2, steps=3, limit_s=LIMIT_S) < math.inf
 
 
 def test_a_model_that_is_not_found_is_said_in_one_line() -> None:

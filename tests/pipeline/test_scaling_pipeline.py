@@ -13,7 +13,10 @@ from torch import nn
 import roofline
 from roofline.errors import HardwareError, InputError
 from roofline.machine.hardware import Link
+from roofline.pipeline import scaling
+from roofline.pipeline.distributed_capture import TrainingTask
 from roofline.pipeline.scaling import scale
+from roofline.scaling.links import Wire
 from roofline.scaling.result import Scaling
 from tests.builders import SOURCE
 
@@ -83,6 +86,26 @@ def test_a_step_is_between_sending_aside_and_computing_nothing_meanwhile() -> No
         assert each.step_low_s >= max(told.alone_s, each.least_sending_s) * (1 - 1e-9)
         assert each.efficiency is not None and 0 < each.efficiency <= 1
         assert each.efficiency_most is not None and each.efficiency <= each.efficiency_most + 1e-9
+
+
+def test_ranks_of_one_host_that_slow_each_other_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are measured side by side, only computing takes longer, and only beside others."""
+    asked: list[tuple[object, int]] = []
+
+    def twice(task: object, *, ranks: int, threads: int) -> float:
+        asked.append((task, ranks * threads))
+        return 2.0
+
+    monkeypatch.setattr(scaling, "slowdown_beside", twice)
+    analysis = roofline.analyze(Tower(), "8x64", train=True, hardware="10980xe", threads=1)
+    beside = Wire(name="gloo", byte_per_s=1e9, latency_s=1e-5, is_in_host=True)
+    task = TrainingTask(model="tower.py:Tower")
+    assert scaling._slowdown(task, analysis, beside, 2) == 2.0
+    assert asked == [(task, 2 * analysis.threads)]
+    assert scaling._slowdown(task, analysis, beside, 1) is None
+    assert scaling._slowdown(task, analysis, beside, 10_000) is None
+    apart = replace(beside, is_in_host=False)
+    assert scaling._slowdown(task, analysis, apart, 2) is None
 
 
 def test_one_rank_is_the_analysis_itself() -> None:

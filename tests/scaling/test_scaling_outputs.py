@@ -35,7 +35,13 @@ def step() -> Analysis:
     return read_analysis(DATA / "analysis-v4-lesson.json")
 
 
-def scaled(step: Analysis, ranks: int = 8, rate: float = 1e9, **settings: object) -> Scaling:
+def scaled(
+    step: Analysis,
+    ranks: int = 8,
+    rate: float = 1e9,
+    slowdown: float | None = None,
+    **settings: object,
+) -> Scaling:
     passes = sum(row.phase != "optimizer" for row in step.operators)
     gradients = tuple(
         Gradient(
@@ -53,6 +59,7 @@ def scaled(step: Analysis, ranks: int = 8, rate: float = 1e9, **settings: object
             analysis=step,
             gradients=gradients,
             accumulating=Peak(activation_byte=1000, gradient_byte=5_000_000),
+            slowdown=slowdown,
         ),
         Settings(ranks=ranks, **settings),  # pyright: ignore[reportArgumentType]  as given
         Wire(name="made up", byte_per_s=rate, latency_s=1e-6),
@@ -66,6 +73,19 @@ def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
     assert text.startswith(told.summary)
     for words in ("→ 8", "made up", "something to know", "states shared out", "layer.3"):
         assert words in text
+
+
+def test_ranks_that_slow_each_other_down_compute_longer_and_send_as_long(step: Analysis) -> None:
+    usual, slowed = scaled(step, ranks=2), scaled(step, ranks=2, slowdown=1.5)
+    assert (slowed.alone_s, slowed.slowdown) == (usual.alone_s, 1.5)
+    assert slowed.point.sending_s == usual.point.sending_s
+    for told, times in ((usual, 1.0), (slowed, 1.5)):
+        assert told.alone_s and told.point.step_s and told.point.step_high_s
+        assert told.point.step_s >= times * told.alone_s
+        assert told.point.step_high_s >= times * told.alone_s + told.point.sending_s
+        assert told.points[0].ranks == 1 and told.points[0].step_s == pytest.approx(told.alone_s)
+    assert "1.50 × that beside the others" in plain_text(scaling_report(slowed))
+    assert "beside the others" not in plain_text(scaling_report(usual))
 
 
 def test_csv_has_a_row_for_each_number_of_ranks(step: Analysis) -> None:

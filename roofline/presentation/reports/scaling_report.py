@@ -93,6 +93,8 @@ def _broadcast(scaling: Scaling) -> str:
 
 def _step(scaling: Scaling, point: ScalePoint) -> str:
     alone = f"{format_s(scaling.alone_s)} alone"
+    if scaling.slowdown is not None:
+        alone += f", {scaling.slowdown:.2f} × that beside the others"
     together = f"{format_s(point.step_s)} on {point.ranks} ranks"
     between = f"from {format_s(point.step_low_s)} (sending costs no computing)"
     samples = scaling.samples_per_s(point)

@@ -71,6 +71,32 @@ class SelfAttention(nn.Module):
         return self.attention(x, x, x, need_weights=False)[0]
 
 
+class Gated(nn.Module):
+    """Linear layers without bias, of which one gates another, as language models have them."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        inner = 8 * wide // 3
+        self.gate = nn.Linear(wide, inner, bias=False)
+        self.up = nn.Linear(wide, inner, bias=False)
+        self.down = nn.Linear(inner, wide, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Of tokens, to tokens: (batch, tokens, width)."""
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class CachedAttention(nn.Module):
+    """One token of each sequence that looks back at a cache, which grows by it."""
+
+    def forward(self, cache: torch.Tensor) -> torch.Tensor:
+        """Of keys and values (2, batch, heads, tokens, size), to (batch, heads, 1, size)."""
+        keys, values = cache.unbind(0)
+        token = torch.tanh(keys[:, :, -1:])
+        keys, values = torch.cat([keys, token], 2), torch.cat([values, token], 2)
+        return nn.functional.scaled_dot_product_attention(token, keys, values)
+
+
 class Residual(nn.Module):
     """Two convolutions, what they were given added to what they give, and ReLU."""
 
@@ -140,6 +166,8 @@ _DESIGNS: Mapping[str, Callable[..., nn.Module]] = {
     "separable": separable,
     "feed_forward": feed_forward,
     "attention": Attention,
+    "cached_attention": CachedAttention,
+    "gated": Gated,
     "self_attention": SelfAttention,
     "encoder": encoder,
     "linear": linear,
