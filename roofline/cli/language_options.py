@@ -46,8 +46,8 @@ _OPTIONS = (
     click.option(
         "--config",
         metavar="SIZES|NAME|FILE",
-        help="Of a language model (hf:…): its sizes (hidden_size=4096,num_hidden_layers=32), the"
-        " name of a configuration that comes with roofline, or a config.json.",
+        help="Of a language model (hf:llama): its sizes (hidden_size=4096,num_hidden_layers=32),"
+        " the name of a configuration that comes with roofline, or a config.json.",
     ),
     click.option(
         "--stage",

@@ -23,8 +23,8 @@ from roofline.foundation.units import format_byte
 from roofline.latency.earlier import EarlierRun, earlier_run
 from roofline.latency.features import facts_of
 from roofline.latency.measured import Timed
+from roofline.latency.predicted import Predicted, Predicts
 from roofline.latency.prediction import RunPrediction
-from roofline.latency.predictor import Predicted, Predicts
 from roofline.latency.samples import RunSample
 from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic

@@ -10,8 +10,9 @@ from roofline.analysis import Analysis
 from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.features import facts_of
 from roofline.latency.measuring.gauges import Gauges
+from roofline.latency.predicted import Predicted
 from roofline.latency.prediction import Prediction, RunPrediction
-from roofline.latency.predictor import Predicted, Predictor
+from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
 from roofline.latency.store import Store
 from roofline.machine.hardware import HardwareProfile

@@ -8,8 +8,8 @@ from typing import Any
 
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.rules import findings_of
+from roofline.latency.predicted import Predicted
 from roofline.latency.prediction import Prediction, RunPrediction
-from roofline.latency.predictor import Predicted
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.assembly import assemble

@@ -19,7 +19,7 @@ from roofline.design.advice.pooling import pooling_of_contiguous_images
 from roofline.design.advice.proposals import Proposal
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.what_if import OnMachine
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 
 Rule = Callable[[Subject], list[Proposal]]
 

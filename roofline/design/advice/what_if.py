@@ -9,7 +9,7 @@ from typing import Protocol
 from roofline.analysis import Analysis, Basis, working
 from roofline.design.advice.alternatives import Alternative
 from roofline.design.advice.times import Time
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 from roofline.placement import Placement, Roof
 from roofline.workload.residency import Reuse
 

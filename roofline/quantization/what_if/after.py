@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from roofline.analysis import Analysis, OperatorRow, row_of, sum_bound_s
 from roofline.design.advice.times import Time
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 from roofline.placement import Bound, Roof
 from roofline.quantization.policy import FLOAT_BITS
 from roofline.quantization.result import LayerWhatIf, Side

@@ -6,7 +6,7 @@ from roofline.analysis import Analysis, sum_known_s
 from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
 from roofline.foundation.text import printable
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 from roofline.quantization.layers import RECURRENT
 from roofline.quantization.policy import Policy
 from roofline.quantization.result import WhatIf

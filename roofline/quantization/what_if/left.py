@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.units import format_byte
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 from roofline.quantization.policy import FLOAT_BITS
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf
 from roofline.quantization.what_if.after import After

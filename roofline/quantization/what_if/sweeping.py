@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from roofline.analysis import Analysis
-from roofline.latency.predictor import Predicts
+from roofline.latency.predicted import Predicts
 from roofline.quantization.policy import Policy, check_bits
 from roofline.quantization.result import WhatIf
 from roofline.quantization.what_if.asking import what_if

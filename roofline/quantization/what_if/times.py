@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from roofline.analysis import OperatorRow
 from roofline.design.advice.times import Time
+from roofline.latency.predicted import Predicts
 from roofline.latency.prediction import Prediction
-from roofline.latency.predictor import Predicts
 from roofline.placement import Pass, Roof
 from roofline.quantization.what_if.placing import Farther, placed
 from roofline.quantization.what_if.planning import Plan
