@@ -32,9 +32,10 @@ ensure_environment() {
       return 1
     }
   fi
+  # Most of what is installed is never imported: Python compiles the rest when it is.
+  local pip=("$venv/bin/python" -m pip install --quiet --no-compile --constraint "$root/constraints.txt")
   # torch first and alone: what depends on it must find it, and not choose another build.
-  "$venv/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" torch >&2
-  "$venv/bin/python" -m pip install --quiet --constraint "$root/constraints.txt" \
-    --editable "$root${extra:+[$extra]}" >&2
+  "${pip[@]}" torch >&2
+  "${pip[@]}" --editable "$root${extra:+[$extra]}" >&2
   cat "$root/pyproject.toml" "$root/constraints.txt" >"$stamp"
 }
