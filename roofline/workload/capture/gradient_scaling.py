@@ -42,6 +42,7 @@ class GradientScale:
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Divides all gradients, in place, and looks whether they are finite."""
         inverse = self._scale.double().reciprocal().float()
+        self._found_inf = torch.full((), 0.0, dtype=torch.float32, device=self._scale.device)
         by_type: dict[torch.dtype, list[torch.Tensor]] = {}
         for each in gradients:
             by_type.setdefault(each.dtype, []).append(each)
