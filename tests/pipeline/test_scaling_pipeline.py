@@ -432,8 +432,8 @@ class Explodes(Tower):
         (nn.ReLU(), "8x64", "nothing to train"),
         (Tower().requires_grad_(False), "8x64", "nothing to train"),
         (Explodes(), "8x64", "exploded"),
-        (Tower(), "8x64:int64", ""),
-        (Tower(), "8x65", ""),
+        (Tower(), "8x64:int64", "rejects its inputs|dtype"),
+        (Tower(), "8x65", "64"),
         (nn.Embedding(10, 4, sparse=True), "8:int64", "sparse"),
     ],
 )
