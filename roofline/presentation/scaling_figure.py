@@ -18,6 +18,8 @@ from roofline.presentation.figure import draw
 from roofline.scaling.result import Scaling
 
 _TICKS = 8.0
+_NUMBERS = 11
+"""How many numbers of ranks have room below the panel."""
 
 
 def plot_scaling(scaling: Scaling, *, width_inch: float = 10.0, height_inch: float = 9.0) -> Figure:
@@ -64,7 +66,9 @@ def _panel(figure: Figure, chart: ScalingChart) -> Axes:
     axes.set(xscale="log", xlim=(chart.ranks.low, chart.ranks.high), ylim=(0, chart.top))
     numbers = [x for x, _ in chart.curves[0].points] or [1.0]
     axes.xaxis.set_major_locator(FixedLocator(numbers))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{each:.0f}" for each in numbers]))
+    apart = -(-len(numbers) // _NUMBERS)
+    names = [f"{each:.0f}" if not place % apart else "" for place, each in enumerate(numbers)]
+    axes.xaxis.set_major_formatter(FixedFormatter(names))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     axes.grid(color="#ececec", linewidth=0.7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte, format_percent, format_s
+from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 
 if TYPE_CHECKING:
     from roofline.scaling.result import ScalePoint, Scaling, TimeKind
@@ -24,9 +24,11 @@ def verdict(scaling: Scaling) -> str:
     if point.efficiency is None or point.speedup is None:
         return f"A training step of {model} on {count} sends {sent}; its time is not known"
     best = f"{format_percent(point.efficiency)} efficiency"
-    data = f"about {point.speedup:.3g}× the data a second"
+    data = f"about {multiple(point.speedup)}× the data a second"
     if scaling.time_kind == "bound":
-        data = f"at most {point.speedup:.3g}× the data a second that one rank could do at best"
+        data = (
+            f"at most {multiple(point.speedup)}× the data a second that one rank could do at best"
+        )
     return (
         f"A training step of {model} on {count} keeps {best} where computing is"
         f" {computing(scaling.time_kind)}: {data}; {sent}, {_hidden(point)}"
@@ -36,6 +38,11 @@ def verdict(scaling: Scaling) -> str:
 def computing(kind: TimeKind) -> str:
     """What the times of computing are, in words."""
     return {"measured": "as measured here", "bound": "at its bound"}[kind]
+
+
+def multiple(value: float) -> str:
+    """How many times as much: ``"7.8"``, ``"90.7 k"``."""
+    return f"{value:.3g}" if value < 1000 else format_si(value, "")
 
 
 def _buckets(scaling: Scaling) -> str:

@@ -28,7 +28,7 @@ from roofline.presentation.reports.work_facts import model_fact, run_fact
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.memory import RankMemory
 from roofline.scaling.result import ScalePoint, Scaling
-from roofline.scaling.verdict import computing, stops_at
+from roofline.scaling.verdict import computing, multiple, stops_at
 
 _BUCKETS = 12
 """How many buckets are listed; of more, the first and the last ones."""
@@ -147,7 +147,7 @@ def _point(scaling: Scaling, point: ScalePoint) -> tuple[str, ...]:
         format_s(point.step_s),
         format_percent(point.efficiency),
         format_percent(point.efficiency_most),
-        MISSING if speedup is None else f"{speedup:.3g}",
+        MISSING if speedup is None else multiple(speedup),
         format_si(samples, "") if samples is not None else MISSING,
         format_byte(point.memory.byte),
     )
