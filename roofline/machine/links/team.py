@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -238,10 +239,11 @@ def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T
             timeout=datetime.timedelta(seconds=place.limit_s),
         )
     except RuntimeError as error:
-        said = said_by(error).partition("[")[0][:200]
+        # gloo begins with the place in its own code.
+        said = re.sub(r"\[[^]]*\]", "", said_by(error)).strip(" .:;")[:150]
         raise MeasurementError(
-            f"processes of this host cannot talk to each other over {_loopback()}: {said};"
-            " gloo needs the loopback device"
+            f"processes of this host cannot talk to each other over {_loopback()}"
+            f"{f' ({said})' if said else ''}: gloo needs this device to be up"
         ) from None
     return function(place.rank, place.ranks, *args)
 
