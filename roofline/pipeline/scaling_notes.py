@@ -31,10 +31,10 @@ def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]
         )
     if line := _kept_wide(step.analysis):
         yield line
-    if wire is not None and wire.is_in_host and settings.ranks > 2:
+    if wire is not None and wire.is_in_host:
         yield (
-            f"the link was measured between two processes of this host; {settings.ranks} of them"
-            " share its cores and memory, which is not in these times"
+            "the link was measured between two processes of this host; more of them share its cores"
+            " and memory, which is not in these times"
         )
     if settings.ranks > 1:
         yield (

@@ -120,7 +120,7 @@ def _subject(scaling: Scaling) -> Subject:
             f"link {scaling.wire.words}" if scaling.wire else "no link",
             f"points: {times}",
         ),
-        provenance=provenance_words(scaling.analysis.hardware) + _link_provenance(scaling),
+        provenance=_link_provenance(scaling) + provenance_words(scaling.analysis.hardware),
         height="FLOP/s of a rank (FLOP / time of the step)",
         lines=_lines(scaling),
         points=tuple(_points(scaling)),
@@ -129,10 +129,11 @@ def _subject(scaling: Scaling) -> Subject:
 
 
 def _link_provenance(scaling: Scaling) -> str:
+    """Where the link is from, before what may be cut."""
     wire = scaling.wire
     if wire is None:
         return ""
-    return f" · Link: {printable(wire.name)}{f', {printable(wire.note)}' if wire.note else ''}"
+    return f"Link: {printable(' '.join(filter(None, (wire.name, wire.note))))} · "
 
 
 def _lines(scaling: Scaling) -> RoofLines:
