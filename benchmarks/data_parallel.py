@@ -70,7 +70,7 @@ def _computed(key: str, quick: bool) -> Row:
     return {
         "gradient_byte": told.gradient_byte,
         "buckets_agree": [each.byte for each in sent] == [each.byte for each in told.buckets],
-        "link": told.wire.words,
+        "link": told.link_words,
         "alone_s": told.alone_s,
         "predicted_s": point.step_s,
         "low_s": point.step_low_s,

@@ -131,6 +131,8 @@ def command(
     else:
         _print_change(before, measured.profile)
     say_written(tuple(written))
+    if measured.note:
+        tell(measured.note)
     if measured.problem:
         raise InputError(measured.problem)
     if measured.file is not None and measured.file.stem.endswith("-quick"):

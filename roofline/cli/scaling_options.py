@@ -102,6 +102,7 @@ _VIEWS = {
     "layers": "--layers",
     "paper": "--paper",
     "min_coverage": "--min-coverage",
+    "compiled": "--compiled",
 }
 """Options of an analysis that say nothing of several ranks."""
 

@@ -237,7 +237,10 @@ def parse_byte_per_s(text: str) -> float:
         base = 1024 if match[3] else 1000
         rate = float(match[1]) * base ** _SIZES[match[2].upper()] / (8 if match[4] == "bit" else 1)
     if not rate:
-        raise InputError(f"rate '{_shown(text)}' is not of the form 25GB/s, 1.5GiB/s or 100Gbit/s")
+        raise InputError(
+            f"rate '{_shown(text)}' is not of the form 25GB/s, 1.5GiB/s or 100Gbit/s (B: bytes,"
+            " bit: bits)"
+        )
     return rate
 
 

@@ -36,7 +36,9 @@ class TrainingTask:
     """A step of training that processes run together.
 
     ``model`` is a name as `analyze` takes it, or what can be pickled and called for a module;
-    ``inputs`` as for `analyze`, without tensors. ``bucket_byte`` as in `Settings`.
+    ``inputs`` as for `analyze`, without tensors. ``bucket_byte`` as in `Settings`;
+    ``finds_unused`` and ``are_views`` are ``find_unused_parameters`` and
+    ``gradient_as_bucket_view`` of DistributedDataParallel.
     """
 
     model: Any
@@ -47,6 +49,8 @@ class TrainingTask:
     autocast: str | None = None
     bucket_byte: int | None = None
     accumulate: int = 1
+    finds_unused: bool = False
+    are_views: bool = False
 
 
 def real_buckets(
@@ -241,6 +245,8 @@ class _Trained:
             self.parallel = torch.nn.parallel.DistributedDataParallel(
                 self.model,
                 bucket_cap_mb=megabyte,  # pyright: ignore[reportArgumentType]  parts of a MiB work too
+                find_unused_parameters=task.finds_unused,
+                gradient_as_bucket_view=task.are_views,
             )
         self._optimizer = maker_of(task.optimizer)(self.model.parameters())
         self._autocast = torch_dtype(task.autocast) if task.autocast else None

@@ -13,6 +13,7 @@ from roofline.machine.hardware import Device, Effort, HardwareProfile
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
 from roofline.pipeline.hosts import check_threads_of_host
+from roofline.pipeline.links import with_links_kept
 
 Progress = Callable[[float, str], None]
 """Told how far a measurement is (0 to 1) and what it is doing."""
@@ -26,12 +27,14 @@ class Measurement:
     """A measured profile, the bursts behind it, and the file it is kept in (None: it is not).
 
     ``problem`` says why it could not be kept although it should be; ``""``: nothing went wrong.
+    ``note`` says what became of links that an earlier profile had; ``""``: it had none.
     """
 
     profile: HardwareProfile
     series: tuple[Series, ...]
     file: Path | None
     problem: str = ""
+    note: str = ""
 
 
 def measure_hardware(
@@ -117,15 +120,16 @@ def measure_with_samples(
             profile, series = measure(
                 effort=effort, threads=threads, progress=progress, found=found
             )
+    profile, note = with_links_kept(profile)
     if not save:
-        return Measurement(profile=profile, series=series, file=None)
+        return Measurement(profile=profile, series=series, file=None, note=note)
     try:
         file = catalog.save_measured_profile(profile, series)
     except InputError as error:
         # The disk filled up meanwhile: what was measured is not thrown away for that.
         problem = f"measured, but the profile could not be kept: {error}"
-        return Measurement(profile=profile, series=series, file=None, problem=problem)
-    return Measurement(profile=profile, series=series, file=file)
+        return Measurement(profile=profile, series=series, file=None, problem=problem, note=note)
+    return Measurement(profile=profile, series=series, file=file, note=note)
 
 
 def _silent(_: str) -> None:

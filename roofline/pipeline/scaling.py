@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
-from roofline.foundation.units import parse_byte_per_s, parse_duration
 from roofline.pipeline.analyses import CapturedPass, known_machines, placed_on
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.scaling_notes import notes_on
-from roofline.pipeline.scaling_requests import settings_of
+from roofline.pipeline.scaling_requests import (
+    check_links,
+    check_measured,
+    given_wire,
+    settings_of,
+)
 from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
-from roofline.scaling.asking import Step, scaling_of, times_of
+from roofline.scaling.asking import scaling_of, times_of
 from roofline.scaling.collectives import Algorithm
-from roofline.scaling.links import Wire, wire_of
+from roofline.scaling.links import Wire, is_between_ranks, wire_of
 from roofline.scaling.memory import peak_while_accumulating
+from roofline.scaling.ranks import Step
 from roofline.scaling.result import Scaling
 from roofline.workload.residency import residency
 from roofline.workload.runs import Run
@@ -100,12 +105,13 @@ def scale(
     settings = settings_of(
         data_parallel, algorithm=algorithm, accumulate=accumulate, bucket=bucket, sharded=sharded
     )
-    given = _given_wire(link_bandwidth, link_latency)
-    if measured and (checkpoint is not None or scale_gradients):
-        raise InputError(
-            "measured: the step is measured as torch runs it; leave checkpoint and scale_gradients"
-            " out"
-        )
+    given = given_wire(link_bandwidth, link_latency)
+    if isinstance(hardware, (list, tuple, set)):
+        raise InputError("hardware: expected one machine, which every rank is")
+    if checkpoint is not None and not isinstance(checkpoint, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"checkpoint: expected blocks or a path, got {checkpoint!r}")
+    if measured:
+        check_measured(checkpoint=checkpoint, scale_gradients=scale_gradients, cold=cold)
     options = RunOptions(
         dtype=dtype,
         train=True,
@@ -118,9 +124,9 @@ def scale(
     )
     run = options.run()
     known = known_machines([hardware], threads)
-    if given is None and settings.ranks > 1 and known[0].found is not None:
-        # Before the model is built: without a link there is nothing to say.
-        wire_of(known[0].found[0], at_best=True)
+    if given is None and settings.ranks > 1:
+        # Before the model is built, and a machine measured for nothing.
+        check_links(known[0])
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     captured, paths = _captured(asked, options, run, checkpoint)
     passed = CapturedPass(
@@ -150,20 +156,19 @@ def scale(
         )
         analysis = _as_measured(analysis, timed)
     kind, _ = times_of(analysis)
-    wire = given or _known_wire(analysis, settings.ranks, at_best=kind == "bound")
+    wire = given
+    if wire is None and (settings.ranks > 1 or any(map(is_between_ranks, analysis.hardware.links))):
+        wire = wire_of(analysis.hardware, at_best=kind == "bound")
     task = _task(model, inputs, batch, seq, options, run, accumulate) if measured else None
-    slowdown = _slowdown(task, analysis, wire, settings.ranks) if task is not None else None
-    return scaling_of(
-        Step(
-            analysis=analysis,
-            gradients=captured.gradients,
-            accumulating=peak_while_accumulating(captured.records, captured.gradients),
-            slowdown=slowdown,
-        ),
-        replace(settings, checkpointed=paths),
-        wire,
-        notes=tuple(notes_on(analysis, captured, wire, settings, slowdown)),
+    step = Step(
+        analysis=analysis,
+        gradients=captured.gradients,
+        accumulating=peak_while_accumulating(captured.records, captured.gradients),
+        trained=captured.trained,
+        slowdown=_slowdown(task, analysis, wire, settings.ranks) if task is not None else None,
     )
+    settings = replace(settings, checkpointed=paths)
+    return scaling_of(step, settings, wire, notes=tuple(notes_on(step, settings, wire)))
 
 
 def _captured(
@@ -186,29 +191,6 @@ def _captured(
             rebuild=None if paths else source.rebuild,
         )
     return captured, paths
-
-
-def _given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
-    if bandwidth is None:
-        if latency is not None:
-            raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
-        return None
-    rate = parse_byte_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
-    wait = parse_duration(latency) if isinstance(latency, str) else latency or 0.0
-    try:
-        return Wire(name="given", byte_per_s=rate, latency_s=wait)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"a link has byte/s above 0 and a latency from 0, got {bandwidth!r} and {latency!r};"
-            " write --link-bandwidth 25GB/s --link-latency 5us"
-        ) from None
-
-
-def _known_wire(analysis: Analysis, ranks: int, *, at_best: bool) -> Wire:
-    if ranks > 1 or analysis.hardware.links:
-        return wire_of(analysis.hardware, at_best=at_best)
-    # One rank sends nothing: any link says the same.
-    return Wire(name="none", byte_per_s=1.0, latency_s=0.0)
 
 
 def _task(
@@ -245,10 +227,17 @@ def _is_in_words(inputs: Any) -> bool:
     return inputs is None or isinstance(inputs, (str, int))
 
 
-def _slowdown(task: TrainingTask, analysis: Analysis, wire: Wire, ranks: int) -> float | None:
+def _slowdown(
+    task: TrainingTask, analysis: Analysis, wire: Wire | None, ranks: int
+) -> float | None:
     """What ranks that are processes of this host cost one another; None: they are none."""
     threads = analysis.threads
-    if not wire.is_in_host or ranks < 2 or ranks * threads > analysis.hardware.threads:
+    if (
+        wire is None
+        or not wire.is_in_host
+        or ranks < 2
+        or ranks * threads > analysis.hardware.threads
+    ):
         return None
     return slowdown_beside(task, ranks=ranks, threads=threads)
 

@@ -3,56 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.scaling.links import Wire
+from roofline.scaling.ranks import Step
 from roofline.scaling.settings import Settings
 from roofline.workload.tensors import Role
-
-if TYPE_CHECKING:
-    from roofline.workload.capture.passes import Capture
 
 _SHOWN = 3
 
 
-def notes_on(
-    analysis: Analysis,
-    captured: Capture,
-    wire: Wire,
-    settings: Settings,
-    slowdown: float | None,
-) -> Iterable[str]:
-    """A line for each."""
-    if captured.without_gradient:
-        names = ", ".join(captured.without_gradient[:_SHOWN])
-        more = len(captured.without_gradient) - _SHOWN
+def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]:
+    """A line for each.
+
+    Args:
+        step: on one rank.
+        settings: how ranks train.
+        wire: the link between them.
+    """
+    if unused := step.unused:
+        names = ", ".join(unused[:_SHOWN])
+        more = len(unused) - _SHOWN
         yield (
             f"no gradient reaches {names}{f' and {more} more' if more > 0 else ''}:"
-            " DistributedDataParallel takes that only with find_unused_parameters=True, and then"
-            " sends other buckets than these"
+            " DistributedDataParallel takes that only with find_unused_parameters=True, and these"
+            " are the buckets that it sends then, with zeros for what is unused"
         )
-    if line := _kept_wide(analysis):
+    if line := _kept_wide(step.analysis):
         yield line
-    if slowdown is not None:
+    is_in_host = wire is not None and wire.is_in_host and settings.ranks > 1
+    if step.slowdown is not None:
         yield (
             f"{settings.ranks} processes of this host were timed side by side: computing takes"
-            f" {slowdown:.2f} × as long as for one, which is in these times"
+            f" {step.slowdown:.2f} × as long as for one, which is in these times"
         )
-    elif wire.is_in_host and settings.ranks > 1:
+    elif is_in_host:
         yield (
             "ranks of one host slow each other down, which is not in these times; --measured with"
             " a model by its name, and --threads 1, say, finds out by how much"
         )
-    if wire.is_in_host and settings.ranks > 2:
+    if is_in_host and settings.ranks > 2:
         yield (
-            f"the link was measured between two processes of this host; {settings.ranks} of them"
-            " share its cores and memory, which is not in these times"
+            "the link was measured between two processes of this host; more of them share its cores"
+            " and memory, which is not in these times"
         )
     if settings.ranks > 1:
         yield (
             "every two ranks are taken to have a link of their own, and all of them to compute"
             " equally fast"
+        )
+    if settings.sharded and settings.ranks > 1:
+        yield (
+            "parameters are taken to go to all ranks in one exchange after the update; torch sends"
+            " them one by one, so their latencies may be more"
         )
 
 

@@ -18,8 +18,8 @@ from roofline.presentation.figure import draw
 from roofline.scaling.result import Scaling
 
 _TICKS = 8.0
-_TOP = 1.05
-"""Of the axis of efficiency: a line at 100 % is not cut."""
+_NUMBERS = 11
+"""How many numbers of ranks have room below the panel."""
 
 
 def plot_scaling(scaling: Scaling, *, width_inch: float = 10.0, height_inch: float = 9.0) -> Figure:
@@ -63,10 +63,12 @@ def _panel(figure: Figure, chart: ScalingChart) -> Axes:
             (box.top - box.bottom) / height_pt,
         )
     )
-    axes.set(xscale="log", xlim=(chart.ranks.low, chart.ranks.high), ylim=(0, _TOP))
+    axes.set(xscale="log", xlim=(chart.ranks.low, chart.ranks.high), ylim=(0, chart.top))
     numbers = [x for x, _ in chart.curves[0].points] or [1.0]
     axes.xaxis.set_major_locator(FixedLocator(numbers))
-    axes.xaxis.set_major_formatter(FixedFormatter([f"{each:.0f}" for each in numbers]))
+    apart = -(-len(numbers) // _NUMBERS)
+    names = [f"{each:.0f}" if not place % apart else "" for place, each in enumerate(numbers)]
+    axes.xaxis.set_major_formatter(FixedFormatter(names))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
     axes.grid(color="#ececec", linewidth=0.7)
@@ -89,7 +91,7 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 def _name_curves(paper: Axes, chart: ScalingChart) -> None:
     """The curves' names in their colours, right of their ends."""
     shown = [each for each in chart.curves if each.points]
-    height_pt = (chart.panel.top - chart.panel.bottom) / _TOP
+    height_pt = (chart.panel.top - chart.panel.bottom) / chart.top
     ends = [chart.panel.bottom + height_pt * each.points[-1][1] for each in shown]
     places = spread(ends, gap=1.6 * SMALL_PT, low=chart.panel.bottom, high=chart.panel.top)
     for curve, y in zip(shown, places, strict=True):

@@ -5,15 +5,20 @@ step; a bucket is full when it holds its limit or more, the first 1 MiB, each la
 differs in type never shares a bucket. Buckets are sent in the order in which they were filled,
 what is left at the end last. (In the very first step everything is one bucket for each type: the
 order is not known yet.)
+
+Where no gradient reaches a parameter it must be told to find such parameters
+(``find_unused_parameters=True``). Then it never learns the order: all parameters are taken in the
+order of the model, and buckets are sent from the last to the first, with zeros for what is unused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from roofline.foundation.dtypes import DType
-from roofline.workload.gradients import Gradient
+from roofline.workload.gradients import Gradient, Trained
 
 FIRST_BYTE = 1024 * 1024
 """The limit of the first bucket, small so that sending begins early."""
@@ -26,8 +31,8 @@ CAP_BYTE = 25 * 1024 * 1024
 class Bucket:
     """Gradients that are sent together.
 
-    ``parameters`` stand in the order in which they were done; ``after`` is how many operators of
-    the pass have run when the last of them is.
+    ``parameters`` stand in the order in which they lie in it; ``after`` is how many operators of
+    the pass have run when the last of them is done.
     """
 
     index: int
@@ -40,6 +45,18 @@ class Bucket:
     def byte(self) -> int:
         """Bytes of all of it."""
         return self.dtype.byte(self.elements)
+
+
+class _Sized(Protocol):
+    """What goes into a bucket."""
+
+    @property
+    def dtype(self) -> DType: ...
+    @property
+    def byte(self) -> int: ...
+
+
+_T = TypeVar("_T", bound=_Sized)
 
 
 def limits_of(cap_byte: int | None) -> tuple[int, int]:
@@ -57,25 +74,72 @@ def buckets_of(
         first_byte: from how many bytes on the first bucket is full, of each type of data.
         cap_byte: from how many each later one is.
     """
-    open_now: dict[DType, list[Gradient]] = {}
+    after = {each.parameter: each.after for each in gradients}
+    return tuple(
+        _bucket(index, [gradients[place] for place in places], after)
+        for index, places in enumerate(_filled(gradients, first_byte, cap_byte))
+    )
+
+
+def buckets_of_all(
+    trained: Sequence[Trained],
+    gradients: Sequence[Gradient],
+    *,
+    first_byte: int = FIRST_BYTE,
+    cap_byte: int = CAP_BYTE,
+) -> tuple[Bucket, ...]:
+    """The buckets where unused parameters are found, in the order in which they are sent.
+
+    Args:
+        trained: all parameters, in the order of the model.
+        gradients: of those that get one.
+        first_byte: as for `buckets_of`.
+        cap_byte: as for `buckets_of`.
+    """
+    after = {each.parameter: each.after for each in gradients}
+    # What has no gradient is marked as done when the first one is.
+    first = min(after.values(), default=0)
+    by_place = sorted(_filled(trained, first_byte, cap_byte), key=min)
+    return tuple(
+        _bucket(index, [trained[place] for place in places], after, otherwise=first)
+        for index, places in enumerate(reversed(by_place))
+    )
+
+
+def _filled(tensors: Sequence[_T], first_byte: int, cap_byte: int) -> list[list[int]]:
+    """Places of tensors that share a bucket: those that were full as they were, then the rest.
+
+    What is left of several types stands in the order of a hash table of the standard library that
+    torch is built with, where what came last is first.
+    """
+    open_now: dict[DType, list[int]] = {}
+    held_byte: dict[DType, int] = {}
     have_closed: set[DType] = set()
-    closed: list[list[Gradient]] = []
-    for each in gradients:
+    closed: list[list[int]] = []
+    for place, each in enumerate(tensors):
         held = open_now.setdefault(each.dtype, [])
-        held.append(each)
+        held.append(place)
+        held_byte[each.dtype] = held_byte.get(each.dtype, 0) + each.byte
         limit = cap_byte if each.dtype in have_closed else first_byte
-        if sum(one.byte for one in held) >= limit:
-            closed.append(open_now.pop(each.dtype))
+        if held_byte[each.dtype] >= limit:
+            closed.append([*held])
+            held.clear()
+            held_byte[each.dtype] = 0
             have_closed.add(each.dtype)
-    closed += open_now.values()
-    return tuple(_bucket(index, held) for index, held in enumerate(closed))
+    return [*closed, *(held for held in reversed(open_now.values()) if held)]
 
 
-def _bucket(index: int, held: Sequence[Gradient]) -> Bucket:
+def _bucket(
+    index: int,
+    held: Sequence[Gradient | Trained],
+    after: Mapping[str, int],
+    *,
+    otherwise: int = 0,
+) -> Bucket:
     return Bucket(
         index=index,
         parameters=tuple(each.parameter for each in held),
         dtype=held[0].dtype,
         elements=sum(each.elements for each in held),
-        after=max(each.after for each in held),
+        after=max(after.get(each.parameter, otherwise) for each in held),
     )

@@ -58,6 +58,8 @@ def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collecti
     """
     if ranks < 1:
         raise ValueError(f"there is at least one rank, got {ranks}")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"there are {', '.join(ALGORITHMS)}, got '{algorithm}'")
     if ranks == 1:
         return NOTHING
     share = (ranks - 1) / ranks
@@ -71,8 +73,6 @@ def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collecti
             return Collective(messages=2 * rounds, way_byte=way, sent_byte=rounds * byte)
         case "halving":
             return _halving(byte, ranks)
-        case _:
-            raise ValueError(f"there are {', '.join(ALGORITHMS)}, got '{algorithm}'")
 
 
 def _halving(byte: int, ranks: int) -> Collective:

@@ -21,6 +21,7 @@ KIND = "scaling"
 
 _OF_POINT = {
     "ranks": "Int64",
+    "flop": "Float64",
     "link_byte": "Float64",
     "sending_s": "Float64",
     "least_sending_s": "Float64",
@@ -43,8 +44,11 @@ COLUMNS = {
     "samples_per_s": "Float64",
     **dict.fromkeys(_OF_MEMORY, "Int64"),
     "memory_byte": "Int64",
+    "times": "string",
+    "link": "string",
 }
-"""The columns of `Scaling.to_frame` and of CSV files, with pandas' types."""
+"""The columns of `Scaling.to_frame` and of CSV files, with pandas' types; ``times`` and ``link``
+say what all the others follow from."""
 
 
 def data_of(scaling: Scaling) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def data_of(scaling: Scaling) -> dict[str, Any]:
         "summary": scaling.summary,
         "time_kind": scaling.time_kind,
         "settings": schema.to_data(scaling.settings),
-        "link": schema.to_data(scaling.wire),
+        "link": schema.to_data(scaling.wire) if scaling.wire else None,
         "batch": scaling.batch,
         "alone_s": scaling.alone_s,
         "slowdown": scaling.slowdown,
@@ -96,6 +100,8 @@ def rows_of(scaling: Scaling) -> list[dict[str, Any]]:
             "samples_per_s": scaling.samples_per_s(each),
             **{name: getattr(each.memory, name) for name in _OF_MEMORY},
             "memory_byte": each.memory.byte,
+            "times": scaling.time_kind,
+            "link": scaling.link_words,
         }
         for each in scaling.points
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Wire:
     are from.
 
     Raises:
-        ValueError: a rate that is not positive, or a negative latency.
+        ValueError: a rate that is not positive, a negative latency, or one of them infinite.
     """
 
     name: str
@@ -36,9 +37,9 @@ class Wire:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not self.byte_per_s > 0 or not self.latency_s >= 0:
+        if not 0 < self.byte_per_s < math.inf or not 0 <= self.latency_s < math.inf:
             raise ValueError(
-                "a link has a rate above 0 and a latency from 0, got"
+                "a link has a rate above 0 and a latency from 0, both finite, got"
                 f" {self.byte_per_s} and {self.latency_s}"
             )
 
@@ -48,9 +49,10 @@ class Wire:
         latency = f"{format_s(self.latency_s)} a message" if self.latency_s else "no latency"
         return f"{format_byte_per_s(self.byte_per_s)} each way, {latency}"
 
-    def message_s(self, byte: float) -> float:
-        """The seconds that a message of so many bytes takes."""
-        return self.latency_s + byte / self.byte_per_s
+    @property
+    def told(self) -> str:
+        """Its name, both figures, and where they are from."""
+        return " · ".join(filter(None, (self.name, self.words, self.note)))
 
 
 def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
@@ -77,12 +79,18 @@ def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
         byte_per_s=link.peak_byte_per_s if at_best else link.sustained_byte_per_s,
         latency_s=latency_s,
         is_in_host=link.source == link.target == BETWEEN_PROCESSES,
-        note=" ".join(filter(None, (where.source, where.date))),
+        note=f"{where.source} {where.date}".rstrip()
+        + (", at its best" if at_best else ", as usual"),
     )
 
 
+def is_between_ranks(link: Link) -> bool:
+    """Whether collectives go over it; ways to the memory of other nodes are none."""
+    return link.kernel.endswith((ALL_REDUCE, "send", "nvlink"))
+
+
 def _between_ranks(links: Sequence[Link]) -> Link | None:
-    """The link for collectives; those to the memory of other nodes are none."""
-    ranked = [each for each in links if each.kernel.endswith((ALL_REDUCE, "send", "nvlink"))]
+    """The link for collectives, one found with all-reduces before others."""
+    ranked = [each for each in links if is_between_ranks(each)]
     ranked.sort(key=lambda each: not each.kernel.endswith(ALL_REDUCE))
     return ranked[0] if ranked else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,10 +13,14 @@ from roofline.workload.tensors import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Activations and gradients when both together are most, in bytes."""
+    """Activations and gradients when both together are most, in bytes.
+
+    ``kept_byte`` are those gradients, of passes before, that are there all the time.
+    """
 
     activation_byte: int
     gradient_byte: int
+    kept_byte: int = 0
 
     @property
     def byte(self) -> int:
@@ -65,34 +70,42 @@ def peak_while_accumulating(
 ) -> Peak:
     """The fullest moment of a later pass, which adds its gradients to those of the passes before.
 
-    Those are there all the time. A new gradient of a parameter lives from its making until it is
-    added, which is when the hook of the parameter tells.
+    Those are there all the time, with the storages that they are parts of. A new gradient of a
+    parameter lives from its making until it is added, which is when the hook of the parameter
+    tells.
     """
-    by_storage = {each.storage: each for each in gradients}
-    kept_byte = sum(each.byte for each in by_storage.values())
     sizes, is_gradient = _storages(records)
+    # Gradients of several parameters may be parts of one storage, which goes with the last of them.
+    kept: dict[int, int] = {}
+    done: dict[int, int] = {}
+    for each in gradients:
+        kept[each.storage] = kept.get(each.storage, 0) + each.byte
+        done[each.storage] = max(done.get(each.storage, 0), each.after)
+    kept_byte = sum(max(byte, sizes.get(storage, 0)) for storage, byte in kept.items())
     ending: dict[int, list[int]] = {}
-    for each in by_storage.values():
-        ending.setdefault(each.after, []).append(each.storage)
+    for storage, after in done.items():
+        ending.setdefault(after, []).append(storage)
     alive: set[int] = set()
-    best = Peak(activation_byte=0, gradient_byte=kept_byte)
+    best = Peak(activation_byte=0, gradient_byte=kept_byte, kept_byte=kept_byte)
     live, live_gradient = 0, 0
     for index, record in enumerate(records):
         for storage in ending.get(index, ()):
             if storage in alive:
                 alive.discard(storage)
                 live -= sizes[storage]
-                live_gradient -= sizes[storage]
+                live_gradient -= sizes[storage] if is_gradient[storage] else 0
         for spec in (*record.inputs, *record.outputs):
             storage = spec.storage
-            is_added = storage in by_storage and index >= by_storage[storage].after
+            is_added = storage in done and index >= done[storage]
             if storage in sizes and storage not in alive and not is_added:
                 alive.add(storage)
                 live += sizes[storage]
                 live_gradient += sizes[storage] if is_gradient[storage] else 0
         if live + kept_byte > best.byte:
             best = Peak(
-                activation_byte=live - live_gradient, gradient_byte=live_gradient + kept_byte
+                activation_byte=live - live_gradient,
+                gradient_byte=live_gradient + kept_byte,
+                kept_byte=kept_byte,
             )
         for storage in record.freed:
             if storage in alive:
@@ -121,9 +134,11 @@ def largest_shard(gradients: Sequence[Gradient], ranks: int) -> tuple[int, int]:
     As `torch.distributed.optim.ZeroRedundancyOptimizer` shares them out: whole parameters, the
     largest first, each to the rank that has the fewest elements so far.
     """
-    elements, byte = [0] * ranks, [0] * ranks
+    # More ranks than parameters get nothing.
+    elements = [(0, rank) for rank in range(min(ranks, max(1, len(gradients))))]
+    byte = [0] * len(elements)
     for each in sorted(gradients, key=lambda one: -one.elements):
-        least = elements.index(min(elements))
-        elements[least] += each.elements
-        byte[least] += each.state_byte
-    return max(elements), max(byte)
+        held, rank = elements[0]
+        heapq.heapreplace(elements, (held + each.elements, rank))
+        byte[rank] += each.state_byte
+    return max(elements)[0], max(byte)

@@ -18,23 +18,27 @@ from roofline.workload.gradients import Gradient
 if TYPE_CHECKING:
     import pandas
 
-TimeKind = Literal["measured", "predicted", "bound"]
-"""What the times of operators are: the best kind that every one of them has."""
+TimeKind = Literal["measured", "bound"]
+"""What the times of operators are: measured if every one of them is, else bounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
     """A step on so many ranks; times in seconds, None where operators have none.
 
-    ``sending_s`` is what all buckets take on their way, ``least_sending_s`` what no algorithm can
-    beat; ``link_byte`` what the busiest rank sends in a step. ``step_s`` is a step with sending
-    beside the backward pass, from ``step_low_s`` (sending takes nothing from computing) to
-    ``step_high_s`` (nothing is computed meanwhile). Efficiencies are time of a step alone over time
-    of one among others: ``efficiency`` of ``step_s``, ``efficiency_most`` what is left whatever the
-    buckets and the algorithm are.
+    ``flop`` is what a rank computes, as far as it is known; ``link_byte`` what the busiest rank
+    sends; ``sending_s`` what all buckets take on their way, ``least_sending_s`` what no algorithm
+    can beat. ``step_s`` is a step with sending beside the backward pass, from ``step_low_s``
+    (sending takes nothing from computing) to ``step_high_s`` (nothing is computed meanwhile).
+    Efficiencies are time of a step alone over time of one among others: ``efficiency`` of
+    ``step_s``, ``efficiency_most`` what is left whatever the buckets and the algorithm are. They
+    are of ranks that compute as fast as the times of operators say: where those are bounds, a
+    slower rank hides more and keeps more, but no rank has more samples a second. Above 1 they are
+    only where states are shared out: a rank alone updates all of them.
     """
 
     ranks: int
+    flop: float
     link_byte: float
     sending_s: float
     least_sending_s: float
@@ -64,7 +68,8 @@ class MemoryChoice:
 class Scaling:
     """A training step of a model, with copies of it on several ranks.
 
-    ``analysis`` is of the step on one rank, ``time_kind`` which of its times are used. ``buckets``
+    ``analysis`` is of the step on one rank, ``time_kind`` which of its times are used; ``wire`` is
+    the link (None: there is one rank alone, and no link was named or known). ``buckets``
     are in the order in which they are sent, ``gradients`` in that in which they are done;
     ``alone_s`` is a step of one rank that sends nothing (of all its passes), ``slowdown`` how many
     times as long computing takes beside the other ranks (None: taken to be as long). ``points`` are
@@ -75,7 +80,7 @@ class Scaling:
     model: str
     analysis: Analysis
     settings: Settings
-    wire: Wire
+    wire: Wire | None
     time_kind: TimeKind
     alone_s: float | None
     slowdown: float | None
@@ -100,6 +105,11 @@ class Scaling:
     def gradient_byte(self) -> int:
         """Bytes of all gradients, which every rank has and all add up."""
         return sum(each.byte for each in self.buckets)
+
+    @property
+    def link_words(self) -> str:
+        """The link, with where its figures are from; ``""``: there is none."""
+        return self.wire.told if self.wire else ""
 
     def samples_per_s(self, point: ScalePoint) -> float | None:
         """Samples a second on all ranks together; None: no batch, or no time."""

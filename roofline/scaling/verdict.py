@@ -5,30 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte, format_percent, format_s
+from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 
 if TYPE_CHECKING:
-    from roofline.scaling.result import ScalePoint, Scaling
-
-_WORDS = {"measured": "measured", "predicted": "predicted", "bound": "at its bound"}
+    from roofline.scaling.result import ScalePoint, Scaling, TimeKind
 
 
 def verdict(scaling: Scaling) -> str:
-    """How much of each rank's time is left for computing, and what the rest goes to."""
+    """How much of each rank's time is left for computing, and what the rest goes to.
+
+    Where times are bounds it says so: what is bounded is data a second, not efficiency.
+    """
     point, model = scaling.point, printable(scaling.model)
     count = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
     sent = f"{format_byte(scaling.gradient_byte)} of gradients in {_buckets(scaling)}"
-    if point.efficiency is None or point.step_s is None:
-        return f"A training step of {model} on {count} sends {sent}; its time is not known"
     if point.ranks == 1:
         return f"A training step of {model} on 1 rank sends nothing"
-    compute = _WORDS[scaling.time_kind]
-    kind = "at most" if scaling.time_kind == "bound" else "about"
+    if point.efficiency is None or point.speedup is None:
+        return f"A training step of {model} on {count} sends {sent}; its time is not known"
     best = f"{format_percent(point.efficiency)} efficiency"
+    data = f"about {multiple(point.speedup)}× the data a second"
+    if scaling.time_kind == "bound":
+        data = (
+            f"at most {multiple(point.speedup)}× the data a second that one rank could do at best"
+        )
     return (
-        f"A training step of {model} on {count} keeps {best} where computing is {compute}:"
-        f" {kind} {point.speedup:.3g}× the data a second; {sent}, {_hidden(point)}"
+        f"A training step of {model} on {count} keeps {best} where computing is"
+        f" {computing(scaling.time_kind)}: {data}; {sent}, {_hidden(point)}"
     )
+
+
+def computing(kind: TimeKind) -> str:
+    """What the times of computing are, in words."""
+    return {"measured": "as measured here", "bound": "at its bound"}[kind]
+
+
+def multiple(value: float) -> str:
+    """How many times as much: ``"7.8"``, ``"90.7 k"``."""
+    return f"{value:.3g}" if value < 1000 else format_si(value, "")
 
 
 def _buckets(scaling: Scaling) -> str:

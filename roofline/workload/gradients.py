@@ -1,10 +1,34 @@
-"""The gradients of a training step: which there are, and when each is done."""
+"""What a training step trains, the gradients it makes, and when each is done."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A parameter that is trained, whether or not a gradient reaches it.
+
+    ``parameter`` is the qualified name, the first where it has several.
+
+    Raises:
+        ValueError: a negative number.
+    """
+
+    parameter: str
+    elements: int
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if self.elements < 0:
+            raise ValueError(f"a parameter has no negative size: {self}")
+
+    @property
+    def byte(self) -> int:
+        """Bytes of all of its elements."""
+        return self.dtype.byte(self.elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

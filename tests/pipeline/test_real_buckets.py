@@ -1,26 +1,36 @@
-"""Predicted buckets against those that DistributedDataParallel really sends, byte by byte."""
+"""Predicted buckets against those that DistributedDataParallel really sends, byte by byte.
+
+All that two processes train they train one after the other: most of the time of a team goes into
+starting it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roofline.errors import RooflineError
+from roofline.machine.links.team import in_ranks
 from roofline.pipeline.distributed_capture import (
+    RealBucket,
+    StepTimes,
     TrainingTask,
+    buckets_of_rank,
     real_buckets,
-    real_steps,
     slowdown_beside,
+    times_of_rank,
 )
 from roofline.pipeline.scaling import scale
 from roofline.scaling.result import Scaling
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 
-BRANCHES = '''
+MODELS = '''
 import torch
 from torch import nn
 
@@ -52,14 +62,113 @@ class Tied(nn.Module):
 
     def forward(self, x):
         return self.head(self.layer(self.words(x)))
+
+
+class Mixed(nn.Module):
+    """Parameters of two types, which share no bucket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 48)
+        self.narrow = nn.Linear(48, 40).to(torch.bfloat16)
+        self.again = nn.Linear(40, 48).to(torch.bfloat16)
+        self.last = nn.Linear(48, 10)
+
+    def forward(self, x):
+        x = self.again(self.narrow(self.first(x).bfloat16())).float()
+        return self.last(x)
+
+
+class Half(nn.Module):
+    """Parameters in the middle, and at both ends, that nothing is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.Linear(64, 30)
+        self.first = nn.Linear(64, 50)
+        self.between = nn.Linear(50, 70)
+        self.last = nn.Linear(50, 10)
+        self.after = nn.Linear(10, 20).to(torch.bfloat16)
+
+    def forward(self, x):
+        return self.last(self.first(x))
 '''
 
 
-def predicted(model: Any, inputs: Any, **options: Any) -> Scaling:
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained, and the options of its prediction."""
+
+    task: TrainingTask
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+CASES = {
+    "a residual network": Case(task=TrainingTask(model="resnet18", inputs="2x3x64x64")),
+    "an embedding that is tied to the head": Case(
+        task=TrainingTask(model="Tied", inputs="2x7:int64", bucket_byte=8000)
+    ),
+    "branches in small buckets": Case(
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=10_000)
+    ),
+    "each parameter larger than a bucket": Case(
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=1)
+    ),
+    "mixed precision": Case(
+        task=TrainingTask(model="Branches", inputs="4x64", autocast="bfloat16"),
+        options={"autocast": "bfloat16"},
+    ),
+    "passes that are added up": Case(
+        task=TrainingTask(model="Branches", inputs="4x64", accumulate=3),
+        options={"accumulate": 3},
+    ),
+    "gradients that lie in the buckets": Case(
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=10_000, are_views=True)
+    ),
+    "two types": Case(task=TrainingTask(model="Mixed", inputs="4x64")),
+    "two types in small buckets": Case(
+        task=TrainingTask(model="Mixed", inputs="4x64", bucket_byte=5000)
+    ),
+    "unused parameters": Case(task=TrainingTask(model="Half", inputs="4x64", finds_unused=True)),
+    "unused parameters in small buckets": Case(
+        task=TrainingTask(model="Half", inputs="4x64", bucket_byte=9000, finds_unused=True)
+    ),
+}
+
+Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes]
+
+
+def trained_by_rank(rank: int, ranks: int, tasks: Sequence[tuple[str, TrainingTask]]) -> Found:
+    """The buckets of every task, and the steps of the last one."""
+    buckets = {name: buckets_of_rank(rank, ranks, task) for name, task in tasks}
+    return buckets, times_of_rank(rank, ranks, tasks[-1][1], 2)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("models") / "models.py"
+    file.write_text(MODELS)
+    return file
+
+
+def found_in(task: TrainingTask, models: Path) -> TrainingTask:
+    return task if task.model == "resnet18" else replace(task, model=f"{models}:{task.model}")
+
+
+@pytest.fixture(scope="module")
+def real(models: Path) -> list[Found]:
+    """What two processes sent."""
+    tasks = [(name, found_in(each.task, models)) for name, each in CASES.items()]
+    return in_ranks(trained_by_rank, tasks, ranks=2, threads=1, limit_s=LIMIT_S)
+
+
+def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
+    bucket = None if task.bucket_byte is None else f"{task.bucket_byte}B"
     return scale(
-        model,
-        inputs,
-        data_parallel=2,
+        task.model,
+        task.inputs,
+        data_parallel=ranks,
+        bucket=bucket,
         link_bandwidth="1GB/s",
         link_latency="20us",
         hardware="10980xe",
@@ -68,68 +177,60 @@ def predicted(model: Any, inputs: Any, **options: Any) -> Scaling:
     )
 
 
-@pytest.fixture
-def branches(tmp_path: Path) -> str:
-    file = tmp_path / "branches.py"
-    file.write_text(BRANCHES)
-    return f"{file}:Branches"
-
-
-def check(told: Scaling, task: TrainingTask, *, ranks: int = 2) -> None:
+def check(told: Scaling, real: Sequence[RealBucket]) -> None:
     """The same buckets: bytes, types, parameters, in the order in which they are sent."""
-    real = real_buckets(task, ranks=ranks, limit_s=LIMIT_S)
+    assert [each.parameters for each in told.buckets] == [each.parameters for each in real]
     assert [each.byte for each in told.buckets] == [each.byte for each in real]
     assert [str(each.dtype) for each in told.buckets] == [each.dtype for each in real]
-    assert [each.parameters for each in told.buckets] == [each.parameters for each in real]
 
 
-def test_a_residual_network(tmp_path: Path) -> None:
-    shape = "2x3x64x64"
-    told = predicted("resnet18", shape)
-    assert len(told.buckets) == 3
-    check(told, TrainingTask(model="resnet18", inputs=shape))
+@pytest.mark.parametrize("name", CASES)
+def test_buckets_are_those_that_are_sent(name: str, real: list[Found], models: Path) -> None:
+    case = CASES[name]
+    told = predicted(found_in(case.task, models), **case.options)
+    (buckets, _), (others, _) = real
+    check(told, buckets[name])
+    assert others[name] == buckets[name]
 
 
-def test_an_embedding_that_is_tied_to_the_head(branches: str) -> None:
-    tied = branches.replace("Branches", "Tied")
-    told = predicted(tied, "2x7:int64", bucket="8kB")
+def test_what_is_small_is_several_buckets(real: list[Found]) -> None:
+    """The cases above are worth something: they are not all one bucket."""
+    (buckets, _), _ = real
+    counts = {name: len(each) for name, each in buckets.items()}
+    assert counts["a residual network"] == 3
+    assert counts["two types"] == 2
+    # Two of the last layer, two of the shared one, two of the norm, two of the first one.
+    assert counts["each parameter larger than a bucket"] == 8
+    assert min(each for name, each in counts.items() if "small" in name) > 1
+
+
+def test_tied_weights_are_sent_once(models: Path) -> None:
+    told = predicted(found_in(CASES["an embedding that is tied to the head"].task, models))
     assert told.gradient_byte == told.analysis.totals.parameter_bytes
-    check(told, TrainingTask(model=tied, inputs="2x7:int64", bucket_byte=8000))
 
 
-def test_branches_with_small_buckets(branches: str) -> None:
-    told = predicted(branches, "4x64", bucket="10kB")
-    assert len(told.buckets) > 2
-    task = TrainingTask(model=branches, inputs="4x64", bucket_byte=10_000)
-    check(told, task)
+def test_unused_parameters_are_named_and_sent(models: Path) -> None:
+    told = predicted(found_in(CASES["unused parameters"].task, models))
+    assert any("before.weight, before.bias, between.weight and 3 more" in x for x in told.notes)
+    sent = [name for each in told.buckets for name in each.parameters]
+    assert len(sent) == 10 and len(told.gradients) == 4
+    assert told.gradient_byte == told.analysis.totals.parameter_bytes
 
 
-def test_mixed_precision_sends_what_full_precision_sends(branches: str) -> None:
-    told = predicted(branches, "4x64", autocast="bfloat16")
-    assert {str(each.dtype) for each in told.buckets} == {"float32"}
-    check(told, TrainingTask(model=branches, inputs="4x64", autocast="bfloat16"))
+def test_three_ranks_send_the_same_buckets(models: Path) -> None:
+    task = found_in(CASES["branches in small buckets"].task, models)
+    check(predicted(task, ranks=3), real_buckets(task, ranks=3, limit_s=LIMIT_S))
 
 
-def test_passes_that_are_added_up_send_once(branches: str) -> None:
-    told = predicted(branches, "4x64", accumulate=3)
-    check(told, TrainingTask(model=branches, inputs="4x64", accumulate=3))
-
-
-def test_three_ranks_send_the_same_buckets(branches: str) -> None:
-    check(predicted(branches, "4x64"), TrainingTask(model=branches, inputs="4x64"), ranks=3)
-
-
-def test_steps_are_timed_on_every_rank(branches: str) -> None:
-    task = TrainingTask(model=branches, inputs="4x64")
-    found = real_steps(task, ranks=2, steps=2, limit_s=LIMIT_S)
-    assert len(found) == 2
-    for each in found:
+def test_steps_are_timed_on_every_rank(real: list[Found]) -> None:
+    assert len(real) == 2
+    for _, each in real:
         assert len(each.together_s) == len(each.alone_s) == 2
         assert min(*each.together_s, *each.alone_s) > 0
 
 
-def test_what_ranks_cost_one_another_is_timed(branches: str) -> None:
-    task = TrainingTask(model=branches, inputs="4x64")
+def test_what_ranks_cost_one_another_is_timed(models: Path) -> None:
+    task = found_in(TrainingTask(model="Branches", inputs="4x64"), models)
     assert 1 <= slowdown_beside(task, ranks=2, steps=3, limit_s=LIMIT_S) < math.inf
 
 

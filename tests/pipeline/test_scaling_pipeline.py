@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import roofline
 from roofline.errors import HardwareError, InputError
@@ -243,6 +246,7 @@ def test_a_profile_with_links_needs_no_other() -> None:
         ),
     )
     told = scale(Tower(), "8x64", data_parallel=2, hardware=machine)
+    assert told.wire is not None
     assert told.wire.byte_per_s == 2e9 and told.wire.is_in_host
     assert told.point.sending_s == pytest.approx(told.gradient_byte / 2e9)
 
@@ -261,15 +265,31 @@ def test_a_batch_is_that_of_a_rank() -> None:
         ({"data_parallel": 0}, "--data-parallel 0: must be a whole number"),
         ({"data_parallel": True}, "--data-parallel True"),
         ({"accumulate": 0}, "--accumulate 0"),
-        ({"algorithm": "rings"}, "did you mean 'ring'"),
+        ({"algorithm": "rings"}, "--all-reduce rings.*did you mean 'ring'"),
         ({"bucket": "3 apples"}, "is not of the form 1MB"),
         ({"bucket": 0}, "--bucket 0"),
         ({"sharded": 1}, "expected True or False"),
+        ({"data_parallel": -3}, "--data-parallel -3: must be a whole number"),
+        ({"data_parallel": "8"}, "--data-parallel 8: must be a whole number"),
+        ({"data_parallel": 10**9}, "must be a whole number from 1 to 1048576"),
+        ({"checkpoint": 3}, "checkpoint: expected blocks or a path"),
+        ({"checkpoint": ""}, "no module is called that"),
+        ({"hardware": ["10980xe", "a100"]}, "expected one machine"),
         ({"link_bandwidth": "fast"}, "is not of the form 25GB/s"),
+        ({"link_bandwidth": "25Gb/s"}, "B: bytes, bit: bits"),
         ({"link_bandwidth": 0.0}, "a link has byte/s above 0"),
+        ({"link_bandwidth": math.inf}, "both finite"),
+        ({"link_bandwidth": math.nan}, "both finite"),
+        ({"link_bandwidth": True}, "a link has byte/s above 0"),
+        ({"link_bandwidth": [25e9]}, "a link has byte/s above 0"),
+        ({"link_latency": -1e-6}, "a latency from 0"),
+        ({"link_latency": math.inf}, "both finite"),
+        ({"link_latency": "-5us"}, "time '-5us' is not of the form"),
         ({"link_bandwidth": None}, "no effect without --link-bandwidth"),
         ({"link_bandwidth": None, "link_latency": None}, "measure --links"),
-        ({"measured": True, "checkpoint": "blocks"}, "leave checkpoint"),
+        ({"measured": True, "checkpoint": "blocks"}, "--checkpoint has no effect"),
+        ({"measured": True, "scale_gradients": True}, "--scale-gradients has no effect"),
+        ({"measured": True, "cold": True}, "--cold has no effect"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(options: dict[str, Any], said: str) -> None:
@@ -289,3 +309,163 @@ def test_nothing_to_train_is_refused() -> None:
     model.requires_grad_(False)
     with pytest.raises(InputError, match="nothing to train"):
         scaled(model, "8x64")
+
+
+@pytest.mark.parametrize("latency", ["0", "0us", "0.0 ms", 0, 0.0, None])
+def test_a_link_without_latency_is_one(latency: Any) -> None:
+    told = scaled(Tower(blocks=1), "8x64", link_latency=latency)
+    assert told.wire is not None and told.wire.latency_s == 0
+    assert told.point.sending_s == pytest.approx(1.5 * told.gradient_byte / 1e9)
+
+
+def test_bits_are_an_eighth_of_bytes() -> None:
+    byte, bit = (
+        scaled(Tower(blocks=1), "8x64", link_bandwidth=rate) for rate in ("25GB/s", "25Gbit/s")
+    )
+    assert byte.wire is not None and bit.wire is not None
+    assert (byte.wire.byte_per_s, bit.wire.byte_per_s) == (25e9, 3.125e9)
+
+
+def test_one_rank_needs_no_link_and_no_other_number_is_told_without() -> None:
+    told = scale(Tower(), "8x64", data_parallel=1, hardware="10980xe")
+    assert told.wire is None
+    assert [each.ranks for each in told.points] == [1]
+    assert told.point.efficiency == pytest.approx(1)
+    assert "sends nothing" in told.summary
+
+
+def test_a_machine_that_was_never_measured_has_no_links() -> None:
+    with pytest.raises(InputError, match=r"not measured yet, .* or give --link-bandwidth"):
+        scale(Tower(), "8x64", data_parallel=2)
+
+
+class Operators(TorchDispatchMode):
+    """Counts what torch calls, but for what looks at a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func.overloadpacket).rpartition(".")[2]
+        if name not in ("_local_scalar_dense", "detach"):
+            self.found[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def called_by_torch(*, scales: bool) -> Counter[str]:
+    """The operators of the third step of a loop as people write it."""
+    torch.manual_seed(0)
+    model, x, target = Tower(blocks=2), torch.randn(8, 64), torch.randint(10, (8,))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cpu", enabled=scales)
+    counted = Operators()
+    for step in range(3):
+        with counted if step == 2 else nullcontext():
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = nn.functional.cross_entropy(model(x), target)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+    return counted.found
+
+
+def test_scaling_adds_the_operators_that_torchs_scaler_adds() -> None:
+    plain, scaling = (
+        Counter(
+            row.op.rpartition(".")[2]
+            for row in scaled(
+                Tower(blocks=2), "8x64", optimizer="sgd", autocast="bfloat16", scale_gradients=each
+            ).analysis.operators
+        )
+        for each in (False, True)
+    )
+    more = called_by_torch(scales=True) - called_by_torch(scales=False)
+    assert scaling - plain == more
+    assert more["_amp_foreach_non_finite_check_and_unscale_"] == 1
+    assert more["_amp_update_scale_"] == 1
+
+
+def test_each_optimizer_keeps_its_states_whole_and_shared_out() -> None:
+    model = Tower(blocks=1)
+    parameters = sum(each.numel() for each in model.parameters())
+    tensors = len(list(model.parameters()))
+    largest = 64 * 256
+
+    def momentum(given: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(given, lr=0.1, momentum=0.9)
+
+    # A copy of every parameter for momentum, two and a count of steps for Adam.
+    for optimizer, of_each, of_tensor in (("sgd", 0, 0), (momentum, 4, 0), ("adamw", 8, 4)):
+        whole, shared = (
+            scaled(model, "8x64", ranks=1000, optimizer=optimizer, sharded=each)
+            for each in (False, True)
+        )
+        byte = of_each * parameters + of_tensor * tensors
+        for each in whole.points:
+            assert each.memory.optimizer_byte == byte
+            assert each.memory.parameter_byte == 4 * parameters
+            assert each.memory.bucket_byte == (4 * parameters if each.ranks > 1 else 0)
+        for each in shared.points:
+            assert byte / each.ranks <= each.memory.optimizer_byte <= byte
+        # With more ranks than parameters the one with the largest of them keeps most.
+        assert shared.point.memory.optimizer_byte == of_each * largest + of_tensor
+
+
+def test_gradients_that_lie_in_the_buckets_are_kept_once() -> None:
+    told = scaled(Tower(), "8x64")
+    choices = {each.what: each.memory for each in told.memory_choices}
+    views, asked = choices["gradients kept in the buckets"], choices["as asked"]
+    assert views.bucket_byte == asked.bucket_byte == told.gradient_byte
+    # Those of one layer at a time, which go as soon as they are copied.
+    assert views.gradient_byte < asked.gradient_byte
+    assert views.byte < asked.byte
+
+
+def test_modules_that_run_again_compute_under_mixed_precision_as_before() -> None:
+    plain, again = (
+        scaled(Tower(blocks=12), "512x64", autocast="bfloat16", checkpoint=each)
+        for each in (None, "blocks")
+    )
+    assert again.point.memory.activation_byte < 0.6 * plain.point.memory.activation_byte
+    assert again.buckets[0].byte == plain.buckets[0].byte
+
+
+class _Explosive(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise ValueError("exploded")
+
+
+class Explodes(Tower):
+    """A model whose backward pass raises."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _Explosive.apply(super().forward(x))  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (nn.ReLU(), "8x64", "nothing to train"),
+        (Tower().requires_grad_(False), "8x64", "nothing to train"),
+        (Explodes(), "8x64", "exploded"),
+        (Tower(), "8x64:int64", "rejects its inputs|dtype"),
+        (Tower(), "8x65", "64"),
+        (nn.Embedding(10, 4, sparse=True), "8:int64", "sparse"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_in_one_line(model: Any, inputs: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        scaled(model, inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_words_are_trained_as_well() -> None:
+    told = scaled(nn.Sequential(nn.Embedding(10, 4), nn.Linear(4, 3)), "8:int64")
+    assert {each.parameter for each in told.gradients} == {"0.weight", "1.weight", "1.bias"}

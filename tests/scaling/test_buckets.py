@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import distributed
 
 from roofline.foundation.dtypes import dtype
-from roofline.scaling.buckets import CAP_BYTE, FIRST_BYTE, buckets_of, limits_of
-from roofline.workload.gradients import Gradient
+from roofline.scaling.buckets import (
+    CAP_BYTE,
+    FIRST_BYTE,
+    Bucket,
+    buckets_of,
+    buckets_of_all,
+    limits_of,
+)
+from roofline.workload.gradients import Gradient, Trained
+
+Sizes = list[tuple[int, str]]
 
 
-def gradients(sizes: list[tuple[int, str]]) -> list[Gradient]:
+def gradients(sizes: Sizes) -> list[Gradient]:
     return [
         Gradient(
             parameter=f"p{place}", elements=size, dtype=dtype(kind), after=place, storage=place
@@ -21,40 +33,84 @@ def gradients(sizes: list[tuple[int, str]]) -> list[Gradient]:
     ]
 
 
-def by_torch(sizes: list[tuple[int, str]], first: int, cap: int) -> list[list[int]]:
-    """What torch makes of them in the order in which they are done, as its reducer asks."""
+def trained(sizes: Sizes) -> list[Trained]:
+    return [
+        Trained(parameter=f"p{place}", elements=size, dtype=dtype(kind))
+        for place, (size, kind) in enumerate(sizes)
+    ]
+
+
+def places(buckets: tuple[Bucket, ...]) -> list[list[int]]:
+    return [[int(name[1:]) for name in each.parameters] for each in buckets]
+
+
+def by_torch(sizes: Sizes, first: int, cap: int, *, is_order_known: bool = True) -> list[list[int]]:
+    """What torch makes of them in the order in which they are done, or in the model's."""
     tensors = [torch.empty(size, dtype=getattr(torch, kind)) for size, kind in sizes]
+    indices = list(range(len(tensors))) if is_order_known else []
     found, _ = distributed._compute_bucket_assignment_by_size(  # pyright: ignore[reportPrivateImportUsage]
-        tensors, [first, cap], [], list(range(len(tensors)))
+        tensors, [first, cap], [], indices
     )
     return found
 
 
-@given(
-    sizes=st.lists(st.tuples(st.integers(0, 400), st.just("float32")), min_size=1, max_size=40),
-    first=st.integers(1, 1500),
-    cap=st.integers(1, 3000),
-)
-def test_buckets_of_one_type_are_torchs(sizes: list[tuple[int, str]], first: int, cap: int) -> None:
+def of_types(*kinds: str) -> st.SearchStrategy[Sizes]:
+    sizes = st.tuples(st.integers(0, 400), st.sampled_from(kinds))
+    return st.lists(sizes, min_size=1, max_size=40)
+
+
+@given(sizes=of_types("float32"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
+def test_buckets_of_one_type_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
     found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
-    expected = by_torch(sizes, first, cap)
-    assert [[int(name[1:]) for name in each.parameters] for each in found] == expected
+    assert places(found) == by_torch(sizes, first, cap)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another standard library, another order")
+@given(sizes=of_types("float32", "bfloat16"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
+def test_buckets_of_two_types_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
+    found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
+    assert places(found) == by_torch(sizes, first, cap)
 
 
 @given(
-    sizes=st.lists(
-        st.tuples(st.integers(1, 400), st.sampled_from(["float32", "bfloat16", "float64"])),
-        min_size=1,
-        max_size=40,
-    ),
+    sizes=of_types("float32", "bfloat16", "float64"),
     first=st.integers(1, 1500),
     cap=st.integers(1, 3000),
 )
-def test_types_never_share_a_bucket(sizes: list[tuple[int, str]], first: int, cap: int) -> None:
-    # In which order torch sends what is left at the end is that of a hash table.
+def test_types_never_share_a_bucket(sizes: Sizes, first: int, cap: int) -> None:
+    # In which order torch sends what is left at the end of three types is that of a hash table.
     found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
-    expected = by_torch(sizes, first, cap)
-    assert sorted([int(name[1:]) for name in each.parameters] for each in found) == sorted(expected)
+    assert sorted(places(found)) == sorted(by_torch(sizes, first, cap))
+
+
+@given(
+    sizes=of_types("float32", "bfloat16", "float64"),
+    first=st.integers(1, 1500),
+    cap=st.integers(1, 3000),
+)
+def test_where_the_order_is_never_known_the_last_parameters_go_first(
+    sizes: Sizes, first: int, cap: int
+) -> None:
+    done = gradients(sizes)[::2]
+    found = buckets_of_all(trained(sizes), done, first_byte=first, cap_byte=cap)
+    expected = by_torch(sizes, first, cap, is_order_known=False)
+    assert places(found) == expected[::-1]
+    assert sum(each.elements for each in found) == sum(size for size, _ in sizes)
+
+
+def test_what_is_unused_is_done_when_the_first_gradient_is() -> None:
+    sizes = [(10, "float32")] * 4
+    done = [
+        Gradient(parameter=name, elements=10, dtype=dtype("float32"), after=after, storage=after)
+        for name, after in (("p3", 5), ("p1", 9))
+    ]
+    found = buckets_of_all(trained(sizes), done, first_byte=1, cap_byte=1)
+    assert [(each.parameters, each.after) for each in found] == [
+        (("p3",), 5),
+        (("p2",), 5),
+        (("p1",), 9),
+        (("p0",), 5),
+    ]
 
 
 def test_a_classifier_by_hand() -> None:
@@ -68,6 +124,6 @@ def test_a_classifier_by_hand() -> None:
 
 def test_limits_are_torchs() -> None:
     first = distributed._DEFAULT_FIRST_BUCKET_BYTES  # pyright: ignore[reportPrivateImportUsage]
-    assert [first, 25 * 2**20] == [FIRST_BYTE, CAP_BYTE]
+    assert (first, 25 * 2**20) == (FIRST_BYTE, CAP_BYTE)
     assert limits_of(None) == (FIRST_BYTE, CAP_BYTE)
     assert limits_of(1000) == (1000, 1000)

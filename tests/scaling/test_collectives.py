@@ -178,3 +178,38 @@ def test_a_broadcast_is_the_way_down_a_tree(count: int) -> None:
 def test_what_there_is_not_is_refused(ranks: int, algorithm: Algorithm) -> None:
     with pytest.raises(ValueError, match=r"at least one|there are ring"):
         all_reduce(10, ranks, algorithm)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "algorithm", "expected_s"),
+    [
+        # 48 MB at 8 GB/s (6 ms), 50 us a message.
+        (1, "ring", 0.0),
+        (2, "ring", 2 * 50e-6 + 6e-3),
+        (3, "ring", 4 * 50e-6 + 8e-3),
+        (8, "ring", 14 * 50e-6 + 10.5e-3),
+        (1000, "ring", 1998 * 50e-6 + 11.988e-3),
+        (2, "tree", 2 * 50e-6 + 12e-3),
+        (3, "tree", 4 * 50e-6 + 24e-3),
+        (8, "tree", 6 * 50e-6 + 36e-3),
+        (1000, "tree", 20 * 50e-6 + 120e-3),
+        (8, "halving", 6 * 50e-6 + 10.5e-3),
+        # 512 of them halve 1.998046875 times 6 ms; 488 hand theirs over and get it back.
+        (1000, "halving", 20 * 50e-6 + 2 * 511 / 512 * 6e-3 + 12e-3),
+    ],
+)
+def test_times_by_hand(ranks: int, algorithm: Algorithm, expected_s: float) -> None:
+    wire = Wire(name="by hand", byte_per_s=8e9, latency_s=50e-6)
+    assert all_reduce(48_000_000, ranks, algorithm).time_s(wire) == pytest.approx(expected_s)
+
+
+@given(byte=st.integers(1, 10**9), ranks=st.integers(1, 300), latency_s=st.floats(0, 1e-3))
+@pytest.mark.parametrize("algorithm", ["ring", "tree"])
+def test_one_more_rank_never_takes_less(
+    algorithm: Algorithm, byte: int, ranks: int, latency_s: float
+) -> None:
+    wire = Wire(name="any", byte_per_s=1e9, latency_s=latency_s)
+    fewer_s, more_s = (
+        all_reduce(byte, each, algorithm).time_s(wire) for each in (ranks, ranks + 1)
+    )
+    assert more_s >= fewer_s

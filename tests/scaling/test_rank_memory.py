@@ -87,6 +87,23 @@ def test_gradients_that_are_passed_on_are_no_parameters_gradients() -> None:
     assert (peak.activation_byte, peak.gradient_byte) == (0, 4 * (100 + 1 + 1))
 
 
+def test_gradients_that_share_a_storage_keep_all_of_it() -> None:
+    # Two parameters of 3 and 4 elements were joined with 5 elements of something else: both
+    # gradients are parts of one storage of 12, which the next pass makes once more beside it.
+    records = [
+        record(0, "backward", [(0, 12, Role.GRADIENT)]),
+        record(1, "backward", [(1, 1, Role.GRADIENT)]),
+    ]
+    peak = peak_while_accumulating(records, [gradient(0, 3, 1), gradient(0, 4, 2)])
+    assert peak.kept_byte == 4 * 12
+    assert (peak.activation_byte, peak.gradient_byte) == (0, 4 * (12 + 12 + 1))
+
+
+def test_more_ranks_than_parameters_keep_nothing_more() -> None:
+    found = [gradient(place, 10 + place, place, place) for place in range(5)]
+    assert largest_shard(found, 5) == largest_shard(found, 2**40) == (14, 4)
+
+
 def test_without_operators_there_are_the_gradients() -> None:
     assert peak_while_accumulating([], [gradient(0, 3, 0)]).byte == 12
 

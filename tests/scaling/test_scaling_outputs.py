@@ -19,9 +19,10 @@ from roofline.presentation.charts.scaling_chart import LINK, scaling_chart_of
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.scaling_report import scaling_html, scaling_report
 from roofline.presentation.scaling_output import check_scaling_targets, render_scaling
-from roofline.scaling.asking import Step, scaling_of, times_of
+from roofline.scaling.asking import scaling_of, times_of
 from roofline.scaling.links import Wire
 from roofline.scaling.memory import Peak
+from roofline.scaling.ranks import Step
 from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings
 from roofline.scaling.verdict import stops_at
@@ -196,3 +197,44 @@ def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
     assert "its time is not known" in text and "0 %" not in text
     assert ",,," in str(render_scaling(told, "csv")) and "null" in told.to_json()
     assert isinstance(told.plot(), Figure)
+
+
+def test_whatever_is_told_says_what_its_times_are(step: Analysis) -> None:
+    bound = scaled(step)
+    rows = tuple(
+        row if row.bound is Bound.FREE else replace(row, measured_s=1e-3) for row in step.operators
+    )
+    measured = scaled(replace(step, operators=rows))
+    for told, words, kind in (
+        (bound, "at its bound", "bound"),
+        (measured, "as measured here", "measured"),
+    ):
+        assert words in told.summary
+        for format in ("md", "html"):
+            assert words in str(render_scaling(told, format)).partition("Efficiency over ranks")[2]
+        assert words in scaling_chart_of(told).words
+        csv_rows = list(csv.DictReader(io.StringIO(str(render_scaling(told, "csv")))))
+        assert {row["times"] for row in csv_rows} == {kind}
+        assert {row["link"] for row in csv_rows} == {told.link_words}
+        assert json.loads(told.to_json())["time_kind"] == kind
+    # What is bounded is data a second, and not efficiency.
+    assert "at most" in bound.summary and "one rank could do at best" in bound.summary
+    assert "samples/s ≤" in plain_text(scaling_report(bound))
+    assert "≤" not in plain_text(scaling_report(measured))
+
+
+def test_one_rank_without_a_link_is_told_and_drawn(step: Analysis) -> None:
+    told = replace(scaled(step, ranks=1), wire=None)
+    told = replace(told, points=told.points[:1])
+    text = plain_text(scaling_report(told))
+    assert "sends nothing" in text and "none: one rank" in text
+    assert json.loads(told.to_json())["link"] is None
+    assert scaling_chart_of(told).link is None
+    assert isinstance(told.plot(), Figure)
+    assert list(told.to_frame()["link"]) == [""]
+
+
+def test_efficiencies_above_one_are_not_cut(step: Analysis) -> None:
+    told = scaled(step, rate=1e15, ranks=4, sharded=True)
+    chart = scaling_chart_of(told)
+    assert all(y <= chart.top for curve in chart.curves for _, y in curve.points)

@@ -10,10 +10,12 @@ import contextlib
 import datetime
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -39,7 +41,7 @@ answers = Connection(int(sys.argv[2]), readable=False)
 import pickle
 sys.path[:] = pickle.loads(told.recv_bytes())
 from roofline.machine.links.team import run_rank
-run_rank(told.recv_bytes(), answers)
+run_rank(told.recv_bytes(), told, answers)
 """
 
 
@@ -100,34 +102,45 @@ class _Process:
     """One process of a team."""
 
     def __init__(self) -> None:
-        ask_there, self._ask = os.pipe()
+        ask_there, ask_here = os.pipe()
         answer_here, answer_there = os.pipe()
+        # Open as long as the team is: a process whose asker is gone ends by itself.
+        self._ask = Connection(ask_here, readable=False)
         self.answers = Connection(answer_here, writable=False)
-        self.running = subprocess.Popen(
-            [sys.executable, "-P", "-c", _RANK, str(ask_there), str(answer_there)],
-            pass_fds=(ask_there, answer_there),
-            stdin=subprocess.DEVNULL,
-            # What models print is no part of a result.
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": _loopback()},
-            # Ctrl-C reaches the process that asked, which then ends the others.
-            start_new_session=True,
-        )
-        os.close(ask_there)
-        os.close(answer_there)
+        try:
+            self.running = subprocess.Popen(
+                [sys.executable, "-P", "-c", _RANK, str(ask_there), str(answer_there)],
+                pass_fds=(ask_there, answer_there),
+                stdin=subprocess.DEVNULL,
+                # What models print is no part of a result.
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "GLOO_SOCKET_IFNAME": _loopback()},
+                # Ctrl-C reaches the process that asked, which then ends the others.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._ask.close()
+            self.answers.close()
+            raise MeasurementError(
+                f"a process could not be started: {error.strerror or error}; end some others"
+            ) from None
+        finally:
+            os.close(ask_there)
+            os.close(answer_there)
 
     def tell(self, request: bytes) -> None:
         """Sends it what to do; one that has died is noticed where its answer is waited for."""
-        with contextlib.suppress(BrokenPipeError), Connection(self._ask, readable=False) as told:
-            told.send_bytes(pickle.dumps(sys.path))
-            told.send_bytes(request)
+        with contextlib.suppress(BrokenPipeError):
+            self._ask.send_bytes(pickle.dumps(sys.path))
+            self._ask.send_bytes(request)
 
     def end(self) -> None:
         """Kills it, if it still runs, and forgets it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.running.pid, signal.SIGKILL)
         self.running.wait()
+        self._ask.close()
         self.answers.close()
 
 
@@ -182,8 +195,15 @@ def _answer(connection: Connection, process: _Process, rank: int) -> tuple[bool,
         return False, MeasurementError(said)
 
 
-def run_rank(request: bytes, answers: Connection) -> None:
-    """What one process does: joins the others, runs the function, and answers."""
+def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
+    """What one process does: joins the others, runs the function, and answers.
+
+    Args:
+        request: its place, and what it runs.
+        told: closed when the process that asked is gone, which ends this one.
+        answers: where the result goes.
+    """
+    threading.Thread(target=_end_with, args=(told,), daemon=True).start()
     try:
         place, function, args = pickle.loads(request)
         result = True, _joined(place, function, args)
@@ -196,6 +216,12 @@ def run_rank(request: bytes, answers: Connection) -> None:
         _leave()
 
 
+def _end_with(told: Connection) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        told.recv_bytes()
+    os._exit(1)
+
+
 def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T:
     import torch
     from torch import distributed
@@ -204,13 +230,21 @@ def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T
         os.sched_setaffinity(0, each)
     if place.threads is not None:
         torch.set_num_threads(place.threads)
-    distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{place.meeting}",
-        rank=place.rank,
-        world_size=place.ranks,
-        timeout=datetime.timedelta(seconds=place.limit_s),
-    )
+    try:
+        distributed.init_process_group(
+            "gloo",
+            init_method=f"file://{place.meeting}",
+            rank=place.rank,
+            world_size=place.ranks,
+            timeout=datetime.timedelta(seconds=place.limit_s),
+        )
+    except RuntimeError as error:
+        # gloo begins with the place in its own code.
+        said = re.sub(r"\[[^]]*\]", "", said_by(error)).strip(" .:;")[:150]
+        raise MeasurementError(
+            f"processes of this host cannot talk to each other over {_loopback()}"
+            f"{f' ({said})' if said else ''}: gloo needs this device to be up"
+        ) from None
     return function(place.rank, place.ranks, *args)
 
 

@@ -14,7 +14,8 @@ from roofline.presentation.charts.palette import BLUE, GREY, VERMILION, Style
 from roofline.presentation.charts.points import Point
 from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
 from roofline.presentation.reports.report import printable
-from roofline.scaling.result import ScalePoint, Scaling
+from roofline.scaling.result import Scaling
+from roofline.scaling.verdict import computing
 
 LINK = "link"
 _STEP, _ASKED = "step on 2, 4, 8 … ranks", "as asked for"
@@ -37,7 +38,7 @@ class ScalingChart:
     """The roof with the link's diagonal, and below it a panel of efficiency over ranks.
 
     ``link`` are the ends of the link's line, None where it does not cross the axes; ``asked`` is
-    where the panel marks what was asked for.
+    where the panel marks what was asked for, ``top`` where it ends.
     """
 
     base: Chart
@@ -47,6 +48,7 @@ class ScalingChart:
     curves: tuple[Curve, ...]
     asked: tuple[float, float] | None
     words: str
+    top: float
 
 
 def scaling_chart_of(
@@ -83,33 +85,42 @@ def scaling_chart_of(
         start_pt=panel.left,
         end_pt=panel.right,
     )
-    point = scaling.point
+    point, curves = scaling.point, tuple(_curves(scaling))
+    highest = max((y for curve in curves for _, y in curve.points), default=1.0)
     return ScalingChart(
         base=base,
         link=_link_ends(base),
         panel=panel,
         ranks=ranks,
-        curves=tuple(_curves(scaling)),
+        curves=curves,
         asked=(point.ranks, point.efficiency) if point.efficiency is not None else None,
-        words=f"scaling efficiency: {_efficiency_words(point)}",
+        words=f"scaling efficiency: {_efficiency_words(scaling)}",
+        # A line at 100 % is not cut.
+        top=1.05 * max(1.0, highest),
     )
 
 
-def _efficiency_words(point: ScalePoint) -> str:
+def _efficiency_words(scaling: Scaling) -> str:
+    point = scaling.point
     if point.efficiency is None:
         return "not known, for operators have no times on this hardware"
-    return f"{format_percent(point.efficiency)} on {point.ranks} ranks"
+    ranks = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
+    return (
+        f"{format_percent(point.efficiency)} on {ranks}, computing {computing(scaling.time_kind)}"
+    )
 
 
 def _subject(scaling: Scaling) -> Subject:
+    is_bound = scaling.time_kind == "bound"
+    times = "bounds: real steps stand lower" if is_bound else "measured operators, and the link"
     return Subject(
         names=f"A training step of {printable(scaling.model)} on several ranks",
         machine=machine_words(
             scaling.analysis,
-            f"link {scaling.wire.words}",
-            f"points: {'bounds' if scaling.time_kind == 'bound' else scaling.time_kind + ' times'}",
+            f"link {scaling.wire.words}" if scaling.wire else "no link",
+            f"points: {times}",
         ),
-        provenance=provenance_words(scaling.analysis.hardware),
+        provenance=_link_provenance(scaling) + provenance_words(scaling.analysis.hardware),
         height="FLOP/s of a rank (FLOP / time of the step)",
         lines=_lines(scaling),
         points=tuple(_points(scaling)),
@@ -117,9 +128,19 @@ def _subject(scaling: Scaling) -> Subject:
     )
 
 
+def _link_provenance(scaling: Scaling) -> str:
+    """Where the link is from, before what may be cut."""
+    wire = scaling.wire
+    if wire is None:
+        return ""
+    return f"Link: {printable(' '.join(filter(None, (wire.name, wire.note))))} · "
+
+
 def _lines(scaling: Scaling) -> RoofLines:
     """The machine's lines, and the link as one more diagonal."""
     lines = roof_lines(scaling.analysis, "in use")
+    if scaling.wire is None:
+        return lines
     rate, top = scaling.wire.byte_per_s, lines.main_top_flop_per_s
     highest = max((each.flop_per_s for each in lines.ceilings), default=None)
     link = Diagonal(
@@ -134,10 +155,9 @@ def _lines(scaling: Scaling) -> RoofLines:
 
 def _points(scaling: Scaling) -> Iterable[Point]:
     """Steps by ranks, what was asked for first: it has a name for certain."""
-    flop = scaling.analysis.totals.flop * scaling.settings.accumulate
     order = sorted(scaling.points, key=lambda each: each.ranks != scaling.settings.ranks)
     for each in order:
-        if not flop or not each.step_s or not each.link_byte:
+        if not each.flop or not each.step_s or not each.link_byte:
             continue
         is_asked = each.ranks == scaling.settings.ranks
         yield Point(
@@ -146,17 +166,19 @@ def _points(scaling: Scaling) -> Iterable[Point]:
             type=_ASKED if is_asked else _STEP,
             phase="forward",
             count=1,
-            flop_per_byte=flop / each.link_byte,
-            flop_per_s=flop / each.step_s,
+            flop_per_byte=each.flop / each.link_byte,
+            flop_per_s=each.flop / each.step_s,
             share=0.07 if is_asked else 0.03,
             above=False,
         )
 
 
 def _link_ends(base: Chart) -> tuple[Spot, Spot] | None:
-    (link,) = (each for each in base.diagonals if each.level == LINK)
-    (x0, y0), (x1, y1) = link.ends(base.x, base.y)
-    return ((x0, y0), (x1, y1)) if x1 > x0 else None
+    for link in base.diagonals:
+        (x0, y0), (x1, y1) = link.ends(base.x, base.y)
+        if link.level == LINK and x1 > x0:
+            return (x0, y0), (x1, y1)
+    return None
 
 
 def _curves(scaling: Scaling) -> Iterable[Curve]:

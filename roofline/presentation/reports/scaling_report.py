@@ -28,7 +28,7 @@ from roofline.presentation.reports.work_facts import model_fact, run_fact
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.memory import RankMemory
 from roofline.scaling.result import ScalePoint, Scaling
-from roofline.scaling.verdict import stops_at
+from roofline.scaling.verdict import computing, multiple, stops_at
 
 _BUCKETS = 12
 """How many buckets are listed; of more, the first and the last ones."""
@@ -58,47 +58,49 @@ def _facts(scaling: Scaling, today: date | None) -> Iterable[tuple[str, str]]:
     yield from run_fact(analysis)
     yield hardware_fact(analysis, today)
     yield "Ranks", scaling.settings.words
-    yield "Link", _link(scaling)
+    yield "Link", printable(scaling.link_words) or "none: one rank sends nothing"
     yield "Times", _times(scaling)
-    yield (
-        "Sent",
-        f"{format_byte(scaling.gradient_byte)} of gradients a step;"
-        f" {format_byte(point.link_byte)} leave the busiest of {point.ranks} ranks"
-        + _broadcast(scaling),
-    )
+    yield "Sent", _sent(scaling)
     if point.step_s is not None:
         yield "Step", _step(scaling, point)
     yield "Efficiency", _efficiency(scaling)
     yield "Memory", f"{format_byte(point.memory.byte)} on each rank when it is fullest"
 
 
-def _link(scaling: Scaling) -> str:
-    wire = scaling.wire
-    return " · ".join(filter(None, (printable(wire.name), wire.words, printable(wire.note))))
-
-
 def _times(scaling: Scaling) -> str:
     return {
-        "bound": "bounds: no step computes faster; where it computes slower, more of sending hides",
-        "predicted": "predicted, operator by operator",
-        "measured": "measured here, operator by operator",
+        "bound": "bounds, with ranks that compute as fast as this machine can: no step is shorter,"
+        " nor can more samples a second be had; slower ranks hide more, and keep more efficiency",
+        "measured": "of operators measured here in one process alone, and of the link",
     }[scaling.time_kind]
 
 
-def _broadcast(scaling: Scaling) -> str:
-    if not scaling.broadcast_byte or scaling.settings.ranks == 1:
-        return ""
-    return f", {format_byte(scaling.broadcast_byte)} of buffers go to all before the forward pass"
+def _sent(scaling: Scaling) -> str:
+    point = scaling.point
+    gradients = f"{format_byte(scaling.gradient_byte)} of gradients a step"
+    if point.ranks == 1:
+        return f"nothing: the {gradients} stay where they are"
+    parts = [
+        f"{gradients}; {format_byte(point.link_byte)} leave the busiest of {point.ranks} ranks"
+    ]
+    if scaling.broadcast_byte:
+        buffers = format_byte(scaling.broadcast_byte)
+        parts.append(f"{buffers} of buffers go to all before the forward pass")
+    if scaling.settings.sharded:
+        parts.append("parameters go to all after the update")
+    return ", ".join(parts)
 
 
 def _step(scaling: Scaling, point: ScalePoint) -> str:
-    alone = f"{format_s(scaling.alone_s)} alone"
+    is_bound = scaling.time_kind == "bound"
+    alone = f"{'at least ' if is_bound else ''}{format_s(scaling.alone_s)} alone"
     if scaling.slowdown is not None:
         alone += f", {scaling.slowdown:.2f} × that beside the others"
     together = f"{format_s(point.step_s)} on {point.ranks} ranks"
     between = f"from {format_s(point.step_low_s)} (sending costs no computing)"
     samples = scaling.samples_per_s(point)
-    rate = f" · {format_si(samples, 'samples/s')}" if samples is not None else ""
+    most = "at most " if is_bound else ""
+    rate = f" · {most}{format_si(samples, 'samples/s')}" if samples is not None else ""
     return (
         f"{alone} → {together}, {between} to {format_s(point.step_high_s)} (nothing is computed"
         f" meanwhile){rate}"
@@ -109,7 +111,8 @@ def _efficiency(scaling: Scaling) -> str:
     point = scaling.point
     if point.efficiency is None:
         return "not known: operators have no times on this hardware"
-    parts = [f"{format_percent(point.efficiency)} of {point.ranks} ranks"]
+    how = computing(scaling.time_kind)
+    parts = [f"{format_percent(point.efficiency)} of {point.ranks} ranks, computing {how}"]
     most = format_percent(point.efficiency_most)
     parts.append(f"{most} with the best buckets and algorithm on these links")
     if (ranks := stops_at(scaling)) is not None:
@@ -122,11 +125,12 @@ def _right(*headings: str) -> tuple[Column, ...]:
 
 
 def _points(scaling: Scaling) -> Grid:
+    least, most = (" ≥", " ≤") if scaling.time_kind == "bound" else ("", "")
     return Grid(
-        title="Efficiency over ranks",
+        title=f"Efficiency over ranks, computing {computing(scaling.time_kind)}",
         columns=_right(
-            *("ranks", "all-reduce", "least", "after backward", "step", "efficiency", "at most"),
-            *("× the data", "samples/s", "memory a rank"),
+            *("ranks", "all-reduce", "least", "after backward", f"step{least}", "efficiency"),
+            *("best case", f"× the data{most}", f"samples/s{most}", "memory a rank"),
         ),
         rows=tuple(_point(scaling, each) for each in scaling.points),
     )
@@ -145,7 +149,7 @@ def _point(scaling: Scaling, point: ScalePoint) -> tuple[str, ...]:
         format_s(point.step_s),
         format_percent(point.efficiency),
         format_percent(point.efficiency_most),
-        MISSING if speedup is None else f"{speedup:.3g}",
+        MISSING if speedup is None else multiple(speedup),
         format_si(samples, "") if samples is not None else MISSING,
         format_byte(point.memory.byte),
     )
@@ -160,7 +164,7 @@ def _buckets(scaling: Scaling) -> Grid:
     sums: list[tuple[str, ...]] = [
         (
             "all",
-            format_si(len(scaling.gradients), ""),
+            str(sum(len(each.parameters) for each in scaling.buckets)),
             format_byte(scaling.gradient_byte),
             *("", "", "", "", ""),
         )
@@ -168,7 +172,8 @@ def _buckets(scaling: Scaling) -> Grid:
     if left:
         sums.insert(0, (f"{left} more", *("",) * 7))
     return Grid(
-        title=f"Buckets, as they are sent on {scaling.settings.ranks} ranks",
+        title=f"Buckets, as they are sent on {scaling.settings.ranks} ranks, computing"
+        f" {computing(scaling.time_kind)}",
         columns=(
             Column(heading="bucket", align="right"),
             *_right("gradients", "size"),

@@ -42,6 +42,10 @@ class GradientScale:
     def unscale(self, gradients: Sequence[torch.Tensor]) -> None:
         """Divides all gradients, in place, and looks whether they are finite."""
         inverse = self._scale.double().reciprocal().float()
+        found_inf = torch.full((), 0.0, dtype=torch.float32, device=self._scale.device)
+        # torch's scaler copies both for each device that has gradients, be it their own.
+        self._found_inf = found_inf.to(device=found_inf.device, copy=True)
+        inverse = inverse.to(device=inverse.device, copy=True)
         by_type: dict[torch.dtype, list[torch.Tensor]] = {}
         for each in gradients:
             by_type.setdefault(each.dtype, []).append(each)

@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from roofline.workload.capture.operands import tensors_in
-from roofline.workload.gradients import Gradient
+from roofline.workload.gradients import Gradient, Trained
 from roofline.workload.torch_dtypes import dtype_of
 
 
@@ -31,11 +31,11 @@ class Told(Protocol):
 class Gradients:
     """The gradients of one pass, in the order in which they were done.
 
-    ``without`` are the trained parameters that got none.
+    ``trained`` are the parameters that may get one, in the model's order.
     """
 
     found: list[Gradient] = field(default_factory=list[Gradient])
-    without: list[str] = field(default_factory=list[str])
+    trained: tuple[Trained, ...] = ()
 
     def note_states(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
         """Writes down what the optimizer keeps for each parameter."""
@@ -65,10 +65,15 @@ def noting_gradients(model: torch.nn.Module, is_trained: bool, told: Told) -> It
         is_trained: whether any is: an inference pass has no gradients.
         told: what is asked at each gradient.
     """
-    noted = Gradients()
     trained = {
         name: each for name, each in model.named_parameters() if is_trained and each.requires_grad
     }
+    noted = Gradients(
+        trained=tuple(
+            Trained(parameter=name, elements=each.numel(), dtype=dtype_of(each.dtype))
+            for name, each in trained.items()
+        )
+    )
     done: set[str] = set()
     handles = [
         each.register_post_accumulate_grad_hook(_noting(noted.found, done, name, told))
@@ -79,7 +84,6 @@ def noting_gradients(model: torch.nn.Module, is_trained: bool, told: Told) -> It
     finally:
         for handle in handles:
             handle.remove()
-    noted.without = [name for name in trained if name not in done]
 
 
 def _noting(

@@ -21,7 +21,7 @@ from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Lesson
-from roofline.workload.gradients import Gradient
+from roofline.workload.gradients import Gradient, Trained
 from roofline.workload.inputs import Inputs
 from roofline.workload.modules import Module
 from roofline.workload.operators import OperatorRecord
@@ -37,8 +37,8 @@ class Capture:
     loss holds outputs against. Parameters that no operator touched are in them.
     ``optimizer_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
     the order of their first calls. ``notes`` say how it was captured where that was not on fakes.
-    ``gradients`` are those of parameters, in the order in which they were done;
-    ``without_gradient`` names the trained parameters that got none.
+    ``gradients`` are those of parameters, in the order in which they were done; ``trained`` are all
+    parameters that may get one, in the order of the model.
     """
 
     run: Run
@@ -50,7 +50,7 @@ class Capture:
     optimizer_bytes: int = 0
     modules: tuple[Module, ...] = ()
     gradients: tuple[Gradient, ...] = ()
-    without_gradient: tuple[str, ...] = ()
+    trained: tuple[Trained, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -147,7 +147,7 @@ class Recording:
             optimizer_bytes=lesson.state_byte if lesson is not None else 0,
             modules=in_order(self.found, modules.calls),
             gradients=tuple(self.gradients.found),
-            without_gradient=tuple(self.gradients.without),
+            trained=self.gradients.trained,
             notes=tuple(_notes(stage.model, modules, self.operands, tensors, run, records)),
         )
 

@@ -1,0 +1,247 @@
+"""What one training step comes to on any number of ranks: its work, what it sends, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from roofline.analysis import Analysis
+from roofline.scaling.buckets import Bucket, buckets_of, buckets_of_all, limits_of
+from roofline.scaling.collectives import Collective, all_reduce, broadcast, least_all_reduce_s
+from roofline.scaling.links import Wire
+from roofline.scaling.memory import Peak, RankMemory, largest_shard
+from roofline.scaling.overlap import Timeline, Work, timeline
+from roofline.scaling.result import MemoryChoice, ScalePoint, TimeKind
+from roofline.scaling.settings import Settings
+from roofline.workload.gradients import Gradient, Trained
+
+_COPIED, _ADDED = 2, 3
+"""How often memory is gone through: to copy, what is read and written; to add, one more read."""
+
+OF_SCALING = "aten._amp_"
+"""Operators of an update that looks at every gradient, whoever updates its parameter."""
+
+_USED_BYTE = 4
+"""What tells of each parameter whether it was used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A training step on one rank.
+
+    ``accumulating`` is its fullest moment where gradients of earlier passes are kept; ``trained``
+    are all parameters that may get a gradient, in the model's order (none: those that get one).
+    ``slowdown`` is how many times as long computing takes beside other ranks; None: not measured,
+    and taken to be as long.
+    """
+
+    analysis: Analysis
+    gradients: tuple[Gradient, ...]
+    accumulating: Peak
+    trained: tuple[Trained, ...] = ()
+    slowdown: float | None = None
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The trained parameters that no gradient reaches."""
+        done = {each.parameter for each in self.gradients}
+        return tuple(each.parameter for each in self.trained if each.parameter not in done)
+
+    def buckets(self, cap_byte: int | None) -> tuple[Bucket, ...]:
+        """Those that it sends, if later ones are full at `cap_byte` (None: torch's limits)."""
+        first_byte, cap_byte = limits_of(cap_byte)
+        if self.unused:
+            return buckets_of_all(
+                self.trained, self.gradients, first_byte=first_byte, cap_byte=cap_byte
+            )
+        return buckets_of(self.gradients, first_byte=first_byte, cap_byte=cap_byte)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """One step, and what it comes to on a number of ranks.
+
+    ``alone`` is the work of one pass and the update on one rank, None where operators have no
+    times; ``whole_s`` is the part of the update that every rank does, though states are shared out;
+    ``byte_s`` is how long it takes to go through a byte of gradients in memory.
+    """
+
+    step: Step
+    settings: Settings
+    wire: Wire | None
+    kind: TimeKind
+    buckets: tuple[Bucket, ...]
+    alone: Work | None
+    whole_s: float
+    byte_s: float
+
+    @property
+    def alone_s(self) -> float | None:
+        """A step of one rank that sends nothing, with all of its passes."""
+        return None if self.alone is None else self._computing_s(self.alone, 1)
+
+    @property
+    def takes_cores(self) -> bool:
+        """Whether sending stops computing: a bound lets it run beside."""
+        return self.wire is not None and self.wire.is_in_host and self.kind != "bound"
+
+    def point(self, ranks: int) -> ScalePoint:
+        """A step on so many ranks."""
+        sending = [all_reduce(each.byte, ranks, self.settings.algorithm) for each in self.buckets]
+        others = self._others(ranks)
+        low, high = self._timeline(ranks, sending, 0.0), self._timeline(ranks, sending, 1.0)
+        shown = high if self.takes_cores else low
+        alone_s = self.alone_s
+        return ScalePoint(
+            ranks=ranks,
+            flop=self._flop(ranks),
+            link_byte=sum(each.sent_byte for each in (*sending, *others)),
+            sending_s=sum(map(self._on_its_way_s, sending)),
+            least_sending_s=sum(self._least_s(each.byte, ranks) for each in self.buckets),
+            step_s=shown.step_s if shown else None,
+            step_low_s=low.step_s if low else None,
+            step_high_s=high.step_s if high else None,
+            efficiency=alone_s / shown.step_s if shown and alone_s else None,
+            efficiency_most=self._most(ranks),
+            timeline=shown,
+            memory=self.memory(ranks, self.settings),
+        )
+
+    def _on_its_way_s(self, each: Collective) -> float:
+        return each.time_s(self.wire) if self.wire else 0.0
+
+    def _least_s(self, byte: int, ranks: int) -> float:
+        return least_all_reduce_s(byte, ranks, self.wire) if self.wire else 0.0
+
+    def _most(self, ranks: int) -> float | None:
+        """What is left with all gradients in one exchange, its latency aside, beside all work."""
+        alone_s = self.alone_s
+        if not alone_s or self.alone is None:
+            return None
+        without_latency = replace(self.wire, latency_s=0.0) if self.wire else None
+        byte = sum(each.byte for each in self.buckets)
+        all_s = least_all_reduce_s(byte, ranks, without_latency) if without_latency else 0.0
+        return alone_s / max(self._computing_s(self.alone, ranks), all_s)
+
+    def _computing_s(self, alone: Work, ranks: int) -> float:
+        """All that a rank computes, but for copies into buckets and back."""
+        passes = self.settings.accumulate
+        update_s = self.whole_s + (alone.update_s - self.whole_s) * self._share(ranks)
+        return passes * alone.passes_s + (passes - 1) * self._walk_s(_ADDED) + update_s
+
+    def _share(self, ranks: int) -> float:
+        """The part of the parameters that the rank with most of them updates."""
+        whole = sum(each.elements for each in self.step.gradients)
+        if not self.settings.sharded or not whole:
+            return 1.0
+        return largest_shard(self.step.gradients, ranks)[0] / whole
+
+    def _flop(self, ranks: int) -> float:
+        """FLOP of a rank in a step, as far as they are known."""
+        rows = self.step.analysis.operators
+        update = sum(row.flop or 0 for row in rows if row.phase == "optimizer")
+        whole = sum(row.flop or 0 for row in rows if row.op.startswith(OF_SCALING))
+        passes = sum(row.flop or 0 for row in rows) - update
+        return self.settings.accumulate * passes + whole + (update - whole) * self._share(ranks)
+
+    def _timeline(self, ranks: int, sending: Sequence[Collective], taken: float) -> Timeline | None:
+        if self.alone is None:
+            return None
+        earlier = self.settings.accumulate - 1
+        earlier_s = earlier * self._slowdown(ranks) * self.alone.passes_s
+        earlier_s += max(0, earlier - 1) * self._walk_s(_ADDED)
+        return timeline(
+            self._last_pass(self.alone, ranks),
+            list(map(self._on_its_way_s, sending)),
+            before_s=earlier_s + sum(map(self._on_its_way_s, self._others(ranks))),
+            taken=taken,
+        )
+
+    def _last_pass(self, alone: Work, ranks: int) -> Work:
+        """What a rank computes from the pass on that sends: copies to and from buckets in it."""
+        added = _ADDED if self.settings.accumulate > 1 else 0
+        copied = _COPIED if ranks > 1 else 0
+        done_s = 0.0
+        ready_s: list[float] = []
+        slowdown = self._slowdown(ranks)
+        for each, ready in zip(self.buckets, alone.ready_s, strict=True):
+            done_s += self._walk_s(added + copied, each.byte)
+            ready_s.append(slowdown * ready + done_s)
+        update_s = self.whole_s + (alone.update_s - self.whole_s) * self._share(ranks)
+        return Work(
+            passes_s=slowdown * alone.passes_s + done_s,
+            update_s=slowdown * update_s + self._walk_s(copied),
+            ready_s=tuple(ready_s),
+        )
+
+    def _slowdown(self, ranks: int) -> float:
+        return (self.step.slowdown or 1.0) if ranks > 1 else 1.0
+
+    def _walk_s(self, times: int, byte: int | None = None) -> float:
+        """The seconds of going through gradients in memory (None: all of them) so many times."""
+        whole = sum(each.byte for each in self.buckets)
+        return times * (whole if byte is None else byte) * self.byte_s
+
+    def _others(self, ranks: int) -> list[Collective]:
+        """What is sent beside gradients, and hides behind nothing.
+
+        Buffers before the forward pass; which parameters were used, where not all are; after the
+        update, where states are shared out, every parameter from the rank that updated it.
+        """
+        if ranks == 1:
+            return []
+        found: list[Collective] = []
+        if self.step.analysis.totals.buffer_bytes:
+            found.append(broadcast(self.step.analysis.totals.buffer_bytes, ranks))
+        if self.step.unused:
+            used_byte = _USED_BYTE * len(self.step.trained)
+            found.append(all_reduce(used_byte, ranks, self.settings.algorithm))
+        if self.settings.sharded:
+            byte = sum(each.byte for each in self.step.trained or self.step.gradients)
+            way = (ranks - 1) / ranks * byte
+            found.append(Collective(messages=ranks - 1, way_byte=way, sent_byte=way))
+        return found
+
+    def memory(self, ranks: int, settings: Settings, *, are_views: bool = False) -> RankMemory:
+        """What a rank keeps with these settings; `are_views`: its gradients lie in the buckets."""
+        analysis = self.step.analysis
+        totals, peak = analysis.totals, analysis.peak
+        optimizer_byte = totals.optimizer_bytes
+        if settings.sharded:
+            optimizer_byte = largest_shard(self.step.gradients, ranks)[1]
+        activation_byte = peak.activation_byte if peak else 0
+        gradient_byte = peak.gradient_byte if peak else 0
+        held = self.step.accumulating
+        if are_views:
+            activation_byte = held.activation_byte
+            gradient_byte = held.gradient_byte - held.kept_byte
+        elif settings.accumulate > 1:
+            activation_byte, gradient_byte = held.activation_byte, held.gradient_byte
+        return RankMemory(
+            parameter_byte=totals.parameter_bytes,
+            buffer_byte=totals.buffer_bytes,
+            input_byte=peak.input_byte if peak else 0,
+            optimizer_byte=optimizer_byte,
+            activation_byte=activation_byte,
+            gradient_byte=gradient_byte,
+            bucket_byte=sum(each.byte for each in self.buckets) if ranks > 1 else 0,
+        )
+
+    def memory_choices(self) -> list[MemoryChoice]:
+        """As it is asked for, and with one thing done otherwise."""
+        settings, ranks = self.settings, self.settings.ranks
+        found = [("as asked", settings), ("on one rank", replace(settings, ranks=1))]
+        if ranks > 1:
+            other = replace(settings, sharded=not settings.sharded)
+            words = "optimizer states on every rank" if settings.sharded else "states shared out"
+            found.append((words, other))
+        if settings.accumulate == 1:
+            words = "gradients of several passes added up"
+            found.append((words, replace(settings, accumulate=2)))
+        choices = [
+            MemoryChoice(what=what, memory=self.memory(each.ranks, each)) for what, each in found
+        ]
+        if ranks > 1:
+            in_buckets = self.memory(ranks, settings, are_views=True)
+            choices.append(MemoryChoice(what="gradients kept in the buckets", memory=in_buckets))
+        return choices
