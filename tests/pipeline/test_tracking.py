@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from torch.optim.optimizer import (
     _global_optimizer_post_hooks,  # pyright: ignore[reportPrivateUsage]
     _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
 )
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
-from roofline.errors import InputError
+from roofline.design.gate import cost_of
+from roofline.errors import InputError, ModelError
 from roofline.pipeline.tracking import Tracked, track
 from tests.builders import ceiling, level, profile
 
@@ -208,3 +210,153 @@ def test_a_tracked_step_is_held_against_a_baseline(tmp_path: Any) -> None:
     assert roofline.check(tracked_step(2).cost, against=file, fail_if=limits).passes
     found = roofline.check(tracked_step(4).cost, against=file, fail_if=limits)
     assert [each.outcome for each in found.judgements] == ["fails", "passes"]
+
+
+def test_blocks_in_each_other_count_their_own_parts() -> None:
+    layer, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
+    before = left_behind()
+    with torch.no_grad(), track(layer) as outer:
+        layer(given)
+        with track(layer) as inner:
+            layer(given)
+        layer(given)
+        with pytest.raises(RuntimeError), track(layer):
+            layer(torch.randn(4, 9))
+    assert inner.flop == 2 * 4 * 8 * 3 + 4 * 3 and inner.launches == 1
+    # The noise of the wrong shape was made in both blocks, too.
+    products = next(each for each in outer.cost.types if each.name == "matrix product")
+    assert products.calls == 3 and products.flop == 3 * inner.flop
+    assert left_behind() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StopIteration, SystemExit, GeneratorExit])
+def test_any_exception_goes_through_and_nothing_stays_behind(error: type[BaseException]) -> None:
+    layer = torch.nn.Linear(8, 3)
+    before = left_behind()
+    with pytest.raises(error), track(layer):
+        layer(torch.randn(4, 8))
+        raise error
+    assert left_behind() == before
+    with track(layer) as again:
+        layer(torch.ones(4, 8))
+    assert again.multiply_add == 96
+
+
+def test_a_module_that_runs_in_another_thread_is_refused_and_what_is_not_the_models_may() -> None:
+    model, other = torch.nn.Sequential(torch.nn.Linear(8, 3)), torch.nn.Linear(8, 3)
+    given = torch.ones(4, 8)
+
+    def in_a_thread(module: torch.nn.Module) -> None:
+        thread = threading.Thread(target=module, args=(given,))
+        thread.start()
+        thread.join()
+
+    before = left_behind()
+    with pytest.raises(ModelError, match="module '0' ran in another thread"), track(model):
+        in_a_thread(model[0])
+    assert left_behind() == before
+    with track(model) as tracked:
+        in_a_thread(other)
+        model(given)
+    assert tracked.multiply_add == 96
+
+
+def test_what_is_wrong_with_the_arguments_is_said_before_the_block_runs() -> None:
+    lazy = torch.nn.LazyLinear(3)
+    for wrong, said in (
+        ({"hardware": "nowhere"}, "unknown hardware 'nowhere'"),
+        ({"hardware": "epyc-9654", "threads": 1000}, "threads"),
+        ({"threads": 2}, "has no effect without hardware"),
+        ({"model": "resnet18"}, "expected a module, or nothing, got str"),
+        ({"model": lazy}, "parameter 'weight' is lazy"),
+    ):
+        arguments: dict[str, Any] = wrong
+        with pytest.raises(InputError, match=said), track(**arguments):
+            pytest.fail("the block ran")
+    with track(torch.nn.Linear(8, 3)) as tracked:
+        pass
+    assert (tracked.launches, tracked.parameters) == (0, 27)
+
+
+def test_parts_of_a_storage_are_no_more_than_themselves() -> None:
+    table = torch.zeros(1000, 10)
+    model = torch.nn.Module()
+    model.row = torch.nn.Parameter(table[3])
+    batch = torch.zeros(500, 10)[:4]
+    with torch.no_grad(), track(model) as tracked:
+        batch.mul_(model.row)
+    assert tracked.parameters == 10
+    assert tracked.peak_memory_byte == 4 * (10 + 40)
+
+
+def test_states_that_are_made_in_the_block_are_there_once() -> None:
+    model, image = small_net(), torch.randn(2, 3, 12, 12)
+    optimizer = torch.optim.Adam(model.parameters())
+    with track(model) as first:
+        step(model, optimizer, image)
+    with track(model) as steady:
+        step(model, optimizer, image)
+    model = small_net()
+    optimizer = torch.optim.Adam(model.parameters())
+    with track(model) as both:
+        step(model, optimizer, image)
+        step(model, optimizer, image)
+    assert both.multiply_add == (first.multiply_add or 0) + (steady.multiply_add or 0)
+    # The second step has parameters, buffers, states and gradients, and makes what the first makes.
+    assert both.peak_memory_byte == steady.peak_memory_byte
+
+
+def seen_by_none(graph: Any, _inputs: Any) -> Any:
+    """A compiler whose code no mode sees, as kernels of Inductor are not seen."""
+
+    def run(*given: Any) -> Any:
+        with _disable_current_modes():
+            return graph(*given)
+
+    return run
+
+
+def test_what_was_compiled_is_counted_as_eager_torch_runs_it() -> None:
+    model, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
+    compiled = torch.compile(model, backend=seen_by_none)
+    expected = 2 * 4 * 8 * 3 + 4 * 3
+    with torch.no_grad():
+        for _ in range(2):
+            # Not compiled yet; the second time, by a call outside.
+            with track(compiled) as tracked:
+                inside = compiled(given)
+            assert (tracked.flop, tracked.launches) == (expected, 1)
+            assert [each.name for each in tracked.cost.modules] == ["(model)"]
+            assert torch.equal(inside, compiled(given))
+    counts = torch._dynamo.utils.counters["stats"]
+    assert counts["calls_captured"] == 1
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_resnet18_costs_what_an_analysis_says(train: bool) -> None:
+    import torchvision
+
+    model = torchvision.models.resnet18().train(train)
+    image = torch.randn(2, 3, 64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    target = torch.zeros(2, dtype=torch.int64)
+
+    def one() -> None:
+        if train:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(image), target).backward()
+            optimizer.step()
+        else:
+            with torch.no_grad():
+                model(image)
+
+    one()
+    with track(model) as tracked:
+        one()
+    analysis = roofline.analyze(model, image, train=train, hardware="epyc-9654")
+    found = cost_of(analysis)
+    for name in ("flop", "multiply_add", "traffic_byte", "launches", "parameters"):
+        assert getattr(tracked.cost, name) == getattr(found, name), name
+    assert tracked.cost.types == found.types
+    assert tracked.peak_memory_byte == found.peak_memory_byte
