@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import roofline
 from roofline.design.gate import cost_of
 from roofline.errors import InputError, ModelError
 from roofline.pipeline.tracking import Tracked, track
+from roofline.workload.models.libraries.availability import torchvision_or_reason
 from tests.builders import ceiling, level, profile
 
 
@@ -333,29 +335,73 @@ def test_what_was_compiled_is_counted_as_eager_torch_runs_it() -> None:
     torch._dynamo.reset()
 
 
+def test_a_block_in_what_was_compiled_is_refused() -> None:
+    layer = torch.nn.Linear(8, 3)
+
+    @torch.compile(backend="eager")
+    def inside(given: torch.Tensor) -> torch.Tensor:
+        with track(layer):
+            return layer(given)
+
+    with warnings.catch_warnings(), pytest.raises(ModelError, match="put the `with` block around"):
+        # torch warns of what it cannot compile.
+        warnings.simplefilter("ignore")
+        inside(torch.ones(4, 8))
+    assert _get_current_dispatch_mode() is None
+    torch._dynamo.reset()
+
+
+def test_an_analysis_in_the_block_is_not_counted() -> None:
+    layer, given = torch.nn.Linear(8, 3), torch.ones(4, 8)
+    with torch.no_grad(), track(layer) as tracked:
+        analysis = roofline.analyze(layer, given, hardware="epyc-9654")
+        layer(given)
+    assert (tracked.flop, tracked.launches) == (analysis.totals.flop, 1)
+
+
+def test_nested_tensors_are_refused_in_one_line() -> None:
+    layers = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    with warnings.catch_warnings():
+        # torch calls nested tensors a prototype.
+        warnings.simplefilter("ignore")
+        model = torch.nn.TransformerEncoder(layers, 1).eval()
+        padding = torch.tensor([[False, False, False], [False, False, True]])
+        given = torch.randn(2, 3, 16)
+        with (
+            pytest.raises(ModelError, match="nested tensor") as caught,
+            torch.no_grad(),
+            track(model),
+        ):
+            model(given, src_key_padding_mask=padding)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("train", [False, True])
 def test_resnet18_costs_what_an_analysis_says(train: bool) -> None:
-    import torchvision
-
+    torchvision, _ = torchvision_or_reason()
+    assert torchvision is not None
     model = torchvision.models.resnet18().train(train)
     image = torch.randn(2, 3, 64, 64)
     optimizer = torch.optim.AdamW(model.parameters())
     target = torch.zeros(2, dtype=torch.int64)
 
-    def one() -> None:
-        if train:
-            optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(model(image), target).backward()
-            optimizer.step()
-        else:
-            with torch.no_grad():
-                model(image)
+    def one() -> Any:
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(train):
+            output = model(image)
+        if not train:
+            return output
+        loss = torch.nn.functional.cross_entropy(output, target)
+        loss.backward()
+        optimizer.step()
+        return output, loss
 
     one()
     with track(model) as tracked:
-        one()
-    analysis = roofline.analyze(model, image, train=train, hardware="epyc-9654")
-    found = cost_of(analysis)
+        # An analysis has the results in memory to the end, too.
+        held = one()
+    del held
+    found = cost_of(roofline.analyze(model, image, train=train, hardware="epyc-9654"))
     for name in ("flop", "multiply_add", "traffic_byte", "launches", "parameters"):
         assert getattr(tracked.cost, name) == getattr(found, name), name
     assert tracked.cost.types == found.types

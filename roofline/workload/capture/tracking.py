@@ -62,6 +62,7 @@ class _AsTheyAre:
         """What a tensor that no operator made is, unless that is known, and how much it takes."""
         if tensor.layout is not torch.strided:
             return
+        _check_shape(tensor)
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._results:
@@ -87,8 +88,22 @@ class _AsTheyAre:
         for each in tensors_in(result):
             self.devices.add(each.device.type)
             if each.layout is torch.strided:
+                _check_shape(each)
                 self._results.add(each.untyped_storage()._cdata)
         return result
+
+
+def _check_shape(tensor: torch.Tensor) -> None:
+    """Refuses what has none.
+
+    Raises:
+        ModelError: it is a nested tensor.
+    """
+    if tensor.is_nested:
+        raise ModelError(
+            "the code makes a nested tensor, and those cannot be counted; where torch's fast path for"
+            " transformers makes it, torch.backends.mha.set_fastpath_enabled(False) turns that off"
+        )
 
 
 class _Tracker(Recorder):
@@ -226,9 +241,19 @@ def _eager() -> Iterator[None]:
     """While this is open, what torch.compile made before runs as eager torch does.
 
     What is called for the first time torch runs so by itself, where somebody looks on.
+
+    Raises:
+        ModelError: code that torch.compile made is running.
     """
     if "torch._dynamo" not in sys.modules:
         yield
         return
-    with torch.compiler.set_stance("force_eager"):
+    try:
+        stance = torch.compiler.set_stance("force_eager")
+    except RuntimeError:
+        raise ModelError(
+            "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
+            " around the call of it"
+        ) from None
+    with stance:
         yield
