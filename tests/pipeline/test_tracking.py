@@ -320,7 +320,7 @@ def seen_by_none(graph: Any, _inputs: Any) -> Any:
 
 def test_what_was_compiled_is_counted_as_eager_torch_runs_it() -> None:
     model, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
-    compiled = torch.compile(model, backend=seen_by_none)
+    compiled: Any = torch.compile(model, backend=seen_by_none)
     expected = 2 * 4 * 8 * 3 + 4 * 3
     with torch.no_grad():
         for _ in range(2):

@@ -101,8 +101,8 @@ def _check_shape(tensor: torch.Tensor) -> None:
     """
     if tensor.is_nested:
         raise ModelError(
-            "the code makes a nested tensor, and those cannot be counted; where torch's fast path for"
-            " transformers makes it, torch.backends.mha.set_fastpath_enabled(False) turns that off"
+            "the code makes a nested tensor, and those cannot be counted; where it is torch's fast"
+            " path for transformers, torch.backends.mha.set_fastpath_enabled(False) turns that off"
         )
 
 
