@@ -189,7 +189,7 @@ def test_nothing_heavy_was_loaded():
 """
 
 
-def test_classes_have_baselines_of_their_own_in_several_processes(tmp_path: Path) -> None:
+def test_classes_have_baselines_of_their_own_written_by_several_processes(tmp_path: Path) -> None:
     tests = tmp_path / "test_cost.py"
     tests.write_text(CLASSES.format(flop=500), encoding="utf-8")
     written = run_pytest(tmp_path, "--roofline-update", "-n", "2")
@@ -200,7 +200,7 @@ def test_classes_have_baselines_of_their_own_in_several_processes(tmp_path: Path
     ]
     assert read_baseline(tmp_path / FOLDER / "test_cost.TestOne.test_cost.json").flop == 500
     tests.write_text(CLASSES.format(flop=501), encoding="utf-8")
-    grown = run_pytest(tmp_path, "-n", "2")
+    grown = run_pytest(tmp_path)
     assert "2 failed, 1 passed" in grown.stdout
     assert "(+0.20 % on the baseline's 500 FLOP)" in grown.stdout
     assert "Traceback" not in grown.stdout and "pipeline/checking.py" not in grown.stdout
