@@ -11,11 +11,14 @@ pytest finds it by itself where roofline is installed::
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
+from roofline.errors import RooflineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,13 +64,13 @@ class RooflineCheck:
 
     Args:
         file: the test's.
-        name: the test's, with its parameters.
+        name: the test's, with its classes and parameters.
         update: whether baselines are written.
     """
 
     def __init__(self, file: Path, name: str, *, update: bool) -> None:
         self._folder = file.parent / FOLDER
-        self._stem = f"{file.stem}.{_file_name(name)}"
+        self._stem = f"{_file_name(file.stem)}.{_file_name(name)}"
         self._update = update
         self._calls = 0
 
@@ -76,7 +79,7 @@ class RooflineCheck:
         model: Any,
         inputs: Any = None,
         *,
-        fail_if: Sequence[str] = COUNTS,
+        fail_if: Sequence[str] | str = COUNTS,
         against: str | Path | None = None,
         **options: Any,
     ) -> Check:
@@ -93,21 +96,39 @@ class RooflineCheck:
         Returns:
             The check, which passed.
         """
-        from roofline.pipeline.checking import check
-        from roofline.pipeline.tracking import Tracked
-        from roofline.presentation.plain import plain_text
-        from roofline.presentation.reports.check_report import check_report
-
         self._calls += 1
         file = Path(against) if against is not None else self._file()
-        if not self._update and not file.exists():
-            pytest.fail(
-                f"{file}: there is no baseline yet; write it with `pytest --roofline-update`",
-                pytrace=False,
-            )
         if self._update:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        result = check(
+            _make_folder(file)
+        elif not os.path.lexists(file):
+            _fail(f"{file}: there is no baseline yet; write it with `pytest --roofline-update`")
+        again = f"If that is meant: pytest --roofline-update writes {file} anew."
+        try:
+            result = self._checked(model, inputs, file, fail_if, options)
+        except RooflineError as error:
+            # What is wrong with a baseline begins with its name.
+            _fail(f"{error}\n{again}" if str(error).startswith(f"{file}: ") else str(error))
+        if not result.passes:
+            from roofline.presentation.plain import plain_text
+            from roofline.presentation.reports.check_report import check_report
+
+            # What has no formula now will have none in a new baseline.
+            is_beyond = any(each.outcome == "fails" for each in result.judgements)
+            _fail(f"{plain_text(check_report(result))}{again if is_beyond else ''}")
+        return result
+
+    def _checked(
+        self,
+        model: Any,
+        inputs: Any,
+        file: Path,
+        fail_if: Sequence[str] | str,
+        options: dict[str, Any],
+    ) -> Check:
+        from roofline.pipeline.checking import check
+        from roofline.pipeline.tracking import Tracked
+
+        return check(
             model.cost if isinstance(model, Tracked) else model,
             inputs,
             against=file,
@@ -115,10 +136,6 @@ class RooflineCheck:
             update=self._update,
             **options,
         )
-        if not result.passes:
-            again = f"If that is meant: pytest --roofline-update writes {file} anew."
-            pytest.fail(f"{plain_text(check_report(result))}\n{again}", pytrace=False)
-        return result
 
     def _file(self) -> Path:
         number = f"-{self._calls}" if self._calls > 1 else ""
@@ -129,7 +146,22 @@ class RooflineCheck:
 def roofline_check(request: pytest.FixtureRequest) -> RooflineCheck:
     """Pins what a model costs: ``roofline_check(model, inputs, fail_if=["flop>+1%"])``."""
     update = bool(request.config.getoption("--roofline-update"))
-    return RooflineCheck(request.path, request.node.name, update=update)
+    node: pytest.Item = request.node
+    # Tests of several classes may have the same name.
+    classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
+    return RooflineCheck(request.path, ".".join((*classes, node.name)), update=update)
+
+
+def _make_folder(file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        _fail(f"{file}: the folder '{file.parent}' cannot be made: {said}; name another: against=")
+
+
+def _fail(said: str) -> NoReturn:
+    pytest.fail(said, pytrace=False)
 
 
 def _file_name(test: str) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from roofline.design.gate import read_baseline
+from roofline.design.gate.saved import baseline_json
 from roofline.testing import FOLDER, RooflineCheck
 from tests.design.gate_examples import cost
+
+ROOT = Path(__file__).parents[1]
 
 TESTS = """
 import pytest
@@ -39,8 +44,14 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     """Its tests, in a process and with a configuration of their own."""
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p"]
+    # Tests may take their costs from the examples of ours.
+    search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
-        [*command, "roofline.testing", *arguments], cwd=folder, capture_output=True, text=True
+        [*command, "roofline.testing", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -115,3 +126,81 @@ def test_the_plugin_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_mistakes_take_a_line_and_no_traceback(tmp_path: Path) -> None:
+    file = tmp_path / "b.json"
+    held = RooflineCheck(tmp_path / "test_x.py", "test_y", update=False)
+
+    def said(now: object = None, **options: Any) -> str:
+        with pytest.raises(pytest.fail.Exception) as caught:
+            held(now or cost(), **{"against": file, **options})
+        assert caught.value.pytrace is False
+        return str(caught.value)
+
+    assert said() == f"{file}: there is no baseline yet; write it with `pytest --roofline-update`"
+    file.write_text(baseline_json(cost())[:300], encoding="utf-8")
+    assert said().startswith(f"{file}: not valid JSON at line ")
+    assert said().endswith(f"\nIf that is meant: pytest --roofline-update writes {file} anew.")
+    file.write_text(baseline_json(cost()), encoding="utf-8")
+    assert "of inputs 1x3x8x8:float32, and this is of inputs none" in said(cost(inputs=()))
+    assert said(fail_if=["flop>1%"]).splitlines()[-2:] == ["  flop>1%", "       ^"]
+    assert said(batch=2).startswith("batch has no effect")
+    # A new baseline would be of no use: its FLOP would not be known, either.
+    unknown = said(cost(flop=None, multiply_add=None, unknown_operators=2))
+    assert "2 calls of operators have no formula" in unknown and "--roofline-update" not in unknown
+
+
+@pytest.mark.parametrize("folder", ["taken", "taken/more", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "taken").write_text("a file", encoding="utf-8")
+    write = RooflineCheck(tmp_path / "test_x.py", "test_y", update=True)
+    with pytest.raises(pytest.fail.Exception, match=r"cannot be (made|written)") as caught:
+        write(cost(), against=tmp_path / folder / "b.json")
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / "taken").read_text(encoding="utf-8") == "a file"
+
+
+def test_a_foreign_file_is_not_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "package.json"
+    file.write_text('{"name": "mine"}', encoding="utf-8")
+    write = RooflineCheck(tmp_path / "test_x.py", "test_y", update=True)
+    with pytest.raises(pytest.fail.Exception, match="is no baseline"):
+        write(cost(), against=file)
+    assert file.read_text(encoding="utf-8") == '{"name": "mine"}'
+
+
+CLASSES = """
+import sys
+import roofline
+from tests.design.gate_examples import cost
+
+class TestOne:
+    def test_cost(self, roofline_check):
+        roofline_check(cost(flop={flop}))
+
+class TestTwo:
+    class TestDeep:
+        def test_cost(self, roofline_check):
+            roofline_check(cost(flop=2 * {flop}), fail_if="flop>+0%")
+
+def test_nothing_heavy_was_loaded():
+    assert not [each for each in ("torch", "pandas", "matplotlib") if each in sys.modules]
+"""
+
+
+def test_classes_have_baselines_of_their_own_written_by_several_processes(tmp_path: Path) -> None:
+    tests = tmp_path / "test_cost.py"
+    tests.write_text(CLASSES.format(flop=500), encoding="utf-8")
+    written = run_pytest(tmp_path, "--roofline-update", "-n", "2")
+    assert written.returncode == 0, written.stdout
+    assert sorted(each.name for each in (tmp_path / FOLDER).iterdir()) == [
+        "test_cost.TestOne.test_cost.json",
+        "test_cost.TestTwo.TestDeep.test_cost.json",
+    ]
+    assert read_baseline(tmp_path / FOLDER / "test_cost.TestOne.test_cost.json").flop == 500
+    tests.write_text(CLASSES.format(flop=501), encoding="utf-8")
+    grown = run_pytest(tmp_path)
+    assert "2 failed, 1 passed" in grown.stdout
+    assert "(+0.20 % on the baseline's 500 FLOP)" in grown.stdout
+    assert "Traceback" not in grown.stdout and "pipeline/checking.py" not in grown.stdout

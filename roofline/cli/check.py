@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -12,8 +13,10 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     FileName,
+    file_options,
     files_among,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -48,9 +51,10 @@ _gate_options = together(
 
 
 @click.command("check")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @_gate_options
 @workload_options
+@file_options
 @run_options
 @hardware_option
 @threads_option
@@ -97,7 +101,7 @@ def command(
 
     files = files_among(outputs, stdout_format)
     check_check_targets(files, overwrite=force)
-    if against is not None and against.resolve() in {each.resolve() for each in files}:
+    if against is not None and os.path.realpath(against) in map(os.path.realpath, files):
         raise InputError(f"{against}: is the baseline; give -o another name")
     from roofline.pipeline.checking import check
 

@@ -18,9 +18,8 @@ from roofline.design.gate import (
     write_baseline,
 )
 from roofline.design.gate.saved import check_baseline_target
-from roofline.design.gate.settings import check_same_task
+from roofline.design.gate.settings import check_repeated, check_same_task
 from roofline.errors import InputError
-from roofline.foundation.files import check_writable
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
@@ -49,7 +48,7 @@ def check(
     inputs: Any = None,
     *,
     against: str | Path | None = None,
-    fail_if: Sequence[str] = (),
+    fail_if: Sequence[str] | str = (),
     update: bool = False,
     hardware: Hardware | None = None,
     dtype: str | torch.dtype | None = None,
@@ -76,22 +75,36 @@ def check(
         fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"`` (beside it)
             and ``"predicted_s>5ms"``; on flop, multiply_add, traffic_byte, parameters,
             peak_memory_byte, launches, unknown_operators, bound_s and predicted_s.
-        update: write what it costs now to ``against``; conditions are then not judged.
+        update: write what it costs now to ``against``, where there may be a baseline, and nothing
+            else; conditions are then not judged.
         hardware: as for `analyze`; None: this machine, if it was measured or a condition asks for a
             time, else counts alone.
         inputs, dtype, batch, seq, threads, train, optimizer, loss, autocast, channels_last, device,
             progress: as for `analyze`.
 
     Raises:
-        InputError: a condition that is none, or a baseline that is missing or of other inputs.
+        InputError: a condition that is none, a baseline that is missing or of other inputs, a file
+            that is none and would be replaced, or an option of what was counted already.
         ModelError, HardwareError: as `analyze`.
     """
     conditions = parse_conditions(fail_if)
     baseline = _baseline(against, conditions, update=update)
-    if isinstance(model, Cost):
-        now, notes = model, ()
-    elif isinstance(model, Analysis):
-        now, notes = cost_of(model, versions=versions(), date=today()), model.warnings
+    if isinstance(model, (Cost, Analysis)):
+        _refuse_options(
+            inputs=inputs,
+            hardware=hardware,
+            dtype=dtype,
+            batch=batch,
+            seq=seq,
+            threads=threads,
+            train=train or None,
+            optimizer=optimizer,
+            loss=loss,
+            autocast=autocast,
+            channels_last=channels_last or None,
+            device=device if device != "cpu" else None,
+        )
+        now, notes = _known(model)
     else:
         now, notes = _counted(
             model,
@@ -128,6 +141,25 @@ def check(
     return Check(now=now, baseline=baseline, file=file, conditions=conditions, notes=notes)
 
 
+def _refuse_options(**given: Any) -> None:
+    """Refuses what would have no effect.
+
+    Raises:
+        InputError: naming the first option that is given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} has no effect on what was counted already; leave it out")
+
+
+def _known(counted: Cost | Analysis) -> tuple[Cost, tuple[str, ...]]:
+    """The cost of what was counted already, and what was noticed then."""
+    if isinstance(counted, Cost):
+        return counted, ()
+    check_repeated(counted, what=counted.model)
+    return cost_of(counted, versions=versions(), date=today()), counted.warnings
+
+
 def versions() -> dict[str, str]:
     """The versions of what counts."""
     return {name: package_version(name) for name in ("roofline", "torch")}
@@ -159,8 +191,7 @@ def _baseline(
     if not update:
         return read_baseline(against)
     file = Path(against)
-    check_baseline_target(file)
-    check_writable(file, overwrite=True)
+    check_baseline_target(file, overwrite=True)
     return _if_readable(file) if file.exists() else None
 
 

@@ -78,8 +78,8 @@ class Tracked:
         """The least seconds that it can take on the machine; None: none was asked for."""
         return self.cost.bound_s
 
-    def _finish(self, hardware: Hardware | None, threads: int | None) -> None:
-        self._cost = _cost(self._name, self._tracking, hardware, threads)
+    def _finish(self, roof: Roof | None) -> None:
+        self._cost = _cost(self._name, self._tracking, roof)
 
 
 @contextlib.contextmanager
@@ -93,7 +93,9 @@ def track(
     """Counts what runs in a ``with`` block: a pass, a step of training, or any other torch code.
 
     The code runs as ever, on its own tensors; results are what they would be. Operators of this
-    thread are counted, those of a function under torch.compile as eager torch runs them.
+    thread are counted, and what torch.compile made runs as eager torch for as long. There is one
+    such block at a time: in another thread, it waits for the end of this one. They may lie in each
+    other.
 
     Args:
         model: its modules and all of its parameters are told apart; None: parameters are those that
@@ -103,21 +105,35 @@ def track(
         threads: how many of its threads the bound is for; None: all.
 
     Raises:
+        InputError: threads without hardware, or no module.
         HardwareError: unknown hardware, or it does not have so many threads.
-        ModelError: something ran that cannot be counted, such as a sparse tensor.
+        ModelError: something ran that cannot be counted, such as a sparse tensor, or a module of
+            the model in another thread.
     """
+    import torch
+
     from roofline.workload.capture.tracking import Tracking
 
+    if model is not None and not isinstance(model, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            f"track: expected a module, or nothing, got {type(model).__name__}; what results are"
+            " called is name="
+        )
     if threads is not None and hardware is None:
         raise InputError(f"threads={threads} has no effect without hardware; name a machine")
+    # Before what may take hours.
+    roof = None
+    if hardware is not None:
+        profile, _ = hardware_for(hardware)
+        roof = Roof(profile, threads_on(profile, threads, alone=True))
     tracking = Tracking(model)
     tracked = Tracked(name or (type(model).__name__ if model is not None else "tracked"), tracking)
     with tracking.watching():
         yield tracked
-    tracked._finish(hardware, threads)  # pyright: ignore[reportPrivateUsage]
+    tracked._finish(roof)  # pyright: ignore[reportPrivateUsage]
 
 
-def _cost(name: str, tracking: Tracking, hardware: Hardware | None, threads: int | None) -> Cost:
+def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
     records = tracking.records
     reuse = residency(records)
     cost = Cost(
@@ -129,14 +145,12 @@ def _cost(name: str, tracking: Tracking, hardware: Hardware | None, threads: int
         versions=versions(),
         date=today(),
     )
-    if hardware is None:
+    if roof is None:
         return cost
-    profile, _ = hardware_for(hardware)
-    roof = Roof(profile, threads_on(profile, threads, alone=True))
     bounds = [each.bound_s for each in place(records, reuse, roof, cache="steady")]
     known = [each for each in bounds if each is not None]
     return replace(
         cost,
-        machine=Machine.of(profile, roof.threads),
+        machine=Machine.of(roof.profile, roof.threads),
         bound_s=sum(known) if len(known) == len(bounds) else None,
     )

@@ -17,7 +17,7 @@ from roofline.presentation.reports.report import (
     fullest,
 )
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
 
 
 def to_markdown(analysis: Analysis, **view: Unpack[ViewOptions]) -> str:
@@ -54,7 +54,8 @@ def _indented(cell: str) -> str:
     return "&nbsp;" * (len(cell) - len(words)) + escaped(words)
 
 
-_ENTITY = {"<": "&lt;", ">": "&gt;"}
+# In a pull request, @56x56 would call for the person of that name.
+_ENTITY = {"<": "&lt;", ">": "&gt;", "@": "@<!-- -->"}
 
 
 def _table(grid: Grid) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +181,61 @@ def test_a_saved_analysis_is_a_baseline(folder: Path, capsys: pytest.CaptureFixt
     limits = ["--fail-if", "flop>+0%", "--fail-if", "bound_s>+0.01%"]
     assert run(["check", *given, "--against", "a.json", *limits]) == 0
     capsys.readouterr()
+
+
+def test_an_update_replaces_no_other_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["before.py:net", "--input", "4x8", "--hardware", "epyc-9654"]
+    assert run(["analyze", *given, "-o", "b.json"]) == 0
+    before = (folder / "b.json").read_bytes()
+    assert check("before.py:net", "--update") == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("roofline: error: b.json: is no baseline, and --update would replace it")
+    assert (folder / "b.json").read_bytes() == before
+
+
+def test_links_in_a_circle_and_names_that_are_too_long_take_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "one.json").symlink_to("other.json")
+    (folder / "other.json").symlink_to("one.json")
+    for file in ("one.json", f"{'x' * 300}.json", "/proc/self/mem", "."):
+        for more in ([], ["--update"], ["-o", "c.md"]):
+            given = ["check", "before.py:net", "--input", "4x8", "--against", file]
+            assert run([*given, *more]) == 2
+            captured = capsys.readouterr()
+            assert "Traceback" not in captured.err
+            assert captured.err.strip().splitlines()[-1].startswith("roofline: error: ")
+    assert not (folder / "c.md").exists()
+
+
+def test_weights_of_a_file_may_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    layer = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.ReLU())
+    torch.save(layer.state_dict(), folder / "w.pt")
+    assert check("before.py:net", "--weights", "w.pt", "--update") == 0
+    assert saved()["flop"] == 216
+    torch.save({}, folder / "none.pt")
+    assert check("before.py:net", "--weights", "none.pt", "--update") == 2
+    capsys.readouterr()
+
+
+def test_the_documented_workflow_fails_with_4_and_has_its_table(folder: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ci.md").read_text(encoding="utf-8")
+    workflow = page.partition("```yaml\n")[2].partition("```")[0]
+    command = workflow.partition("roofline check")[2].partition("\n      - ")[0]
+    # Its model is one whose convolution grows between the baseline and the check.
+    model = "import torch\ndef Net():\n    return torch.nn.Conv2d(3, {}, 3)\n"
+    (folder / "mynet.py").write_text(model.format(4), encoding="utf-8")
+    (folder / "costs").mkdir()
+    words = shlex.split(command.replace("\\\n", " "))
+    plain = words[: words.index("--fail-if")]
+    assert run(["check", *plain, "--update"]) == 0
+    assert run(["check", *words]) == 0
+    (folder / "mynet.py").write_text(model.format(5), encoding="utf-8")
+    assert run(["check", *words, "--force"]) == 4
+    table = (folder / "check.md").read_text(encoding="utf-8")
+    assert table.startswith("# mynet.py:Net fails 1 of 2 conditions")
+    # Four filters became five.
+    assert "| +25.0 % | flop&gt;+1% | fails |" in table
+    assert "--body-file check.md" in workflow and "cat check.md" in workflow

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from roofline.analysis import read_analysis
 from roofline.design.gate import read_baseline, write_baseline
 from roofline.design.gate.saved import baseline_json
 from roofline.errors import FileFormatError, InputError
+from roofline.pipeline.checking import check as checked
 from roofline.workload.operators import State
 from tests.design.gate_examples import cost, counts_only
 
@@ -89,3 +92,77 @@ def test_a_saved_analysis_stands_for_a_baseline(name: str) -> None:
     assert sum(each.calls for each in found.types) == found.launches
     assert sum(each.calls for each in found.modules) == found.launches
     assert sum(each.traffic_byte for each in found.modules) == found.traffic_byte
+
+
+@pytest.mark.parametrize(
+    "text", ['{"name": "package"}', "[]", "not JSON", '{"kind": "advice"}', '{"baseline": "kind"}']
+)
+def test_what_is_no_baseline_is_never_replaced(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "b.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="is no baseline, and --update would replace it"):
+        write_baseline(cost(), file, overwrite=True)
+    assert file.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        baseline_json(cost()).encode()[:60],
+        b"<<<<<<< HEAD\n" + baseline_json(cost()).encode(),
+        b"\xef\xbb\xbf" + baseline_json(cost()).encode(),
+        json.dumps(json.loads(baseline_json(cost())), separators=(",", ":")).encode(),
+        baseline_json(cost()).replace("net", "\udcff").encode("utf-8", "surrogateescape"),
+    ],
+)
+def test_a_damaged_one_stands_in_nobodys_way(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "b.json"
+    file.write_bytes(content)
+    write_baseline(cost(flop=7), file, overwrite=True)
+    assert read_baseline(file).flop == 7
+
+
+def test_an_interrupt_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "b.json"
+    write_baseline(cost(), file)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(os, name, interrupted)
+            write_baseline(cost(flop=7), file, overwrite=True)
+        assert read_baseline(file) == cost()
+        assert [each.name for each in tmp_path.iterdir()] == ["b.json"]
+
+
+def test_an_analysis_of_a_first_pass_is_no_baseline(tmp_path: Path) -> None:
+    analysis = replace(read_analysis(DATA / "analysis-v5-tiny.json"), cache="cold", earlier=None)
+    file = tmp_path / "cold.json"
+    analysis.save(file)
+    with pytest.raises(InputError, match=r"cold\.json: is of a first pass \(--cold\)"):
+        read_baseline(file)
+    with pytest.raises(InputError, match="is of a first pass"):
+        checked(analysis)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"inputs": (1, 8)},
+        {"hardware": "epyc-9654"},
+        {"batch": 2},
+        {"train": True},
+        {"channels_last": True},
+        {"device": "cuda"},
+        {"optimizer": "sgd"},
+    ],
+)
+def test_options_of_what_was_counted_already_are_refused(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(InputError, match=f"{name} has no effect on what was counted already"):
+        checked(cost(), **option)
+    assert checked(cost()).now == cost()

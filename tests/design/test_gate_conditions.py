@@ -102,6 +102,27 @@ def test_a_condition_that_is_given_twice_counts_once_and_the_order_stays() -> No
     assert [each.text for each in found] == ["flop>+1%", "launches>+0"]
 
 
+def test_one_condition_may_stand_alone_and_what_is_no_text_is_refused() -> None:
+    assert [each.text for each in parse_conditions("flop>+1%")] == ["flop>+1%"]
+    for wrong in ([1], [None], [b"flop>+1%"]):
+        with pytest.raises(InputError, match="expected texts such as 'flop>\\+1%'"):
+            parse_conditions(wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_spaces_and_line_ends_make_no_other_condition() -> None:
+    (found,) = parse_conditions(["flop >\n+1\t%", "flop > +1 %"])
+    assert found.text == "flop > +1 %"
+    assert found.limit_at(1000) == 1010
+
+
+@pytest.mark.parametrize("text", ["a" * 100_000, "flop>1" + "x" * 100_000, "flop>+1%" * 10_000])
+def test_what_is_long_is_cut_in_messages(text: str) -> None:
+    with pytest.raises(PlacedError) as caught:
+        parse_condition(text)
+    assert len(caught.value.message) < 300
+    assert all(len(line) < 300 for line in str(caught.value).splitlines())
+
+
 @given(
     baseline=st.integers(0, 10**18),
     percent=st.decimals("0", "500", places=3, allow_nan=False),

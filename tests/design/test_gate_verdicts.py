@@ -45,6 +45,42 @@ def test_figures_that_look_the_same_are_told_in_full() -> None:
     assert "1,000,000,001" in why and "1,000,000,000" in why
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        # Of so many, floating point has not every whole number.
+        (10**16, 10**16 + 1, "flop is 10,000,000,000,000,001, above 10,000,000,000,000,000 "),
+        (10**9, 10**9 + 1, "(+1 FLOP on the baseline's 1.00 GFLOP)"),
+        (1000, 1333, "flop is 1.33 kFLOP, above 1.00 kFLOP (+33.3 % on the baseline's 1.00 kFLOP)"),
+        (0, 7, "(+7 FLOP on the baseline's 0 FLOP)"),
+    ],
+)
+def test_how_far_beyond_it_is_is_said(before: int, now: int, said: str) -> None:
+    def of(flop: int) -> Cost:
+        return cost(flop=flop, multiply_add=0)
+
+    (why,) = check(of(now), "flop>+0%", baseline=of(before)).failures
+    assert said in why
+    (why,) = check(of(now), "flop<+99999%", baseline=of(now)).failures
+    assert "(as the baseline has)" in why
+
+
+def test_a_step_of_training_has_no_prediction_and_says_so() -> None:
+    step = cost(run=Run(train=True, optimizer="sgd"), predicted_s=None)
+    (why,) = check(step, "predicted_s>+5%", baseline=step).failures
+    assert why.endswith("training is not predicted")
+
+
+def test_another_loss_is_said() -> None:
+    def of(loss: str) -> Cost:
+        return cost(run=Run(train=True, loss=loss))
+
+    assert list(differences(of("cross entropy"), of("mean squared error"))) == [
+        "the baseline's loss is cross entropy, and this one's is mean squared error"
+    ]
+    check_same_task(of("cross entropy"), of(""), file="b.json")
+
+
 def test_less_than_before_may_fail_too() -> None:
     assert outcomes(check(cost(flop=949), "flop<-5%", baseline=cost())) == ["fails"]
     assert outcomes(check(cost(flop=950), "flop<-5%", baseline=cost())) == ["passes"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
 from typing import Any
 
 import pytest
@@ -10,12 +12,14 @@ from torch.optim.optimizer import (
     _global_optimizer_post_hooks,  # pyright: ignore[reportPrivateUsage]
     _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
 )
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 from torch.utils.flop_counter import FlopCounterMode
 
 import roofline
-from roofline.errors import InputError
+from roofline.design.gate import cost_of
+from roofline.errors import InputError, ModelError
 from roofline.pipeline.tracking import Tracked, track
+from roofline.workload.models.libraries.availability import torchvision_or_reason
 from tests.builders import ceiling, level, profile
 
 
@@ -208,3 +212,197 @@ def test_a_tracked_step_is_held_against_a_baseline(tmp_path: Any) -> None:
     assert roofline.check(tracked_step(2).cost, against=file, fail_if=limits).passes
     found = roofline.check(tracked_step(4).cost, against=file, fail_if=limits)
     assert [each.outcome for each in found.judgements] == ["fails", "passes"]
+
+
+def test_blocks_in_each_other_count_their_own_parts() -> None:
+    layer, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
+    before = left_behind()
+    with torch.no_grad(), track(layer) as outer:
+        layer(given)
+        with track(layer) as inner:
+            layer(given)
+        layer(given)
+        with pytest.raises(RuntimeError), track(layer):
+            layer(torch.randn(4, 9))
+    assert inner.flop == 2 * 4 * 8 * 3 + 4 * 3 and inner.launches == 1
+    # The noise of the wrong shape was made in both blocks, too.
+    products = next(each for each in outer.cost.types if each.name == "matrix product")
+    assert products.calls == 3 and products.flop == 3 * inner.flop
+    assert left_behind() == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, StopIteration, SystemExit, GeneratorExit])
+def test_any_exception_goes_through_and_nothing_stays_behind(error: type[BaseException]) -> None:
+    layer = torch.nn.Linear(8, 3)
+    before = left_behind()
+    with pytest.raises(error), track(layer):
+        layer(torch.randn(4, 8))
+        raise error
+    assert left_behind() == before
+    with track(layer) as again:
+        layer(torch.ones(4, 8))
+    assert again.multiply_add == 96
+
+
+def test_a_module_that_runs_in_another_thread_is_refused_and_what_is_not_the_models_may() -> None:
+    model, other = torch.nn.Sequential(torch.nn.Linear(8, 3)), torch.nn.Linear(8, 3)
+    given = torch.ones(4, 8)
+
+    def in_a_thread(module: torch.nn.Module) -> None:
+        thread = threading.Thread(target=module, args=(given,))
+        thread.start()
+        thread.join()
+
+    before = left_behind()
+    with pytest.raises(ModelError, match="module '0' ran in another thread"), track(model):
+        in_a_thread(model[0])
+    assert left_behind() == before
+    with track(model) as tracked:
+        in_a_thread(other)
+        model(given)
+    assert tracked.multiply_add == 96
+
+
+def test_what_is_wrong_with_the_arguments_is_said_before_the_block_runs() -> None:
+    lazy = torch.nn.LazyLinear(3)
+    for wrong, said in (
+        ({"hardware": "nowhere"}, "unknown hardware 'nowhere'"),
+        ({"hardware": "epyc-9654", "threads": 1000}, "threads"),
+        ({"threads": 2}, "has no effect without hardware"),
+        ({"model": "resnet18"}, "expected a module, or nothing, got str"),
+        ({"model": lazy}, "parameter 'weight' is lazy"),
+    ):
+        arguments: dict[str, Any] = wrong
+        with pytest.raises(InputError, match=said), track(**arguments):
+            pytest.fail("the block ran")
+    with track(torch.nn.Linear(8, 3)) as tracked:
+        pass
+    assert (tracked.launches, tracked.parameters) == (0, 27)
+
+
+def test_parts_of_a_storage_are_no_more_than_themselves() -> None:
+    table = torch.zeros(1000, 10)
+    model = torch.nn.Module()
+    model.row = torch.nn.Parameter(table[3])
+    batch = torch.zeros(500, 10)[:4]
+    with torch.no_grad(), track(model) as tracked:
+        batch.mul_(model.row)
+    assert tracked.parameters == 10
+    assert tracked.peak_memory_byte == 4 * (10 + 40)
+
+
+def test_states_that_are_made_in_the_block_are_there_once() -> None:
+    model, image = small_net(), torch.randn(2, 3, 12, 12)
+    optimizer = torch.optim.Adam(model.parameters())
+    with track(model) as first:
+        step(model, optimizer, image)
+    with track(model) as steady:
+        step(model, optimizer, image)
+    model = small_net()
+    optimizer = torch.optim.Adam(model.parameters())
+    with track(model) as both:
+        step(model, optimizer, image)
+        step(model, optimizer, image)
+    assert both.multiply_add == (first.multiply_add or 0) + (steady.multiply_add or 0)
+    # The second step has parameters, buffers, states and gradients, and makes what the first makes.
+    assert both.peak_memory_byte == steady.peak_memory_byte
+
+
+def seen_by_none(graph: Any, _inputs: Any) -> Any:
+    """A compiler whose code no mode sees, as kernels of Inductor are not seen."""
+
+    def run(*given: Any) -> Any:
+        with _disable_current_modes():
+            return graph(*given)
+
+    return run
+
+
+def test_what_was_compiled_is_counted_as_eager_torch_runs_it() -> None:
+    model, given = torch.nn.Linear(8, 3), torch.randn(4, 8)
+    compiled: Any = torch.compile(model, backend=seen_by_none)
+    expected = 2 * 4 * 8 * 3 + 4 * 3
+    with torch.no_grad():
+        for _ in range(2):
+            # Not compiled yet; the second time, by a call outside.
+            with track(compiled) as tracked:
+                inside = compiled(given)
+            assert (tracked.flop, tracked.launches) == (expected, 1)
+            assert [each.name for each in tracked.cost.modules] == ["(model)"]
+            assert torch.equal(inside, compiled(given))
+    counts = torch._dynamo.utils.counters["stats"]
+    assert counts["calls_captured"] == 1
+    torch._dynamo.reset()
+
+
+def test_a_block_in_what_was_compiled_is_refused() -> None:
+    layer = torch.nn.Linear(8, 3)
+
+    @torch.compile(backend="eager")
+    def inside(given: torch.Tensor) -> torch.Tensor:
+        with track(layer):
+            return layer(given)
+
+    with warnings.catch_warnings(), pytest.raises(ModelError, match="put the `with` block around"):
+        # torch warns of what it cannot compile.
+        warnings.simplefilter("ignore")
+        inside(torch.ones(4, 8))
+    assert _get_current_dispatch_mode() is None
+    torch._dynamo.reset()
+
+
+def test_an_analysis_in_the_block_is_not_counted() -> None:
+    layer, given = torch.nn.Linear(8, 3), torch.ones(4, 8)
+    with torch.no_grad(), track(layer) as tracked:
+        analysis = roofline.analyze(layer, given, hardware="epyc-9654")
+        layer(given)
+    assert (tracked.flop, tracked.launches) == (analysis.totals.flop, 1)
+
+
+def test_nested_tensors_are_refused_in_one_line() -> None:
+    layers = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    with warnings.catch_warnings():
+        # torch calls nested tensors a prototype.
+        warnings.simplefilter("ignore")
+        model = torch.nn.TransformerEncoder(layers, 1).eval()
+        padding = torch.tensor([[False, False, False], [False, False, True]])
+        given = torch.randn(2, 3, 16)
+        with (
+            pytest.raises(ModelError, match="nested tensor") as caught,
+            torch.no_grad(),
+            track(model),
+        ):
+            model(given, src_key_padding_mask=padding)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_resnet18_costs_what_an_analysis_says(train: bool) -> None:
+    torchvision, _ = torchvision_or_reason()
+    assert torchvision is not None
+    model = torchvision.models.resnet18().train(train)
+    image = torch.randn(2, 3, 64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    target = torch.zeros(2, dtype=torch.int64)
+
+    def one() -> Any:
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(train):
+            output = model(image)
+        if not train:
+            return output
+        loss = torch.nn.functional.cross_entropy(output, target)
+        loss.backward()
+        optimizer.step()
+        return output, loss
+
+    one()
+    with track(model) as tracked:
+        # An analysis has the results in memory to the end, too.
+        held = one()
+    del held
+    found = cost_of(roofline.analyze(model, image, train=train, hardware="epyc-9654"))
+    for name in ("flop", "multiply_add", "traffic_byte", "launches", "parameters"):
+        assert getattr(tracked.cost, name) == getattr(found, name), name
+    assert tracked.cost.types == found.types
+    assert tracked.peak_memory_byte == found.peak_memory_byte

@@ -151,3 +151,11 @@ def test_other_formats_and_files_that_exist_are_refused(tmp_path: Path) -> None:
 def test_notebooks_show_the_same_table() -> None:
     shown = FAILED._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert "net fails 1 of 3 conditions" in shown and "<b>" not in shown
+
+
+def test_in_a_pull_request_nobody_is_called_for() -> None:
+    text = render_check(Check(now=counts_only(model="conv2d(4,4,3)@56x56 of a@b")), "md")
+    assert isinstance(text, str)
+    # What looks like an address is none, and calls for nobody.
+    assert "conv2d(4,4,3)@<!-- -->56x56 of a@b" in text
+    assert ")@56x56" not in text

@@ -14,8 +14,9 @@ from fractions import Fraction
 from typing import Literal, NoReturn
 
 from roofline.design.gate.quantities import BY_NAME, QUANTITIES, Kind, Quantity
-from roofline.errors import nearest
+from roofline.errors import InputError, nearest
 from roofline.foundation.places import PlacedError
+from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
 
 Form = Literal["absolute", "difference", "share"]
@@ -80,13 +81,24 @@ class Condition:
         return Fraction(now) > limit if self.sign == ">" else Fraction(now) < limit
 
 
-def parse_conditions(texts: Iterable[str]) -> tuple[Condition, ...]:
-    """The conditions, each written as ``flop>+1%``; one that is given twice counts once.
+def parse_conditions(texts: Iterable[str] | str) -> tuple[Condition, ...]:
+    """The conditions, each written as ``flop>+1%``; what is given twice counts once.
+
+    Args:
+        texts: several of them, or one.
 
     Raises:
         PlacedError: points at what is wrong in one of them.
+        InputError: something that is no text.
     """
-    return tuple({text.strip(): parse_condition(text) for text in texts}.values())
+    found: dict[str, Condition] = {}
+    for text in (texts,) if isinstance(texts, str) else texts:
+        # From Python, anything may come.
+        if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"fail_if: expected texts such as 'flop>+1%', got {text!r:.60}")
+        condition = parse_condition(text)
+        found.setdefault(condition.text, condition)
+    return tuple(found.values())
 
 
 def parse_condition(text: str) -> Condition:
@@ -112,14 +124,14 @@ def parse_condition(text: str) -> Condition:
     number = Fraction(found[0]) * (-1 if direction == "-" else 1)
     unit_at = _after_space(text, found.end())
     unit = text[unit_at:].rstrip()
+    # Spaces may be line ends, and messages are one line.
+    said = " ".join(text.split())
     if unit == "%":
         if not direction:
             _refuse(text, at, f"{unit} of what? Write +{found[0]}% for more than the baseline has")
-        return Condition(
-            text=text.strip(), quantity=quantity, sign=sign, form="share", limit=number / 100
-        )
+        return Condition(text=said, quantity=quantity, sign=sign, form="share", limit=number / 100)
     return Condition(
-        text=text.strip(),
+        text=said,
         quantity=quantity,
         sign=sign,
         form="difference" if direction else "absolute",
@@ -135,7 +147,7 @@ def _quantity(text: str, at: int) -> tuple[Quantity, int]:
     name = found[0].lower()
     if name not in BY_NAME:
         suggestion = nearest(name, BY_NAME)
-        _refuse(text, at, f"no total '{found[0]}'{suggestion} (there are {known})")
+        _refuse(text, at, f"no total '{cut(found[0])}'{suggestion} (there are {known})")
     return BY_NAME[name], found.end()
 
 
@@ -157,7 +169,7 @@ def _factor(text: str, at: int, unit: str, quantity: Quantity) -> Fraction:
         _refuse(
             text,
             at,
-            f"'{printable(unit)}' is no unit of {quantity.name}; write"
+            f"'{cut(printable(unit))}' is no unit of {quantity.name}; write"
             f" {_EXAMPLES[quantity.kind]}, or +1%",
         )
     return factor

@@ -10,6 +10,9 @@ from roofline.foundation.units import format_byte, format_flop, format_s, format
 Kind = Literal["flop", "count", "byte", "s"]
 """What a total is counted in."""
 
+_LEAST_SHARE = 5e-5
+"""Changes that are smaller are told in units: rounded, they would look like none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
@@ -38,6 +41,15 @@ class Quantity:
                 return format_s(value)
             case "count":
                 return format_si(value, "")
+
+    def change(self, before: float, now: float) -> str:
+        """The change in words: ``"+1.20 %"``, in the unit where that is next to nothing."""
+        share = now / before - 1 if before else 0.0
+        if abs(share) < _LEAST_SHARE:
+            return f"{'+' if now >= before else '-'}{self.form(abs(now - before))}"
+        percent = 100 * share
+        decimals = 2 if abs(percent) < 10 else 1 if abs(percent) < 100 else 0
+        return f"{percent:+.{decimals}f} %"
 
 
 QUANTITIES = (

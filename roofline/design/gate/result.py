@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -205,16 +206,12 @@ class Check:
         if not condition.fails(now, before):
             return Judgement(condition=condition, outcome="passes")
         side = "above" if condition.sign == ">" else "below"
-        limit = float(condition.limit_at(before))
-        value_text, limit_text = _apart(quantity, now, limit)
-        from_before = ""
-        if condition.is_relative and before is not None:
-            from_before = f" (the baseline has {quantity.form(before)}{_share(before, now)})"
+        value, limit = _apart(quantity, now, condition.limit_at(before))
         return Judgement(
             condition=condition,
             outcome="fails",
-            why=f"{condition.text}: {quantity.name} is {value_text}, {side}"
-            f" {limit_text}{from_before}",
+            why=f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
+            f"{_from_baseline(quantity, before, now) if condition.is_relative else ''}",
         )
 
     def _why_not_known(
@@ -242,19 +239,31 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     name = cost.machine.name
     if quantity.name == "bound_s":
         return f"machine '{name}' has no hardware ceilings"
+    if cost.run.train or cost.run.autocast:
+        return f"{'training' if cost.run.train else 'autocast'} is not predicted"
     return f"nothing was learned of such a run on '{name}' (`roofline calibrate`, run there)"
 
 
-def _share(before: float, now: float) -> str:
-    return f", which is {100 * (now / before - 1):+.2f} %" if before else ""
+def _from_baseline(quantity: Quantity, before: float | None, now: float) -> str:
+    """How far a total is from that of the baseline, in brackets."""
+    if before is None:
+        return ""
+    if before == now:
+        return " (as the baseline has)"
+    return f" ({quantity.change(before, now)} on the baseline's {quantity.form(before)})"
 
 
-def _apart(quantity: Quantity, value: float, limit: float) -> tuple[str, str]:
+def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]:
     """Value and limit in words; in full where rounded they would look the same."""
-    short = quantity.form(value), quantity.form(limit)
-    if short[0] != short[1]:
-        return short
-    return f"{value:,.15g}", f"{limit:,.15g}"
+    short = quantity.form(value), quantity.form(float(limit))
+    return short if short[0] != short[1] else (_in_full(Fraction(value)), _in_full(limit))
+
+
+def _in_full(value: Fraction) -> str:
+    """Every digit of a whole number; of others, as many as floating-point numbers have."""
+    if value.denominator == 1:
+        return f"{value.numerator:,}"
+    return f"{float(value):,.17g}"
 
 
 def _count(number: int, what: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any, cast
 
 from roofline.analysis import analysis_from_data
 from roofline.design.gate.cost import Cost, cost_of
+from roofline.design.gate.settings import check_repeated
 from roofline.errors import InputError
 from roofline.foundation import schema
-from roofline.foundation.files import write_atomically
+from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
 
 SCHEMA_VERSION = 1
@@ -20,6 +23,8 @@ KIND = "baseline"
 """What such a file says it is."""
 
 _FIX = "write it anew with `roofline check MODEL --against FILE.json --update`"
+_OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
+_HEAD_BYTE = 2**20
 
 
 def baseline_json(cost: Cost) -> str:
@@ -32,10 +37,11 @@ def read_baseline(path: str | Path) -> Cost:
     """The cost in a baseline, or that of a saved analysis; needs no torch.
 
     Raises:
+        InputError: there is none, or it is an analysis of a first pass.
         FileFormatError: not readable, not ours, cut short, or written by a newer version.
     """
     file = Path(path)
-    if not file.exists() and not file.is_symlink():
+    if not os.path.lexists(file):
         raise InputError(f"{file}: there is no baseline yet; add --update to write the first")
     data = read_json(file, fix=_FIX)
     if not isinstance(data, dict):
@@ -48,17 +54,41 @@ def read_baseline(path: str | Path) -> Cost:
         return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
     if kind:
         raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
-    return cost_of(analysis_from_data(table, file=str(file)))
+    analysis = analysis_from_data(table, file=str(file))
+    check_repeated(analysis, what=str(file))
+    return cost_of(analysis)
 
 
-def check_baseline_target(path: Path) -> None:
-    """Refuses, before any work is done, a name that no baseline can have.
+def check_baseline_target(path: Path, *, overwrite: bool) -> None:
+    """Refuses, before any work is done, a file that no baseline could be written to in the end.
+
+    A baseline may be replaced, a damaged one too; a file that is something else may not.
+
+    Args:
+        path: where.
+        overwrite: whether there may be one.
 
     Raises:
-        InputError: another suffix than .json.
+        InputError: another suffix than .json, a file that is no baseline, or as `check_writable`.
     """
     if path.suffix.lower() != ".json":
         raise InputError(f"--against {path}: baselines are written as .json")
+    check_writable(path, overwrite=overwrite)
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTE)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}; name another file, or delete this one"
+        ) from None
+    # Conflict markers, or an end that is missing, make it no less a baseline.
+    if head.strip() and not _OURS.search(head):
+        raise InputError(
+            f"{path}: is no baseline, and --update would replace it; name another file, or delete"
+            " this one first"
+        )
 
 
 def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> None:
@@ -70,8 +100,8 @@ def write_baseline(cost: Cost, path: str | Path, *, overwrite: bool = False) -> 
         overwrite: whether there may be one.
 
     Raises:
-        InputError: another suffix, the file exists and `overwrite` is false, or it cannot be
-            written.
+        InputError: another suffix, the file exists and `overwrite` is false, it is no baseline, or
+            it cannot be written.
     """
-    check_baseline_target(Path(path))
+    check_baseline_target(Path(path), overwrite=overwrite)
     write_atomically(Path(path), baseline_json(cost), overwrite=overwrite)

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from roofline.analysis import Analysis
 from roofline.design.gate.cost import Cost
 from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
+
+
+def check_repeated(analysis: Analysis, *, what: str) -> None:
+    """Refuses an analysis of a first pass: its bounds are longer than those of all that follow.
+
+    Raises:
+        InputError: naming `what` it is, and the fix.
+    """
+    if analysis.cache == "cold":
+        raise InputError(
+            f"{printable(what)}: is of a first pass (--cold), and checks are of repeated ones;"
+            " analyse it without --cold"
+        )
 
 
 def check_same_task(baseline: Cost, now: Cost, *, file: str) -> None:
@@ -64,6 +78,11 @@ def differences(baseline: Cost, now: Cost) -> Iterable[str]:
     """What else is not the same, a line each: names, machine, its date, calibration, versions."""
     if baseline.model != now.model:
         yield f"the baseline is of '{baseline.model}', and this is '{now.model}'"
+    if baseline.run.loss != now.run.loss:
+        yield (
+            f"the baseline's loss is {baseline.run.loss or 'not named'}, and this one's is"
+            f" {now.run.loss or 'not named'}"
+        )
     before, after = baseline.machine, now.machine
     # Where counts alone are asked for, whoever counts says why.
     if after is not None:

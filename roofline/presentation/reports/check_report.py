@@ -21,9 +21,6 @@ from roofline.presentation.reports.report import (
 )
 
 SAME = "same"
-_LEAST_SHARE = 5e-5
-"""Changes that are smaller are told in units: rounded, they would look like none."""
-
 _MOST_PARTS = 10
 
 
@@ -80,18 +77,7 @@ def change_words(quantity: Quantity, before: float | None, now: float | None) ->
     """How a total changed: ``"+1.2 %"``, in its unit where that is next to nothing."""
     if before is None or now is None:
         return MISSING
-    if before == now:
-        return SAME
-    if before and abs(now / before - 1) >= _LEAST_SHARE:
-        return _percent(now / before - 1)
-    sign = "+" if now > before else "-"
-    return f"{sign}{quantity.form(abs(now - before))}"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    decimals = 2 if abs(percent) < 10 else 1 if abs(percent) < 100 else 0
-    return f"{percent:+.{decimals}f} %"
+    return SAME if before == now else quantity.change(before, now)
 
 
 def _verdict(judgements: Sequence[Judgement]) -> str:

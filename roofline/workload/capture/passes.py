@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from roofline.errors import ModelError, RooflineError
 from roofline.foundation.units import format_byte
@@ -69,7 +70,8 @@ def capture(
         ModelError: the model raised; the message says in which module, and what torch said.
     """
     asked = _Asked(model, inputs, name, run or Run(), teaching or Teaching(), on_call)
-    with one_at_a_time:
+    # What looks on at its caller has no part in it.
+    with one_at_a_time, _disable_current_modes():
         try:
             return _on_fakes(asked)
         except NoFakesError as reason:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
 
+from roofline.errors import ModelError
 from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import Operands, tensors_in
+from roofline.workload.capture.packed import packed_in, remembering
 from roofline.workload.capture.passes import one_at_a_time
 from roofline.workload.capture.recorder import Recorder
 from roofline.workload.operators import OperatorRecord, Phase
@@ -23,6 +28,21 @@ from roofline.workload.tensors import Role
 
 _KEPT = (Role.PARAMETER, Role.BUFFER, Role.INPUT, Role.OPTIMIZER_STATE)
 """What is there before the code runs, and after."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """A storage that was there before: how much of it tensors take, each place of it once."""
+
+    role: Role
+    element_byte: int
+    whole_byte: int
+    places: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
+
+    @property
+    def byte(self) -> int:
+        """The bytes that are taken; overlapping views have no more than all of it."""
+        return min(sum(self.places.values()), self.whole_byte)
 
 
 class _AsTheyAre:
@@ -34,26 +54,32 @@ class _AsTheyAre:
 
     def __init__(self) -> None:
         self.roles: dict[int, Role] = {}
-        self.sizes: dict[int, tuple[int, int]] = {}
+        self.held: dict[int, _Held] = {}
         self.devices: set[str] = set()
         self._results: set[int] = set()
 
     def known(self, tensor: torch.Tensor, role: Role) -> None:
-        """What the storage of a tensor is, unless that is known."""
+        """What a tensor that no operator made is, unless that is known, and how much it takes."""
         if tensor.layout is not torch.strided:
             return
+        _check_shape(tensor)
         storage = tensor.untyped_storage()
-        if storage._cdata not in self.roles:
-            self.roles[storage._cdata] = role
-            byte = storage.nbytes()
-            self.sizes[storage._cdata] = byte // tensor.element_size(), byte
+        address = storage._cdata
+        if address in self._results:
+            return
+        if address not in self.held:
+            self.roles[address] = role
+            self.held[address] = _Held(
+                role=role, element_byte=tensor.element_size(), whole_byte=storage.nbytes()
+            )
+        place = (tensor.storage_offset(), tensor.shape, tensor.stride())
+        self.held[address].places[place] = tensor.nbytes
 
     def in_place_of(self, value: Any) -> Any:
         """`value` itself."""
         for each in tensors_in(value):
-            if each.layout is torch.strided and each.untyped_storage()._cdata not in self._results:
-                is_parameter = isinstance(each, torch.nn.Parameter)
-                self.known(each, Role.PARAMETER if is_parameter else Role.INPUT)
+            is_parameter = isinstance(each, torch.nn.Parameter)
+            self.known(each, Role.PARAMETER if is_parameter else Role.INPUT)
         return value
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -62,8 +88,22 @@ class _AsTheyAre:
         for each in tensors_in(result):
             self.devices.add(each.device.type)
             if each.layout is torch.strided:
+                _check_shape(each)
                 self._results.add(each.untyped_storage()._cdata)
         return result
+
+
+def _check_shape(tensor: torch.Tensor) -> None:
+    """Refuses what has none.
+
+    Raises:
+        ModelError: it is a nested tensor.
+    """
+    if tensor.is_nested:
+        raise ModelError(
+            "the code makes a nested tensor, and those cannot be counted; where it is torch's fast"
+            " path for transformers, torch.backends.mha.set_fastpath_enabled(False) turns that off"
+        )
 
 
 class _Tracker(Recorder):
@@ -108,13 +148,6 @@ class Tracking:
             Operands(self._tensors.roles),
         )
         self._optimizer = ""
-        if model is not None:
-            for role, tensors in (
-                (Role.PARAMETER, model.parameters()),
-                (Role.BUFFER, model.buffers()),
-            ):
-                for each in tensors:
-                    self._tensors.known(each, role)
 
     @property
     def records(self) -> tuple[OperatorRecord, ...]:
@@ -134,34 +167,59 @@ class Tracking:
 
     @property
     def parameters(self) -> int:
-        """The elements of the parameters, each storage once."""
-        return sum(elements for elements, _ in self._of(Role.PARAMETER))
+        """The elements of the parameters, each place once."""
+        return sum(each.byte // each.element_byte for each in self._of(Role.PARAMETER))
 
     @property
     def kept_byte(self) -> int:
         """The bytes of what is there from before on: parameters, buffers, inputs, states."""
-        return sum(byte for role in _KEPT for _, byte in self._of(role))
+        return sum(each.byte for role in _KEPT for each in self._of(role))
 
-    def _of(self, role: Role) -> Iterator[tuple[int, int]]:
-        for address, size in self._tensors.sizes.items():
-            if self._tensors.roles[address] is role:
-                yield size
+    def _of(self, role: Role) -> Iterator[_Held]:
+        return (each for each in self._tensors.held.values() if each.role is role)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While this is open, what this thread runs is recorded; torch is as it was after it."""
+        """While this is open, what this thread runs is recorded; torch is as it was after it.
+
+        Raises:
+            ModelError: the model has parameters without a shape; or, at the end, one of its modules
+                ran in another thread.
+        """
         watched = self._model if self._model is not None else torch.nn.Module()
         with contextlib.ExitStack() as open_now:
             open_now.enter_context(one_at_a_time)
+            open_now.enter_context(remembering())
+            open_now.enter_context(_eager())
             before = register_optimizer_step_pre_hook(self._before_update)
             open_now.callback(before.remove)
             after = register_optimizer_step_post_hook(self._after_update)
             open_now.callback(after.remove)
             if self._model is not None:
+                self._note_tensors(self._model)
                 self._modules.note_owners(self._model)
             open_now.enter_context(self._modules.watching(watched))
             open_now.enter_context(self._recorder)
             yield
+        if self._modules.elsewhere is not None:
+            raise ModelError(
+                f"module '{self._modules.elsewhere}' ran in another thread, whose operators cannot"
+                " be seen; run it in the thread of the `with` block"
+            )
+
+    def _note_tensors(self, model: torch.nn.Module) -> None:
+        for name, parameter in model.named_parameters():
+            if is_lazy(parameter):
+                raise ModelError(
+                    f"parameter '{name}' is lazy and has no shape yet; run the model once on a real"
+                    " input first"
+                )
+        for role, tensors in (
+            (Role.PARAMETER, (*model.parameters(), *packed_in(model))),
+            (Role.BUFFER, model.buffers()),
+        ):
+            for each in tensors:
+                self._tensors.known(each, role)
 
     def _before_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._optimizer = type(optimizer).__name__.lower()
@@ -176,3 +234,26 @@ class Tracking:
 
     def _after_update(self, *_: Any) -> None:
         self._recorder.is_updating = False
+
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
+    """While this is open, what torch.compile made before runs as eager torch does.
+
+    What is called for the first time torch runs so by itself, where somebody looks on.
+
+    Raises:
+        ModelError: code that torch.compile made is running.
+    """
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    try:
+        stance = torch.compiler.set_stance("force_eager")
+    except RuntimeError:
+        raise ModelError(
+            "roofline.track sees nothing from inside what torch.compile made; put the `with` block"
+            " around the call of it"
+        ) from None
+    with stance:
+        yield
