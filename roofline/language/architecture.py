@@ -14,15 +14,15 @@ from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.language.keys import Keys
 from roofline.language.sparse_layers import ExpertSizes, expert_layers_of, expert_sizes_of
-from roofline.language.windows import windows_of
+from roofline.language.windows import chunked_of, windows_of
 
 AttentionKind = Literal["multi-head", "grouped-query", "multi-query", "latent"]
 
 _TWO_PRODUCTS = frozenset(
     (
-        *("biogpt", "bloom", "codegen", "cpmant", "ctrl", "falcon", "gpt_bigcode", "gpt2"),
-        *("gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "mpt", "nemotron", "openai-gpt"),
-        *("opt", "persimmon", "phi", "starcoder2", "xglm"),
+        *("apertus", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt_bigcode"),
+        *("gpt2", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat"),
+        *("nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
     )
 )
 """Types whose layers end in two products; those of all others in three, of which one is a gate."""
@@ -58,8 +58,9 @@ class LatentSizes:
 class Architecture:
     """The sizes of a language model that continues text.
 
-    ``windows`` has for each layer how many tokens it looks back at most (None: all), ``sparse`` for
-    each whether its products are experts. ``inner_width`` is that of layers without experts,
+    ``windows`` has for each layer how many tokens it looks back at most (None: all), ``chunked``
+    whether no further than to where its chunk of so many begins, ``sparse`` whether its products
+    are experts. ``inner_width`` is that of layers without experts,
     ``is_gated`` whether they have three products. ``positions`` is the longest context that the
     configuration names; None: none.
 
@@ -77,6 +78,7 @@ class Architecture:
     vocabulary: int
     is_tied: bool
     windows: tuple[int | None, ...]
+    chunked: tuple[bool, ...]
     sparse: tuple[bool, ...]
     experts: ExpertSizes | None = None
     latent: LatentSizes | None = None
@@ -157,6 +159,7 @@ def _architecture(configuration: Mapping[str, Any]) -> Architecture:
         vocabulary=keys.size("vocabulary"),
         is_tied=configuration.get("tie_word_embeddings") is not False,
         windows=windows_of(keys, layers),
+        chunked=chunked_of(keys, layers),
         sparse=expert_layers_of(keys, layers, experts),
         experts=experts,
         latent=latent,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_si
+from roofline.language.architecture import Architecture
 from roofline.language.experts import ExpertSpread
+from roofline.language.generation import is_cache
 from roofline.language.parts import Stage
 from roofline.language.placing import PlacedStage
 from roofline.workload.tensors import Role
@@ -67,7 +72,7 @@ class StageResult:
         byte: dict[int, int] = {}
         for row in self.analysis.operators:
             for spec in row.inputs:
-                if spec.role is Role.INPUT and spec.dtype.kind == "float":
+                if is_cache(spec):
                     end = spec.offset_byte + spec.byte
                     byte[spec.storage] = max(byte.get(spec.storage, 0), end)
         return sum(byte.values()) or None
@@ -102,6 +107,25 @@ class StageResult:
 
 def _rate(tokens: int, time_s: float | None) -> Rate | None:
     return Rate(tokens_per_s=tokens / time_s) if time_s else None
+
+
+def doubts(stage: StageResult, architecture: Architecture) -> Iterable[str]:
+    """What speaks against an architecture as it was read: that transformers computes less.
+
+    Args:
+        stage: as it is run and as it is asked for.
+        architecture: what was read out of the configuration.
+    """
+    called, asked = stage.analysis.totals.multiply_add, stage.asked.multiply_add
+    if stage.analysis.totals.unknown_operators or called is None or asked <= called:
+        return
+    yield (
+        f"{stage.stage}: the architecture, as its configuration is read here, asks for"
+        f" {format_si(asked, '')} multiply-adds, and transformers makes {format_si(called, '')}:"
+        f" models of type '{printable(architecture.model_type)}' differ from what is known of"
+        " others; rely on the rows of transformers alone, not on the architecture, its parts, its"
+        " sweep or its weights in fewer bits"
+    )
 
 
 def dtype_of(analysis: Analysis) -> DType:

@@ -20,6 +20,12 @@ _SIZES = (
 )
 """What decides what a model costs, by transformers' standard names."""
 
+_NEEDED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+"""Those of them that no model does without."""
+
+_MOST_LAYERS = 4096
+"""More than any model has."""
+
 _OF_CHECKPOINTS = frozenset(
     (
         *("architectures", "auto_map", "transformers_version", "_name_or_path", "name_or_path"),
@@ -61,8 +67,9 @@ def configured(
             )
     strange = sorted(set(settings.base) - known)
     if strange:
+        shown = ", ".join(map(cut, strange[:5]))
         notes.append(
-            f"{settings.origin}: {', '.join(strange[:5])}{' …' * (len(strange) > 5)}: settings that"
+            f"{settings.origin}: {shown}{' …' * (len(strange) > 5)}: settings that"
             f" {_name(config_class)} does not name; they are kept, as transformers does"
         )
     if "quantization_config" in settings.base:
@@ -72,6 +79,8 @@ def configured(
         )
     values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
     _check_given(config_class, settings.given)
+    _check_base(config_class, settings)
+    _check_depth(values)
     _check_sizes(_written(config_class, values), asked)
     try:
         config = config_class(**values)
@@ -146,6 +155,31 @@ def _check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> 
             continue
         if type(value) is not int or value < 1:
             raise InputError(f"--config {key}={cut(_shown(value))}: must be a whole number from 1")
+
+
+def _check_base(config_class: Callable[..., Any], settings: Settings) -> None:
+    """The same for sizes in a file that no model does without; the others may follow from them."""
+    own_names = getattr(config_class, "attribute_map", {})
+    needed = {*_NEEDED, *(own_names[each] for each in _NEEDED if each in own_names)}
+    for key, value in settings.base.items():
+        is_one = isinstance(value, (int, float, str)) and key in needed
+        if is_one and (type(value) is not int or value < 1):
+            raise InputError(
+                f"--config {settings.origin}: {key} is {cut(json.dumps(value))}; it must be a whole"
+                " number from 1"
+            )
+
+
+def _check_depth(values: Mapping[str, Any]) -> None:
+    """Refuses more layers than anybody builds, in parts of a model too."""
+    for table in (values, *(each for each in values.values() if isinstance(each, Mapping))):
+        for key, value in table.items():
+            is_depth = str(key).endswith(("layers", "n_layer", "blocks"))
+            if is_depth and type(value) is int and value > _MOST_LAYERS:
+                raise InputError(
+                    f"--config {cut(str(key))}={cut(str(value))}: no model has as many; every layer"
+                    f" is built, so there may be {_MOST_LAYERS:,} at most"
+                )
 
 
 Sizes = Callable[[str], int | None]
