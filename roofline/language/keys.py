@@ -19,7 +19,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "head size": ("head_dim", "attention_head_size"),
     "inner width": (
         *("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-        "ffn_config.ffn_hidden_size",
+        *("ffn_config.ffn_hidden_size", "dff", "dim_ff"),
     ),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_si
+from roofline.foundation.units import format_byte, format_si
 from roofline.language.architecture import Architecture
+from roofline.language.cache import Cache
 from roofline.language.experts import ExpertSpread
 from roofline.language.generation import is_cache
 from roofline.language.parts import Stage
@@ -109,23 +110,53 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
     return Rate(tokens_per_s=tokens / time_s) if time_s else None
 
 
-def doubts(stage: StageResult, architecture: Architecture) -> Iterable[str]:
-    """What speaks against an architecture as it was read: that transformers computes less.
+def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
+    """What speaks against an architecture as it was read, by what transformers really does.
 
     Args:
         stage: as it is run and as it is asked for.
         architecture: what was read out of the configuration.
+        cache: what it keeps.
     """
+    found: list[str] = []
     called, asked = stage.analysis.totals.multiply_add, stage.asked.multiply_add
-    if stage.analysis.totals.unknown_operators or called is None or asked <= called:
-        return
-    yield (
-        f"{stage.stage}: the architecture, as its configuration is read here, asks for"
-        f" {format_si(asked, '')} multiply-adds, and transformers makes {format_si(called, '')}:"
-        f" models of type '{printable(architecture.model_type)}' differ from what is known of"
-        " others; rely on the rows of transformers alone, not on the architecture, its parts, its"
-        " sweep or its weights in fewer bits"
-    )
+    if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
+        found.append(
+            f"asks for {format_si(asked, '')} multiply-adds where transformers makes"
+            f" {format_si(called, '')}"
+        )
+    given = stage.given_cache_byte
+    most = cache.byte(stage.context, stage.batch)
+    # A layer with a window keeps one token less than it sees.
+    least = stage.asked.cache_byte - stage.batch * cache.token_byte
+    if stage.stage == "decode" and given is not None and not least <= given <= most:
+        found.append(f"keeps {format_byte(most)} where transformers keeps {format_byte(given)}")
+    if found:
+        yield (
+            f"{stage.stage}: the architecture, as its configuration is read here,"
+            f" {' and '.join(found)}: models of type '{printable(architecture.model_type)}' differ"
+            " from what is known of others; rely on the rows of transformers alone, not on the"
+            " architecture, its parts, its cache, its sweep or its weights in fewer bits"
+        )
+
+
+def warnings_of(
+    stages: Sequence[StageResult],
+    architecture: Architecture,
+    cache: Cache,
+    noted: Sequence[str],
+) -> tuple[str, ...]:
+    """What speaks against the architecture and what the passes warn of, each line once.
+
+    Args:
+        stages: as they are run and as they are asked for.
+        architecture: what was read out of the configuration.
+        cache: what it keeps.
+        noted: lines that are said elsewhere.
+    """
+    doubted = (line for each in stages for line in doubts(each, architecture, cache))
+    said = (line for each in stages for line in each.analysis.warnings)
+    return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def dtype_of(analysis: Analysis) -> DType:

@@ -19,7 +19,7 @@ from roofline.language.footprint import Footprint, Memory, activations_of, footp
 from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
-from roofline.language.stages import RoutedBound, StageResult, doubts, dtype_of
+from roofline.language.stages import RoutedBound, StageResult, dtype_of, warnings_of
 from roofline.language.sweep import StageSweep, SweptModel, sweep_of
 from roofline.language.weight_bits import (
     BitsWhatIf,
@@ -124,6 +124,7 @@ def analyze_language(
         memory=given or memory_there(next(iter(analyses.values())), hardware),
     )
     found = tuple(of.stage(each) for each in stages)
+    cache = cache_of(architecture, of.dtype)
     return Language(
         model=known.name,
         configuration=known.configuration,
@@ -133,23 +134,14 @@ def analyze_language(
         threads=of.any.threads,
         batch=batch,
         context=context,
-        cache=cache_of(architecture, of.dtype),
+        cache=cache,
         footprint=of.footprint(),
         stages=found,
         bits=tuple(of.in_bits(each) for each in bits),
         sweep=of.sweep(stages, batches, contexts) if batches else None,
         notes=(*known.notes, *of.notes()),
-        warnings=_warnings(found, architecture, known.notes),
+        warnings=warnings_of(found, architecture, cache, known.notes),
     )
-
-
-def _warnings(
-    stages: Sequence[StageResult], architecture: Architecture, noted: Sequence[str]
-) -> tuple[str, ...]:
-    """What the stages warn of, each line once, and what is noted anyhow left out."""
-    doubted = (line for each in stages for line in doubts(each, architecture))
-    said = (line for each in stages for line in each.analysis.warnings)
-    return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -198,7 +198,7 @@ def _written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Siz
 def _built(config: Any) -> Sizes:
     """Sizes of a configuration, of its part for text where it has several."""
     text = config.get_text_config()
-    return lambda name: _whole(getattr(text, name, None))
+    return lambda name: _setting(text, name)
 
 
 def _check_sizes(of: Sizes, asked: str) -> None:
@@ -246,6 +246,15 @@ def _divisors(number: int) -> str:
     return ", ".join(map(str, found[-6:]))
 
 
+def _setting(config: Any, name: str) -> int | None:
+    """A size of a configuration; None: it has none that is one for all layers."""
+    try:
+        return _whole(getattr(config, name, None))
+    except Exception:
+        # Asked for what differs from layer to layer, transformers raises an error of its own.
+        return None
+
+
 def _whole(value: Any) -> int | None:
     return value if type(value) is int else None
 
@@ -268,7 +277,7 @@ def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
     own_names = getattr(config, "attribute_map", {})
     seen: set[str] = set()
     for name in _SIZES:
-        value, own = _whole(getattr(config, name, None)), own_names.get(name, name)
+        value, own = _setting(config, name), own_names.get(name, name)
         if value is not None and own not in seen:
             seen.add(own)
             yield name, value

@@ -132,6 +132,11 @@ def _check_kind(module: Any, name: str) -> None:
             f"model '{name}': the forward of {type(module).__name__} takes no"
             f" {' and no '.join(missing)}, so it has no prefill and decode"
         )
+    if not module.can_generate():
+        raise ModelError(
+            f"model '{name}': {type(module).__name__} gives no tokens; stages are those of models"
+            " that continue text, such as hf:llama or hf:LlamaForCausalLM"
+        )
 
 
 def _check_positions(module: Any, name: str) -> None:
