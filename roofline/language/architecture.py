@@ -23,9 +23,16 @@ _TWO_PRODUCTS = frozenset(
         *("apertus", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt_bigcode"),
         *("gpt2", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat"),
         *("nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
+        # Decoders of models that have an encoder too, where they are built alone.
+        *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp"),
+        *("pegasus", "plbart", "trocr", "whisper"),
     )
 )
 """Types whose layers end in two products; those of all others in three, of which one is a gate."""
+
+
+_OF_STATES = ("mamba_", "ssm_")
+"""How settings of layers begin that keep states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +149,12 @@ def _text(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _architecture(configuration: Mapping[str, Any]) -> Architecture:
     keys = Keys(configuration)
+    state = next((key for key in configuration if key.startswith(_OF_STATES)), "")
+    if state:
+        raise InputError(
+            f"{state} is of layers that keep a state beside keys and values, and how they work is"
+            " not known here; stages are of models whose layers keep nothing else, such as hf:llama"
+        )
     layers = keys.size("layers")
     width = keys.size("width")
     heads = keys.size("heads")

@@ -56,6 +56,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_inputs import is_transformers_model
+    from roofline.workload.models.libraries.transformers_stages import check_kind
     from roofline.workload.models.sources import load
 
     source = load(name, config=config)
@@ -63,6 +64,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
         raise ModelError(
             f"model '{name}': is no language model of transformers; name one, such as hf:llama"
         )
+    check_kind(source.module, name)
     return LanguageModel(
         name=name,
         configuration=plain_configuration(source.module.config),

@@ -181,6 +181,9 @@ def test_an_unknown_model_is_said_to_be_one() -> None:
         ({"hidden_size": True}, "hidden_size is true; it must be"),
         ({"n_layer": 10**12}, "n_layer=1000000000000: no model has as many"),
         ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers=1000000000: no model"),
+        ({"num_labels": 10**9}, "num_labels=1000000000: no model has as many"),
+        ({"to_json_string": 1}, "to_json_string is no setting; leave it out"),
+        ({"hidden_size": 10**300}, "it must be a whole number from 1 to 1,099,511,627,776"),
     ],
 )
 def test_what_is_wrong_in_a_file(tmp_path: Path, content: dict[str, Any], message: str) -> None:

@@ -63,7 +63,7 @@ def staged_source(
     """
     _check(stage, context, batch)
     module: Any = source.module
-    _check_kind(module, source.name)
+    check_kind(module, source.name)
     _check_positions(module, source.name)
     notes = [*source.notes, *_position_notes(module, source.name, stage, context)]
     tokens = context if stage == "prefill" else 1
@@ -113,8 +113,12 @@ def _check(stage: str, context: int, batch: int) -> None:
             raise InputError(f"{option} {value}: must be a whole number from 1")
 
 
-def _check_kind(module: Any, name: str) -> None:
-    """Refuses what is no decoder of transformers with a cache of keys and values."""
+def check_kind(module: Any, name: str) -> None:
+    """Refuses what is no decoder of transformers with a cache of keys and values.
+
+    Raises:
+        ModelError: says what it is, or what it lacks.
+    """
     if not is_transformers_model(module):
         raise ModelError(
             f"model '{name}': prefill and decode are stages of transformers' language models; name"
