@@ -14,18 +14,25 @@ from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.language.keys import Keys
 from roofline.language.sparse_layers import ExpertSizes, expert_layers_of, expert_sizes_of
-from roofline.language.windows import windows_of
+from roofline.language.windows import chunked_of, windows_of
 
 AttentionKind = Literal["multi-head", "grouped-query", "multi-query", "latent"]
 
 _TWO_PRODUCTS = frozenset(
     (
-        *("biogpt", "bloom", "codegen", "cpmant", "ctrl", "falcon", "gpt_bigcode", "gpt2"),
-        *("gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "mpt", "nemotron", "openai-gpt"),
-        *("opt", "persimmon", "phi", "starcoder2", "xglm"),
+        *("apertus", "arcee", "biogpt", "bloom", "codegen", "ctrl", "falcon", "gpt_bigcode"),
+        *("gpt2", "gpt_neo", "gpt_neox", "gpt_neox_japanese", "gptj", "jais2", "mpt", "nanochat"),
+        *("nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2", "xglm"),
+        # Decoders of models that have an encoder too, where they are built alone.
+        *("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp"),
+        *("pegasus", "plbart", "trocr", "whisper"),
     )
 )
 """Types whose layers end in two products; those of all others in three, of which one is a gate."""
+
+
+_OF_STATES = ("mamba_", "ssm_")
+"""How settings of layers begin that keep states."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +65,9 @@ class LatentSizes:
 class Architecture:
     """The sizes of a language model that continues text.
 
-    ``windows`` has for each layer how many tokens it looks back at most (None: all), ``sparse`` for
-    each whether its products are experts. ``inner_width`` is that of layers without experts,
+    ``windows`` has for each layer how many tokens it looks back at most (None: all), ``chunked``
+    whether no further than to where its chunk of so many begins, ``sparse`` whether its products
+    are experts. ``inner_width`` is that of layers without experts,
     ``is_gated`` whether they have three products. ``positions`` is the longest context that the
     configuration names; None: none.
 
@@ -77,6 +85,7 @@ class Architecture:
     vocabulary: int
     is_tied: bool
     windows: tuple[int | None, ...]
+    chunked: tuple[bool, ...]
     sparse: tuple[bool, ...]
     experts: ExpertSizes | None = None
     latent: LatentSizes | None = None
@@ -140,6 +149,12 @@ def _text(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _architecture(configuration: Mapping[str, Any]) -> Architecture:
     keys = Keys(configuration)
+    state = next((key for key in configuration if key.startswith(_OF_STATES)), "")
+    if state:
+        raise InputError(
+            f"{state} is of layers that keep a state beside keys and values, and how they work is"
+            " not known here; stages are of models whose layers keep nothing else, such as hf:llama"
+        )
     layers = keys.size("layers")
     width = keys.size("width")
     heads = keys.size("heads")
@@ -157,6 +172,7 @@ def _architecture(configuration: Mapping[str, Any]) -> Architecture:
         vocabulary=keys.size("vocabulary"),
         is_tied=configuration.get("tie_word_embeddings") is not False,
         windows=windows_of(keys, layers),
+        chunked=chunked_of(keys, layers),
         sparse=expert_layers_of(keys, layers, experts),
         experts=experts,
         latent=latent,

@@ -62,26 +62,6 @@ class Cache:
         tokens = sum(each.count * each.tokens(context) for each in self.layers)
         return batch * tokens * self.token_byte_of_layer
 
-    def most_context(self, byte: int, batch: int = 1) -> int | None:
-        """The longest context whose cache takes at most so many bytes; None: any does.
-
-        Args:
-            byte: room for all sequences together.
-            batch: sequences.
-        """
-        if byte < 0:
-            return 0
-        windows = [each.window for each in self.layers]
-        if None not in windows and self.byte(max(filter(None, windows)), batch) <= byte:
-            return None
-        low, high = 0, 1
-        while self.byte(high, batch) <= byte:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.byte(middle, batch) <= byte else (low, middle)
-        return low
-
 
 def cache_of(architecture: Architecture, dtype: DType) -> Cache:
     """The cache of an architecture whose keys and values are kept in a type.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from roofline.foundation import schema
+from roofline.language.footprint import activations_of, fit_of
 from roofline.language.verdict import bound_of
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def rows_of(language: Language) -> list[dict[str, Any]]:
 
 def _rows(language: Language) -> Iterable[dict[str, Any]]:
     for stage in language.stages:
-        yield {**_analysed(stage), **_asked(stage.asked), **_fit(language)}
+        yield {**_analysed(stage), **_asked(stage.asked), **_fit(language, stage)}
     for cell in language.sweep.cells if language.sweep is not None else ():
         yield _swept(cell)
 
@@ -170,8 +171,13 @@ def _asked(asked: PlacedStage) -> dict[str, Any]:
     }
 
 
-def _fit(language: Language) -> dict[str, Any]:
-    return {"footprint_byte": language.footprint.byte, "fit": language.footprint.fit}
+def _fit(language: Language, stage: StageResult) -> dict[str, Any]:
+    """What this stage takes; the footprint of `language` is that of the largest of them."""
+    footprint, size = language.footprint, (language.context, language.batch)
+    activations = activations_of(language.architecture, stage.stage, language.dtype)
+    byte = footprint.weight_byte + footprint.cache_byte + activations.byte(*size)
+    peak_byte = stage.analysis.totals.peak_memory_byte
+    return {"footprint_byte": byte, "fit": fit_of(byte, peak_byte, footprint.memory.byte)}
 
 
 def _swept(cell: SweepCell) -> dict[str, Any]:

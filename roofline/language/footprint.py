@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.foundation.dtypes import DType
+from roofline.language.architecture import Architecture
 from roofline.language.cache import Cache
+from roofline.language.parts import Stage
 
 Fit = Literal["fits", "only without copies", "does not fit", "unknown"]
 """``only without copies``: weights, cache and what must be alive fit, but not what transformers
-holds beside them, such as the grown copy of a cache."""
+holds beside them, such as the copies that it makes of a prompt's keys."""
+
+_ENDLESS = 2**40
+"""No context is as long: what still fits then fits with any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +24,41 @@ class Memory:
 
     byte: int | None
     source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """What must be alive beside weights and cache: what goes through the layers, or the logits.
+
+    ``token_byte`` for each token that goes through the layers, all of a context where
+    ``takes_context``, else one of each sequence; ``sequence_byte`` for the logits of a sequence.
+    """
+
+    token_byte: int
+    sequence_byte: int
+    takes_context: bool
+
+    def byte(self, context: int, batch: int = 1) -> int:
+        """Bytes for so many sequences of so many tokens."""
+        tokens = context if self.takes_context else 1
+        return batch * max(tokens * self.token_byte, self.sequence_byte)
+
+
+def activations_of(architecture: Architecture, stage: Stage, dtype: DType) -> Activations:
+    """The activations of a stage in which every sequence takes one step.
+
+    A layer reads what goes through it and writes it anew; the last token becomes logits.
+
+    Args:
+        architecture: the model.
+        stage: prefill takes all tokens of a context at once.
+        dtype: what it computes in.
+    """
+    return Activations(
+        token_byte=dtype.byte(2 * architecture.width),
+        sequence_byte=dtype.byte(architecture.width + architecture.vocabulary),
+        takes_context=stage == "prefill",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +114,7 @@ def footprint_of(
     context: int,
     batch: int,
     weight_byte: int,
-    activation_byte: int,
+    activations: Activations,
     memory: Memory,
     peak_byte: int | None = None,
 ) -> Footprint:
@@ -84,24 +125,40 @@ def footprint_of(
         context: tokens of each sequence.
         batch: sequences.
         weight_byte: parameters and buffers.
-        activation_byte: what must be alive besides, for the whole batch.
+        activations: what must be alive besides.
         memory: what there is.
         peak_byte: what the library had alive at once; None: it was not run.
     """
-    room = None if memory.byte is None else memory.byte - weight_byte
     most_sequences = most_context = None
-    if room is not None:
-        each = cache.byte(context) + -(-activation_byte // batch)
-        most_sequences = max(0, room // each) if each else None
-        most_context = cache.most_context(room - activation_byte, batch)
+    if memory.byte is not None:
+        room = max(0, memory.byte - weight_byte)
+        most_sequences = room // (cache.byte(context) + activations.byte(context))
+        most_context = _most_context(cache, activations, batch, room)
     return Footprint(
         context=context,
         batch=batch,
         weight_byte=weight_byte,
         cache_byte=cache.byte(context, batch),
-        activation_byte=activation_byte,
+        activation_byte=activations.byte(context, batch),
         peak_byte=peak_byte,
         memory=memory,
         most_sequences=most_sequences,
         most_context=most_context,
     )
+
+
+def _most_context(cache: Cache, activations: Activations, batch: int, room_byte: int) -> int | None:
+    """The longest context that so much room is enough for; None: any is."""
+
+    def fits(context: int) -> bool:
+        return cache.byte(context, batch) + activations.byte(context, batch) <= room_byte
+
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+        if high > _ENDLESS:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

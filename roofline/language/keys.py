@@ -19,7 +19,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "head size": ("head_dim", "attention_head_size"),
     "inner width": (
         *("intermediate_size_mlp", "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
-        "ffn_config.ffn_hidden_size",
+        *("ffn_config.ffn_hidden_size", "dff", "dim_ff", "decoder_ffn_dim"),
     ),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"),
@@ -100,7 +100,7 @@ class Keys:
         key, value = found
         if type(value) is not int or not 0 <= value < _MOST:
             shown = printable(repr(value))[:60]
-            raise InputError(f"{key}={shown}: must be a whole number from 1")
+            raise InputError(f"{key}={shown}: must be a whole number from 1 to {_MOST:,}")
         return value
 
     def is_true(self, key: str) -> bool:

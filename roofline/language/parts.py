@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.language.architecture import Architecture
@@ -85,11 +85,11 @@ def parts_of(
 
 
 def _parts(architecture: Architecture, size: StageSize, distinct: int | None) -> Iterable[Part]:
-    kinds = Counter(architecture.windows)
+    kinds = Counter(zip(architecture.windows, architecture.chunked, strict=True))
     sparse = sum(architecture.sparse)
     yield from _projections(architecture, size, architecture.layers)
-    for window, count in kinds.items():
-        yield _attention(architecture, size, window, count)
+    for (window, is_chunk), count in kinds.items():
+        yield _attention(architecture, size, window, count, is_chunk=is_chunk)
     if dense := architecture.layers - sparse:
         yield _feed_forward(architecture, size, "feed-forward", dense, architecture.inner_width)
     if architecture.experts is not None and sparse:
@@ -148,34 +148,56 @@ def _projections(architecture: Architecture, size: StageSize, layers: int) -> It
     yield _product(name, layers, tokens, heads * architecture.value_size, width)
 
 
-def seen_tokens(size: StageSize, window: int | None) -> int:
-    """Pairs of a query and a key that it may look at, in one sequence."""
+def seen_tokens(size: StageSize, window: int | None, *, is_chunk: bool = False) -> int:
+    """Pairs of a query and a key that it may look at, in one sequence.
+
+    Args:
+        size: how large the stage is.
+        window: how many tokens a query sees at most, itself included; None: all before it.
+        is_chunk: it sees none before the chunk of so many that it stands in.
+    """
+    context = size.context
     if size.stage == "decode":
-        return size.context + 1 if window is None else min(size.context + 1, window)
-    full = size.context if window is None else min(size.context, window)
-    return full * (full + 1) // 2 + (size.context - full) * full
+        seen = context + 1
+        if window is not None:
+            seen = context % window + 1 if is_chunk else min(seen, window)
+        return seen
+    if window is None:
+        return _triangle(context)
+    if is_chunk:
+        return context // window * _triangle(window) + _triangle(context % window)
+    full = min(context, window)
+    return _triangle(full) + (context - full) * full
 
 
-def _attention(architecture: Architecture, size: StageSize, window: int | None, count: int) -> Part:
+def _triangle(tokens: int) -> int:
+    return tokens * (tokens + 1) // 2
+
+
+def _attention(
+    architecture: Architecture, size: StageSize, window: int | None, count: int, *, is_chunk: bool
+) -> Part:
     latent, heads = architecture.latent, architecture.heads
-    is_absorbed = latent is not None and size.stage == "decode"
     key, value = architecture.key_size, architecture.value_size
-    kept = architecture.key_value_heads * (key + value)
-    if latent is not None and is_absorbed:
-        key, value = latent.kept, latent.key_value_rank
+    kept, least = architecture.key_value_heads * (key + value), key + value
+    decoding = size.stage == "decode"
     if latent is not None:
         kept = latent.kept
-    seen = seen_tokens(size, window)
-    decoding = size.stage == "decode"
-    rectangle = seen if decoding else size.context**2
-    queries = size.batch if decoding else size.batch * size.context
+        if decoding:
+            # On what is kept. Keys and values that were made of it before would be fewer FLOP and
+            # more bytes: the bound takes the least of both.
+            key, value = latent.kept, latent.key_value_rank
+    seen = seen_tokens(size, window, is_chunk=is_chunk)
+    rectangle = seen_tokens(size, window) if decoding else size.context**2
+    # Of a prompt, those are kept that the next token will see.
+    left = seen_tokens(replace(size, stage="decode"), window, is_chunk=is_chunk) - 1
     return Part(
         name="attention",
         count=count,
         multiply_add=size.batch * heads * rectangle * (key + value),
-        least_flop=2 * size.batch * heads * seen * (key + value),
+        least_flop=2 * size.batch * heads * seen * min(least, key + value),
         cache_elements=size.batch * (seen - 1) * kept if decoding else 0,
-        new_elements=queries * kept,
+        new_elements=size.batch * (1 if decoding else left) * kept,
     )
 
 

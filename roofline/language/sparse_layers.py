@@ -39,8 +39,9 @@ def expert_sizes_of(keys: Keys) -> ExpertSizes | None:
         InputError: numbers that do not fit together.
     """
     count = keys.count("experts")
-    # Families whose dense models share the configuration name one expert, or none.
-    if not count or (count == 1 and keys.count("experts per token") in (None, 0, 1)):
+    # Families whose dense models share the configuration name one expert, or none, or switch it.
+    is_one = count == 1 and keys.count("experts per token") in (None, 0, 1)
+    if not count or is_one or keys.is_false("is_moe"):
         return None
     width = keys.optional("expert width") or _width_of_others(keys)
     shared = keys.count("shared width")

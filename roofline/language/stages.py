@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_byte, format_si
+from roofline.language.architecture import Architecture
+from roofline.language.cache import Cache
 from roofline.language.experts import ExpertSpread
+from roofline.language.generation import is_cache
 from roofline.language.parts import Stage
 from roofline.language.placing import PlacedStage
 from roofline.workload.tensors import Role
@@ -67,7 +73,7 @@ class StageResult:
         byte: dict[int, int] = {}
         for row in self.analysis.operators:
             for spec in row.inputs:
-                if spec.role is Role.INPUT and spec.dtype.kind == "float":
+                if is_cache(spec):
                     end = spec.offset_byte + spec.byte
                     byte[spec.storage] = max(byte.get(spec.storage, 0), end)
         return sum(byte.values()) or None
@@ -102,6 +108,55 @@ class StageResult:
 
 def _rate(tokens: int, time_s: float | None) -> Rate | None:
     return Rate(tokens_per_s=tokens / time_s) if time_s else None
+
+
+def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
+    """What speaks against an architecture as it was read, by what transformers really does.
+
+    Args:
+        stage: as it is run and as it is asked for.
+        architecture: what was read out of the configuration.
+        cache: what it keeps.
+    """
+    found: list[str] = []
+    called, asked = stage.analysis.totals.multiply_add, stage.asked.multiply_add
+    if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
+        found.append(
+            f"asks for {format_si(asked, '')} multiply-adds where transformers makes"
+            f" {format_si(called, '')}"
+        )
+    given = stage.given_cache_byte
+    most = cache.byte(stage.context, stage.batch)
+    # A layer with a window keeps one token less than it sees.
+    least = stage.asked.cache_byte - stage.batch * cache.token_byte
+    if stage.stage == "decode" and given is not None and not least <= given <= most:
+        found.append(f"keeps {format_byte(most)} where transformers keeps {format_byte(given)}")
+    if found:
+        yield (
+            f"{stage.stage}: the architecture, as its configuration is read here,"
+            f" {' and '.join(found)}: models of type '{printable(architecture.model_type)}' differ"
+            " from what is known of others; rely on the rows of transformers alone, not on the"
+            " architecture, its parts, its cache, its sweep or its weights in fewer bits"
+        )
+
+
+def warnings_of(
+    stages: Sequence[StageResult],
+    architecture: Architecture,
+    cache: Cache,
+    noted: Sequence[str],
+) -> tuple[str, ...]:
+    """What speaks against the architecture and what the passes warn of, each line once.
+
+    Args:
+        stages: as they are run and as they are asked for.
+        architecture: what was read out of the configuration.
+        cache: what it keeps.
+        noted: lines that are said elsewhere.
+    """
+    doubted = (line for each in stages for line in doubts(each, architecture, cache))
+    said = (line for each in stages for line in each.analysis.warnings)
+    return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def dtype_of(analysis: Analysis) -> DType:

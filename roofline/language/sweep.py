@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from roofline.language.architecture import Architecture
 from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Fit, Memory, fit_of
+from roofline.language.footprint import Fit, Memory, activations_of, fit_of
 from roofline.language.parts import Stage, StageSize
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.placement import Bound, Roof
@@ -22,8 +22,8 @@ class SweepCell:
     """A stage at one batch and one context, as the architecture asks for it.
 
     ``compute_share`` is the part of ``bound_s`` that compute-bound parts take, ``bound`` what takes
-    most of it. Rates are those of the bound: of all sequences, and of one. ``footprint_byte`` are
-    weights and cache.
+    most of it. Rates are those of the bound: of all sequences, and of one. ``footprint_byte`` is
+    what weights, cache and activations take.
     """
 
     stage: Stage
@@ -102,6 +102,14 @@ class SweptModel:
         distinct = spread.typical if spread is not None else None
         return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
 
+    def footprint_byte(self, size: StageSize) -> int:
+        """Bytes of weights, cache and activations of a stage."""
+        types = self.types
+        cache = cache_of(self.architecture, types.cache)
+        activations = activations_of(self.architecture, size.stage, types.compute)
+        needed = cache.byte(size.context, size.batch) + activations.byte(size.context, size.batch)
+        return self.kept_byte + needed
+
 
 def sweep_of(
     model: SweptModel, stages: Sequence[Stage], batches: Sequence[int], contexts: Sequence[int]
@@ -132,7 +140,7 @@ def sweep_of(
 
 def _cell(model: SweptModel, size: StageSize) -> SweepCell:
     placed = model.placed(size)
-    kept = model.kept_byte + _cache_byte(model, size.batch, size.context)
+    footprint_byte = model.footprint_byte(size)
     return SweepCell(
         stage=size.stage,
         batch=size.batch,
@@ -145,13 +153,9 @@ def _cell(model: SweptModel, size: StageSize) -> SweepCell:
         compute_share=placed.compute_share,
         bound_s=placed.bound_s,
         tokens_per_s=placed.tokens_per_s,
-        footprint_byte=kept,
-        fit=fit_of(kept, None, model.memory.byte),
+        footprint_byte=footprint_byte,
+        fit=fit_of(footprint_byte, None, model.memory.byte),
     )
-
-
-def _cache_byte(model: SweptModel, batch: int, context: int) -> int:
-    return cache_of(model.architecture, model.types.cache).byte(context, batch)
 
 
 def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
@@ -177,7 +181,11 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
 
     batch = least_batch(is_compute)
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)
-    kept = None if batch is None else model.kept_byte + _cache_byte(model, batch, context)
+    there_byte = model.memory.byte
+    fits = None
+    if batch is not None and there_byte is not None:
+        size = StageSize(stage=stage, batch=batch, context=context)
+        fits = model.footprint_byte(size) <= there_byte
     return Crossover(
         stage=stage,
         context=context,
@@ -186,26 +194,31 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
         cache_flop_per_byte=attention.flop / attention.cache_byte
         if attention is not None and attention.cache_byte
         else None,
-        fits=None if kept is None or model.memory.byte is None else kept <= model.memory.byte,
+        fits=fits,
     )
 
 
 def least_batch(holds: Callable[[int], bool], most: int = MOST_BATCH) -> int | None:
-    """The least batch from which on something holds; None: up to `most` it does not.
+    """The least batch from which on something holds; None: of the largest it does not.
 
-    Doubled until it holds, then halved in between, as what a batch adds to weights and cache grows
-    with it.
+    Looked for from above among the powers of two, as what holds of a batch that a cache has room
+    for may not hold of the next, and then between the last that fails and the one after it.
 
     Args:
-        holds: of a batch; once it does, it does of larger ones.
+        holds: of a batch.
         most: the largest batch that is tried.
     """
-    high = 1
-    while not holds(high):
-        if high >= most:
-            return None
-        high = min(2 * high, most)
-    low = high // 2
+    tried = [1]
+    while tried[-1] < most:
+        tried.append(min(2 * tried[-1], most))
+    low, high = 0, None
+    for batch in reversed(tried):
+        if not holds(batch):
+            low = batch
+            break
+        high = batch
+    if high is None:
+        return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -80,6 +80,20 @@ class WeightBits:
         weights = DType(f"codes{self.weights}", self.weights, "int")
         return Types(compute=compute, weights=weights, cache=compute)
 
+    def notes(self, dtype: DType, types: Types) -> tuple[str, ...]:
+        """What to say where it is computed in other floats than were asked for.
+
+        Args:
+            dtype: what the model computes in as it is.
+            types: what it computes in with these bits.
+        """
+        if types.compute.bits == self.activations:
+            return ()
+        why = f"the model is in {dtype}"
+        if self.activations < dtype.bits:
+            why = f"this machine has no ceiling for floats of {self.activations} bits"
+        return (f"{self.words} is counted with arithmetic in {types.compute}: {why}",)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageInBits:
@@ -104,13 +118,15 @@ class StageInBits:
 class BitsWhatIf:
     """A language model with its weights in few bits, the vocabulary's product left in floats.
 
-    ``weight_byte_*`` are all weights as they lie in memory; scales are left out there.
+    ``weight_byte_*`` are all weights as they lie in memory; scales are left out there. ``notes``
+    say where it is another than was asked for.
     """
 
     bits: WeightBits
     weight_byte_before: int
     weight_byte_after: int
     stages: tuple[StageInBits, ...]
+    notes: tuple[str, ...] = ()
 
 
 def what_if_of(analysis: Analysis, bits: WeightBits) -> WhatIf:

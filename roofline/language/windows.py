@@ -38,6 +38,17 @@ def windows_of(keys: Keys, layers: int) -> tuple[int | None, ...]:
     return tuple(_window(str(kind), keys) for kind in kinds)
 
 
+def chunked_of(keys: Keys, layers: int) -> tuple[bool, ...]:
+    """For each layer whether its window is a chunk: tokens see those of their own chunk alone.
+
+    Args:
+        keys: the sizes of the configuration, whose `windows_of` is known.
+        layers: how many there are.
+    """
+    kinds = keys.listed("layer_types") or ()
+    return tuple(str(kind) in _CHUNK for kind in kinds) or (False,) * layers
+
+
 def _window(kind: str, keys: Keys) -> int | None:
     if kind in _ALL:
         return None

@@ -5,7 +5,7 @@ What torch calls is counted by `language_passes`; everything else follows from t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,11 @@ from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
 from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Footprint, Memory, footprint_of
+from roofline.language.footprint import Footprint, Memory, activations_of, footprint_of
 from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
-from roofline.language.stages import RoutedBound, StageResult, dtype_of
+from roofline.language.stages import RoutedBound, StageResult, dtype_of, warnings_of
 from roofline.language.sweep import StageSweep, SweptModel, sweep_of
 from roofline.language.weight_bits import (
     BitsWhatIf,
@@ -123,6 +123,8 @@ def analyze_language(
         context=context,
         memory=given or memory_there(next(iter(analyses.values())), hardware),
     )
+    found = tuple(of.stage(each) for each in stages)
+    cache = cache_of(architecture, of.dtype)
     return Language(
         model=known.name,
         configuration=known.configuration,
@@ -132,20 +134,14 @@ def analyze_language(
         threads=of.any.threads,
         batch=batch,
         context=context,
-        cache=cache_of(architecture, of.dtype),
+        cache=cache,
         footprint=of.footprint(),
-        stages=tuple(of.stage(each) for each in stages),
+        stages=found,
         bits=tuple(of.in_bits(each) for each in bits),
         sweep=of.sweep(stages, batches, contexts) if batches else None,
         notes=(*known.notes, *of.notes()),
-        warnings=_warnings(analyses.values(), known.notes),
+        warnings=warnings_of(found, architecture, cache, known.notes),
     )
-
-
-def _warnings(analyses: Iterable[Analysis], noted: Sequence[str]) -> tuple[str, ...]:
-    """What the stages warn of, each line once, and what is noted anyhow left out."""
-    found = dict.fromkeys(line for each in analyses for line in each.warnings)
-    return tuple(each for each in found if each not in noted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +225,14 @@ class _Model:
 
     def footprint(self) -> Footprint:
         """What all stages take at most."""
-        width, vocabulary = self.architecture.width, self.architecture.vocabulary
-        tokens = max(self.size(each).new_tokens for each in self.analyses)
-        # What goes through the layers, twice where a layer reads and writes it, or the logits.
-        alive = max(2 * tokens * width, self.batch * (width + vocabulary))
+        # Prefill, where it is asked for, has more alive: it comes first.
+        largest = next(iter(self.analyses))
         return footprint_of(
             cache_of(self.architecture, self.dtype),
             context=self.context,
             batch=self.batch,
             weight_byte=self.weight_byte,
-            activation_byte=self.dtype.byte(alive),
+            activations=activations_of(self.architecture, largest, self.dtype),
             memory=self.memory,
             peak_byte=max(each.totals.peak_memory_byte for each in self.analyses.values()),
         )
@@ -252,6 +246,7 @@ class _Model:
             weight_byte_before=self.weight_byte,
             weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantised),
             stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
+            notes=bits.notes(self.dtype, types),
         )
 
     def _stage_in_bits(self, stage: Stage, bits: WeightBits, types: Types) -> StageInBits:

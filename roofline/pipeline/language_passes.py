@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.foundation.units import format_byte
+from roofline.language.generation import held_while_generating, is_cache
 from roofline.pipeline.analyses import known_machines
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import predictor_of
@@ -19,7 +20,6 @@ from roofline.placement import Roof
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.runs import Run
-from roofline.workload.tensors import Role
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +56,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
     """
     from roofline.workload.models.libraries.transformers_config import plain_configuration
     from roofline.workload.models.libraries.transformers_inputs import is_transformers_model
+    from roofline.workload.models.libraries.transformers_stages import check_kind
     from roofline.workload.models.sources import load
 
     source = load(name, config=config)
@@ -63,6 +64,7 @@ def language_model(name: str, *, config: str | None) -> LanguageModel:
         raise ModelError(
             f"model '{name}': is no language model of transformers; name one, such as hf:llama"
         )
+    check_kind(source.module, name)
     return LanguageModel(
         name=name,
         configuration=plain_configuration(source.module.config),
@@ -147,6 +149,7 @@ def analyze_stage(
     # What was learned is of passes whose caches the pass before had filled.
     predictor = predictor_of(profile, hardware, run) if predict and not cold else None
     records = captured.records
+    reuse = residency(records)
     notes = (
         *asked.notes,
         *captured.notes,
@@ -158,7 +161,7 @@ def analyze_stage(
         asked.source.name,
         asked.specs,
         captured,
-        residency(records),
+        held_while_generating(records, reuse) if stage == "decode" else reuse,
         Roof(profile, threads_on(profile, threads, alone=True)),
         cold=cold,
         notes=notes,
@@ -184,11 +187,11 @@ def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
     """What growing the cache takes in a decode pass, by its operators."""
     copied = static = 0
     for record in records:
-        is_growth = any(each.role is Role.INPUT for each in record.inputs)
+        is_growth = any(map(is_cache, record.inputs))
         if record.op != "aten.cat" or not is_growth:
             continue
         copied += record.work.traffic_byte
-        static += 2 * sum(each.byte for each in record.inputs if each.role is not Role.INPUT)
+        static += 2 * sum(each.byte for each in record.inputs if not is_cache(each))
     return CacheGrowth(copied_byte=copied, static_byte=static)
 
 
@@ -199,8 +202,8 @@ def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
         yield (
             f"growing the cache copies it: {format_byte(growth.copied_byte)} of the traffic, read"
             " and written (transformers concatenates); a static cache would take"
-            f" {format_byte(growth.static_byte)} for it; peak memory has the cache twice, as the"
-            " pass was given it and as it leaves it"
+            f" {format_byte(growth.static_byte)} for it; at the peak, memory has the cache once and"
+            " the tensor that grows twice, as each old one is dropped as soon as it is copied"
         )
 
 

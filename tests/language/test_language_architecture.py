@@ -113,6 +113,7 @@ def test_text_of_a_model_that_sees_images() -> None:
         ({"is_encoder_decoder": True}, "has an encoder beside its decoder"),
         ({"layer_types": ["full_attention"]}, "layer_types has 1 entries"),
         ({"layer_types": ["mamba"] * 3}, "a layer of type 'mamba'"),
+        ({"mamba_d_state": 16}, "mamba_d_state is of layers that keep a state"),
         ({"num_experts": 2, "num_experts_per_tok": 3}, "a token takes 3 experts"),
         ({"hidden_size": 10**30}, "must be a whole number"),
         ({"hidden_size": True}, "hidden_size=True"),
@@ -123,3 +124,15 @@ def test_impossible_sizes_get_one_line(change: dict[str, Any], words: str) -> No
         Architecture.of({**TINY, **change})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("model_type", ["apertus", "arcee", "jais2", "nanochat"])
+def test_squares_of_relu_need_no_gate(model_type: str) -> None:
+    assert not Architecture.of({**TINY, "model_type": model_type}).is_gated
+    assert Architecture.of(TINY).is_gated
+
+
+def test_experts_that_are_switched_off_are_none() -> None:
+    switched = {**TINY, "num_experts": 8, "num_experts_per_tok": 2, "is_moe": False}
+    assert Architecture.of(switched).experts is None
+    assert Architecture.of({**switched, "is_moe": True}).experts is not None

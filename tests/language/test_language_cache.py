@@ -70,29 +70,6 @@ def test_it_is_what_walking_over_tokens_and_layers_finds(
     assert cache({**TINY, **sizes}).byte(context, batch) == batch * counted
 
 
-@given(
-    window=st.integers(1, 20),
-    room=st.integers(0, 5000),
-    batch=st.integers(1, 3),
-    all_end=st.booleans(),
-)
-def test_the_longest_context_is_the_last_that_fits(
-    window: int, room: int, batch: int, all_end: bool
-) -> None:
-    kinds = ["sliding_attention" if all_end else "full_attention", *["sliding_attention"] * 2]
-    of = cache({**TINY, "layer_types": kinds, "sliding_window": window})
-    fitting = [context for context in range(200) if of.byte(context, batch) <= room]
-    found = of.most_context(room, batch)
-    if len(fitting) == 200:
-        assert found is None
-    else:
-        assert found == fitting[-1]
-
-
-def test_no_room_holds_no_token() -> None:
-    assert cache(TINY).most_context(-1) == 0
-
-
 def test_bits_of_the_cache() -> None:
     assert 2 * cache(TINY, "int8").token_byte == cache(TINY).token_byte
     assert 4 * cache(TINY, "int4").token_byte == cache(TINY).token_byte

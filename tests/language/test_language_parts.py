@@ -100,6 +100,34 @@ def test_pairs_are_those_that_a_mask_leaves(context: int, window: int | None, st
 
 
 @given(
+    context=st.integers(1, 40),
+    chunk=st.integers(1, 50),
+    stage=st.sampled_from(["prefill", "decode"]),
+)
+def test_chunks_end_where_the_next_begins(context: int, chunk: int, stage: Stage) -> None:
+    first = 0 if stage == "prefill" else context
+    last = context if stage == "prefill" else context + 1
+    pairs = sum(
+        key <= query and key // chunk == query // chunk
+        for query in range(first, last)
+        for key in range(last)
+    )
+    size = StageSize(stage=stage, batch=3, context=context)
+    assert seen_tokens(size, chunk, is_chunk=True) == pairs
+
+
+def test_layers_of_chunks_read_their_own_chunk() -> None:
+    kinds = ["chunked_attention", "chunked_attention", "full_attention"]
+    of = {**TINY, "layer_types": kinds, "attention_chunk_size": 8}
+    # The 20th token stands fourth in the third chunk of 8; 2 heads of 4, keys and values.
+    found = parts(of, "decode", 2, 19)
+    assert total(found, "cache_elements") == 2 * 16 * (3 + 3 + 19)
+    # 4 heads, 4 elements of a key and 4 of a value; transformers multiplies all that it keeps.
+    assert by_name(found, "least_flop")["attention"] == 2 * (2 * 4 * 8) * (4 + 4 + 20)
+    assert by_name(found, "multiply_add")["attention"] == (2 * 4 * 8) * (8 + 8 + 20)
+
+
+@given(
     stage=st.sampled_from(["prefill", "decode"]),
     batch=st.integers(1, 6),
     context=st.integers(1, 60),
@@ -117,7 +145,9 @@ def test_twice_the_batch_is_twice_the_work_and_the_same_weights(
 
 
 def test_prefill_leaves_what_decode_reads() -> None:
-    for configuration in (TINY, SPARSE, DEEPSEEK_V3):
+    window = {**TINY, "sliding_window": 8}
+    chunks = {**TINY, "layer_types": ["chunked_attention"] * 3, "attention_chunk_size": 8}
+    for configuration in (TINY, SPARSE, DEEPSEEK_V3, window, chunks):
         left = total(parts(configuration, "prefill", 2, 30), "new_elements")
         assert total(parts(configuration, "decode", 2, 30), "cache_elements") == left
 
@@ -138,6 +168,12 @@ def test_latent_attention_in_decode_works_on_what_is_kept() -> None:
     assert total(found, "cache_elements") == 61 * 99 * 576
     before = parts(DEEPSEEK_V3, "prefill", 1, 100)
     assert by_name(before, "multiply_add")["attention"] == 61 * 128 * 100**2 * (192 + 128)
+
+
+def test_the_bound_of_latent_decode_takes_the_way_of_fewest_flop() -> None:
+    # Keys of 192 and values of 128 elements, kept for each of 128 heads, would be fewer FLOP.
+    found = parts(DEEPSEEK_V3, "decode", 1, 99)
+    assert by_name(found, "least_flop")["attention"] == 2 * 61 * 128 * 100 * (192 + 128)
 
 
 def test_published_activated_parameters_of_deepseek_v3() -> None:

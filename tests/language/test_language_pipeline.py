@@ -209,3 +209,35 @@ def test_wrong_options_get_one_line(
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert stood.asked == []
+
+
+def test_an_architecture_that_asks_for_more_than_is_computed_is_doubted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand_in(monkeypatch, configuration={**TINY, "intermediate_size": 400})
+    found = roofline.analyze_language(
+        "hf:llama", stage="prefill", context=8, hardware=machine(), sweep_batch=[1, 2]
+    )
+    (line,) = (each for each in found.warnings if "rely on the rows of transformers" in each)
+    assert line.startswith("prefill: the architecture")
+    assert "models of type 'llama' differ" in line
+    right = analysed(monkeypatch, stage="prefill", context=8)
+    assert not any("rely on" in each for each in right.warnings)
+
+
+def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import builders
+
+    whole = builders.profile(
+        [builders.ceiling(1e9)], [builders.level("DRAM", None, {"read": {1: 1e8}})]
+    )
+    stand_in(monkeypatch)
+    asked: dict[str, Any] = {"stage": "decode", "weight_bits": ["w8a16", "w4a32"]}
+    without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).bits
+    assert without.notes == (
+        "w8a16 is counted with arithmetic in float32: this machine has no ceiling for floats of 16"
+        " bits",
+    )
+    assert full.notes == ()
+    with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).bits
+    assert [each.notes for each in with_half] == [(), ()]

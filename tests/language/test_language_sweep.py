@@ -35,13 +35,17 @@ def test_every_cell_is_the_stage_at_its_place() -> None:
         alone = swept.placed(StageSize(stage=cell.stage, batch=cell.batch, context=cell.context))
         assert (cell.bound_s, cell.flop) == (alone.bound_s, alone.flop)
         assert found.cell(cell.stage, cell.batch, cell.context) == cell
-        # 3 layers, 2 key-value heads of 4, keys and values, 4 B.
-        assert cell.footprint_byte == 40_000 + cell.batch * cell.context * 3 * 2 * 2 * 4 * 4
+        # 3 layers, 2 key-value heads of 4, keys and values, 4 B; each token as 16 numbers, twice,
+        # or 16 numbers and 50 logits of a sequence.
+        tokens = cell.context if cell.stage == "prefill" else 1
+        each = cell.context * 3 * 2 * 2 * 4 * 4 + 4 * max(tokens * 2 * 16, 16 + 50)
+        assert cell.footprint_byte == 40_000 + cell.batch * each
         assert cell.fit == "unknown"
 
 
 def test_cells_say_what_does_not_fit() -> None:
-    found = sweep_of(model(memory=40_000 + 2000), ("decode",), (1, 2), (8,))
+    # 8 tokens of 192 B, and 264 B of logits: two sequences take 3,600 B.
+    found = sweep_of(model(memory=40_000 + 3599), ("decode",), (1, 2), (8,))
     assert [each.fit for each in found.cells] == ["fits", "does not fit"]
 
 
@@ -79,3 +83,9 @@ def test_products_cross_where_flop_take_as_long_as_bytes() -> None:
 def test_the_least_batch_is_found(first: int, most: int) -> None:
     found = least_batch(lambda batch: batch >= first, most)
     assert found == (first if first <= most else None)
+
+
+def test_what_holds_of_small_batches_alone_is_no_crossover() -> None:
+    """A small model in a cache computes; with more sequences it does not, until it does again."""
+    assert least_batch(lambda batch: batch < 5 or batch >= 300) == 300
+    assert least_batch(lambda batch: batch < 5) is None

@@ -10,7 +10,7 @@ from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
 from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Memory, footprint_of
+from roofline.language.footprint import Memory, activations_of, footprint_of
 from roofline.language.parts import STAGES, Stage, StageSize
 from roofline.language.placing import Types, placed_stage
 from roofline.language.result import Language
@@ -110,7 +110,7 @@ def language(
             context=512,
             batch=4,
             weight_byte=600_000_000,
-            activation_byte=1_000_000,
+            activations=activations_of(of, "prefill", FLOAT),
             memory=there,
             peak_byte=700_000_000,
         ),

@@ -103,3 +103,19 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, content: str | None, message:
     with pytest.raises(FileFormatError, match=message) as raised:
         settings_of(str(file))
     assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    with file.open("wb") as opened:
+        opened.truncate(200 * 2**20)
+    with pytest.raises(FileFormatError, match="is no configuration: it has 209,715,200 bytes"):
+        settings_of(str(file))
+
+
+@pytest.mark.parametrize("text", ["a" * 5000, "a\0b", "a" * 5000 + ".json"])
+def test_names_that_no_file_has(text: str) -> None:
+    with pytest.raises((InputError, FileFormatError)) as raised:
+        settings_of(text)
+    assert len(str(raised.value)) < 6000
+    assert "\n" not in str(raised.value)

@@ -145,6 +145,7 @@ def test_a_local_file_with_more_in_it_than_sizes(tmp_path: Path) -> None:
         ("hf:llama", "hidden_size=big", "hidden_size=big: must be a whole number from 1"),
         ("hf:llama", "num_hidden_layers=1.5", "must be a whole number from 1"),
         ("hf:llama", "num_hidden_layers=true", "num_hidden_layers=true: must be a whole number"),
+        ("hf:llama", "num_hidden_layers=1_000_000_000", "no model has as many; .* 4,096 at most"),
         ("hf:mixtral", "num_experts_per_tok=9", "has 8 experts; choose at most 8"),
         ("resnet50", "hidden_size=64", "has no effect on resnet50"),
         ("timm:resnet50", "hidden_size=64", "has no effect on timm:resnet50"),
@@ -167,3 +168,43 @@ def test_what_the_class_itself_rejects_is_one_line() -> None:
 def test_an_unknown_model_is_said_to_be_one() -> None:
     with pytest.raises(ModelError, match=r"unknown model 'hf:lama'; did you mean 'hf:llama'\?"):
         load("hf:lama", config="hidden_size=64")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"hidden_size": "4096"}, r'config.json: hidden_size is "4096"; it must be a whole number'),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be"),
+        ({"vocab_size": -5}, "vocab_size is -5; it must be"),
+        ({"num_hidden_layers": 2.5}, "num_hidden_layers is 2.5; it must be"),
+        ({"hidden_size": float("nan")}, "hidden_size is NaN; it must be"),
+        ({"hidden_size": True}, "hidden_size is true; it must be"),
+        ({"n_layer": 10**12}, "n_layer=1000000000000: no model has as many"),
+        ({"text_config": {"num_hidden_layers": 10**9}}, "num_hidden_layers=1000000000: no model"),
+        ({"num_labels": 10**9}, "num_labels=1000000000: no model has as many"),
+        ({"to_json_string": 1}, "to_json_string is no setting; leave it out"),
+        ({"hidden_size": 10**300}, "it must be a whole number from 1 to 1,099,511,627,776"),
+    ],
+)
+def test_what_is_wrong_in_a_file(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=message) as raised:
+        load("hf:llama", config=str(file))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_code_that_a_file_names_is_never_run(tmp_path: Path, is_nested: bool) -> None:
+    """As checkpoints on the hub name it, beside the file itself."""
+    (tmp_path / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    code = {"AutoConfig": "modeling.Config", "AutoModelForCausalLM": "modeling.Model"}
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "auto_map": code}
+    text = {**small, "model_type": "llama", "intermediate_size": 48, "vocab_size": 100}
+    content: dict[str, Any] = {**text, "_name_or_path": str(tmp_path)}
+    if is_nested:
+        content = {"model_type": "llava", "text_config": text, "auto_map": code}
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    source = load("hf:llava" if is_nested else "hf:llama", config=str(tmp_path))
+    assert type(source.module).__module__.startswith("transformers.models.")
+    assert not (tmp_path / "ran").exists()

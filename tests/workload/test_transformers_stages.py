@@ -228,9 +228,22 @@ def test_computed_positions_go_on_and_that_is_said() -> None:
         ("hf:t5", "has an encoder beside its decoder"),
         ("hf:mamba", "takes no past_key_values"),
         ("hf:vit", "takes no input_ids and no past_key_values"),
+        ("hf:bert", "BertModel gives no tokens"),
+        ("hf:BertLMHeadModel", "keeps nothing of a prompt, so it has no decode"),
     ],
 )
 def test_models_without_stages(name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message) as raised:
         staged_source(load(name), stage="decode", context=4, batch=1, run=Run())
     assert "\n" not in str(raised.value)
+
+
+def test_positions_that_follow_the_longest_text_are_refused_with_what_to_do() -> None:
+    rope = 'rope_parameters={"rope_type":"dynamic","factor":2.0,"rope_theta":10000.0}'
+    found = load("hf:llama", config=f"{LLAMA[1]},{rope}")
+    with pytest.raises(ModelError, match="its positions are 'dynamic'") as raised:
+        staged_source(found, stage="decode", context=4, batch=1, run=Run())
+    assert "\n" not in str(raised.value)
+    default = rope.replace("dynamic", "default")
+    found = load("hf:llama", config=f"{LLAMA[1]},{default}")
+    assert staged_source(found, stage="decode", context=4, batch=1, run=Run()).specs

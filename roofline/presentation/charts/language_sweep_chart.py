@@ -205,5 +205,5 @@ def _notes(language: Language) -> tuple[str, ...]:
         provenance_words(language.hardware),
     ]
     if any(each.fit == "does not fit" for each in sweep.cells):
-        notes.insert(1, "crossed: weights and cache do not fit into the memory there is")
+        notes.insert(1, "crossed: does not fit into the memory there is")
     return tuple(notes)

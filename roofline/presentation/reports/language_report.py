@@ -147,13 +147,13 @@ def _fits(footprint: Footprint) -> str:
         "does not fit": "no",
     }
     parts = [f"{words[footprint.fit]}: {there}"]
+    if footprint.weight_byte > footprint.memory.byte:
+        return f"{parts[0]} · the weights alone take more"
     if footprint.most_sequences is not None:
         count = footprint.most_sequences
         parts.append(
             f"room for {count:,} sequence{'s' * (count != 1)} of {footprint.context:,} tokens"
         )
-    if footprint.fit == "does not fit":
-        return " · ".join(parts[:1])
     if footprint.most_context is None:
         parts.append("and for any context, as all windows end")
     else:
@@ -173,7 +173,8 @@ def _operators(language: Language, top: int | None) -> Iterable[Grid]:
 
 
 def _notes(language: Language) -> Iterable[Block]:
-    in_bits = [note for each in language.bits for stage in each.stages for note in stage.notes]
+    in_bits = [note for each in language.bits for note in each.notes]
+    in_bits += [note for each in language.bits for stage in each.stages for note in stage.notes]
     for title, said, urgent in (
         ("Notes", (*language.notes, *_reading(language), *in_bits), False),
         ("Warnings", language.warnings, True),

@@ -53,7 +53,7 @@ def crossover_grid(sweep: StageSweep) -> Grid:
         Column(heading="compute-bound from batch", align="right"),
         Column(heading="products with weights", align="right"),
         Column(heading="attention, FLOP per byte of cache", align="right", sacrifice=1),
-        Column(heading="weights and cache", align="right", sacrifice=2),
+        Column(heading="memory", align="right", sacrifice=2),
     )
     return Grid(
         title="Where memory stops being what binds",

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from roofline.errors import FileFormatError, InputError, nearest
-from roofline.foundation.reading import cut, read_json
+from roofline.foundation.reading import cut, read_json, refused
 
 _FORMS = "write a name (llama-3.1-8b), a config.json, or key=value,key=value"
+
+_MOST_BYTE = 2**24
+"""Of a configuration; published ones have kilobytes."""
 
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "none": None, "null": None}
 
@@ -132,10 +137,12 @@ def _value(key: str, text: str) -> Any:
 
 def _base(item: str) -> Settings:
     path = Path(item)
-    if path.suffix == ".json" or path.name != item or path.is_dir():
-        return _of_file(path / "config.json" if path.is_dir() else path)
+    there = _there(path)
+    is_folder = there is not None and stat.S_ISDIR(there.st_mode)
+    if path.suffix == ".json" or path.name != item or is_folder:
+        return _of_file(path / "config.json" if is_folder else path)
     file = _folder() / f"{item}.json"
-    if not file.is_file():
+    if _there(file) is None:
         raise InputError(
             f"--config {cut(item)}: no configuration of that name comes with roofline"
             f"{nearest(item, bundled_names())} (there are {', '.join(bundled_names())};"
@@ -157,7 +164,19 @@ def _of_file(path: Path) -> Settings:
     return Settings(origin=str(path), base=content)
 
 
+def _there(path: Path) -> os.stat_result | None:
+    """What lies at a path; None: nothing does, or no path is as long."""
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
 def _table(path: Path) -> dict[str, Any]:
+    there = _there(path)
+    if there is not None and there.st_size > _MOST_BYTE:
+        what = f"is no configuration: it has {there.st_size:,} bytes"
+        raise refused(str(path), what, "give a model's config.json")
     content = read_json(path, fix="give a model's config.json")
     if not isinstance(content, dict):
         raise FileFormatError(f"{path}: holds no table of settings; give a model's config.json")

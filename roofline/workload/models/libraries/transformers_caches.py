@@ -80,6 +80,11 @@ def past_of(source: Source, context: int, batch: int, run: Run) -> Past:
     result = result_on_fakes(source.module, prompt, name=source.name, run=run)
     cache = getattr(result, "past_key_values", None)
     layers = getattr(cache, "layers", None)
+    if cache is None:
+        raise ModelError(
+            f"model '{source.name}': {type(source.module).__name__} keeps nothing of a prompt, so"
+            " it has no decode; stages are those of models that continue text, such as hf:llama"
+        )
     if not layers:
         raise ModelError(
             f"model '{source.name}': its cache is a {type(cache).__name__}, which holds no layers"

@@ -10,15 +10,19 @@ from typing import Any
 
 from roofline.errors import InputError, ModelError, nearest, said_by
 from roofline.foundation.reading import cut
-from roofline.workload.models.libraries.model_settings import Settings
-
-_SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size"),
-    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
-    *("num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok"),
-    *("kv_lora_rank", "sliding_window", "max_position_embeddings"),
+from roofline.workload.models.libraries.config_checks import (
+    SIZES,
+    check_base,
+    check_depth,
+    check_given,
+    check_sizes,
+    check_type,
+    shown_value,
+    size_in,
+    sizes_as_built,
+    sizes_as_written,
 )
-"""What decides what a model costs, by transformers' standard names."""
+from roofline.workload.models.libraries.model_settings import Settings
 
 _OF_CHECKPOINTS = frozenset(
     (
@@ -32,7 +36,13 @@ _OF_CHECKPOINTS = frozenset(
 _OF_POSITIONS = ("rope_theta", "rope_scaling", "partial_rotary_factor")
 """What older files call the parts of ``rope_parameters``."""
 
-_DROPPED = ("model_type", "transformers_version", "quantization_config", "auto_map")
+_DROPPED = (
+    "model_type",
+    "transformers_version",
+    "quantization_config",
+    "auto_map",
+    "attribute_map",
+)
 
 
 def configured(
@@ -51,7 +61,7 @@ def configured(
         ModelError: the class rejects them.
     """
     notes: list[str] = []
-    _check_type(config_class, settings, asked)
+    check_type(config_class, settings, asked)
     known = _known(config_class)
     for key in settings.given:
         if key not in known:
@@ -60,9 +70,14 @@ def configured(
                 f" setting{nearest(key, sorted(known))}"
             )
     strange = sorted(set(settings.base) - known)
+    if method := next(
+        (each for each in strange if callable(getattr(config_class, each, None))), ""
+    ):
+        raise InputError(f"--config {settings.origin}: {cut(method)} is no setting; leave it out")
     if strange:
+        shown = ", ".join(map(cut, strange[:5]))
         notes.append(
-            f"{settings.origin}: {', '.join(strange[:5])}{' …' * (len(strange) > 5)}: settings that"
+            f"{settings.origin}: {shown}{' …' * (len(strange) > 5)}: settings that"
             f" {_name(config_class)} does not name; they are kept, as transformers does"
         )
     if "quantization_config" in settings.base:
@@ -71,8 +86,10 @@ def configured(
             " activations (what fewer bits are worth: --weight-bits)"
         )
     values = {key: value for key, value in settings.all.items() if key not in _DROPPED}
-    _check_given(config_class, settings.given)
-    _check_sizes(_written(config_class, values), asked)
+    check_given(config_class, settings.given)
+    check_base(config_class, settings)
+    check_depth(values)
+    check_sizes(sizes_as_written(config_class, values), asked)
     try:
         config = config_class(**values)
     except KeyboardInterrupt:
@@ -81,7 +98,7 @@ def configured(
         raise ModelError(
             f"model '{asked}': {_name(config_class)} rejects --config: {_said(error)}"
         ) from error
-    _check_sizes(_built(config), asked)
+    check_sizes(sizes_as_built(config), asked)
     return config, (*notes, *_filled_in(config, config_class, settings))
 
 
@@ -99,7 +116,7 @@ def plain_configuration(config: Any) -> Mapping[str, object]:
 
 def what_sizes(settings: Settings, config_class: Callable[..., Any]) -> str:
     """Which sizes those are, in words: ``"the sizes of llama-3.1-8b (…), num_hidden_layers=2"``."""
-    given = ", ".join(f"{key}={_shown(value)}" for key, value in settings.given.items())
+    given = ", ".join(f"{key}={shown_value(value)}" for key, value in settings.given.items())
     if not settings.origin:
         return f"{given} and else the default sizes of {_name(config_class)}"
     source = f" ({settings.source})" if settings.source else ""
@@ -127,95 +144,6 @@ def _known(config_class: Callable[..., Any]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
-    kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
-    if kind is None or own is None or kind == own:
-        return
-    raise InputError(
-        f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of type"
-        f" '{cut(str(kind))}', and {asked} is of type '{own}'; write hf:{cut(str(kind))}"
-    )
-
-
-def _check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Refuses sizes that are none, before a class fails at them in its own words."""
-    own_names = getattr(config_class, "attribute_map", {})
-    sizes = {*_SIZES, *(own_names[each] for each in _SIZES if each in own_names)}
-    for key, value in given.items():
-        if key not in sizes or value is None:
-            continue
-        if type(value) is not int or value < 1:
-            raise InputError(f"--config {key}={cut(_shown(value))}: must be a whole number from 1")
-
-
-Sizes = Callable[[str], int | None]
-"""Gives a size by its standard name; None: it is not a number, or follows from others."""
-
-
-def _written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
-    """Sizes as they were written, else as the class has them where nothing is."""
-    own_names = getattr(config_class, "attribute_map", {})
-    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
-    table = {each.name: each.default for each in fields}
-    table |= {own_names.get(key, key): value for key, value in values.items()}
-    return lambda name: _whole(table.get(own_names.get(name, name)))
-
-
-def _built(config: Any) -> Sizes:
-    """Sizes of a configuration, of its part for text where it has several."""
-    text = config.get_text_config()
-    return lambda name: _whole(getattr(text, name, None))
-
-
-def _check_sizes(of: Sizes, asked: str) -> None:
-    """Refuses sizes that do not go together.
-
-    Raises:
-        InputError: says which, and what would.
-    """
-    heads, shared = of("num_attention_heads"), of("num_key_value_heads")
-    width, length = of("hidden_size"), of("head_dim")
-    if heads and shared and heads % shared:
-        raise InputError(
-            f"--config num_key_value_heads={shared}: the {heads} heads of {asked} cannot share"
-            f" them evenly; {_divisors(heads)} divide {heads}"
-        )
-    # With a head size of its own, a model may be narrower or wider than its heads.
-    is_odd = length is None or length == (width or 0) // (heads or 1)
-    if heads and width and width % heads and is_odd:
-        raise InputError(
-            f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
-            f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
-        )
-    experts = next(
-        (
-            found
-            for each in ("num_local_experts", "num_experts", "n_routed_experts")
-            if (found := of(each))
-        ),
-        None,
-    )
-    chosen = of("num_experts_per_tok")
-    if experts and chosen and chosen > experts:
-        raise InputError(
-            f"--config num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most"
-            f" {experts}"
-        )
-
-
-_MOST_HEADS = 4096
-"""More than any model has."""
-
-
-def _divisors(number: int) -> str:
-    found = [each for each in range(1, min(number, _MOST_HEADS) + 1) if number % each == 0]
-    return ", ".join(map(str, found[-6:]))
-
-
-def _whole(value: Any) -> int | None:
-    return value if type(value) is int else None
-
-
 def _filled_in(config: Any, config_class: Callable[..., Any], settings: Settings) -> Iterator[str]:
     """Which sizes are the library's own, because nobody said them."""
     own_names = getattr(config, "attribute_map", {})
@@ -233,15 +161,11 @@ def _sizes_of(config: Any) -> Iterable[tuple[str, int]]:
     """What decides its cost, each once where it has several names."""
     own_names = getattr(config, "attribute_map", {})
     seen: set[str] = set()
-    for name in _SIZES:
-        value, own = _whole(getattr(config, name, None)), own_names.get(name, name)
+    for name in SIZES:
+        value, own = size_in(config, name), own_names.get(name, name)
         if value is not None and own not in seen:
             seen.add(own)
             yield name, value
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
 
 
 def _said(error: BaseException) -> str:

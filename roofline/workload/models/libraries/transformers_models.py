@@ -219,7 +219,7 @@ def _quiet_and_offline(transformers: ModuleType) -> Iterator[None]:
     constants: Any = importlib.import_module("huggingface_hub.constants")
     log = transformers.logging
     before = log.get_verbosity(), constants.HF_HUB_OFFLINE
-    log.set_verbosity_error()
+    log.set_verbosity(log.CRITICAL)
     constants.HF_HUB_OFFLINE = True
     try:
         # Some of its modules print what their authors should know.

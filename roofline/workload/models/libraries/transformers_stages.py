@@ -63,7 +63,8 @@ def staged_source(
     """
     _check(stage, context, batch)
     module: Any = source.module
-    _check_kind(module, source.name)
+    check_kind(module, source.name)
+    _check_positions(module, source.name)
     notes = [*source.notes, *_position_notes(module, source.name, stage, context)]
     tokens = context if stage == "prefill" else 1
     ids = InputRequest(shape=(batch, tokens), dtype=dtype("int64"))
@@ -112,8 +113,12 @@ def _check(stage: str, context: int, batch: int) -> None:
             raise InputError(f"{option} {value}: must be a whole number from 1")
 
 
-def _check_kind(module: Any, name: str) -> None:
-    """Refuses what is no decoder of transformers with a cache of keys and values."""
+def check_kind(module: Any, name: str) -> None:
+    """Refuses what is no decoder of transformers with a cache of keys and values.
+
+    Raises:
+        ModelError: says what it is, or what it lacks.
+    """
     if not is_transformers_model(module):
         raise ModelError(
             f"model '{name}': prefill and decode are stages of transformers' language models; name"
@@ -130,6 +135,25 @@ def _check_kind(module: Any, name: str) -> None:
         raise ModelError(
             f"model '{name}': the forward of {type(module).__name__} takes no"
             f" {' and no '.join(missing)}, so it has no prefill and decode"
+        )
+    if not module.can_generate():
+        raise ModelError(
+            f"model '{name}': {type(module).__name__} gives no tokens; stages are those of models"
+            " that continue text, such as hf:llama or hf:LlamaForCausalLM"
+        )
+
+
+def _check_positions(module: Any, name: str) -> None:
+    """Refuses positions that a pass cannot have without the values of its tensors."""
+    rotary = getattr(module.config.get_text_config(), "rope_parameters", None)
+    tables = [rotary, *rotary.values()] if isinstance(rotary, dict) else []
+    kinds = [str(each.get("rope_type")) for each in tables if isinstance(each, dict)]
+    if any("dynamic" in each for each in kinds):
+        raise ModelError(
+            f"model '{name}': its positions are 'dynamic', made anew as soon as a text is longer"
+            " than all before; how long is a value, and only shapes are known here. Others take as"
+            ' much work and memory: --config …,rope_parameters={"rope_type":"default",'
+            '"rope_theta":10000.0}'
         )
 
 

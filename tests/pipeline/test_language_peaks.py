@@ -1,0 +1,130 @@
+"""The memory of prefill and decode, held against real passes whose storages are watched."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from roofline.pipeline.language_passes import analyze_stage
+from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.sources import load
+from tests import builders
+
+if transformers_or_reason()[0] is None:
+    pytest.skip("transformers is not installed", allow_module_level=True)
+
+MACHINE = builders.profile(
+    [builders.ceiling(1e9)], [builders.level("DRAM", None, {"read": {1: 1e9}})]
+)
+SIZES = "hidden_size=32,num_hidden_layers=3,num_attention_heads=4,vocab_size=50"
+GROUPED = f"{SIZES},intermediate_size=48,num_key_value_heads=2"
+MODELS = {
+    "hf:llama": GROUPED,
+    "hf:gemma2": f"{GROUPED},head_dim=8,sliding_window=64",
+    "hf:deepseek_v2": (
+        f"{SIZES},intermediate_size=48,moe_intermediate_size=16,num_key_value_heads=4,"
+        "kv_lora_rank=16,q_lora_rank=none,qk_nope_head_dim=8,qk_rope_head_dim=4,v_head_dim=8,"
+        "n_routed_experts=4,n_shared_experts=1,num_experts_per_tok=2,first_k_dense_replace=1"
+    ),
+}
+BATCH = 2
+
+
+class Alive(TorchDispatchMode):
+    """Bytes of the storages that are alive, and the most that ever were; torch's own are told of
+    by their ends.
+    """
+
+    def __init__(self, kept: Iterable[torch.Tensor]) -> None:
+        super().__init__()
+        self.byte = self.most_byte = 0
+        self._known: set[int] = set()
+        for each in kept:
+            self._watch(each)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for each in tree_leaves(result):
+            if isinstance(each, torch.Tensor):
+                self._watch(each)
+        return result
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        address, byte = storage._cdata, storage.nbytes()
+        if address in self._known:
+            return
+        self._known.add(address)
+        self.byte += byte
+        self.most_byte = max(self.most_byte, self.byte)
+        weakref.finalize(storage, self._gone, address, byte)
+
+    def _gone(self, address: int, byte: int) -> None:
+        self._known.remove(address)
+        self.byte -= byte
+
+
+def real_peak_byte(name: str, config: str, stage: str, context: int) -> int:
+    """The most bytes alive in a pass of a model with its weights, which owns its cache."""
+    from transformers import DynamicCache
+
+    source = load(name, config=config)
+    assert source.rebuild is not None
+    model: Any = source.rebuild().eval()
+    options = {"use_cache": True, "logits_to_keep": 1}
+    ids = torch.zeros((BATCH, context), dtype=torch.int64)
+    own = [*model.parameters(), *model.buffers()]
+    with torch.no_grad():
+        if stage == "prefill":
+            # Made ahead: layers with windows keep the number of their tokens in a tensor.
+            empty = DynamicCache(config=model.config)
+            with Alive([*own, ids]) as alive:
+                result = model(input_ids=ids, past_key_values=empty, **options)
+            assert result.logits is not None
+            return alive.most_byte
+        cache = model(input_ids=ids, **options).past_key_values
+        token = torch.zeros((BATCH, 1), dtype=torch.int64)
+        kept = [part for layer in cache.layers for part in (layer.keys, layer.values)]
+        alive = Alive([*own, token, *kept])
+        kept.clear()
+        with alive:
+            result = model(input_ids=token, past_key_values=cache, **options)
+        assert result.logits is not None
+        return alive.most_byte
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        ("prefill", "hf:gemma2"),
+        ("prefill", "hf:deepseek_v2"),
+        ("decode", "hf:llama"),
+        ("decode", "hf:gemma2"),
+        ("decode", "hf:deepseek_v2"),
+    ],
+)
+def test_peak_memory_is_that_of_a_real_pass(name: str, stage: Literal["prefill", "decode"]) -> None:
+    found = analyze_stage(
+        name, config=MODELS[name], stage=stage, context=40, batch=BATCH, hardware=MACHINE
+    )
+    assert found.totals.peak_memory_byte == real_peak_byte(name, MODELS[name], stage, 40)
+
+
+def test_a_decode_pass_holds_its_cache_once() -> None:
+    """So long a context that the cache is nearly all there is."""
+    context = 4000
+    found = analyze_stage(
+        "hf:llama", config=GROUPED, stage="decode", context=context, batch=1, hardware=MACHINE
+    )
+    # 3 layers, 2 heads of 8, keys and values, 4 B; the keys of one layer twice.
+    cache_byte = context * 3 * 2 * 2 * 8 * 4
+    beside = found.totals.peak_memory_byte - found.totals.parameter_bytes
+    assert cache_byte < beside < cache_byte * (1 + 1 / 6) + 100_000
