@@ -14,7 +14,7 @@ from roofline.errors import FileFormatError
 from roofline.foundation.dtypes import dtype
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.inspection import archive_in
+from roofline.workload.models.files.archives import archive_in
 from roofline.workload.models.files.pickled import TRUSTED
 from roofline.workload.models.files.program_files import check_program_file
 from roofline.workload.models.files.programs import output_types

@@ -13,7 +13,8 @@ from roofline.errors import FileFormatError, ModelError, nearest
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.inspection import ZIP, archive_in, kind_of
+from roofline.workload.models.files.archives import archive_in
+from roofline.workload.models.files.inspection import ZIP, kind_of
 from roofline.workload.models.files.pickles import imported_by, telling_among
 from roofline.workload.models.files.quiet import reading
 
