@@ -39,7 +39,7 @@ def reference_of(folder: Path, given: list[Any]) -> Any:
         return evaluator.run(None, {f"x{i}": each for i, each in enumerate(given)})[0]
 
 
-PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+PLACES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
 ROUNDED = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 

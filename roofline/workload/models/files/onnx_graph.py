@@ -80,6 +80,7 @@ def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
     """
     if proto.sparse_initializer:
         raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
+    _check_texts(path, proto)
     weights = {each.name: tensor_of(path, each) for each in proto.initializer}
     inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
     nodes = tuple(_node(path, each, opsets) for each in proto.node)
@@ -116,6 +117,20 @@ def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
         if each.type.HasField("tensor_type") and each.type.tensor_type.elem_type in DTYPES
     }
     return Graph(inputs=inputs, outputs=outputs, nodes=nodes, weights=weights, known=known)
+
+
+def _check_texts(path: Path, proto: Any) -> None:
+    """Refuses names that are no texts: of bytes that are no UTF-8, protobuf makes none."""
+    named = (*proto.initializer, *proto.input, *proto.output, *proto.value_info)
+    texts: list[Any] = [each.name for each in named]
+    for node in proto.node:
+        texts += (node.op_type, node.domain, node.name, *node.input, *node.output)
+        texts += (each.name for each in node.attribute)
+    for each in texts:
+        if not isinstance(each, str):
+            raise FileFormatError(
+                f"{path}: a name in it is no text ({printable(repr(each))[:80]}); it is damaged"
+            )
 
 
 _LARGEST_CONSTANT = 4096

@@ -123,7 +123,8 @@ def _external(
 ) -> torch.Tensor:
     """Values in a file beside the model's, read where they are needed."""
     told = {each.key: each.value for each in proto.external_data}
-    location = told.get("location", "")
+    # Bytes that are no text are none.
+    location = str(told.get("location", ""))
     where = PurePosixPath(location)
     shown = printable(location)[:80]
     if not location or where.is_absolute() or ".." in where.parts or "\\" in location:

@@ -98,7 +98,6 @@ def _nearest(node: Node, x: Tensor, target: list[int], places: str) -> Tensor:
 _PLACES: Mapping[str, Callable[[int, int, int], float]] = {
     "half_pixel": lambda each, old, new: (each + 0.5) * old / new - 0.5,
     "pytorch_half_pixel": lambda each, old, new: (each + 0.5) * old / new - 0.5 if new > 1 else 0.0,
-    "tf_half_pixel_for_nn": lambda each, old, new: (each + 0.5) * old / new,
     "asymmetric": lambda each, old, new: each * old / new,
     "align_corners": lambda each, old, new: each * (old - 1) / (new - 1) if new > 1 else 0.0,
 }
