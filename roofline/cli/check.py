@@ -12,8 +12,10 @@ import click
 from roofline.cli import candidates
 from roofline.cli.options import (
     FileName,
+    file_options,
     files_among,
     hardware_option,
+    named_model,
     output_options,
     run_options,
     threads_option,
@@ -48,9 +50,10 @@ _gate_options = together(
 
 
 @click.command("check")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
 @_gate_options
 @workload_options
+@file_options
 @run_options
 @hardware_option
 @threads_option

@@ -137,7 +137,7 @@ def test_the_program_that_is_looked_into_is_the_one_that_is_opened(tmp_path: Pat
         f"{folder}/data/Sample_Inputs/model.pt": "is in it twice",
         f"{folder}/{earlier}": "torch before 2.7",
         earlier: "torch before 2.7",
-        "other/version": "not all of it lies in one folder",
+        "other/version": "there is no exported program in it",
     }.items():
         path = with_members(tmp_path / "a.pt2", {name: _evil()})
         assert words in said_of(path), name

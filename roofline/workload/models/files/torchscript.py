@@ -28,8 +28,8 @@ _TEXTS = re.compile(
 """Texts as TorchScript reads them, and comments, in which quotes begin nothing."""
 
 _OPENING = re.compile(
-    r"\b(from_file|save|load|read_file|write_file|load_library|load_state_dict_from_url"
-    r"|rpc_\w+|profile_ivalue)\b"
+    r"\b(from_file|save|read_file|write_file|load_library"
+    r"|rpc_\w+)\b"
 )
 """Functions that open files or speak to other machines, by whatever way they are named."""
 
