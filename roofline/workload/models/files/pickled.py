@@ -14,9 +14,10 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.archives import archive_in
-from roofline.workload.models.files.inspection import ZIP, kind_of
+from roofline.workload.models.files.inspection import PICKLE, ZIP, kind_of
 from roofline.workload.models.files.pickles import imported_by, telling_among
 from roofline.workload.models.files.quiet import reading
+from roofline.workload.models.files.tensor_files import SUFFIX, tensors_in
 
 TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
 """What results say of a file that was trusted."""
@@ -55,7 +56,15 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
         FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
         ModelError: there are no weights in it.
     """
-    if kind_of(path) == ZIP:
+    kind = kind_of(path)
+    if path.suffix.lower() == SUFFIX:
+        return tensors_in(path)
+    if kind not in (ZIP, PICKLE):
+        raise FileFormatError(
+            f"{path}: no weights that are read here; they are read from what torch.save wrote, and"
+            f" from {SUFFIX}"
+        )
+    if kind == ZIP:
         archive = archive_in(path)
         if archive.within("code/") or "models/model.json" in archive:
             raise ModelError(
