@@ -108,6 +108,15 @@ workload_options = together(
     ),
 )
 
+trust_option = click.option(
+    "--allow-pickle",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remembered("allow_pickle"),
+    help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
+)
+
 file_options = together(
     click.option(
         "--weights",
@@ -117,14 +126,7 @@ file_options = together(
         metavar="FILE",
         help="A state_dict with the weights of the model (docs/files.md).",
     ),
-    click.option(
-        "--allow-pickle",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_remembered("allow_pickle"),
-        help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
-    ),
+    trust_option,
 )
 """Of a model that is a file, or has its weights in one; they go with `named_model`."""
 

@@ -80,6 +80,8 @@ def _inputs(
     if not isinstance(examples, tuple) or len(examples) != 2:
         return (), ()
     positional, named = examples
+    if not isinstance(positional, tuple) or not isinstance(named, dict):
+        return (), ()
     given = [*(("", each) for each in positional), *named.items()]
     if not given or not all(isinstance(each, torch.Tensor) for _, each in given):
         return (), ()

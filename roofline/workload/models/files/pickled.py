@@ -110,6 +110,11 @@ def with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]
     if missing or unexpected:
         raise ModelError(f"{path}: {_names_differ(source.name, own, missing, unexpected)}")
     for name, each in weights.items():
+        is_other = each.is_complex() != own[name].is_complex()
+        if is_other or each.layout != torch.strided or each.is_quantized:
+            raise ModelError(
+                f"{path}: '{printable(name)[:80]}' is a tensor of another kind, not plain numbers"
+            )
         if each.shape != own[name].shape:
             raise ModelError(
                 f"{path}: '{name}' is {format_shape(tuple(each.shape))}, in {source.name} it is"
