@@ -45,7 +45,8 @@ def _is_allowed(part: ast.AST) -> bool:
     if isinstance(part, ast.Name):
         return "__" not in part.id
     if isinstance(part, ast.Constant):
-        return type(part.value) in (int, float, bool) and abs(part.value) <= _LARGEST_NUMBER
+        value = part.value
+        return isinstance(value, (int, float)) and abs(value) <= _LARGEST_NUMBER
     if isinstance(part, ast.Call):
         is_known = isinstance(part.func, ast.Name) and part.func.id in _FUNCTIONS
         return is_known and not part.keywords
