@@ -186,3 +186,28 @@ def test_large_weights_that_stand_in_the_graph(tmp_path: Path) -> None:
     found = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE)
     assert found.totals.multiply_add == 5 * 80 * 60
     assert (found.totals.parameters, found.totals.parameter_bytes) == (4800, 19200)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 18])
+def test_files_of_the_exporter_that_traces(opset: int, tmp_path: Path) -> None:
+    """With an open batch; a sample is 8 x 36 results of 27 multiply-adds, and 10 of 288."""
+    layers = (torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU())
+    model = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(288, 10)).eval()
+    image = torch.from_numpy(np.random.default_rng(3).random((1, 3, 8, 8), np.float32))
+    path = tmp_path / "a.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exporter: Any = torch.onnx.export
+        exporter(
+            model,
+            (image,),
+            path,
+            dynamo=False,
+            opset_version=opset,
+            input_names=["image"],
+            dynamic_axes={"image": {0: "batch"}},
+        )
+    found = roofline.analyze(str(path), hardware=MACHINE, batch=3)
+    assert found.totals.multiply_add == 3 * (8 * 36 * 27 + 10 * 288)
+    with torch.no_grad():
+        torch.testing.assert_close(onnx_source(path).module(image), model(image))

@@ -27,13 +27,10 @@ _TEXTS = re.compile(
 )
 """Texts as TorchScript reads them, and comments, in which quotes begin nothing."""
 
-_OPENING = re.compile(
-    r"\b(from_file|save|read_file|write_file|load_library"
-    r"|rpc_\w+)\b"
-)
+_OPENING = re.compile(r"\b(from_file|save|read_file|write_file|load_library|rpc_\w+)\b")
 """Functions that open files or speak to other machines, by whatever way they are named."""
 
-_CALLED = re.compile(r"\bops\s*\.\s*(\w+)\s*\.\s*(\w+)")
+_CALLED = re.compile(r"(?<![.\w])ops\.(\w+)\.(\w+)")
 _OWN = ("aten", "prim", "prims", "quantized", "prepacked", "mkldnn", "mkldnn_prepacked", "sparse")
 _CLASS = re.compile(r"__torch__[.\n]torch[.\n]classes[.\n](\w+)")
 _KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
