@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from roofline.workload.models.libraries.availability import torchvision_or_reason
+from roofline.workload.models.libraries.availability import (
+    library_or_reason,
+    torchvision_or_reason,
+)
 
 
 class Segmenting(nn.Module):
@@ -81,23 +84,28 @@ def _convnext() -> nn.Module:
     return convnext.ConvNeXt(blocks, num_classes=5)
 
 
-def _bert() -> nn.Module:
-    from transformers import BertConfig, BertModel
+def _transformers() -> Any:
+    """transformers, also where torchvision's compiled part cannot be loaded, which it looks for."""
+    found, reason = library_or_reason("transformers")
+    assert found is not None, reason
+    return found
 
-    sizes = BertConfig(
+
+def _bert() -> nn.Module:
+    library = _transformers()
+    sizes = library.BertConfig(
         vocab_size=60,
         hidden_size=16,
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=32,
     )
-    return BertModel(sizes)
+    return library.BertModel(sizes)
 
 
 def _gpt2() -> nn.Module:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    sizes = GPT2Config(
+    library = _transformers()
+    sizes = library.GPT2Config(
         vocab_size=60,
         n_positions=32,
         n_embd=16,
@@ -106,7 +114,7 @@ def _gpt2() -> nn.Module:
         bos_token_id=0,
         eos_token_id=0,
     )
-    return GPT2LMHeadModel(sizes)
+    return library.GPT2LMHeadModel(sizes)
 
 
 _IMAGE = "1x3x64x64"

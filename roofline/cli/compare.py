@@ -17,7 +17,14 @@ from roofline.cli.comparing_options import (
     sweep_options,
     ways_options,
 )
-from roofline.cli.options import OVERWRITE_OR_MEASURE, files_among, format_option, output_options
+from roofline.cli.options import (
+    OVERWRITE_OR_MEASURE,
+    file_options,
+    files_among,
+    format_option,
+    named_models,
+    output_options,
+)
 from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
@@ -35,8 +42,10 @@ if TYPE_CHECKING:
     nargs=-1,
     required=True,
     metavar="A B [C ...]",
+    callback=named_models,
     shell_complete=candidates.models_and_saved,
 )
+@file_options
 @click.option(
     "--reference",
     metavar="MODEL",

@@ -63,6 +63,27 @@ def named_model(context: click.Context, _parameter: click.Parameter, value: str 
     return StoredModel(value, weights=weights, allow_pickle=is_trusted)
 
 
+def named_models(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[Any, ...]:
+    """The callback of several models: one may have the file of its weights, all may be trusted."""
+    if len(values) < 2:
+        return tuple(named_model(context, parameter, each) for each in values)
+    weights = context.meta.get("roofline.weights")
+    if weights:
+        raise InputError(
+            f"--weights {weights}: goes with one model, and {len(values)} are named; name a"
+            " function that loads them, as in file.py:make"
+        )
+    from roofline.workload.models.files.formats import is_model_file
+
+    files = [each for each in values if is_model_file(each)]
+    return tuple(
+        named_model(context, parameter, each) if each in files or not files else each
+        for each in values
+    )
+
+
 workload_options = together(
     click.option(
         "--input",
@@ -87,6 +108,15 @@ workload_options = together(
     ),
 )
 
+trust_option = click.option(
+    "--allow-pickle",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remembered("allow_pickle"),
+    help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
+)
+
 file_options = together(
     click.option(
         "--weights",
@@ -96,14 +126,7 @@ file_options = together(
         metavar="FILE",
         help="A state_dict with the weights of the model (docs/files.md).",
     ),
-    click.option(
-        "--allow-pickle",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_remembered("allow_pickle"),
-        help="Unpickle a model or weights that can be had no other way: that runs the file's code.",
-    ),
+    trust_option,
 )
 """Of a model that is a file, or has its weights in one; they go with `named_model`."""
 

@@ -16,10 +16,12 @@ from roofline.cli.options import (
     files_among,
     format_option,
     hardware_option,
+    named_model,
     one_of,
     output_options,
     threads_option,
     together,
+    trust_option,
     workload_options,
 )
 from roofline.cli.results import print_or_put, progress_bar, say_written
@@ -129,7 +131,8 @@ _timing_options = together(
 
 
 @click.command("quantize")
-@click.argument("model", shell_complete=candidates.models)
+@click.argument("model", callback=named_model, shell_complete=candidates.models)
+@trust_option
 @_policy_options
 @_sensitivity_options
 @_timing_options

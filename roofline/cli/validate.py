@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import FileName, files_among
+from roofline.cli.options import FileName, file_options, files_among, named_models
 from roofline.cli.results import print_or_put, progress_bar, say_written
 from roofline.cli.streams import tell
 from roofline.errors import MeasurementError
@@ -24,7 +24,14 @@ _FROM_ONE = click.IntRange(min=1)
 
 
 @click.command("validate")
-@click.argument("models", nargs=-1, metavar="[MODELS]...", shell_complete=candidates.models)
+@click.argument(
+    "models",
+    nargs=-1,
+    metavar="[MODELS]...",
+    callback=named_models,
+    shell_complete=candidates.models,
+)
+@file_options
 @click.option(
     "--batch",
     "batches",

@@ -325,7 +325,10 @@ def inputs_for(
         InputError: none given and none known, or `batch` cannot be their first size.
     """
     if given is None:
-        takes = ", ".join(inspect.signature(module.forward).parameters)
+        # What was read from a file has a forward for all, and says what this one takes.
+        told = getattr(module, "takes", None)
+        names = told if isinstance(told, tuple) else inspect.signature(module.forward).parameters
+        takes = ", ".join(map(str, names))
         if takes and not default:
             if is_expression(name):
                 raise InputError(

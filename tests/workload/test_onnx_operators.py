@@ -283,5 +283,5 @@ def test_no_operator_is_left_untested_by_oversight() -> None:
         *("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Swish", "Attention"),
         *("AffineGrid", "CenterCropPad", "GridSample", "Upsample", "NonZero", "EyeLike"),
         *("Constant", "ConstantOfShape", "Range", "RandomNormalLike", "RandomUniformLike"),
-        *("SimplifiedLayerNormalization", "SkipLayerNormalization"),
+        *("SimplifiedLayerNormalization", "SkipLayerNormalization", "Scatter"),
     }

@@ -12,6 +12,7 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError
+from roofline.workload.models.libraries.availability import torchvision_or_reason
 
 MACHINE = "10980xe"
 
@@ -51,5 +52,20 @@ def test_the_same_work(how: str, tmp_path: Path) -> None:
 
 
 def test_its_inputs_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not say what inputs it takes"):
+    with pytest.raises(InputError, match=r"what inputs it takes; .* \(its forward takes input\)"):
         roofline.analyze(saved(tmp_path / "a.pt", "script"), hardware=MACHINE)
+
+
+def test_classes_of_packages_that_are_called_as_operators_are(tmp_path: Path) -> None:
+    """``torchvision.ops.misc`` names a module in the code of a file, and no operator."""
+    library, reason = torchvision_or_reason()
+    if library is None:
+        pytest.skip(reason)
+    layer = library.ops.misc.Conv2dNormActivation(3, 4).eval()
+    jit: Any = torch.jit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        jit.save(jit.trace(layer, torch.zeros(1, 3, 8, 8)), str(tmp_path / "a.pt"))
+    found = roofline.analyze(str(tmp_path / "a.pt"), "1x3x8x8", hardware=MACHINE)
+    # 4 x 64 results of 27 multiply-adds.
+    assert found.totals.multiply_add == 4 * 64 * 27

@@ -14,7 +14,7 @@ from roofline.errors import FileFormatError
 from roofline.foundation.dtypes import dtype
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.inspection import archive_in
+from roofline.workload.models.files.archives import archive_in
 from roofline.workload.models.files.pickled import TRUSTED
 from roofline.workload.models.files.program_files import check_program_file
 from roofline.workload.models.files.programs import output_types
@@ -80,6 +80,8 @@ def _inputs(
     if not isinstance(examples, tuple) or len(examples) != 2:
         return (), ()
     positional, named = examples
+    if not isinstance(positional, tuple) or not isinstance(named, dict):
+        return (), ()
     given = [*(("", each) for each in positional), *named.items()]
     if not given or not all(isinstance(each, torch.Tensor) for _, each in given):
         return (), ()

@@ -15,8 +15,8 @@ SUFFIXES = (*PROGRAM, *TORCH[:2], *ONNX)
 """Those that are told and completed."""
 
 _FOREIGN = {
-    ".safetensors": "weights alone, and no model; convert it to a state_dict that torch saves, and"
-    " give file.py:Model --weights FILE",
+    ".safetensors": "weights alone, and no model; give what makes the model, and the weights:"
+    " file.py:Model --weights FILE",
     ".gguf": "weights for llama.cpp, and no model",
     ".h5": "a Keras model; export it as .onnx",
     ".keras": "a Keras model; export it as .onnx",

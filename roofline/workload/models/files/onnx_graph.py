@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
-from roofline.workload.models.files.onnx_tensors import dtype_of, tensor_of
+from roofline.workload.models.files.onnx_tensors import DTYPES, dtype_of, tensor_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What goes into a graph: its type, and its shape with None or a name for open sizes."""
+    """What goes into a graph: its type, and its shape with None or a name for open sizes.
+
+    ``shape`` is None where not even the number of sizes is told.
+    """
 
     name: str
     dtype: torch.dtype
-    shape: tuple[int | str | None, ...]
+    shape: tuple[int | str | None, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +80,23 @@ def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
     """
     if proto.sparse_initializer:
         raise FileFormatError(f"{path}: it has sparse weights, which cannot be counted")
+    _check_texts(path, proto)
     weights = {each.name: tensor_of(path, each) for each in proto.initializer}
     inputs = tuple(_value(path, each) for each in proto.input if each.name not in weights)
     nodes = tuple(_node(path, each, opsets) for each in proto.node)
+    large = _large_constants(nodes)
+    weights |= large
+    nodes = tuple(each for each in nodes if each.operator != "Constant" or not _is_in(each, large))
     made = {*weights, *(each.name for each in inputs)}
+    later = {name for node in nodes for name in node.outputs}
     for node in nodes:
         for name in filter(None, node.inputs):
+            if name not in made and name in later:
+                raise FileFormatError(
+                    f"{path}: the value '{printable(name)[:80]}' is read by"
+                    f" '{printable(node.name)[:60]}' before it is made: the nodes are in no order"
+                    " that could run"
+                )
             if name not in made:
                 raise _not_whole(path, name, f"'{printable(node.name)[:60]}' reads it")
         for name in filter(None, node.outputs):
@@ -100,9 +114,43 @@ def graph_of(path: Path, proto: Any, opsets: Mapping[str, int]) -> Graph:
     known = {
         each.name: _value(path, each)
         for each in (*proto.value_info, *proto.output)
-        if each.type.HasField("tensor_type")
+        if each.type.HasField("tensor_type") and each.type.tensor_type.elem_type in DTYPES
     }
     return Graph(inputs=inputs, outputs=outputs, nodes=nodes, weights=weights, known=known)
+
+
+def _check_texts(path: Path, proto: Any) -> None:
+    """Refuses names that are no texts: of bytes that are no UTF-8, protobuf makes none."""
+    named = (*proto.initializer, *proto.input, *proto.output, *proto.value_info)
+    texts: list[Any] = [each.name for each in named]
+    for node in proto.node:
+        texts += (node.op_type, node.domain, node.name, *node.input, *node.output)
+        texts += (each.name for each in node.attribute)
+    for each in texts:
+        if not isinstance(each, str):
+            raise FileFormatError(
+                f"{path}: a name in it is no text ({printable(repr(each))[:80]}); it is damaged"
+            )
+
+
+_LARGEST_CONSTANT = 4096
+"""Elements of a constant that may be a size; what is larger is a weight."""
+
+
+def _large_constants(nodes: Sequence[Node]) -> dict[str, torch.Tensor]:
+    """Weights that stand in the graph as constants, by the names of their values."""
+    return {
+        node.outputs[0]: value
+        for node in nodes
+        if node.full_name == "Constant"
+        and len(node.outputs) == 1
+        and isinstance(value := node.get("value"), torch.Tensor)
+        and value.numel() > _LARGEST_CONSTANT
+    }
+
+
+def _is_in(node: Node, made: Mapping[str, torch.Tensor]) -> bool:
+    return len(node.outputs) == 1 and node.outputs[0] in made
 
 
 def _not_whole(path: Path, name: str, who: str) -> FileFormatError:
@@ -122,7 +170,9 @@ def _value(path: Path, proto: Any) -> Value:
         kind = each.WhichOneof("value")
         sizes.append(getattr(each, kind) if kind else None)
     return Value(
-        name=proto.name, dtype=dtype_of(path, told.elem_type, name[:80]), shape=tuple(sizes)
+        name=proto.name,
+        dtype=dtype_of(path, told.elem_type, name[:80]),
+        shape=tuple(sizes) if told.HasField("shape") else None,
     )
 
 

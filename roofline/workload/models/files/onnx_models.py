@@ -16,6 +16,7 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
+from roofline.workload.models.files.onnx_functions import without_functions
 from roofline.workload.models.files.onnx_graph import Graph, Value, graph_of
 from roofline.workload.models.files.onnx_module import OnnxModel
 from roofline.workload.models.files.onnx_operators.recurrent import with_torch_weights
@@ -80,9 +81,8 @@ def _graph(path: Path) -> Graph:
         model = onnx.load_model_from_string(path.read_bytes())
     if not model.HasField("graph") or not model.opset_import:
         raise FileFormatError(f"{path}: there is no graph in it; it is cut short or no ONNX model")
-    if model.functions:
-        with _damage_said(path):
-            model = importlib.import_module("onnx.inliner").inline_local_functions(model)
+    with _damage_said(path):
+        model = without_functions(path, model)
     opsets = {
         "" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import
     }
@@ -104,12 +104,19 @@ def _damage_said(path: Path) -> Iterator[None]:
 
 
 def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
-    """A tensor for each input of the graph, with 1 where a size is open."""
+    """A tensor for each input of the graph, with 1 where a size is open.
+
+    None where not even the number of sizes is told: then the user must say.
+    """
+    if any(each.shape is None for each in graph.inputs):
+        return (), ()
     open_sizes: dict[str, None] = {}
     requests: list[InputRequest] = []
     for each in graph.inputs:
         open_sizes |= dict.fromkeys(_open(each))
-        shape = tuple(size if isinstance(size, int) and size > 0 else 1 for size in each.shape)
+        shape = tuple(
+            size if isinstance(size, int) and size > 0 else 1 for size in each.shape or ()
+        )
         kind = str(each.dtype).removeprefix("torch.")
         requests.append(InputRequest(shape=shape, dtype=None if kind == "float32" else dtype(kind)))
     if not open_sizes:
@@ -121,7 +128,7 @@ def _inputs(name: str, graph: Graph) -> tuple[tuple[InputRequest, ...], tuple[st
 
 
 def _open(value: Value) -> Iterator[str]:
-    for place, size in enumerate(value.shape):
+    for place, size in enumerate(value.shape or ()):
         if isinstance(size, str) and size:
             yield size
         elif not isinstance(size, int) or size <= 0:

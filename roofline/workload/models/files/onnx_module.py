@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -12,17 +13,24 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.errors import ModelError, said_by
 from roofline.foundation.text import printable
 from roofline.workload.models.files.onnx_graph import Graph, Node
-from roofline.workload.models.files.onnx_operators.registry import function_of, is_random
+from roofline.workload.models.files.onnx_operators.registry import (
+    OtherwiseError,
+    function_of,
+    is_random,
+)
 from roofline.workload.models.files.onnx_operators.shapes import made_elements
 from roofline.workload.models.files.onnx_unknown import unknown_call
 
 _MOST_KNOWN = 4096
 """Elements of values that are computed beside the pass, because sizes may follow from them."""
 
+_MOST_MADE = 2**24
+"""Elements that one operator may make of such values before it is seen how many it keeps."""
+
 _STATISTICS = {"BatchNormalization": (3, 4)}
 """Which inputs of an operator are no parameters: running means and variances."""
 
-_SIZES = {"Resize": (1, 2), "Upsample": (1,), "OneHot": (2,)}
+_SIZES = {"Resize": (1, 2), "Upsample": (1,), "OneHot": (2,), "Pad": (2,), "Clip": (1, 2)}
 """Which inputs of an operator are floats that say how it works."""
 
 
@@ -88,8 +96,9 @@ class OnnxModel(torch.nn.Module):
         self, node: Node, values: dict[str, torch.Tensor], known: dict[str, torch.Tensor]
     ) -> None:
         """Calls a node, beside the pass where all that it reads is known."""
-        function = function_of(node)
-        if node.operator in ("Shape", "Size") and not node.domain:
+        if node.full_name in ("Shape", "Size") and all(
+            (node.inputs, node.outputs, *node.inputs, *node.outputs)
+        ):
             sizes = known[node.inputs[0]] if node.inputs[0] in known else values[node.inputs[0]]
             with _disable_current_modes():
                 known[node.outputs[0]] = _sizes(node, sizes)
@@ -97,32 +106,47 @@ class OnnxModel(torch.nn.Module):
         operands = [
             known[name] if name in known else values[name] if name else None for name in node.inputs
         ]
-        is_known = (
-            function is not None
-            and not is_random(node)
-            and all(name in known for name in node.inputs if name)
-            and (made_elements(node, operands) or 0) <= _MOST_KNOWN
-        )
-        if is_known:
-            with _disable_current_modes():
-                results = self._called(node, function, operands)
-            if all(each.numel() <= _MOST_KNOWN for each in results):
-                known.update(zip(node.outputs, results, strict=False))
-                return
-        elif function is None:
-            results = unknown_call(node, operands, self._graph.known, title=self._title)
-        else:
-            results = self._called(node, function, operands)
-        made = zip(node.outputs, results, strict=False)
-        values |= {name: result for name, result in made if name}
+        for name, result in zip_longest(node.outputs, self._results(node, operands, known)):
+            if name and result is None:
+                raise RuntimeError(
+                    f"{node.operator} '{printable(node.name)[:60]}' gives no"
+                    f" '{printable(name)[:60]}'"
+                )
+            if name and result is not None and name not in known:
+                values[name] = result
 
-    def _called(self, node: Node, function: Any, operands: list[Any]) -> tuple[torch.Tensor, ...]:
+    def _results(
+        self, node: Node, operands: list[Any], known: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """What a node gives; what is small and known by its values is put among these."""
+        function = function_of(node)
+        if function is None:
+            return self._unknown(node, operands)
+        are_known = not is_random(node) and all(name in known for name in node.inputs if name)
+        try:
+            if are_known and made_elements(node, operands) <= _MOST_MADE:
+                with _disable_current_modes():
+                    results = self._called(node, function, operands)
+                if all(each is None or each.numel() <= _MOST_KNOWN for each in results):
+                    made = zip(node.outputs, results, strict=False)
+                    known |= {name: each for name, each in made if name and each is not None}
+                    return results
+            return self._called(node, function, operands)
+        except OtherwiseError:
+            return self._unknown(node, operands)
+
+    def _unknown(self, node: Node, operands: list[Any]) -> tuple[torch.Tensor | None, ...]:
+        return unknown_call(node, operands, self._graph.known, title=self._title)
+
+    def _called(
+        self, node: Node, function: Any, operands: list[Any]
+    ) -> tuple[torch.Tensor | None, ...]:
         try:
             result = function(node, *operands)
-        except (RuntimeError, NotImplementedError, KeyboardInterrupt, ModelError):
+        except (RuntimeError, ModelError):
             raise
         # What the table does not foresee: operands that are left out, attributes of another type.
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise RuntimeError(
                 f"{node.operator} '{printable(node.name)[:60]}': {type(error).__name__}:"
                 f" {said_by(error)}"

@@ -42,8 +42,16 @@ _FIELDS = {
     torch.uint64: "uint64_data",
     torch.uint32: "uint64_data",
 }
-_BITS = {torch.float16: torch.uint16, torch.bfloat16: torch.uint16}
+_BITS = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float8_e4m3fn: torch.int8,
+    torch.float8_e5m2: torch.int8,
+}
+"""Types of which the bits are given as whole numbers."""
+
 _EXTERNAL = 1
+_MOST_ELEMENTS = 2**62
 
 
 def dtype_of(path: Path, number: int, name: str) -> torch.dtype:
@@ -73,9 +81,10 @@ def tensor_of(path: Path, proto: Any) -> torch.Tensor:
     name = printable(proto.name)[:80]
     kind = dtype_of(path, proto.data_type, name)
     shape = tuple(proto.dims)
-    if min(shape, default=0) < 0:
-        raise FileFormatError(f"{path}: '{name}' has the shape {shape}")
     elements = math.prod(shape)
+    # Of sizes beside a zero, too, the product must be one that torch can have.
+    if min(shape, default=0) < 0 or math.prod(max(each, 1) for each in shape) > _MOST_ELEMENTS:
+        raise FileFormatError(f"{path}: '{name}' has the shape {shape}, which no tensor has")
     if proto.data_location == _EXTERNAL:
         return _external(path, name, proto, kind, shape)
     if proto.HasField("raw_data"):
@@ -89,9 +98,15 @@ def tensor_of(path: Path, proto: Any) -> torch.Tensor:
         values = [complex(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
     if len(values) != elements:
         raise _wrong_size(path, name, shape, elements, len(values))
-    if kind in _BITS:
-        return torch.tensor(values, dtype=torch.int32).to(torch.int16).view(kind).reshape(shape)
-    return torch.tensor(values, dtype=kind).reshape(shape)
+    try:
+        if kind in _BITS:
+            return torch.tensor(values, dtype=torch.int32).to(_BITS[kind]).view(kind).reshape(shape)
+        return torch.tensor(values, dtype=kind).reshape(shape)
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise FileFormatError(
+            f"{path}: '{name}' has values that are no {str(kind).removeprefix('torch.')}:"
+            f" {printable(str(error))[:100]}"
+        ) from None
 
 
 def _wrong_size(
@@ -108,7 +123,8 @@ def _external(
 ) -> torch.Tensor:
     """Values in a file beside the model's, read where they are needed."""
     told = {each.key: each.value for each in proto.external_data}
-    location = told.get("location", "")
+    # Bytes that are no text are none.
+    location = str(told.get("location", ""))
     where = PurePosixPath(location)
     shown = printable(location)[:80]
     if not location or where.is_absolute() or ".." in where.parts or "\\" in location:
@@ -116,11 +132,14 @@ def _external(
             f"{path}: not opened: the values of '{name}' would be read from '{shown}', outside of"
             " the model's folder"
         )
-    folder = path.resolve().parent
-    beside = folder / location
     try:
-        # Neither it nor a folder on the way to it may be a link out of here.
-        if not beside.resolve().is_relative_to(folder) or not beside.resolve().is_file():
+        # Neither it nor a folder on the way to it may be a link out of here; a cache of models has
+        # links for both, to the files themselves in one folder.
+        folders = path.parent.resolve(), path.resolve().parent
+        places = [(folder / location).resolve() for folder in folders]
+        inside = [each for each in places if any(map(each.is_relative_to, folders))]
+        beside = next((each for each in inside if each.is_file()), None)
+        if beside is None:
             raise FileFormatError(
                 f"{path}: the values of '{name}' are in '{shown}', which is missing beside it"
             )

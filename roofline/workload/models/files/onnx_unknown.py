@@ -12,42 +12,48 @@ import torch
 from roofline.errors import ModelError
 from roofline.foundation.text import printable
 from roofline.workload.models.files.onnx_graph import Node, Value
+from roofline.workload.models.files.onnx_tensors import DTYPES
 
 NAMESPACE = "onnx_operator"
 """How results call them: ``onnx_operator.FancyAttention``."""
 
 _LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-_DTYPES = (
-    *(torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32),
-    *(torch.bool, torch.uint8, torch.int8, torch.int16),
-)
+_DTYPES = tuple(DTYPES.values())
 
 
 def unknown_call(
     node: Node, operands: Sequence[torch.Tensor | None], known: Mapping[str, Value], *, title: str
-) -> tuple[torch.Tensor, ...]:
+) -> tuple[torch.Tensor | None, ...]:
     """What an operator gives that is not known, by the shapes that the file tells.
+
+    None where the node leaves an output out.
 
     Raises:
         ModelError: the file tells no shape.
     """
     name = printable(node.full_name)[:80]
-    told: list[Value] = []
-    for output in node.outputs:
-        value = known.get(output)
-        if value is None or not all(isinstance(size, int) for size in value.shape):
-            raise ModelError(
-                f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known"
-                " here, and the file does not tell what shape it gives; run"
-                " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
-            )
-        told.append(value)
-    sizes = [int(size or 0) for value in told for size in value.shape]
-    ranks = [len(value.shape) for value in told]
-    kinds = [_DTYPES.index(value.dtype) for value in told]
-    operator = _operator(re.sub(r"\W", "_", name))
+    told = [known.get(output) for output in node.outputs if output]
+    shapes = [_sizes(value) for value in told if value is not None]
+    found = [each for each in shapes if each is not None]
+    if len(found) != len(told):
+        raise ModelError(
+            f"{title}: the ONNX operator {name} ('{printable(node.name)[:60]}') is not known here,"
+            " and the file does not tell what shape it gives; run"
+            " onnx.shape_inference.infer_shapes on it, or export the model as .pt2"
+        )
+    kinds = [_DTYPES.index(value.dtype) for value in told if value is not None]
+    safe = re.sub(r"[^A-Za-z0-9]", "_", name)
+    operator = _operator(safe if safe[:1].isalpha() else f"operator_{safe}")
     given = [each for each in operands if each is not None]
-    return tuple(operator(given, sizes, ranks, kinds))
+    sizes = [size for each in found for size in each]
+    results = iter(operator(given, sizes, [len(each) for each in found], kinds))
+    return tuple(next(results) if output else None for output in node.outputs)
+
+
+def _sizes(value: Value) -> tuple[int, ...] | None:
+    """The shape of a value; None where it is not told, or only in part."""
+    sizes = [each for each in value.shape or () if isinstance(each, int) and each >= 0]
+    return tuple(sizes) if value.shape is not None and len(sizes) == len(value.shape) else None
 
 
 @functools.cache

@@ -13,9 +13,11 @@ from roofline.errors import FileFormatError, ModelError, nearest
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.inspection import ZIP, archive_in, kind_of
+from roofline.workload.models.files.archives import archive_in
+from roofline.workload.models.files.inspection import PICKLE, ZIP, kind_of
 from roofline.workload.models.files.pickles import imported_by, telling_among
 from roofline.workload.models.files.quiet import reading
+from roofline.workload.models.files.tensor_files import SUFFIX, tensors_in
 
 TRUSTED = "it was unpickled (--allow-pickle), which runs whatever code is in a file"
 """What results say of a file that was trusted."""
@@ -54,7 +56,15 @@ def weights_in(path: Path, *, allow_pickle: bool) -> Mapping[str, torch.Tensor]:
         FileFormatError: it is damaged, or must be unpickled, and that is not allowed.
         ModelError: there are no weights in it.
     """
-    if kind_of(path) == ZIP:
+    kind = kind_of(path)
+    if path.suffix.lower() == SUFFIX:
+        return tensors_in(path)
+    if kind not in (ZIP, PICKLE):
+        raise FileFormatError(
+            f"{path}: no weights that are read here; they are read from what torch.save wrote, and"
+            f" from {SUFFIX}"
+        )
+    if kind == ZIP:
         archive = archive_in(path)
         if archive.within("code/") or "models/model.json" in archive:
             raise ModelError(
@@ -100,6 +110,11 @@ def with_weights(source: Source, path: Path, weights: Mapping[str, torch.Tensor]
     if missing or unexpected:
         raise ModelError(f"{path}: {_names_differ(source.name, own, missing, unexpected)}")
     for name, each in weights.items():
+        is_other = each.is_complex() != own[name].is_complex()
+        if is_other or each.layout != torch.strided or each.is_quantized:
+            raise ModelError(
+                f"{path}: '{printable(name)[:80]}' is a tensor of another kind, not plain numbers"
+            )
         if each.shape != own[name].shape:
             raise ModelError(
                 f"{path}: '{name}' is {format_shape(tuple(each.shape))}, in {source.name} it is"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,9 +15,10 @@ import torch
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
-from roofline.workload.models.files.inspection import Archive, archive_in
+from roofline.foundation.units import format_byte
+from roofline.workload.models.files.archives import Archive, archive_in
 from roofline.workload.models.files.pickles import imported_by, telling_among
-from roofline.workload.models.files.programs import check_program
+from roofline.workload.models.files.programs import check_path, check_program
 
 _MOST_TEXT_BYTE = 2**29
 _MOST_EXAMPLES_BYTE = 2**31
@@ -31,6 +33,11 @@ _EARLIER_PICKLES = (
     "serialized_constants.json",
     "serialized_example_inputs.pt",
 )
+_EARLIER_TEXTS = ("version", _EARLIER, "extra_files")
+
+_STORED = re.compile(r"[A-Za-z0-9_.-]+")
+_MOST_REPEATED = 2**26
+"""Elements of a tensor that is stored as fewer, each of which stands for several."""
 
 
 def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
@@ -46,28 +53,53 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
     """
     path = archive.path
     _check_compiled(archive)
-    if _EARLIER in archive:
-        program = check_program(path, archive.read(_EARLIER, most_byte=_MOST_TEXT_BYTE))
-        for name in _EARLIER_PICKLES:
-            if name in archive and not allow_pickle:
-                _check_plain(archive, name)
-        return program
-    models = [each for each in archive.within("models/") if each.endswith(".json")]
+    for name in archive.size_byte:
+        # torch finds members whatever the case of their names, and writes none in capitals.
+        if name != name.lower() and not name.startswith("extra"):
+            raise FileFormatError(
+                f"{path}: not opened: '{printable(name)[:80]}' in it; torch.export writes no"
+                " capitals"
+            )
+    if any(each.endswith(_EARLIER) for each in archive.size_byte):
+        return _earlier(archive, allow_pickle=allow_pickle)
+    models = archive.within("models/")
     if not models:
         raise FileFormatError(
             f"{path}: there is no exported program in it; torch.export.save writes .pt2 files"
         )
-    if models != ["models/model.json"]:
-        names = ", ".join(printable(each[7:-5]) for each in models[:5])
+    # Of anything in this folder torch takes the name without its last five characters.
+    if models != ("models/model.json",):
+        names = ", ".join(printable(each[7:].removesuffix(".json"))[:60] for each in models[:5])
         raise FileFormatError(
             f"{path}: it holds programs called {names}; save the one that is meant alone"
         )
+    if not archive.folder:
+        raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
     program = check_program(path, archive.read(models[0], most_byte=_MOST_TEXT_BYTE))
     for kind in ("weights", "constants"):
         _check_payload(archive, kind, allow_pickle=allow_pickle)
     examples = "data/sample_inputs/model.pt"
     if examples in archive and not allow_pickle:
         _check_plain(archive, examples)
+    return program
+
+
+def _earlier(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
+    """The program of a file as torch wrote it before 2.7, in which nothing else lies.
+
+    torch looks for what it writes now first: what is here would not be what it opens.
+    """
+    known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
+    for name in archive.size_byte:
+        if archive.folder or name.partition("/")[0] not in known:
+            raise FileFormatError(
+                f"{archive.path}: not opened: '{printable(name)[:80]}' lies beside a program as"
+                " torch before 2.7 wrote it, which wrote no such thing"
+            )
+    program = check_program(archive.path, archive.read(_EARLIER, most_byte=_MOST_TEXT_BYTE))
+    for name in _EARLIER_PICKLES:
+        if name in archive and not allow_pickle:
+            _check_plain(archive, name)
     return program
 
 
@@ -96,7 +128,8 @@ def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
         file = entry.get("path_name")
         where = f"data/{kind}/{file}"
         shown = printable(known)[:60]
-        if not isinstance(file, str) or where not in archive:
+        check_path(path, known)
+        if not isinstance(file, str) or not _STORED.fullmatch(file) or where not in archive:
             raise FileFormatError(f"{path}: the tensor '{shown}' is missing in it")
         if entry.get("use_pickle") or file.startswith(("custom_obj", "opaque_obj")):
             if not allow_pickle:
@@ -128,6 +161,12 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_byte: in
     if min(sizes, default=0) < 0 or (elements and not size_byte):
         raise FileFormatError(
             f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and no values in the file"
+        )
+    # torch copies what is repeated.
+    if elements > max(size_byte, _MOST_REPEATED):
+        raise FileFormatError(
+            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and {format_byte(size_byte)}"
+            " of values in the file"
         )
     if device not in ("cpu", "meta"):
         raise FileFormatError(

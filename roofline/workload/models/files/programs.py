@@ -1,13 +1,12 @@
 """Whether what a .pt2 file says of its program may be handed to torch.
 
-torch looks operators up by name in all of its own package, and computes sizes by evaluating text.
-So every name and every text is checked here first, without torch: what a program that
-`torch.export.save` wrote never says is refused.
+torch looks operators up by name in all of its own package, computes sizes by evaluating text, and
+writes Python code in which the names of weights and modules stand. So every name and every text is
+checked here first: what a program that `torch.export.save` wrote never says is refused.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -16,15 +15,13 @@ from typing import Any
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
+from roofline.workload.models.files.program_calls import MISSING, why_refused
+from roofline.workload.models.files.program_sizes import is_arithmetic
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,499}")
-_OPERATOR = re.compile(r"torch\.ops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)(\.[A-Za-z_]\w*)?")
-_SIZE_FUNCTION = re.compile(r"torch\._?sym_\w+|math\.[a-z]\w*")
-_PYTHON_OPERATOR = re.compile(
-    r"_operator\.(add|sub|mul|floordiv|truediv|mod|neg|pos|pow|and_|or_|xor|not_|lshift|rshift"
-    r"|eq|ne|lt|le|gt|ge|getitem|abs|invert)"
-)
-_FILE_OPERATORS = ("from_file", "save", "load", "_save", "_load", "load_library")
+_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f\x7f\u2028\u2029]')
+"""What no name of a weight or module has: torch writes them between quotes into code."""
+
 _CONTAINERS = (
     "builtins.tuple",
     "builtins.list",
@@ -33,8 +30,6 @@ _CONTAINERS = (
     "torch.Size",
 )
 _OTHER_OUTPUTS = re.compile(r"(transformers|torch)(\.\w+)+")
-_LONGEST_EXPRESSION = 2000
-_LARGEST_EXPONENT = 16
 
 
 def check_program(path: Path, text: bytes) -> Mapping[str, Any]:
@@ -74,21 +69,28 @@ def _values(program: Any) -> Iterator[tuple[str, Any]]:
 
 def _check(path: Path, where: str, value: Any) -> None:
     """Refuses a value that names or computes what no exported program does."""
+    if where == "expr_str" and not (isinstance(value, str) and is_arithmetic(value)):
+        raise _refused(path, f"a size is {_shown(value)}, which is no arithmetic")
     if isinstance(value, dict):
-        if "target" in value and "inputs" in value:
+        if "target" in value:
             _check_target(path, value["target"])
+        if "as_operator" in value:
+            _check_target(path, value["as_operator"])
         _check_keys(path, where, value)
     elif isinstance(value, str) and value:
-        if where == "name" or where in _LISTS_OF_NAMES:
-            if not _NAME.fullmatch(value):
-                raise _refused(path, f"something called {_shown(value)}, which is no name")
-        elif where == "expr_str":
-            _check_expression(path, value)
-        elif where in ("in_spec", "out_spec"):
+        if where in _NAMES and not _NAME.fullmatch(value):
+            raise _refused(path, f"something called {_shown(value)}, which is no name")
+        if where in _PATHS:
+            check_path(path, value)
+        if where in ("in_spec", "out_spec"):
             _check_structure(path, value)
 
 
-_LISTS_OF_NAMES = ("forward_arg_names",)
+_NAMES = ("name", "as_name", "forward_arg_names")
+_PATHS = (
+    *("parameter_name", "buffer_name", "tensor_constant_name", "custom_obj_name"),
+    *("user_input_name", "fqn", "class_fqn", "nn_module_stack"),
+)
 _NAMED_VALUES = (
     *("tensor_values", "sym_int_values", "sym_float_values", "sym_bool_values"),
     *("custom_obj_values", "range_constraints"),
@@ -100,64 +102,31 @@ def _check_keys(path: Path, where: str, value: Mapping[str, Any]) -> None:
         for name in value:
             if not _NAME.fullmatch(name):
                 raise _refused(path, f"a value called {_shown(name)}, which is no name")
+            if where == "range_constraints" and _MANY.fullmatch(name):
+                raise _refused(path, f"more than a million sizes, up to {_shown(name)}")
+
+
+_MANY = re.compile(r"\D*0*[1-9]\d{6,}")
+"""Symbols of sizes are numbered, and torch counts up to each number."""
+
+
+def check_path(path: Path, name: str) -> None:
+    """Refuses a name of a weight or module that would be code where torch writes it into some.
+
+    Raises:
+        FileFormatError: it has quotes or line breaks.
+    """
+    if _UNSPEAKABLE.search(name):
+        raise _refused(path, f"something is called {_shown(name)}")
 
 
 def _check_target(path: Path, target: Any) -> None:
-    """Only operators may be called: torch would take any function that it can find by name."""
-    if isinstance(target, str):
-        found = _OPERATOR.fullmatch(target)
-        if found and found[2] not in _FILE_OPERATORS and found[1] not in ("load_library",):
-            return
-        if _SIZE_FUNCTION.fullmatch(target) or _PYTHON_OPERATOR.fullmatch(target):
-            return
-    raise _refused(path, f"the program calls {_shown(target)}, which is no operator")
-
-
-# -- sizes -----------------------------------------------------------------------------------------
-
-_PARTS = (
-    *(ast.Expression, ast.Name, ast.Load, ast.Call, ast.Constant, ast.UnaryOp, ast.BinOp),
-    *(ast.Compare, ast.BoolOp, ast.operator, ast.unaryop, ast.cmpop, ast.boolop),
-)
-
-
-def _check_expression(path: Path, text: str) -> None:
-    """A size may be computed of other sizes; torch evaluates the text as Python."""
-    try:
-        if len(text) > _LONGEST_EXPRESSION:
-            raise ValueError
-        tree = ast.parse(text, mode="eval")
-        for part in ast.walk(tree):
-            _check_part(part)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise _refused(path, f"a size is {_shown(text)}, which is no arithmetic") from None
-
-
-def _check_part(part: ast.AST) -> None:
-    if not isinstance(part, _PARTS):
-        raise ValueError
-    if isinstance(part, ast.Name) and "__" in part.id:
-        raise ValueError
-    if isinstance(part, ast.Constant) and type(part.value) not in (int, float, bool):
-        raise ValueError
-    if isinstance(part, ast.Call) and (not isinstance(part.func, ast.Name) or part.keywords):
-        raise ValueError
-    # What is a call, sympy makes of its own classes; these names it takes from Python.
-    if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
-        if not re.fullmatch(r"[A-Z][A-Za-z]*|floor|ceiling", part.func.id):
-            raise ValueError
-        if part.func.id in ("Lambda", "Symbol", "Function", "S", "Wild", "Dummy"):
-            raise ValueError
-    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow):
-        exponent = part.right
-        is_small = (
-            isinstance(exponent, ast.Constant)
-            and isinstance(exponent.value, int)
-            and exponent.value <= _LARGEST_EXPONENT
-        )
-        is_root = isinstance(exponent, ast.BinOp) and isinstance(exponent.op, ast.Div)
-        if not (is_small or is_root):
-            raise ValueError
+    """Only operators may be called."""
+    why = why_refused(target)
+    if why == MISSING:
+        raise FileFormatError(f"{path}: the program calls {_shown(target)}, {why}")
+    if why:
+        raise _refused(path, f"the program calls {_shown(target)}, {why}")
 
 
 # -- what goes in and comes out --------------------------------------------------------------------

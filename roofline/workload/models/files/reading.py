@@ -7,9 +7,10 @@ from pathlib import Path
 
 from roofline.errors import FileFormatError, InputError
 from roofline.workload.models.building import Source
+from roofline.workload.models.files.archives import archive_in
 from roofline.workload.models.files.exported_programs import exported_program_source
 from roofline.workload.models.files.formats import ONNX, PROGRAM, check_foreign, is_model_file
-from roofline.workload.models.files.inspection import PICKLE, READ, ZIP, archive_in, kind_of
+from roofline.workload.models.files.inspection import PICKLE, READ, ZIP, kind_of
 from roofline.workload.models.files.pickled import pickled_source, weights_in, with_weights
 from roofline.workload.models.files.stored import StoredModel
 from roofline.workload.models.files.torchscript import is_torchscript, torchscript_source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,13 +11,30 @@ import torch
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.inspection import Archive
+from roofline.workload.models.files.archives import Archive
 from roofline.workload.models.files.quiet import reading
 
 _JIT: Any = torch.jit
 _MOST_CODE_BYTE = 2**27
-_FILE_CALL = re.compile(r"\b(?:torch|ops\.aten)\.(from_file|save|load)\b")
-_FOREIGN_CALL = re.compile(r"\bops\.(?!aten\.|prim\.|quantized\.|torchvision\.|prepacked\.)(\w+)")
+
+_TEXTS = re.compile(
+    r"(#[^\n]*)"
+    r"|'''(?:\\.|[^\\])*?'''"
+    r'|"""(?:\\.|[^\\])*?"""'
+    r"|'(?:\\.|[^'\\\n])*'"
+    r'|"(?:\\.|[^"\\\n])*"',
+    re.DOTALL,
+)
+"""Texts as TorchScript reads them, and comments, in which quotes begin nothing."""
+
+_OPENING = re.compile(r"\b(from_file|save|read_file|write_file|load_library|rpc_\w+)\b")
+"""Functions that open files or speak to other machines, by whatever way they are named."""
+
+_CALLED = re.compile(r"(?<![.\w])ops\.(\w+)\.(\w+)")
+_OWN = ("aten", "prim", "prims", "quantized", "prepacked", "mkldnn", "mkldnn_prepacked", "sparse")
+_CLASS = re.compile(r"__torch__[.\n]torch[.\n]classes[.\n](\w+)")
+_KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
+_PICKLES = ("data.pkl", "constants.pkl")
 
 
 def is_torchscript(archive: Archive) -> bool:
@@ -28,7 +46,7 @@ def torchscript_source(archive: Archive) -> Source:
     """The model in a TorchScript file.
 
     Its pickles know no other classes than its own, and its code no other functions than torch's
-    operators; those that open files are refused.
+    operators. Some of it runs while it is read, so that it is looked through before.
 
     Args:
         archive: the file.
@@ -59,17 +77,44 @@ class Scripted(torch.nn.Module):
 
 def _check_code(archive: Archive) -> None:
     path = archive.path
-    for name in archive.within("code/"):
-        if not name.endswith(".py"):
-            continue
-        text = archive.read(name, most_byte=_MOST_CODE_BYTE).decode("utf-8", "replace")
-        if found := _FILE_CALL.search(text):
+    for text in _codes(archive):
+        if found := _OPENING.search(text):
             raise FileFormatError(
                 f"{path}: not opened: its code calls '{found[1]}', which opens files"
             )
-        if found := _FOREIGN_CALL.search(text):
-            known = printable(found[1])
-            if not hasattr(torch.ops, known) or not dir(getattr(torch.ops, known)):
-                raise FileFormatError(
-                    f"{path}: its code calls operators of '{known}', which are not loaded here"
-                )
+        for found in _CALLED.finditer(text):
+            _check_operator(archive, found[1], found[2])
+        _check_classes(archive, text)
+    for name in archive.size_byte:
+        if name.lower() in _PICKLES:
+            content = archive.read(name, most_byte=_MOST_CODE_BYTE)
+            _check_classes(archive, content.decode("latin-1"))
+
+
+def _codes(archive: Archive) -> Iterator[str]:
+    """The code of a file without texts, which may say anything."""
+    for name in archive.size_byte:
+        # torch finds members whatever the case of their names.
+        if name.lower().startswith("code/") and name.lower().endswith(".py"):
+            text = archive.read(name, most_byte=_MOST_CODE_BYTE).decode("utf-8", "replace")
+            yield _TEXTS.sub(lambda found: found[1] or "''", text)
+
+
+def _check_classes(archive: Archive, text: str) -> None:
+    """Refuses classes of libraries that are no part of models, such as those that connect."""
+    for found in _CLASS.finditer(text):
+        if found[1] not in _KNOWN_CLASSES:
+            raise FileFormatError(
+                f"{archive.path}: not opened: it makes what is of '{printable(found[1])[:60]}',"
+                " which is no part of a model"
+            )
+
+
+def _check_operator(archive: Archive, namespace: str, name: str) -> None:
+    """Refuses operators that are not loaded: torch would say so in many lines."""
+    if namespace in _OWN or hasattr(getattr(torch.ops, namespace), name):
+        return
+    raise FileFormatError(
+        f"{archive.path}: its code calls operators of '{printable(namespace)}', which are not"
+        " loaded here; import the package that brings them, from Python"
+    )

@@ -13,7 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
-from roofline.workload.models.files.onnx_operators.registry import numbers, operator
+from roofline.workload.models.files.onnx_operators.registry import (
+    OtherwiseError,
+    numbers,
+    operator,
+)
 from roofline.workload.models.files.onnx_tensors import dtype_of
 
 _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -43,7 +47,6 @@ _ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "Relu": torch.relu,
     "Sigmoid": torch.sigmoid,
     "IsNaN": torch.isnan,
-    "IsInf": torch.isinf,
     "Not": torch.logical_not,
     "BitwiseNot": torch.bitwise_not,
     "Mish": functional.mish,
@@ -88,8 +91,16 @@ def _one(function: Callable[[Tensor], Tensor], _node: Node, x: Tensor) -> Tensor
     return function(x)
 
 
-def _two(function: Callable[[Tensor, Tensor], Tensor], _node: Node, x: Tensor, y: Tensor) -> Tensor:
-    return function(x, y)
+def _two(function: Callable[[Tensor, Tensor], Tensor], node: Node, x: Tensor, y: Tensor) -> Tensor:
+    return function(x, _placed(node, x, y))
+
+
+def _placed(node: Node, x: Tensor, y: Tensor) -> Tensor:
+    """The second operand; before opset 7 an axis said where its dimensions lie in the first."""
+    if node.opset >= 7 or not node.get("broadcast") or "axis" not in node.attributes:
+        return y
+    behind = x.dim() - node["axis"] % x.dim() - y.dim()
+    return y.reshape(*y.shape, *[1] * behind)
 
 
 def _several(
@@ -102,8 +113,9 @@ _register()
 
 
 @operator("Div")
-def division(_node: Node, x: Tensor, y: Tensor) -> Tensor:
+def division(node: Node, x: Tensor, y: Tensor) -> Tensor:
     """Of whole numbers it gives whole numbers, towards zero."""
+    y = _placed(node, x, y)
     if x.is_floating_point() or y.is_floating_point() or x.is_complex():
         return torch.div(x, y)
     return torch.div(x, y, rounding_mode="trunc")
@@ -121,7 +133,7 @@ def power(_node: Node, x: Tensor, exponent: Tensor) -> Tensor:
     if exponent.numel() == 1 and not exponent.requires_grad:
         found = _number(exponent)
         if found is not None:
-            return torch.pow(x, int(found) if float(found).is_integer() else found)
+            return torch.pow(x, int(found) if float(found).is_integer() else found).to(x.dtype)
     return torch.pow(x, exponent).to(x.dtype)
 
 
@@ -135,8 +147,10 @@ def _number(tensor: Tensor) -> float | None:
 @operator("Clip")
 def clip(node: Node, x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
     """Between two numbers, of which either may be left out."""
-    least = numbers(low)[0] if low is not None else node.get("min")
-    most = numbers(high)[0] if high is not None else node.get("max")
+    least = node.get("min") if low is None else _number(low)
+    most = node.get("max") if high is None else _number(high)
+    if (low is not None and least is None) or (high is not None and most is None):
+        return torch.clamp(x, low, high)
     if least is None and most is None:
         return x
     if (least, most) == (0, 6):
@@ -253,6 +267,18 @@ def identity(_node: Node, x: Tensor) -> Tensor:
 
 
 @operator("Dropout")
-def dropout(_node: Node, x: Tensor, *_: Any) -> Any:
+def dropout(node: Node, x: Tensor, _ratio: Any = None, training: Tensor | None = None) -> Any:
     """Nothing, in inference; its mask is all true."""
-    return (x,)
+    if training is not None and _number(training) != 0:
+        raise OtherwiseError("dropout in training mode")
+    if len(node.outputs) == 1:
+        return x
+    return x, torch.ones_like(x, dtype=torch.bool)
+
+
+@operator("IsInf")
+def is_infinite(node: Node, x: Tensor) -> Tensor:
+    """Whether it is infinite, or infinite with one of the signs."""
+    if not node.get("detect_negative", 1):
+        return torch.isposinf(x)
+    return torch.isinf(x) if node.get("detect_positive", 1) else torch.isneginf(x)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
-from roofline.workload.models.files.onnx_operators.registry import operator
+from roofline.workload.models.files.onnx_operators.registry import OtherwiseError, operator
 
 
 def padding_of(node: Node, x: Tensor, kernel: Sequence[int]) -> tuple[list[int], list[int] | None]:
@@ -75,7 +75,7 @@ def transposed_convolution(
     """The same backwards; ends that are padded more are cut off the result."""
     dimensions = weight.dim() - 2
     if node.get("output_shape") or node.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", ""):
-        raise NotImplementedError("a transposed convolution that is told the shape of its result")
+        raise OtherwiseError("a transposed convolution that is told the shape of its result")
     pads = list(node.get("pads") or [0] * 2 * dimensions)
     begins, ends = pads[:dimensions], pads[dimensions:]
     least = [min(pair) for pair in zip(begins, ends, strict=True)]

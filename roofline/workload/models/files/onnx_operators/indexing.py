@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
 from roofline.workload.models.files.onnx_operators.registry import (
+    OtherwiseError,
     numbers,
     numbers_or_none,
     operator,
@@ -35,21 +36,22 @@ _FEW = 4096
 @operator("GatherElements")
 def gather_elements(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     """An element for every index."""
-    return torch.gather(x, node.get("axis", 0), indices)
+    return torch.gather(x, node.get("axis", 0), indices.to(torch.int64))
 
 
 @operator("GatherND")
 def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     """Slices at places of several indices each."""
     if node.get("batch_dims", 0):
-        raise NotImplementedError("GatherND in batches")
+        raise OtherwiseError("GatherND in batches")
     return x[tuple(indices.unbind(-1))]
 
 
-@operator("ScatterElements")
+@operator("ScatterElements", "Scatter")
 def scatter_elements(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """Elements put at places, or reduced with what is there."""
     axis, how = node.get("axis", 0), node.get("reduction", "none")
+    indices = indices.to(torch.int64)
     if how == "none":
         return torch.scatter(x, axis, indices, updates)
     name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[how]
@@ -61,7 +63,7 @@ def scatter_nd(node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tenso
     """Slices put at places of several indices each."""
     how = node.get("reduction", "none")
     if how not in ("none", "add"):
-        raise NotImplementedError(f"ScatterND that reduces by {how}")
+        raise OtherwiseError(f"ScatterND that reduces by {how}")
     places = tuple(indices.unbind(-1))
     return torch.index_put(x, places, updates, accumulate=how == "add")
 

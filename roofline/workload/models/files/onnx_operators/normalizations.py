@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
-from roofline.workload.models.files.onnx_operators.registry import operator
+from roofline.workload.models.files.onnx_operators.registry import OtherwiseError, operator
 
 
 @operator("BatchNormalization")
@@ -16,7 +16,7 @@ def batch_norm(
 ) -> tuple[Tensor, ...]:
     """By the statistics that were learned."""
     if node.get("training_mode", 0):
-        raise NotImplementedError("a batch norm in training mode; export the model in eval mode")
+        raise OtherwiseError("a batch norm in training mode; export the model in eval mode")
     return (
         functional.batch_norm(
             x, mean, variance, scale, bias, training=False, eps=node.get("epsilon", 1e-5)

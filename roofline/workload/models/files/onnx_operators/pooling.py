@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
 from roofline.workload.models.files.onnx_operators.convolutions import padding_of
-from roofline.workload.models.files.onnx_operators.registry import operator
+from roofline.workload.models.files.onnx_operators.registry import OtherwiseError, operator
 
 _MAX = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
@@ -20,11 +20,11 @@ _AVERAGE = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.av
 def max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
     """The largest of each window."""
     kernel = list(node["kernel_shape"])
+    if len([each for each in node.outputs if each]) > 1:
+        raise OtherwiseError("a max pooling that gives where the largest are")
     padding, before = padding_of(node, x, kernel)
     if before is not None:
         x = functional.pad(x, before, value=-math.inf)
-    if len(node.outputs) > 1:
-        raise NotImplementedError("a max pooling that gives where the largest are")
     return _MAX[len(kernel)](
         x,
         kernel,
@@ -39,11 +39,13 @@ def max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, ...]:
 def average_pool(node: Node, x: Tensor) -> Tensor:
     """The mean of each window, with what is padded or without."""
     kernel = list(node["kernel_shape"])
+    if any(each != 1 for each in node.get("dilations") or ()):
+        raise OtherwiseError("average pooling with gaps")
     padding, before = padding_of(node, x, kernel)
     counts_padding = bool(node.get("count_include_pad", 0))
     if before is not None:
         if not counts_padding:
-            raise NotImplementedError("average pooling padded at one end, which is not counted")
+            raise OtherwiseError("average pooling padded at one end, which is not counted")
         x = functional.pad(x, before)
     return _AVERAGE[len(kernel)](
         x,

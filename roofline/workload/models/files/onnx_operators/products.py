@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
-from roofline.workload.models.files.onnx_operators.registry import operator
+from roofline.workload.models.files.onnx_operators.registry import OtherwiseError, operator
 
 
 @operator("MatMul")
@@ -56,6 +56,10 @@ def attention(
     past_value: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """Softmax of scaled products of queries and keys, times values."""
+    if node.get("softcap", 0.0) or len([each for each in node.outputs if each]) > 3:
+        raise OtherwiseError("attention with a soft cap, or that gives its products")
+    if mask is not None and node.get("is_causal", 0):
+        raise OtherwiseError("attention that is causal and has a mask")
     is_flat = query.dim() == 3
     if is_flat:
         heads, key_heads = node["q_num_heads"], node["kv_num_heads"]
@@ -64,8 +68,6 @@ def attention(
         value = value.unflatten(-1, (key_heads, -1)).transpose(1, 2)
     if past_key is not None and past_value is not None:
         key, value = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
-    if node.get("softcap", 0.0) or node.get("qk_matmul_output_mode", 0):
-        raise NotImplementedError("attention with a soft cap, or that gives its products")
     result = functional.scaled_dot_product_attention(
         query,
         key,

@@ -46,9 +46,7 @@ def _is_torchs(node: Node, graph: Graph) -> bool:
     directions = 2 if node.get("direction") == "bidirectional" else 1
     activations = node.get("activations") or _USUAL[node.operator] * directions
     return (
-        names[1] in graph.weights
-        and names[2] in graph.weights
-        and (not names[3] or names[3] in graph.weights)
+        _are_whole(node, graph, names, directions)
         and not names[7]
         and not names[4]
         and activations == _USUAL[node.operator] * directions
@@ -60,11 +58,26 @@ def _is_torchs(node: Node, graph: Graph) -> bool:
     )
 
 
+def _are_whole(node: Node, graph: Graph, names: tuple[str, ...], directions: int) -> bool:
+    """Whether its weights are in the file, in the shapes of gates of one size."""
+    inner, outer, bias = (graph.weights.get(names[place]) for place in (1, 2, 3))
+    if inner is None or outer is None or inner.dim() != 3 or (names[3] and bias is None):
+        return False
+    hidden = node.get("hidden_size", outer.shape[-1])
+    rows = len(_GATES[node.operator]) * hidden
+    return (
+        rows > 0
+        and inner.shape[:2] == (directions, rows)
+        and outer.shape == (directions, rows, hidden)
+        and (bias is None or bias.shape == (directions, 2 * rows))
+    )
+
+
 def _rewritten(node: Node, graph: Graph) -> tuple[Node, dict[str, Tensor]]:
     """The node with torch's weights as its inputs, and these weights by name."""
     names = (*node.inputs, *[""] * 8)
-    order, hidden = _GATES[node.operator], node["hidden_size"]
     inner, outer = (graph.weights[names[place]] for place in (1, 2))
+    order, hidden = _GATES[node.operator], outer.shape[-1]
     bias = graph.weights[names[3]] if names[3] else None
     made: dict[str, Tensor] = {}
     for direction in range(inner.shape[0]):
@@ -75,9 +88,12 @@ def _rewritten(node: Node, graph: Graph) -> tuple[Node, dict[str, Tensor]]:
             parts["outer_bias"] = bias[direction][half:]
         for what, tensor in parts.items():
             gates = tensor.split(hidden)
-            made[f"{names[1]}_{direction}_{what}"] = torch.cat([gates[each] for each in order])
+            made[f"{names[1]}_{names[2]}_{direction}_{what}"] = torch.cat(
+                [gates[each] for each in order]
+            )
     inputs = (names[0], names[5], names[6] if node.operator == "LSTM" else "", *made)
-    return replace(node, domain=DOMAIN, inputs=inputs), made
+    sized = {**node.attributes, "hidden_size": hidden}
+    return replace(node, domain=DOMAIN, inputs=inputs, attributes=sized), made
 
 
 @operator("torch.LSTM")

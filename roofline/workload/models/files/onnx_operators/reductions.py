@@ -67,11 +67,11 @@ def arg_min(node: Node, x: Tensor) -> Tensor:
 
 
 @operator("TopK")
-def top_k(node: Node, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+def top_k(node: Node, x: Tensor, count: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The largest or smallest, and where they are."""
     found = torch.topk(
         x,
-        int(numbers(count)[0]),
+        int(numbers(count)[0]) if count is not None else node["k"],
         dim=node.get("axis", -1),
         largest=bool(node.get("largest", 1)),
         sorted=bool(node.get("sorted", 1)),

@@ -15,7 +15,16 @@ Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 
 _FUNCTIONS: dict[str, Function] = {}
-_RANDOM = frozenset({"RandomNormal", "RandomUniform", "Bernoulli", "Multinomial"})
+_RANDOM = frozenset(
+    {
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial"),
+    }
+)
+
+
+class OtherwiseError(Exception):
+    """An operator is used in a way that torch's does not have: its FLOP are unknown."""
 
 
 def operator(*names: str) -> Callable[[F], F]:

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from roofline.workload.models.files.onnx_graph import Node
 from roofline.workload.models.files.onnx_operators.registry import (
+    OtherwiseError,
     axes_of,
     numbers,
-    numbers_or_none,
     operator,
 )
 from roofline.workload.models.files.onnx_tensors import dtype_of
@@ -132,7 +132,7 @@ def constant(node: Node) -> Tensor:
     for name in ("value_int", "value_ints"):
         if name in node.attributes:
             return torch.tensor(node[name], dtype=torch.int64)
-    raise NotImplementedError("a constant of texts, or a sparse one")
+    raise OtherwiseError("a constant of texts, or a sparse one")
 
 
 @operator("ConstantOfShape")
@@ -223,20 +223,47 @@ def random_like(node: Node, x: Tensor) -> Tensor:
     return torch.randn_like(x) if "Normal" in node.operator else torch.rand_like(x)
 
 
-def made_elements(node: Node, operands: list[Any]) -> int | None:
-    """How many elements an operator would make of few; None where it makes no more than it gets."""
-    given = [numbers_or_none(each) if each is not None else None for each in operands]
+_NEVER_BESIDE = frozenset(
+    {
+        *("MatMul", "Gemm", "Einsum", "FusedMatMul", "Conv", "ConvTranspose", "Attention"),
+        *("LSTM", "GRU", "RNN", "Pad", "OneHot", "Resize", "Upsample"),
+    }
+)
+"""Products, which must be counted, and what makes much of few numbers."""
+
+
+def made_elements(node: Node, operands: list[Any]) -> int:
+    """How many elements an operator would make, at most, of operands whose values are known."""
+    try:
+        return _made_elements(node, operands)
+    # Of values that no size has the operator itself will say what is wrong.
+    except (ArithmeticError, ValueError, TypeError):
+        return 2**62
+
+
+def _made_elements(node: Node, operands: list[Any]) -> int:
+    given = [each for each in operands if each is not None]
+    sizes = [each.numel() for each in given]
     match node.operator:
-        case "ConstantOfShape" if given[0] is not None:
-            return math.prod(int(each) for each in given[0])
-        case "Expand" if given[1] is not None:
-            return math.prod(int(each) for each in given[1]) * operands[0].numel()
-        case "Tile" if given[1] is not None:
-            return math.prod(int(each) for each in given[1]) * operands[0].numel()
-        case "Range" if all(given):
-            first, last, step = (each[0] for each in given if each)
-            return math.ceil(abs((last - first) / step)) if step else 0
-        case "Pad" | "OneHot" | "Resize" | "Einsum" | "MatMul" | "RandomNormalLike":
+        case _ if node.operator in _NEVER_BESIDE:
             return 2**62
+        case "ConstantOfShape" if given:
+            return math.prod(int(each) for each in numbers(given[0]))
+        case "Expand" | "Tile" if len(given) == 2:
+            return math.prod(int(each) for each in numbers(given[1])) * sizes[0]
+        case "Range" if len(given) == 3 and all(sizes):
+            first, last, step = (numbers(each)[0] for each in given)
+            return math.ceil(abs((last - first) / step)) if step else 0
+        case "Concat":
+            return sum(sizes)
+        case _ if math.prod(sizes) <= 2**24:
+            return math.prod(sizes)
         case _:
-            return None
+            return _joined_elements(given)
+
+
+def _joined_elements(operands: list[Any]) -> int:
+    try:
+        return math.prod(torch.broadcast_shapes(*(each.shape for each in operands)))
+    except RuntimeError:
+        return 2**62
