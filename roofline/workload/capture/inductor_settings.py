@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 _NEEDED: dict[str, object] = {
     # What comes from caches is not seen, and nothing that is not built may get into them.
@@ -16,7 +17,8 @@ _NEEDED: dict[str, object] = {
     # Partitions are for CUDA graphs.
     "graph_partition": False,
     "compile_threads": 1,
-    # Else a compiler is asked which vectors it can do, which changes no schedule.
+    # Else a compiler is asked which vectors it can do, which changes no schedule. (For some, it is
+    # asked all the same: `_not_asked`.)
     "cpp.vec_isa_ok": True,
 }
 
@@ -50,6 +52,7 @@ def settings() -> Iterator[tuple[str, ...]]:
     import torch._dynamo.config as dynamo_config
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
+    from torch._inductor.cpu_vec_isa import VecISA
 
     now = {name: _value(inductor_config, name) for name in (*_NEEDED, *_LEFT_OUT)}
     left_out = {name: why for name, why in _LEFT_OUT.items() if now[name] is True}
@@ -60,6 +63,7 @@ def settings() -> Iterator[tuple[str, ...]]:
             inductor_config.patch(inductor | dict.fromkeys(left_out, False)),
             functorch_config.patch({"enable_autograd_cache": False}),
             dynamo_config.patch({"suppress_errors": False}),
+            mock.patch.object(VecISA, "check_build", _not_asked),
         ):
             yield tuple(_notes(left_out))
     finally:
@@ -95,17 +99,20 @@ def is_switched_off() -> bool:
     return bool(dynamo_config.disable)
 
 
+def _not_asked(self: Any, code: str) -> bool:
+    """In the place of what builds a few lines to see whether a compiler can: nothing is built."""
+    return False
+
+
 def _forget_vectors() -> None:
     """What was taken for granted of the compiler is asked again when something is built."""
     from torch._inductor import cpu_vec_isa
 
-    for known in (cpu_vec_isa.valid_vec_isa_list, *map(_is_there, _kinds(cpu_vec_isa.VecISA))):
+    kinds = (cpu_vec_isa.VecISA, *_kinds(cpu_vec_isa.VecISA))
+    remembered = [each for kind in kinds for each in vars(kind).values()]
+    for known in (cpu_vec_isa.valid_vec_isa_list, *remembered):
         if hasattr(known, "cache_clear"):
             known.cache_clear()
-
-
-def _is_there(kind: type) -> Any:
-    return kind.__dict__.get("__bool__")
 
 
 def _kinds(kind: type) -> Iterator[type]:
