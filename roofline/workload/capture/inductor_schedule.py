@@ -22,6 +22,9 @@ from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, pe
 from roofline.workload.operators import Phase
 
 
+_NESTED = "it has graphs within graphs (conditions or loops)"
+
+
 class UnknownScheduleError(Exception):
     """Inductor's schedule cannot be read; says why in a clause."""
 
@@ -62,13 +65,11 @@ def graph_of(
 def _kernels(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]]
 ) -> Iterator[CompiledKernel]:
-    from torch._inductor.codegen.wrapper import KernelCallLine
+    from torch._inductor.codegen.wrapper import EnterSubgraphLine, KernelCallLine
 
-    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
-    if calls != len(generated):
-        raise UnknownScheduleError(
-            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
-        )
+    if any(isinstance(line, EnterSubgraphLine) for line in graph.wrapper_code.lines):
+        raise UnknownScheduleError(_NESTED)
+
     nodes = list(graph.scheduler.nodes)
     loop_of = {leaf.get_name(): node for node in nodes for leaf in node.get_nodes()}
     functions: dict[int, tuple[str, list[Any]]] = {}
@@ -77,6 +78,11 @@ def _kernels(
         if not loops:
             raise UnknownScheduleError(f"the function {name} has no loop")
         functions[id(loops[0])] = name, loops
+    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
+    if calls != len(generated):
+        raise UnknownScheduleError(
+            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
+        )
     for node in nodes:
         if id(node) in functions:
             name, loops = functions.pop(id(node))
@@ -90,7 +96,7 @@ def _kernels(
 def _loop(leaf: Any, loop_of: Mapping[str, Any]) -> Any:
     name = leaf.get_name()
     if name not in loop_of:
-        raise UnknownScheduleError("it has graphs within graphs (conditions or loops)")
+        raise UnknownScheduleError(_NESTED)
     return loop_of[name]
 
 
