@@ -21,7 +21,6 @@ from roofline.workload.capture.inductor_traffic import (
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_byte
 from roofline.workload.operators import Phase
 
-
 _NESTED = "it has graphs within graphs (conditions or loops)"
 
 
