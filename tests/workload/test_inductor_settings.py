@@ -140,3 +140,22 @@ def test_sizes_that_depend_on_values_are_not_guessed() -> None:
 
     with dynamo_config.patch({"capture_dynamic_output_shape_ops": True}):
         assert "depend on values" in compiled(Nonzero()).why_not
+
+
+class Turned(nn.Module):
+    """What Inductor writes for it depends on the compiler: it reads along two dimensions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        square = x.reshape(16, 16)
+        return (square + square.t()).softmax(-1)
+
+
+def test_no_compiler_is_needed_and_none_is_remembered() -> None:
+    import torch._inductor.config as inductor_config
+    from torch._inductor import cpp_builder, exc
+
+    cpp_builder.is_gcc.cache_clear()
+    with inductor_config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        assert not compiled(Turned(), 256).why_not
+        with pytest.raises(exc.InvalidCxxCompiler):
+            cpp_builder.is_gcc()

@@ -52,6 +52,7 @@ def settings() -> Iterator[tuple[str, ...]]:
     import torch._dynamo.config as dynamo_config
     import torch._functorch.config as functorch_config
     import torch._inductor.config as inductor_config
+    from torch._inductor import cpp_builder
     from torch._inductor.cpu_vec_isa import VecISA
 
     now = {name: _value(inductor_config, name) for name in (*_NEEDED, *_LEFT_OUT)}
@@ -64,11 +65,12 @@ def settings() -> Iterator[tuple[str, ...]]:
             functorch_config.patch({"enable_autograd_cache": False}),
             dynamo_config.patch({"suppress_errors": False}),
             mock.patch.object(VecISA, "check_build", _not_asked),
+            mock.patch.object(cpp_builder, "get_cpp_compiler", _usual_compiler),
         ):
             yield tuple(_notes(left_out))
     finally:
         torch._dynamo.reset()
-        _forget_vectors()
+        _forget_compiler()
 
 
 def _value(config: Any, name: str) -> Any:
@@ -104,13 +106,19 @@ def _not_asked(self: Any, code: str) -> bool:
     return False
 
 
-def _forget_vectors() -> None:
+def _usual_compiler() -> str:
+    """In the place of what looks for one: which it is changes pragmas, and there may be none."""
+    return "g++"
+
+
+def _forget_compiler() -> None:
     """What was taken for granted of the compiler is asked again when something is built."""
-    from torch._inductor import cpu_vec_isa
+    from torch._inductor import cpp_builder, cpu_vec_isa
 
     kinds = (cpu_vec_isa.VecISA, *_kinds(cpu_vec_isa.VecISA))
     remembered = [each for kind in kinds for each in vars(kind).values()]
-    for known in (cpu_vec_isa.valid_vec_isa_list, *remembered):
+    asked = [each for name, each in vars(cpp_builder).items() if name.startswith("is_")]
+    for known in (cpu_vec_isa.valid_vec_isa_list, *remembered, *asked):
         if hasattr(known, "cache_clear"):
             known.cache_clear()
 
