@@ -83,12 +83,9 @@ def _events(known: TensorBoard, analysis: Analysis) -> Iterator[Any]:
             yield known.event(tagged_run_metadata=tagged)
     said = report_markdown(report_of(analysis)).encode("utf-8", "backslashreplace")
     yield known.event(summary=known.text_summary("report/text_summary", said))
-    metadata = known.scalar_metadata(display_name=None, description=None)
     for tag, step, value in scalars(analysis):
-        # Of 64 bits, as SummaryWriter's double_precision has them.
-        tensor = {"dtype": "DT_DOUBLE", "double_val": [value]}
-        summary = {"value": [{"tag": tag, "tensor": tensor, "metadata": metadata}]}
-        yield known.event(step=step, summary=summary)
+        # Of 32 bits: TensorBoard's own loader passes over scalars of 64.
+        yield known.event(step=step, summary=known.scalar_summary(tag, float(value)))
 
 
 def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:

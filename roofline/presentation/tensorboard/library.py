@@ -18,14 +18,14 @@ class TensorBoard:
     """What is used of the package.
 
     ``event``, ``graph_def`` and ``run_metadata`` are classes of messages, made when they are
-    imported, so that no type checker knows them; ``scalar_metadata`` and ``text_summary`` make
+    imported, so that no type checker knows them; ``scalar_summary`` and ``text_summary`` make
     messages; ``record_writer`` frames what is written to a file.
     """
 
     event: Any
     graph_def: Any
     run_metadata: Any
-    scalar_metadata: Any
+    scalar_summary: Any
     text_summary: Any
     record_writer: Any
 
@@ -43,7 +43,7 @@ def tensorboard() -> TensorBoard:
                 event=_module("compat.proto.event_pb2").Event,
                 graph_def=_module("compat.proto.graph_pb2").GraphDef,
                 run_metadata=_module("compat.proto.config_pb2").RunMetadata,
-                scalar_metadata=_module("plugins.scalar.metadata").create_summary_metadata,
+                scalar_summary=_module("plugins.scalar.summary_v2").scalar_pb,
                 text_summary=_module("plugins.text.summary_v2").text_pb,
                 record_writer=_module("summary.writer.record_writer").RecordWriter,
             )
