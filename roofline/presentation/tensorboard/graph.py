@@ -114,9 +114,9 @@ def _put(attribute: Any, value: object) -> None:
             attribute.i = value
         case float():
             attribute.f = value
-        case [*words]:
+        case list():
             attribute.list.SetInParent()
-            attribute.list.s.extend(map(_encoded, words))
+            attribute.list.s.extend(map(_encoded, value))  # pyright: ignore[reportUnknownArgumentType]  of words
         case _:
             attribute.s = _encoded(value)
 
