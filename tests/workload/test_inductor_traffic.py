@@ -147,16 +147,28 @@ def test_what_is_added_to_is_read_and_written() -> None:
 
 
 def test_the_buffers_of_a_batch_norm_are_read_and_written_in_training() -> None:
-    """By hand: the input, mean and variance over it, both running values, weight, bias, counter."""
     channels, pixels = 8, 2 * 6 * 6
     found = compiled_pass(
-        nn.BatchNorm2d(channels),
-        Inputs(torch.empty(2, channels, 6, 6)),
-        run=Run(train=True),
+        nn.BatchNorm2d(channels), Inputs(torch.empty(2, channels, 6, 6)), run=Run(train=True)
     )
-    assert not found.why_not
     image, row = channels * pixels * F, channels * F
-    read = sum(each[2] or 0 for each in moved(found)[: found.launches("forward")])
-    written = sum(each[3] or 0 for each in moved(found)[: found.launches("forward")])
-    assert read >= image + 4 * row + LONG
-    assert written >= image + 2 * row + LONG
+    (forward,) = [each for each in found.graphs if each.phase == "forward"]
+    (kernel,) = forward.kernels
+    # The image for its mean and variance, and again to be normalized with those, weight and bias;
+    # both running values, and how many batches there were.
+    assert kernel.read_byte == 2 * image + 4 * row + 2 * row + LONG
+    # The result, the running values and the number anew; mean, variance and its root.
+    assert kernel.written_byte == image + 2 * row + LONG + 3 * row
+
+
+def test_rows_that_are_added_to_are_read_too() -> None:
+    """And not the whole table: 32 rows into 16 of 1000, by threads that may meet."""
+
+    def model(x: torch.Tensor, ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+        return table.index_add(0, ids, x)
+
+    rows = 32 * WIDTH * F
+    found = compiled(model, torch.empty(32, WIDTH), indices(32, 16), torch.empty(1000, WIDTH))
+    table = 1000 * WIDTH * F
+    # A copy of the table first.
+    assert moved(found) == [("generated", 2, table + 32 * LONG + 2 * rows, table + rows)]
