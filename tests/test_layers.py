@@ -67,6 +67,8 @@ HOME = {
     "torchvision": (),
     "timm": (),
     "transformers": (),
+    # And TensorBoard, where an event file is.
+    "tensorboard": (),
     "pandas": (
         *("machine/hardware/profiles.py", "latency/validation.py"),
         *("analysis/result.py", "design/model_comparison/data.py"),

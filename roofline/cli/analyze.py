@@ -123,7 +123,9 @@ def command(
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
     if compiled:
-        check_compiled(hardware=hardware, view=view, layers=layers, min_coverage=min_coverage)
+        check_compiled(
+            hardware=hardware, view=view, layers=layers, paper=paper, min_coverage=min_coverage
+        )
         run_compiled(
             model,
             list(inputs) or None,

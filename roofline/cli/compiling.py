@@ -19,6 +19,7 @@ def check_compiled(
     hardware: tuple[str, ...],
     view: View,
     layers: bool,
+    paper: str | None,
     min_coverage: float | None,
 ) -> None:
     """Refuses options that have no effect beside ``--compiled``.
@@ -35,6 +36,7 @@ def check_compiled(
         (f"--by {view.by}", view.by != "operator"),
         ("--fused", view.fused),
         ("--layers", layers),
+        ("--paper", paper is not None),
         ("--min-coverage", min_coverage is not None),
     ):
         if is_given:

@@ -50,11 +50,11 @@ def check_comparison_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     Raises:
         InputError: a format that comparisons are not written in, or as `check_targets`.
     """
-    check_targets(paths, overwrite=overwrite)
     for path in paths:
         if format_of(path) not in _FORMATS:
             known = ", ".join(suffix for suffix, name in FORMATS.items() if name in _FORMATS)
             raise InputError(f"{path}: {_WHAT} is written as {known}")
+    check_targets(paths, overwrite=overwrite)
 
 
 def write_comparison(

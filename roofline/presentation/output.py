@@ -18,7 +18,7 @@ from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.reports.report import Report, ViewOptions
-from roofline.presentation.tensorboard import ONE_MACHINE, event_file
+from roofline.presentation.tensorboard import check_event_file, event_file
 
 Format = Literal["json", "csv", "md", "html", "png", "svg", "trace", "tensorboard"]
 
@@ -120,15 +120,15 @@ def check_targets(
         are_several: whether it will be of several passes or machines, which no event file shows.
 
     Raises:
-        InputError: an unknown suffix, a trace of what is not measured, an event file of several
-            machines, or as `check_files`.
+        InputError: an unknown suffix, a trace of what is not measured, an event file that cannot be
+            made (as `check_event_file`), or as `check_files`.
     """
 
     def check_format(path: Path) -> None:
         if format_of(path) == "trace" and not will_be_measured:
             raise InputError(f"{path}: {NOT_MEASURED}")
-        if format_of(path) == "tensorboard" and are_several:
-            raise InputError(f"{path}: {ONE_MACHINE}")
+        if format_of(path) == "tensorboard":
+            check_event_file(path, are_several=are_several)
 
     check_files(paths, check_format, overwrite=overwrite)
 

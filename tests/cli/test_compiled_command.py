@@ -61,6 +61,7 @@ def test_csv_goes_to_stdout(capsys: pytest.CaptureFixture[str]) -> None:
         (("--by", "module"), "--by module has no effect beside --compiled"),
         (("--fused",), "--fused has no effect beside --compiled"),
         (("--layers",), "--layers has no effect beside --compiled"),
+        (("--paper", "10980xe"), "--paper has no effect beside --compiled"),
         (("--min-coverage", "95%"), "--min-coverage has no effect beside --compiled"),
         (("--hardware", "v100"), "--compiled takes one machine"),
         (("-o", "a.png"), "is written as .json, .csv, .md, .html"),

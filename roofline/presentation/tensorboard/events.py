@@ -1,14 +1,13 @@
-"""The events of an analysis: graph, times of its nodes, scalars, and the report as text.
-
-The messages are those of TensorFlow's `event.proto` and `summary.proto`, which SummaryWriter
-writes. Scalars have 64 bits, as its `double_precision` has them.
-"""
+"""The events of an analysis: graph, times of its nodes, scalars, and the report as text."""
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
 from roofline.analysis import Analysis, Coverage, OperatorRow, Totals, groups, working
 from roofline.design.machine_comparison import MachineComparison
@@ -16,14 +15,10 @@ from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.tensorboard.graph import graph_def, run_metadata, shape
-from roofline.presentation.tensorboard.messages import double, joined, message, text, whole
-from roofline.presentation.tensorboard.records import framed
+from roofline.presentation.tensorboard.graph import graph_def, run_metadata
+from roofline.presentation.tensorboard.library import TensorBoard, tensorboard
 
-ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
-
-_DOUBLE, _STRING = 2, 7
-"""Data types of TensorFlow."""
+_ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
 
 _OF_OPERATORS = (
     *("flop", "multiply_add", "traffic_byte", "intensity_flop_per_byte", "attainable_flop_per_s"),
@@ -38,6 +33,23 @@ _TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
 }
 
 
+def check_event_file(path: Path, *, are_several: bool) -> None:
+    """Refuses, before any work is done, an event file that could not be made or found.
+
+    Args:
+        path: of the file.
+        are_several: whether the result will be of several passes or machines.
+
+    Raises:
+        InputError: it will be, TensorBoard would not find a file of this name, or is not there.
+    """
+    if are_several:
+        raise InputError(f"{path}: {_ONE_MACHINE}")
+    if "tfevents" not in path.name:
+        raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
+    tensorboard()
+
+
 def event_file(result: Analysis | MachineComparison, *, wall_time_s: float | None = None) -> bytes:
     """The content of an event file; what is not known is left out, never 0.
 
@@ -46,26 +58,34 @@ def event_file(result: Analysis | MachineComparison, *, wall_time_s: float | Non
         wall_time_s: when it was written, in seconds since 1970; None: now.
 
     Raises:
-        InputError: there are several machines.
+        InputError: there are several machines, or TensorBoard is not installed.
     """
     if not isinstance(result, Analysis):
-        raise InputError(ONE_MACHINE)
+        raise InputError(_ONE_MACHINE)
+    known = tensorboard()
     now_s = time.time() if wall_time_s is None else wall_time_s
-    begin = joined([double(1, now_s), text(3, "brain.Event:2")])
-    return joined(
-        framed(each) for each in (begin, *(double(1, now_s) + of for of in _events(result)))
-    )
+    content = io.BytesIO()
+    records = known.record_writer(content)
+    for event in _events(known, result):
+        event.wall_time = now_s
+        records.write(event.SerializeToString(deterministic=True))
+    return content.getvalue()
 
 
-def _events(analysis: Analysis) -> Iterator[bytes]:
-    yield message(4, graph_def(analysis))
+def _events(known: TensorBoard, analysis: Analysis) -> Iterator[Any]:
+    yield known.event(file_version="brain.Event:2")
+    graph = graph_def(known, analysis)
+    yield known.event(graph_def=graph.SerializeToString(deterministic=True))
     for name, time_s in _TIMES.items():
-        stats = run_metadata(analysis, time_s)
+        stats = run_metadata(known, analysis, time_s)
         if stats is not None:
-            yield message(8, joined([text(1, name), message(2, stats)]))
-    yield _text("report", report_markdown(report_of(analysis)))
+            tagged = {"tag": name, "run_metadata": stats.SerializeToString(deterministic=True)}
+            yield known.event(tagged_run_metadata=tagged)
+    said = report_markdown(report_of(analysis)).encode("utf-8", "backslashreplace")
+    yield known.event(summary=known.text_summary("report/text_summary", said))
     for tag, step, value in scalars(analysis):
-        yield joined([whole(2, step), message(5, _scalar(tag, value))])
+        # Of 32 bits: TensorBoard's own loader passes over scalars of 64.
+        yield known.event(step=step, summary=known.scalar_summary(tag, float(value)))
 
 
 def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
@@ -92,18 +112,3 @@ def _numbers(name: str, of: Totals | Coverage) -> Iterator[tuple[str, int, float
         value = getattr(of, each.name)
         if value is not None:
             yield f"{name}/{each.name}", 0, value
-
-
-def _scalar(tag: str, value: float) -> bytes:
-    tensor = joined([whole(1, _DOUBLE), double(6, value)])
-    return _summary(tag, tensor, "scalars")
-
-
-def _text(tag: str, said: str) -> bytes:
-    tensor = joined([whole(1, _STRING), message(2, shape((1,))), text(8, said)])
-    return message(5, _summary(f"{tag}/text_summary", tensor, "text"))
-
-
-def _summary(tag: str, tensor: bytes, plugin: str) -> bytes:
-    metadata = message(1, text(1, plugin))
-    return message(1, joined([text(1, tag), message(8, tensor), message(9, metadata)]))

@@ -1,17 +1,18 @@
 """The operators of a pass as TensorBoard's graph: modules in each other, and what flows where.
 
-The messages are TensorFlow's `graph.proto`, `attr_value.proto` and `step_stats.proto`. A node is an
-operator that works; views are seen through, as they are in traffic.
+A node is an operator that works; views are seen through, as they are in traffic.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow
+from roofline.foundation.text import printable
 from roofline.presentation.reports.report import short_op
-from roofline.presentation.tensorboard.messages import joined, message, single, text, whole
+from roofline.presentation.tensorboard.library import TensorBoard
 from roofline.presentation.trace_words import operator_args
 from roofline.workload.dataflow import Dataflow, dataflow
 from roofline.workload.operators import State
@@ -19,13 +20,17 @@ from roofline.workload.tensors import Role, TensorSpec
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.\-]")
 
+_FORMAT_VERSION = 22
+"""Of graphs, as SummaryWriter says it."""
 
-def graph_def(analysis: Analysis) -> bytes:
-    """The graph as a serialised GraphDef."""
+
+def graph_def(known: TensorBoard, analysis: Analysis) -> Any:
+    """The graph as a GraphDef."""
     flow = dataflow([row.record for row in analysis.operators])
     names = node_names(analysis.operators)
-    device = f"/device:{'CPU' if analysis.run.device != 'cuda' else 'GPU'}:0"
-    nodes: list[bytes] = []
+    device = _device(analysis)
+    graph = known.graph_def()
+    graph.versions.producer = _FORMAT_VERSION
     given: dict[int, str] = {}
     before = _before(flow)
     for place, row in enumerate(analysis.operators):
@@ -39,14 +44,19 @@ def graph_def(analysis: Analysis) -> bytes:
             elif spec.role is Role.INPUT:
                 if spec.storage not in given:
                     given[spec.storage] = f"inputs/input_{len(given)}"
-                    nodes.append(_given(given[spec.storage], spec, device))
+                    _add_node(graph, given[spec.storage], "Placeholder", (), device, (spec,))
                 inputs.append(given[spec.storage])
         # Who must come first without giving anything is a control input.
         only_before = [names[each] for each in before[place] if names[each] not in inputs]
-        inputs += [f"^{each}" for each in dict.fromkeys(only_before)]
-        nodes.append(_node(names[place], row, list(dict.fromkeys(inputs)), device))
-    versions = message(4, whole(1, 22))
-    return joined([*(message(1, each) for each in nodes), versions])
+        inputs += [f"^{each}" for each in only_before]
+        node = _add_node(graph, names[place], short_op(row), inputs, device, row.outputs)
+        for key, value in operator_args(row).items():
+            _put(node.attr[key], value)
+    return graph
+
+
+def _device(analysis: Analysis) -> str:
+    return f"/device:{'GPU' if analysis.run.device == 'cuda' else 'CPU'}:0"
 
 
 def _before(flow: Dataflow) -> list[list[int]]:
@@ -76,90 +86,74 @@ def _as_name(part: str) -> str:
     return name if name[:1].isalnum() or name[:1] == "." else f".{name}"
 
 
-def _given(name: str, spec: TensorSpec, device: str) -> bytes:
-    shapes = _attribute("_output_shapes", message(1, _shape_item(spec)))
-    return joined([text(1, name), text(2, "Placeholder"), text(4, device), shapes])
+def _add_node(
+    graph: Any,
+    name: str,
+    op: str,
+    inputs: Iterable[str],
+    device: str,
+    outputs: Iterable[TensorSpec],
+) -> Any:
+    """A node of its own, without what is known of it."""
+    sources = list(dict.fromkeys(inputs))
+    node = graph.node.add(name=name, op=printable(op), input=sources, device=device)
+    shapes = node.attr["_output_shapes"].list
+    shapes.SetInParent()
+    for spec in outputs:
+        shapes.shape.add(dim=[{"size": each} for each in spec.shape])
+    return node
 
 
-def _node(name: str, row: OperatorRow, inputs: Sequence[str], device: str) -> bytes:
-    attributes = [_attribute(key, _value(each)) for key, each in operator_args(row).items()]
-    shapes = message(1, joined(_shape_item(each) for each in row.outputs))
-    return joined(
-        [
-            text(1, name),
-            text(2, short_op(row)),
-            *(text(3, each) for each in inputs),
-            text(4, device),
-            *attributes,
-            _attribute("_output_shapes", shapes),
-        ]
-    )
-
-
-def _attribute(key: str, value: bytes) -> bytes:
-    return message(5, joined([text(1, key), message(2, value)]))
-
-
-def _value(value: object) -> bytes:
-    """An AttrValue."""
-    if isinstance(value, bool):
-        return whole(5, value)
-    if isinstance(value, int):
+def _put(attribute: Any, value: object) -> None:
+    """Sets an AttrValue."""
+    match value:
+        case bool():
+            attribute.b = value
         # Of a sign and 63 bits; no count of ours is longer, and a text says any.
-        return whole(3, value) if value < 2**63 else text(2, str(value))
-    if isinstance(value, float):
-        return single(4, value)
-    if isinstance(value, list):
-        return message(1, joined(text(2, str(each)) for each in value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of words
-    return text(2, str(value))
+        case int() if value < 2**63:
+            attribute.i = value
+        case float():
+            attribute.f = value
+        case list():
+            attribute.list.SetInParent()
+            attribute.list.s.extend(map(_encoded, value))  # pyright: ignore[reportUnknownArgumentType]  of words
+        case _:
+            attribute.s = _encoded(value)
 
 
-def _shape_item(spec: TensorSpec) -> bytes:
-    return message(7, shape(spec.shape))
+def _encoded(value: object) -> bytes:
+    return str(value).encode("utf-8", "backslashreplace")
 
 
-def shape(sizes: Sequence[int]) -> bytes:
-    """A TensorShapeProto."""
-    return joined(message(2, whole(1, each)) for each in sizes)
-
-
-def run_metadata(analysis: Analysis, time_s: Callable[[OperatorRow], float | None]) -> bytes | None:
-    """How long each node takes, as a serialised RunMetadata, in whole microseconds, end to end.
+def run_metadata(
+    known: TensorBoard, analysis: Analysis, time_s: Callable[[OperatorRow], float | None]
+) -> Any:
+    """How long each node takes, as a RunMetadata, in whole microseconds, end to end.
 
     Args:
+        known: TensorBoard.
         analysis: whose operators they are.
         time_s: of an operator.
 
     Returns:
         None where the time of an operator that works is not known.
     """
-    stats = list(_stats(analysis.operators, time_s))
-    if not stats or any(each is None for each in stats):
-        return None
-    nodes = joined(message(2, each) for each in stats if each is not None)
-    device = joined([text(1, "/device:CPU:0"), nodes])
-    return message(1, message(1, device))
-
-
-def _stats(
-    rows: Sequence[OperatorRow], time_s: Callable[[OperatorRow], float | None]
-) -> Iterator[bytes | None]:
+    metadata = known.run_metadata()
+    device = metadata.step_stats.dev_stats.add(device=_device(analysis))
     now_s = 0.0
-    for name, row in zip(node_names(rows), rows, strict=True):
+    for name, row in zip(node_names(analysis.operators), analysis.operators, strict=True):
         if row.state is State.FREE:
             continue
-        known = time_s(row)
-        if known is None:
-            yield None
-            continue
-        long = round(known * 1e6)
-        yield joined(
-            [
-                text(1, name),
-                whole(2, round(now_s * 1e6)),
-                whole(3, 0),
-                whole(4, long),
-                whole(5, long),
-            ]
+        row_s = time_s(row)
+        if row_s is None:
+            return None
+        long = round(row_s * 1e6)
+        device.node_stats.add(
+            node_name=name,
+            all_start_micros=round(now_s * 1e6),
+            op_start_rel_micros=0,
+            op_end_rel_micros=long,
+            all_end_rel_micros=long,
         )
-        now_s += known
+        now_s += row_s
+    return metadata if device.node_stats else None

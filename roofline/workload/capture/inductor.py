@@ -1,7 +1,7 @@
 """One pass under torch.compile: what Inductor schedules and writes for it, without building it.
 
 Dynamo, the passes over graphs, the scheduler and the code generator run as they do for any
-`torch.compile(model)` with its defaults. Only the last step does not: the generated C++ is not
+`torch.compile(model)` in this process. Only the last step does not: the generated C++ is not
 compiled, and in its place the graph runs as it was before, so that the model gets on to its next
 graph. So no compiler is needed, and on fake tensors no weights either.
 """
@@ -20,7 +20,7 @@ from roofline.foundation.units import format_byte
 from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError
-from roofline.workload.capture.inductor_settings import quiet, settings
+from roofline.workload.capture.inductor_settings import is_switched_off, quiet, settings
 from roofline.workload.capture.inductor_watch import SAID, Outside, Watch, breaks
 from roofline.workload.capture.passes import one_at_a_time, with_weights
 from roofline.workload.capture.reals import Reals
@@ -49,7 +49,7 @@ def compiled_pass(
     teaching: Teaching | None = None,
     rebuild: Callable[[], torch.nn.Module] | None = None,
 ) -> CompiledPass:
-    """What `torch.compile` with its defaults makes of one pass of `model` on a CPU.
+    """What `torch.compile(model)` makes of one pass of `model` on a CPU.
 
     The model runs twice on fake tensors (where that fails, on real ones): once to be compiled, and
     once more to see which graphs a repeated pass calls. Where Inductor's schedule cannot be had,
@@ -120,10 +120,12 @@ class _Asked:
     teaching: Teaching
 
     def compiled(self, model: torch.nn.Module, tensors: Fakes | Reals) -> CompiledPass:
+        if is_switched_off():
+            raise UnknownScheduleError("torch.compile is switched off in this process")
         lesson = self.teaching.lesson() if self.run.train else None
         watch = Watch()
         with (
-            settings(),
+            settings() as notes,
             quiet(),
             staged(model, self.inputs, self.run, tensors, lesson) as stage,
         ):
@@ -137,7 +139,8 @@ class _Asked:
             with Outside(watch):
                 compiled.step(watch, watch)
             stage.optimizer = None
-        return watch.result(why, first)
+        found = watch.result(why, first)
+        return replace(found, notes=(*notes, *found.notes))
 
 
 def _with_model(stage: Stage, model: Any) -> Stage:

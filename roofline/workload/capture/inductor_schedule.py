@@ -1,8 +1,7 @@
 """What Inductor's scheduler and wrapper say of a graph: its launches, their bytes, its buffers.
 
-Nothing of it is computed here. Bytes are the scheduler's own (`get_read_write_buffer_accesses`:
-every buffer once for each loop nest, no more of it than is touched, nothing of what stays inside),
-launches and buffers those that the generated wrapper calls and allocates.
+Launches and buffers are those that the generated wrapper calls and allocates; bytes are the
+scheduler's, as `inductor_traffic` reads them.
 """
 
 from __future__ import annotations
@@ -14,8 +13,15 @@ from typing import Any
 import torch
 
 from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.inductor_traffic import (
+    has_unknown_sizes,
+    read_byte,
+    written_byte,
+)
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_byte
 from roofline.workload.operators import Phase
+
+_NESTED = "it has graphs within graphs (conditions or loops)"
 
 
 class UnknownScheduleError(Exception):
@@ -34,8 +40,11 @@ def graph_of(
         phase: of the pass that it belongs to.
 
     Raises:
-        UnknownScheduleError: it has launches that its schedule does not explain.
+        UnknownScheduleError: it has launches that its schedule does not explain, or sizes that
+            depend on values.
     """
+    if any(map(has_unknown_sizes, graph.scheduler.nodes)):
+        raise UnknownScheduleError("sizes of its tensors depend on values")
     kernels = tuple(_kernels(graph, generated))
     steps, buffers, reused = _buffers(graph)
     return CompiledGraph(
@@ -55,13 +64,11 @@ def graph_of(
 def _kernels(
     graph: Any, generated: Sequence[tuple[str, Sequence[Any]]]
 ) -> Iterator[CompiledKernel]:
-    from torch._inductor.codegen.wrapper import KernelCallLine
+    from torch._inductor.codegen.wrapper import EnterSubgraphLine, KernelCallLine
 
-    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
-    if calls != len(generated):
-        raise UnknownScheduleError(
-            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
-        )
+    if any(isinstance(line, EnterSubgraphLine) for line in graph.wrapper_code.lines):
+        raise UnknownScheduleError(_NESTED)
+
     nodes = list(graph.scheduler.nodes)
     loop_of = {leaf.get_name(): node for node in nodes for leaf in node.get_nodes()}
     functions: dict[int, tuple[str, list[Any]]] = {}
@@ -70,6 +77,11 @@ def _kernels(
         if not loops:
             raise UnknownScheduleError(f"the function {name} has no loop")
         functions[id(loops[0])] = name, loops
+    calls = sum(isinstance(line, KernelCallLine) for line in graph.wrapper_code.lines)
+    if calls != len(generated):
+        raise UnknownScheduleError(
+            f"the generated code calls {calls} functions, of which {len(generated)} are explained"
+        )
     for node in nodes:
         if id(node) in functions:
             name, loops = functions.pop(id(node))
@@ -83,7 +95,7 @@ def _kernels(
 def _loop(leaf: Any, loop_of: Mapping[str, Any]) -> Any:
     name = leaf.get_name()
     if name not in loop_of:
-        raise UnknownScheduleError("it has graphs within graphs (conditions or loops)")
+        raise UnknownScheduleError(_NESTED)
     return loop_of[name]
 
 
@@ -104,8 +116,8 @@ def _library_name(node: Any) -> str:
 
 
 def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) -> CompiledKernel:
-    read = sum(_read_byte(graph, each) for each in loops)
-    written = sum(_moved(each, reads=False) for each in loops)
+    read = sum(read_byte(graph, each) for each in loops)
+    written = sum(written_byte(graph, each) for each in loops)
     # A kernel that moves nothing is one whose layouts Inductor does not follow.
     is_known = read + written > 0
     calls = dict.fromkeys(
@@ -122,35 +134,6 @@ def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) ->
         read_byte=read if is_known else None,
         written_byte=written if is_known else None,
     )
-
-
-def _accesses(node: Any, *, reads: bool) -> dict[str, int]:
-    """The bytes of each buffer that a loop nest reads, or writes.
-
-    Of several nodes in one, Inductor counts buffers whole; a gather touches what its own node does.
-    """
-    whole: dict[str, int] = node.get_read_write_buffer_accesses(reads, not reads)
-    leaves = list(node.get_nodes())
-    if len(leaves) < 2:
-        return whole
-    own: dict[str, int] = {}
-    for leaf in leaves:
-        for name, byte in leaf.get_read_write_buffer_accesses(reads, not reads).items():
-            own[name] = own.get(name, 0) + byte
-    return {name: min(byte, own.get(name, byte)) for name, byte in whole.items()}
-
-
-def _moved(node: Any, *, reads: bool) -> int:
-    return sum(_accesses(node, reads=reads).values())
-
-
-def _read_byte(graph: Any, node: Any) -> int:
-    """What a loop reads; Inductor leaves out constants, which are read all the same."""
-    moved = _accesses(node, reads=True)
-    constants: Mapping[str, torch.Tensor] = graph.constants
-    names = {each.name for each in node.read_writes.reads}
-    left_out = (names & constants.keys()) - moved.keys()
-    return sum(moved.values()) + sum(constants[name].nbytes for name in left_out)
 
 
 def _origins(graph: Any, loops: Sequence[Any], *, is_library: bool) -> list[Any]:

@@ -1,0 +1,161 @@
+"""Under which settings Inductor is asked, what is said of them, and that all is put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from roofline.workload.capture.inductor import compiled_pass
+from roofline.workload.compiled_kernels import CompiledPass
+from roofline.workload.inputs import Inputs
+
+
+class Twice(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x) * 2
+
+
+def compiled(model: nn.Module | None = None, count: int = 8) -> CompiledPass:
+    return compiled_pass(model or Twice(), Inputs(torch.ones(count)))
+
+
+def state() -> dict[str, Any]:
+    """What compiling changes of torch while it runs."""
+    import logging
+
+    import torch._dynamo.config as dynamo_config
+    import torch._functorch.config as functorch_config
+    import torch._inductor.config as inductor_config
+    from torch._inductor.codegen.cpp import CppScheduling
+    from torch._inductor.graph import GraphLowering
+
+    return {
+        "inductor": inductor_config.get_config_copy(),
+        "functorch": functorch_config.get_config_copy(),
+        "dynamo": dynamo_config.get_config_copy(),
+        "caches": torch.compiler.config.force_disable_caches,
+        "build": GraphLowering.compile_to_module,
+        "define": CppScheduling.define_kernel,
+        "modes": torch._C._len_torch_dispatch_stack(),
+        "grad": torch.is_grad_enabled(),
+        "logging": logging.root.manager.disable,
+        "seed": torch.initial_seed(),
+    }
+
+
+class Interrupts(nn.Module):
+    """Ends what runs it, as Ctrl-C does, once it runs outside of a graph."""
+
+    error: type[BaseException] = KeyboardInterrupt
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        raise self.error
+
+
+class Exits(Interrupts):
+    error = SystemExit
+
+
+def test_torch_is_left_as_it_was_when_all_goes_well() -> None:
+    before = state()
+    compiled()
+    assert state() == before
+
+
+def test_and_after_ctrl_c() -> None:
+    before = state()
+    with pytest.raises(KeyboardInterrupt):
+        compiled(Interrupts())
+    assert state() == before
+    assert not compiled().why_not
+
+
+def test_and_after_a_model_that_ends_the_process() -> None:
+    before = state()
+    assert "SystemExit" in compiled(Exits()).why_not
+    assert state() == before
+
+
+def test_a_second_call_says_the_same() -> None:
+    assert compiled() == compiled()
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("freezing", "it computes with the weights"),
+        ("max_autotune", "timing"),
+        ("cpp_wrapper", "Python"),
+        ("memory_planning", "defaults"),
+    ],
+)
+def test_a_setting_that_cannot_be_followed_is_left_out_and_said(setting: str, why: str) -> None:
+    import torch._inductor.config as inductor_config
+
+    usual = compiled()
+    with inductor_config.patch({setting: True}):
+        found = compiled()
+        assert getattr(inductor_config, setting) is True
+    assert found.graphs == usual.graphs
+    (note,) = found.notes
+    assert f"torch._inductor.config.{setting} is on here and was left out" in note and why in note
+
+
+def test_what_the_environment_sets_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_PERMUTE_FUSION", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/nowhere")
+    assert compiled().notes == ("the environment sets TORCHINDUCTOR_PERMUTE_FUSION=1",)
+
+
+def test_torch_compile_may_be_switched_off() -> None:
+    import torch._dynamo.config as dynamo_config
+
+    with dynamo_config.patch({"disable": True}):
+        assert "switched off" in compiled().why_not
+
+
+class Chooses(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def test_why_it_is_not_known_is_said_though_torch_may_swallow_errors() -> None:
+    import torch._dynamo.config as dynamo_config
+
+    with dynamo_config.patch({"suppress_errors": True}):
+        assert "graphs within graphs" in compiled(Chooses()).why_not
+
+
+class Nonzero(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(torch.nonzero(x).float())
+
+
+def test_sizes_that_depend_on_values_are_not_guessed() -> None:
+    import torch._dynamo.config as dynamo_config
+
+    with dynamo_config.patch({"capture_dynamic_output_shape_ops": True}):
+        assert "depend on values" in compiled(Nonzero()).why_not
+
+
+class Turned(nn.Module):
+    """What Inductor writes for it depends on the compiler: it reads along two dimensions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        square = x.reshape(16, 16)
+        return (square + square.t()).softmax(-1)
+
+
+def test_no_compiler_is_needed_and_none_is_remembered() -> None:
+    import torch._inductor.config as inductor_config
+    from torch._inductor import cpp_builder, exc
+
+    cpp_builder.is_gcc.cache_clear()
+    with inductor_config.patch({"cpp.cxx": ("no-such-compiler",)}):
+        assert not compiled(Turned(), 256).why_not
+        with pytest.raises(exc.InvalidCxxCompiler):
+            cpp_builder.is_gcc()
