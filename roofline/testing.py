@@ -161,7 +161,8 @@ def _make_folder(file: Path) -> None:
 
 
 def _fail(said: str) -> NoReturn:
-    pytest.fail(said, pytrace=False)
+    # From none: pytest would print what was wrong twice.
+    raise pytest.fail.Exception(said, pytrace=False) from None
 
 
 def _file_name(test: str) -> str:

@@ -135,7 +135,7 @@ def test_mistakes_take_a_line_and_no_traceback(tmp_path: Path) -> None:
     def said(now: object = None, **options: Any) -> str:
         with pytest.raises(pytest.fail.Exception) as caught:
             held(now or cost(), **{"against": file, **options})
-        assert caught.value.pytrace is False
+        assert caught.value.pytrace is False and caught.value.__suppress_context__
         return str(caught.value)
 
     assert said() == f"{file}: there is no baseline yet; write it with `pytest --roofline-update`"
@@ -204,3 +204,6 @@ def test_classes_have_baselines_of_their_own_written_by_several_processes(tmp_pa
     assert "2 failed, 1 passed" in grown.stdout
     assert "(+0.20 % on the baseline's 500 FLOP)" in grown.stdout
     assert "Traceback" not in grown.stdout and "pipeline/checking.py" not in grown.stdout
+    (tmp_path / FOLDER / "test_cost.TestOne.test_cost.json").write_text("{", encoding="utf-8")
+    damaged = run_pytest(tmp_path, "-k", "TestOne")
+    assert damaged.stdout.count("not valid JSON") == 1 and "During handling" not in damaged.stdout

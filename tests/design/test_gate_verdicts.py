@@ -219,3 +219,12 @@ def test_json_has_totals_conditions_and_both_costs() -> None:
 def test_costs_that_contradict_themselves_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         cost(**wrong)
+
+
+def test_beside_next_to_nothing_a_change_has_no_share() -> None:
+    # The smallest number there is: what is a millionth is infinitely more.
+    found = check(cost(), "bound_s>+1%", baseline=cost(bound_s=5e-324))
+    assert outcomes(found) == ["fails"]
+    data = json.loads(found.to_json())
+    assert next(each for each in data["totals"] if each["name"] == "bound_s")["change"] is None
+    assert "(+2.00 µs on the baseline's" in found.failures[0]

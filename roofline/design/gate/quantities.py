@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,12 +45,18 @@ class Quantity:
 
     def change(self, before: float, now: float) -> str:
         """The change in words: ``"+1.20 %"``, in the unit where that is next to nothing."""
-        share = now / before - 1 if before else 0.0
-        if abs(share) < _LEAST_SHARE:
+        share = share_of(before, now)
+        if share is None or abs(share) < _LEAST_SHARE:
             return f"{'+' if now >= before else '-'}{self.form(abs(now - before))}"
         percent = 100 * share
         decimals = 2 if abs(percent) < 10 else 1 if abs(percent) < 100 else 0
         return f"{percent:+.{decimals}f} %"
+
+
+def share_of(before: float, now: float) -> float | None:
+    """The change as a fraction of what was; None where that was nothing, or as good as nothing."""
+    share = now / before - 1 if before else math.inf
+    return share if math.isfinite(share) else None
 
 
 QUANTITIES = (

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from roofline.design.gate.conditions import Condition
 from roofline.design.gate.cost import Cost
-from roofline.design.gate.quantities import QUANTITIES, Quantity
+from roofline.design.gate.quantities import QUANTITIES, Quantity, share_of
 from roofline.design.gate.settings import differences, times_apart
 from roofline.errors import ThresholdError
 from roofline.foundation import schema
@@ -52,7 +52,7 @@ class Line:
             return None
         if self.before == self.now:
             return 0.0
-        return self.now / self.before - 1 if self.before else None
+        return share_of(self.before, self.now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
