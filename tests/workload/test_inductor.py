@@ -257,3 +257,18 @@ def test_weights_need_no_memory() -> None:
 )
 def test_paths_of_modules(said: str, path: str) -> None:
     assert module_path(said) == path
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0].relu()
+
+
+def test_recurrent_layers_are_left_alone_and_it_is_said() -> None:
+    found = compiled_pass(Recurrent(), Inputs(torch.empty(3, 2, 8)))
+    assert "left the whole model to eager torch" in found.why_not
+    assert "allow_rnn" in found.why_not

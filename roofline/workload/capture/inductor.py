@@ -134,13 +134,23 @@ class _Asked:
             compiled = _with_model(stage, wrapped)
             compiled.step(watch, watch)
             first = len(watch.graphs)
-            why = breaks()
+            why = breaks() or _left_alone(model, watch)
             watch.begin_again()
             with Outside(watch):
                 compiled.step(watch, watch)
             stage.optimizer = None
         found = watch.result(why, first)
         return replace(found, notes=(*notes, *found.notes))
+
+
+def _left_alone(model: torch.nn.Module, watch: Watch) -> tuple[str, ...]:
+    """What torch.compile is known to leave alone without a word, where it compiled nothing."""
+    from torch._dynamo import config
+
+    is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in model.modules())
+    if watch.graphs or not is_recurrent or getattr(config, "allow_rnn", False):
+        return ()
+    return ("it takes recurrent layers only if torch._dynamo.config.allow_rnn is on",)
 
 
 def _with_model(stage: Stage, model: Any) -> Stage:
