@@ -69,7 +69,7 @@ def _facts(scaling: Scaling, today: date | None) -> Iterable[tuple[str, str]]:
 
 def _times(scaling: Scaling) -> str:
     return {
-        "bound": "bounds, with ranks that compute as fast as this machine can: no step is shorter,"
+        "bound": "bounds, ranks computing as fast as this machine can: no such step is shorter,"
         " nor can more samples a second be had; slower ranks hide more, and keep more efficiency",
         "measured": "of operators measured here in one process alone, and of the link",
     }[scaling.time_kind]

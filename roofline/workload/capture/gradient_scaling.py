@@ -32,7 +32,7 @@ class GradientScale:
     def __init__(self, tensors: Fakes | Reals) -> None:
         number = InputRequest(shape=())
         self._scale = tensors.given(number, torch.float32).fill_(_AT_FIRST)
-        self._found_inf = tensors.given(number, torch.float32).fill_(0.0)
+        self._found_inf: torch.Tensor | None = None
         self._growth = tensors.given(number, torch.int32)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
@@ -55,3 +55,5 @@ class GradientScale:
     def update(self) -> None:
         """Doubles the scale after many steps that held, halves it after one that did not."""
         _update(self._scale, self._growth, self._found_inf, _GROWTH, _BACKOFF, _INTERVAL)
+        # Made anew in the next step: nothing of this one is kept.
+        self._found_inf = None
