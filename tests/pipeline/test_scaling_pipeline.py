@@ -6,6 +6,7 @@ Each test captures one or more steps of training on fake tensors, a third of a s
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
