@@ -188,10 +188,27 @@ def stage_in_bits(
         asked_before=before,
         asked_after=after,
         bound_before_s=found.bound_before_s,
-        bound_after_s=found.bound_after_s,
+        bound_after_s=_unfused_s(found, analysis),
         unpacked_weights=unpacked_weights,
         notes=tuple(f"left in floats: {each}" for each in found.left),
     )
+
+
+def _unfused_s(found: WhatIf, analysis: Analysis) -> float | None:
+    """The bound of all operators in few bits, none of them inside of another.
+
+    A what-if takes activation functions into the layer before them; that is no gain of fewer bits,
+    so those layers gain at most what is left of it when their functions stand apart again.
+    """
+    if found.bound_after_s is None:
+        return None
+    apart_s = 0.0
+    for each in found.layers:
+        inside = (index for index in each.operators if index != each.layer.index)
+        inside_s = sum(analysis.operators[index].bound_s or 0.0 for index in inside)
+        gain_s = (each.before.bound_s or 0.0) - (each.after.bound_s or 0.0)
+        apart_s += max(0.0, min(inside_s, gain_s))
+    return found.bound_after_s + apart_s
 
 
 def weight_byte_in(types: Types, dtype: DType, before_byte: int, quantised: int) -> int:
