@@ -32,10 +32,12 @@ ensure_environment() {
       return 1
     }
   fi
-  # Most of what is installed is never imported: Python compiles the rest when it is.
+  # pip would compile one file after the other; below, all cores do.
   local pip=("$venv/bin/python" -m pip install --quiet --no-compile --constraint "$root/constraints.txt")
   # torch first and alone: what depends on it must find it, and not choose another build.
   "${pip[@]}" torch >&2
   "${pip[@]}" --editable "$root${extra:+[$extra]}" >&2
+  # Some packages bring files that are no Python of this version.
+  "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true
   cat "$root/pyproject.toml" "$root/constraints.txt" >"$stamp"
 }
