@@ -461,7 +461,8 @@ def close(a: float | None, b: float | None) -> bool:
 def place_agrees(it: dict[str, Any]) -> None:
     flop, bound_s = it["flop"], it["bound_s"]
     if it["state"] == "free":
-        need(not any(it[key] for key in (*COUNTS, *BYTES)), "free of work")
+        # What is unknown may be something.
+        need(all(it[key] == 0 for key in (*COUNTS, *BYTES, "internal_byte")), "free of work")
         need(not it["level_byte"] and it["level"] == it["ceiling"] == "", "free of place")
         need(bound_s == 0 and it["bound"] == "free", "free of time")
     elif it["state"] == "unknown" or bound_s is None:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.errors import InputError, ModelError, RooflineError, nearest
-from roofline.foundation.files import check_writable, write_together
+from roofline.errors import InputError, ModelError, RooflineError
+from roofline.foundation.files import write_together
 from roofline.foundation.units import format_byte
 from roofline.pipeline.export_files import ExportedModel, file_of
 from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
+from roofline.presentation.formats import check_files, check_suffix_among
 from roofline.workload.exports import Export, ExportedFile, changes_between, sums_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
@@ -97,10 +98,7 @@ def check_suffix(path: Path) -> None:
     Raises:
         InputError: naming them.
     """
-    if path.suffix.lower() not in FORMATS:
-        raise InputError(
-            f"{path}: a model is written as .onnx or .pt2{nearest(path.suffix.lower(), FORMATS)}"
-        )
+    check_suffix_among(path, FORMATS, "a model")
 
 
 def _paths(
@@ -111,9 +109,7 @@ def _paths(
     paths = tuple(map(Path, several))
     if not paths:
         raise InputError("name a file to write: -o model.onnx or -o model.pt2")
-    for path in paths:
-        check_suffix(path)
-        check_writable(path, overwrite=overwrite)
+    check_files(paths, check_suffix, overwrite=overwrite)
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
         raise InputError(f"--opset {opset} is about .onnx files, and none is to be written")
     return paths

@@ -14,6 +14,7 @@ COMMANDS = {
     "check": ("check", "no_such_model"),
     "compare": ("compare", "no_such_model", "other"),
     "crosscheck": ("crosscheck", "no_such_model"),
+    "export": ("export", "no_such_model"),
     "diff": ("hardware", "diff", "no_such_machine", "v100"),
     "operators": ("operators",),
     "optimize": ("optimize", "no_such_model"),
@@ -27,7 +28,7 @@ COMMANDS = {
 def test_a_file_named_twice_is_refused_first(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "a.json"
+    file = tmp_path / ("a.onnx" if command == "export" else "a.json")
     assert run([*COMMANDS[command], "-o", str(file), "-o", str(file)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -91,7 +91,8 @@ def test_long_names_become_letters_that_are_explained() -> None:
     assert [row.name.text for row in chart.panels[0].rows] == ["A", "B"]
     assert chart.title[0].startswith("B against A: ")
     text = render_comparison(comparison, "md")
-    assert names[0] in str(text)
+    # A comment keeps a pull request from telling somebody of that name.
+    assert names[0].replace("@", "@<!-- -->") in str(text)
     assert "B against A: as many FLOP" in str(text)
     # Files keep the names.
     assert f'"{names[0]}"' in str(render_comparison(comparison, "csv"))

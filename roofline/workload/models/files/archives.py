@@ -27,6 +27,14 @@ _MOST_TIMES_LARGER = 100
 _ALLOWED = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
 
 
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError),
+    # Names that are no UTF-8, and versions that Python does not know.
+    *(ValueError, NotImplementedError),
+)
+"""What Python's reader raises of zips that are cut or damaged."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
     """A zip whose list of contents can be trusted.
@@ -63,7 +71,7 @@ class Archive:
         try:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.read(f"{self.folder}{name}")
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+        except UNREADABLE as error:
             raise FileFormatError(
                 f"{self.path}: '{name}' in it is damaged: {printable(str(error))}"
             ) from None
@@ -85,14 +93,7 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
             members = opened.infolist()
             is_plain = _is_plain(opened, len(members))
             end_byte = _length(opened)
-    except (
-        zipfile.BadZipFile,
-        EOFError,
-        OSError,
-        ValueError,
-        NotImplementedError,
-        struct.error,
-    ) as error:
+    except UNREADABLE as error:
         raise FileFormatError(
             f"{path}: the file is cut short or damaged: the list of contents at its end is"
             f" missing or wrong ({printable(str(error))})"

@@ -16,7 +16,7 @@ import torch
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte
-from roofline.workload.models.files.archives import Archive, archive_in
+from roofline.workload.models.files.archives import UNREADABLE, Archive, archive_in
 from roofline.workload.models.files.pickles import imported_by, telling_among
 from roofline.workload.models.files.programs import check_path, check_program
 
@@ -208,5 +208,5 @@ def _pickled(content: bytes) -> bytes:
         with zipfile.ZipFile(io.BytesIO(content)) as opened:
             name = next(each for each in opened.namelist() if each.endswith("data.pkl"))
             return opened.read(name)
-    except (zipfile.BadZipFile, StopIteration, OSError, EOFError):
+    except (StopIteration, *UNREADABLE):
         return b""
