@@ -54,13 +54,15 @@ def command(
     its operators counted; where FLOP differ, the reasons are listed. MODEL is what analyze takes,
     so that files become files: roofline export model.onnx -o model.pt2.
     """
-    from roofline.pipeline.exporting import export
+    from roofline.pipeline.exporting import check_suffix, export
+    from roofline.presentation.formats import check_files
     from roofline.presentation.reports.export_report import export_report, render_export
 
     if STDOUT in outputs:
         raise InputError("-o -: a model is written into a file, such as -o model.onnx")
     if not outputs:
         raise InputError("name a file to write: -o model.onnx or -o model.pt2")
+    check_files(outputs, check_suffix, overwrite=force)
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), progress_bar("Exporting") as progress:
         progress(0.0, model)
