@@ -41,11 +41,6 @@ class SweepCell:
     fit: Fit
 
     @property
-    def tokens_per_s_of_one(self) -> float | None:
-        """Tokens per second of a single sequence."""
-        return None if self.tokens_per_s is None else self.tokens_per_s / self.batch
-
-    @property
     def intensity_flop_per_byte(self) -> float | None:
         """FLOP per byte of traffic."""
         return self.flop / self.traffic_byte if self.traffic_byte else None

@@ -34,6 +34,7 @@ class Wire:
     byte_per_s: float
     latency_s: float
     is_in_host: bool = False
+    is_latency_known: bool = True
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -47,6 +48,8 @@ class Wire:
     def words(self) -> str:
         """Both figures: ``"25.0 GB/s each way, 5.00 µs a message"``."""
         latency = f"{format_s(self.latency_s)} a message" if self.latency_s else "no latency"
+        if not self.is_latency_known:
+            latency = "latency not known, and taken for none"
         return f"{format_byte_per_s(self.byte_per_s)} each way, {latency}"
 
     @property
@@ -78,6 +81,7 @@ def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
         name=f"{link.kernel}, {link.source} to {link.target}",
         byte_per_s=link.peak_byte_per_s if at_best else link.sustained_byte_per_s,
         latency_s=latency_s,
+        is_latency_known=latency is not None,
         is_in_host=link.source == link.target == BETWEEN_PROCESSES,
         note=f"{where.source} {where.date}".rstrip()
         + (", at its best" if at_best else ", as usual"),

@@ -136,9 +136,11 @@ class Ranks:
             return 1.0
         return largest_shard(self.step.gradients, ranks)[0] / whole
 
-    def _flop(self, ranks: int) -> float:
-        """FLOP of a rank in a step, as far as they are known."""
+    def _flop(self, ranks: int) -> float | None:
+        """FLOP of a rank in a step; None where an operator has none that are known."""
         rows = self.step.analysis.operators
+        if self.step.analysis.totals.unknown_operators:
+            return None
         update = sum(row.flop or 0 for row in rows if row.phase == "optimizer")
         whole = sum(row.flop or 0 for row in rows if row.op.startswith(OF_SCALING))
         passes = sum(row.flop or 0 for row in rows) - update

@@ -26,19 +26,19 @@ TimeKind = Literal["measured", "bound"]
 class ScalePoint:
     """A step on so many ranks; times in seconds, None where operators have none.
 
-    ``flop`` is what a rank computes, as far as it is known; ``link_byte`` what the busiest rank
-    sends; ``sending_s`` what all buckets take on their way, ``least_sending_s`` what no algorithm
-    can beat. ``step_s`` is a step with sending beside the backward pass, from ``step_low_s``
-    (sending takes nothing from computing) to ``step_high_s`` (nothing is computed meanwhile).
-    Efficiencies are time of a step alone over time of one among others: ``efficiency`` of
-    ``step_s``, ``efficiency_most`` what is left whatever the buckets and the algorithm are. They
+    ``flop`` is what a rank computes (None: some of it is not known); ``link_byte`` what the busiest
+    rank sends; ``sending_s`` what all buckets take on their way, ``least_sending_s`` what no
+    algorithm can beat. ``step_s`` is a step with sending beside the backward pass, from
+    ``step_low_s`` (sending takes nothing from computing) to ``step_high_s`` (nothing is computed
+    meanwhile). Efficiencies are time of a step alone over time of one among others: ``efficiency``
+    of ``step_s``, ``efficiency_most`` what is left whatever the buckets and the algorithm are. They
     are of ranks that compute as fast as the times of operators say: where those are bounds, a
     slower rank hides more and keeps more, but no rank has more samples a second. Above 1 they are
     only where states are shared out: a rank alone updates all of them.
     """
 
     ranks: int
-    flop: float
+    flop: float | None
     link_byte: float
     sending_s: float
     least_sending_s: float

@@ -68,6 +68,7 @@ wires = st.builds(
 )
 sizes_of = st.lists(st.integers(1, 2_000_000), min_size=1, max_size=12)
 SLACK = 1 + 1e-9
+WIRE = Wire(name="any", byte_per_s=1e9, latency_s=0.0)
 
 
 @given(
@@ -159,7 +160,7 @@ def test_flop_of_passes_are_done_as_often_as_there_are_passes() -> None:
     )
     passes = sum(row.flop or 0 for row in STEP.operators[:PASSES])
     assert once.point.flop == STEP.totals.flop
-    assert often.point.flop - once.point.flop == 4 * passes
+    assert often.point.flop == STEP.totals.flop + 4 * passes
     assert often.alone_s and once.alone_s
 
 
@@ -191,3 +192,18 @@ def test_a_million_ranks_are_told_at_once() -> None:
     assert told.points[-1].ranks == 2**20
     # Each of 200 ranks has one parameter, the others none.
     assert told.point.memory.optimizer_byte == 8000
+
+
+def test_flop_that_are_not_known_are_not_made_up() -> None:
+    told = scaled([1000], WIRE, ranks=4, analysis=STEP)
+    assert all(each.flop for each in told.points)
+    totals = replace(STEP.totals, unknown_operators=1)
+    told = scaled([1000], WIRE, ranks=4, analysis=replace(STEP, totals=totals))
+    assert {each.flop for each in told.points} == {None}
+    assert told.to_frame()["flop"].isna().all()
+    told.plot()
+
+
+def test_a_latency_that_was_not_measured_is_said() -> None:
+    assert "no latency" in WIRE.words
+    assert "latency not known" in replace(WIRE, is_latency_known=False).words

@@ -147,7 +147,7 @@ def language_sweep_chart_of(language: Language, *, width_pt: float = 720.0) -> L
 def _rows(
     sweep: StageSweep, stages: Sequence[Stage], *, by_batch: bool
 ) -> list[tuple[str, list[SweepCell]]]:
-    """The cells of each line, with its name."""
+    """The cells of each line that have a rate, with its name."""
     others = sweep.contexts if by_batch else sweep.batches
     rows: list[tuple[str, list[SweepCell]]] = []
     for stage in stages:
@@ -155,8 +155,12 @@ def _rows(
             cells = [
                 each
                 for each in sweep.cells
-                if each.stage == stage and other == (each.context if by_batch else each.batch)
+                if each.stage == stage
+                and each.tokens_per_s is not None
+                and other == (each.context if by_batch else each.batch)
             ]
+            if not cells:
+                continue
             what = f"{other:,} tokens" if by_batch else f"batch {other:,}"
             rows.append((f"{stage}, {what}", cells))
     return rows
