@@ -38,6 +38,6 @@ ensure_environment() {
   "${pip[@]}" torch >&2
   "${pip[@]}" --editable "$root${extra:+[$extra]}" >&2
   # Some packages bring files that are no Python of this version.
-  "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true
+  "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" "$root/roofline" >/dev/null 2>&1 || true
   cat "$root/pyproject.toml" "$root/constraints.txt" >"$stamp"
 }

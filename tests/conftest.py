@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Modules of tests, and torch, are objects that stay: looking for garbage among them takes long.
+gc.set_threshold(50_000)
 
 # The first pass of a process takes torch half a second; how long an example takes says nothing.
 settings.register_profile("no deadline", deadline=None)

@@ -40,6 +40,9 @@ def test_step(roofline_check):
 """
 
 
+REPEATING = ("CI", "BUILD_NUMBER")
+
+
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Its tests, in a process and with a configuration of their own."""
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
@@ -49,7 +52,11 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(
         [*command, "roofline.testing", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": search},
+        # In a CI run, pytest's last lines repeat each message whole.
+        env={
+            **{name: value for name, value in os.environ.items() if name not in REPEATING},
+            "PYTHONPATH": search,
+        },
         capture_output=True,
         text=True,
     )

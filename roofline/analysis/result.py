@@ -10,6 +10,7 @@ from roofline.analysis.findings import Finding
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
+from roofline.foundation.rows import fields_of, frame_of
 from roofline.foundation.units import format_byte, format_flop, format_s
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
@@ -75,13 +76,7 @@ class Analysis:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row an operator, units in the column names; what is unknown is missing, never 0."""
-        import pandas
-
-        columns: dict[str, Any] = {}
-        for name, kind in FRAME_COLUMNS.items():
-            values = [getattr(row, name) for row in self.operators]
-            columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-        return pandas.DataFrame(columns)
+        return frame_of(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, self.operators))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the analysis to a file whose suffix says how.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from roofline.analysis.consistency import contradictions
 from roofline.analysis.result import Analysis
 from roofline.analysis.versions import SCHEMA_VERSION, STEPS
 from roofline.foundation import reading, schema
+from roofline.foundation.rows import json_text
 from roofline.machine.hardware import migrated_profile
 
 _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
@@ -17,7 +17,7 @@ _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
 
 def to_json(analysis: Analysis) -> str:
     """The analysis as JSON text; `read_analysis` gives an equal one back."""
-    return json.dumps(schema.to_data(analysis), indent=1, allow_nan=False) + "\n"
+    return json_text(schema.to_data(analysis))
 
 
 def read_analysis(path: str | Path) -> Analysis:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 from roofline.workload.tensors import InputSpec
 
 SCHEMA_VERSION = 1
@@ -109,7 +109,7 @@ class Crosscheck:
 
     def to_json(self) -> str:
         """The crosscheck as JSON text."""
-        return json.dumps(schema.to_data(self), indent=1, allow_nan=False) + "\n"
+        return json_text(schema.to_data(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the crosscheck to a file whose suffix says how: .json .md.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, OperatorRow
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text, finite, frame_of, json_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, CompiledPass
@@ -113,23 +109,11 @@ class Compilation:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a kernel of every graph; what is unknown is missing, never 0."""
-        import pandas
-
-        rows = self._rows()
-        columns: dict[str, Any] = {}
-        for name, kind in COLUMNS.items():
-            values = [row[name] for row in rows]
-            columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-        return pandas.DataFrame(columns)
+        return frame_of(COLUMNS, cells_of(COLUMNS, self._rows()))
 
     def to_csv(self) -> str:
         """One line a kernel of every graph; what is unknown is empty, never 0."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for row in self._rows():
-            writer.writerow(["" if row[name] is None else row[name] for name in COLUMNS])
-        return text.getvalue()
+        return csv_text(COLUMNS, cells_of(COLUMNS, self._rows()))
 
     def to_json(self) -> str:
         """All of it as JSON text, the analysis whole."""
@@ -150,7 +134,7 @@ class Compilation:
             "compiled": schema.to_data(self.compiled),
             "analysis": schema.to_data(self.analysis),
         }
-        return json.dumps(_finite(data), indent=1, allow_nan=False) + "\n"
+        return json_text(finite(data))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html.
@@ -217,15 +201,3 @@ def _row(number: int, graph: CompiledGraph, place: int, kernel: CompiledKernel) 
         "written_byte": kernel.written_byte,
         "traffic_byte": kernel.traffic_byte,
     }
-
-
-def _finite(value: Any) -> Any:
-    """Plain data without numbers that JSON cannot say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        table = cast("Mapping[str, Any]", value)
-        return {name: _finite(each) for name, each in table.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in cast("Iterable[Any]", value)]
-    return value

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text, finite, frame_of
 from roofline.language.footprint import activations_of, fit_of
 from roofline.language.verdict import bound_of
 
@@ -92,8 +90,8 @@ def data_of(language: Language) -> dict[str, Any]:
         "notes": list(language.notes),
         "warnings": list(language.warnings),
     }
-    finite: dict[str, Any] = _finite(data)
-    return finite
+    found: dict[str, Any] = finite(data)
+    return found
 
 
 def _stage(stage: StageResult) -> dict[str, Any]:
@@ -107,18 +105,6 @@ def _stage(stage: StageResult) -> dict[str, Any]:
         "tokens": stage.tokens,
         "rates": {name: schema.to_data(rate) for name, rate in rates.items()},
     }
-
-
-def _finite(value: Any) -> Any:
-    """Plain data without numbers that JSON cannot say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        table = cast("Mapping[str, Any]", value)
-        return {name: _finite(each) for name, each in table.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in cast("list[Any]", value)]
-    return value
 
 
 def rows_of(language: Language) -> list[dict[str, Any]]:
@@ -201,27 +187,9 @@ def _swept(cell: SweepCell) -> dict[str, Any]:
 
 def stages_frame(language: Language) -> pandas.DataFrame:
     """The rows as a frame; what is unknown is missing, never 0."""
-    import pandas
-
-    rows = rows_of(language)
-    columns: dict[str, Any] = {}
-    for name, kind in COLUMNS.items():
-        values = [row[name] for row in rows]
-        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-    return pandas.DataFrame(columns)
+    return frame_of(COLUMNS, cells_of(COLUMNS, rows_of(language)))
 
 
 def stages_csv(language: Language) -> str:
     """The rows as lines; what is unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows_of(language):
-        writer.writerow([_cell(row[name]) for name in COLUMNS])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+    return csv_text(COLUMNS, cells_of(COLUMNS, rows_of(language)))

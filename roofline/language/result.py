@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation.dtypes import DType
+from roofline.foundation.rows import json_text
 from roofline.language.architecture import Architecture
 from roofline.language.cache import Cache
 from roofline.language.footprint import Footprint
@@ -71,7 +71,7 @@ class Language:
         """All of it as JSON text, the analyses of its stages whole."""
         from roofline.language.data import data_of
 
-        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+        return json_text(data_of(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
 from roofline.latency.judged_runs import BOUND_MARGIN as BOUND_MARGIN
 from roofline.latency.judged_runs import ModelValidation as ModelValidation
@@ -97,7 +97,7 @@ class Validation:
 
     def to_json(self) -> str:
         """The validation as JSON text."""
-        return json.dumps(schema.to_data(self), indent=1, allow_nan=False) + "\n"
+        return json_text(schema.to_data(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the validation to a file whose suffix says how: .json .csv .md .html .png .svg.

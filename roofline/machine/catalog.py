@@ -183,6 +183,14 @@ def _place_of(profile: HardwareProfile) -> Path:
     return user_folder() / f"{HOST}-quick.toml" if quick else host_file()
 
 
+_OTHER_HOST = "this host is not the one that was measured"
+
+
+def is_about_host(note: str) -> bool:
+    """Whether a note of `still_valid` says that the profile is another host's."""
+    return note.startswith(_OTHER_HOST)
+
+
 def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, tuple[str, ...]]:
     """`profile` as far as it still holds on `host`, and what a user should know, one line each.
 
@@ -193,10 +201,7 @@ def still_valid(profile: HardwareProfile, host: Host) -> tuple[HardwareProfile, 
         return profile, ()
     difference = profile.host.difference(host)
     if difference:
-        notes.append(
-            f"this host is not the one that was measured ({difference});"
-            " run `roofline measure` to measure it anew"
-        )
+        notes.append(f"{_OTHER_HOST} ({difference}); run `roofline measure` to measure it anew")
     measured_with = profile.host.versions.get("torch", "")
     try:
         torch_version = version("torch")

@@ -246,12 +246,21 @@ def known_machines(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedPass:
-    """One pass of a model, which may be placed under the ceilings of any machine."""
+    """One pass of a model, which may be placed under the ceilings of any machine.
+
+    ``more_notes`` are for the reader, beside those of the workload and its capture.
+    """
 
     workload: Workload
     capture: Capture
     reuse: Residency
     run: Run
+    more_notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed while the model was built and run, in the order of that."""
+        return (*self.workload.notes, *self.capture.notes, *self.more_notes)
 
 
 def captured_pass(
@@ -269,9 +278,27 @@ def captured_pass(
         ModelError: the model is unknown, cannot be built, or rejects its inputs.
         InputError: inputs are wrong.
     """
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
+    return captured_workload(asked, options, run=run)
+
+
+def captured_workload(
+    asked: Workload, options: RunOptions, *, run: Run, is_rebuilt: bool = True
+) -> CapturedPass:
+    """A workload, run once on fake tensors.
+
+    Args:
+        asked: the model, and what it is called with.
+        options: what teaches it.
+        run: how it is run.
+        is_rebuilt: whether it may be built anew where it needs real weights; else what was done to
+            the module would be lost.
+
+    Raises:
+        ModelError: the model rejects its inputs.
+    """
     from roofline.workload.capture.passes import capture
 
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     source = asked.source
     captured = capture(
         source.module,
@@ -279,7 +306,7 @@ def captured_pass(
         name=source.name,
         run=run,
         teaching=options.teaching(),
-        rebuild=source.rebuild,
+        rebuild=source.rebuild if is_rebuilt else None,
     )
     return CapturedPass(
         workload=asked, capture=captured, reuse=residency(captured.records), run=run
@@ -293,14 +320,23 @@ def placed_on(
     threads: int | None,
     cold: bool,
     progress: Progress | None,
+    predict: bool = True,
 ) -> list[Analysis]:
-    """The pass under the ceilings of each machine, with so many threads of each CPU."""
+    """The pass under the ceilings of each machine, with so many threads of each CPU.
+
+    Args:
+        captured: the pass.
+        machines: where it is placed.
+        threads, cold, progress: as for `analyze`.
+        predict: adds what was learned of each machine; False: bounds alone.
+    """
     asked = captured.workload
     analyses: list[Analysis] = []
     for machine in machines:
         profile, hardware_notes = machine.found or host_hardware(progress)
         # What was learned is of passes whose caches the pass before had filled.
-        predictor = None if cold else predictor_of(profile, machine.asked, captured.run)
+        asks_learned = predict and not cold
+        predictor = predictor_of(profile, machine.asked, captured.run) if asks_learned else None
         analysis = assemble(
             asked.source.name,
             asked.specs,
@@ -308,7 +344,7 @@ def placed_on(
             captured.reuse,
             Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
             cold=cold,
-            notes=(*asked.notes, *captured.capture.notes, *hardware_notes),
+            notes=(*captured.notes, *hardware_notes),
             predictor=predictor,
             runs=predictor.runs_here if predictor else (),
         )

@@ -21,6 +21,7 @@ from roofline.design.gate.saved import check_baseline_target
 from roofline.design.gate.settings import check_repeated, check_same_task
 from roofline.errors import InputError
 from roofline.machine import catalog
+from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import CapturedPass, KnownMachine, known_machines, placed_on
@@ -249,9 +250,8 @@ def _counted(
 
 def _notes(captured: CapturedPass, analysis: Analysis, *, counts_only: bool) -> tuple[str, ...]:
     """What a reader of the table must know: not all that a whole analysis warns of."""
-    notes = (*captured.workload.notes, *captured.capture.notes)
     if counts_only:
-        return (*notes, _UNMEASURED)
+        return (*captured.notes, _UNMEASURED)
     # What follows from the ceilings matters as much for both sides of a comparison.
-    about_host = (each for each in analysis.warnings if each.startswith("this host is not"))
-    return (*notes, *about_host)
+    about_host = (each for each in analysis.warnings if is_about_host(each))
+    return (*captured.notes, *about_host)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from roofline.counters.peers.subject import Subject
     from roofline.pipeline.analyses import Model
 
-_FREE_MEMORY_SHARE = 0.25
-"""Of the free memory, the most that the weights may take of a model that is run for real."""
-
 
 def crosscheck(
     model: Model,
@@ -54,8 +51,6 @@ def crosscheck(
     if seq is not None and inputs is not None:
         raise InputError(f"--seq {seq} has no effect beside --input; write {seq} into its shape")
 
-    import psutil
-
     from roofline.counters.peers.known import PEERS, NotRunError, ask
     from roofline.counters.peers.subject import (
         default_loss,
@@ -63,7 +58,7 @@ def crosscheck(
         real_subject,
         weights_byte,
     )
-    from roofline.workload.capture.passes import capture
+    from roofline.workload.capture.passes import capture, has_room_for
     from roofline.workload.inputs import inputs_for, inputs_of
     from roofline.workload.models import sources
     from roofline.workload.torch_dtypes import input_specs, torch_dtype
@@ -88,7 +83,7 @@ def crosscheck(
 
     def subject(peer: Peer) -> Subject:
         byte = weights_byte(source.module)
-        if byte <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+        if has_room_for(byte):
             return real_subject(source.module, given, wanted, source.rebuild, trained_with)
         if peer.needs_weights:
             raise NotRunError(f"it needs the weights, and {format_byte(byte)} are too many")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
-import logging
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.errors import ModelError, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.pipeline.workloads import Workload
 
@@ -260,18 +259,8 @@ def _outputs(module: torch.nn.Module, args: Any, kwargs: Any) -> list[Any]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """torch's exporters print how far they are, and warn of themselves."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with (
-            warnings.catch_warnings(),
-            redirect_stdout(io.StringIO()),
-            redirect_stderr(io.StringIO()),
-        ):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with quiet(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        yield
 
 
 def _said(error: BaseException) -> str:

@@ -33,9 +33,6 @@ _OWN_ERRORS = 4.0
 """Where the model's own rounding is larger than the limit, how many times that is allowed: both
 round, in another order."""
 
-_FREE_MEMORY_SHARE = 0.25
-"""Of the free memory, the most that the weights may take: they are there several times."""
-
 
 def export(
     model: Model,
@@ -132,14 +129,13 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     Raises:
         ModelError: it has none, or too many.
     """
-    import psutil
     import torch
 
-    from roofline.workload.capture.passes import with_weights
+    from roofline.workload.capture.passes import has_room_for, with_weights
 
     source = asked.source
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
-    if byte > _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+    if not has_room_for(byte):
         raise ModelError(
             f"{source.name}: its {format_byte(byte)} of weights are too many to export it here"
         )

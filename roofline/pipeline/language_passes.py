@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.foundation.units import format_byte
 from roofline.language.generation import held_while_generating, is_cache
-from roofline.pipeline.analyses import known_machines
-from roofline.pipeline.assembly import assemble
-from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, Progress, host_hardware, threads_on
+from roofline.language.parts import Stage
+from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
+from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts
-from roofline.placement import Roof
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.residency import residency
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
-
-Stage = Literal["prefill", "decode"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,44 +125,26 @@ def analyze_stage(
         InputError: sizes, type, context or batch are wrong.
         HardwareError: unknown hardware, or it does not have so many threads.
     """
-    from roofline.workload.capture.passes import capture
-
     if isinstance(hardware, (list, tuple, set)):
         raise InputError("hardware: expected one machine")
     check_counts(batch=batch, seq=None, threads=threads, inputs=None)
-    run = RunOptions(dtype=dtype).run()
-    (machine,) = known_machines([hardware], threads)
+    options = RunOptions(dtype=dtype)
+    run = options.run()
+    known = known_machines([hardware], threads)
     asked = stage_workload(name, config=config, stage=stage, context=context, batch=batch, run=run)
-    captured = capture(
-        asked.source.module,
-        asked.given,
-        name=asked.source.name,
-        run=run,
-        rebuild=asked.source.rebuild,
+    captured = captured_workload(asked, options, run=run)
+    records = captured.capture.records
+    if stage == "decode":
+        captured = replace(
+            captured,
+            reuse=held_while_generating(records, captured.reuse),
+            more_notes=tuple(growth_notes(records)),
+        )
+    captured = replace(captured, more_notes=(*captured.more_notes, *_expert_notes(records)))
+    (analysis,) = placed_on(
+        captured, known, threads=threads, cold=cold, progress=progress, predict=predict
     )
-    profile, hardware_notes = machine.found or host_hardware(progress)
-    # What was learned is of passes whose caches the pass before had filled.
-    predictor = predictor_of(profile, hardware, run) if predict and not cold else None
-    records = captured.records
-    reuse = residency(records)
-    notes = (
-        *asked.notes,
-        *captured.notes,
-        *(growth_notes(records) if stage == "decode" else ()),
-        *_expert_notes(records),
-        *hardware_notes,
-    )
-    return assemble(
-        asked.source.name,
-        asked.specs,
-        captured,
-        held_while_generating(records, reuse) if stage == "decode" else reuse,
-        Roof(profile, threads_on(profile, threads, alone=True)),
-        cold=cold,
-        notes=notes,
-        predictor=predictor,
-        runs=predictor.runs_here if predictor else (),
-    )
+    return analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
-from roofline.pipeline.analyses import CapturedPass, known_machines, placed_on
+from roofline.pipeline.analyses import (
+    CapturedPass,
+    captured_workload,
+    known_machines,
+    placed_on,
+)
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
@@ -28,13 +33,10 @@ from roofline.scaling.links import Wire, is_between_ranks, wire_of
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step
 from roofline.scaling.result import Scaling
-from roofline.workload.residency import residency
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
-
-    from roofline.workload.capture.passes import Capture
 
     Model = torch.nn.Module | Callable[..., Any] | str
 
@@ -128,10 +130,8 @@ def scale(
         # Before the model is built, and a machine measured for nothing.
         check_links(known[0])
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    captured, paths = _captured(asked, options, run, checkpoint)
-    passed = CapturedPass(
-        workload=asked, capture=captured, reuse=residency(captured.records), run=run
-    )
+    passed, paths = _captured(asked, options, run, checkpoint)
+    captured = passed.capture
     (analysis,) = placed_on(passed, known, threads=threads, cold=cold, progress=progress)
     if measured:
         from roofline.pipeline.profiles import profile
@@ -173,24 +173,16 @@ def scale(
 
 def _captured(
     asked: Workload, options: RunOptions, run: Run, checkpoint: str | None
-) -> tuple[Capture, tuple[str, ...]]:
+) -> tuple[CapturedPass, tuple[str, ...]]:
     """The step, and the paths of the modules that run again in it."""
     from roofline.workload.capture.checkpointing import checkpointed, chosen_modules
-    from roofline.workload.capture.passes import capture, one_at_a_time
+    from roofline.workload.capture.passes import one_at_a_time
 
-    source = asked.source
-    paths = chosen_modules(source.module, checkpoint) if checkpoint is not None else ()
-    with one_at_a_time, checkpointed(source.module, paths) if paths else nullcontext():
-        captured = capture(
-            source.module,
-            asked.given,
-            name=source.name,
-            run=run,
-            teaching=options.teaching(),
-            # Built anew it would keep what it computes.
-            rebuild=None if paths else source.rebuild,
-        )
-    return captured, paths
+    module = asked.source.module
+    paths = chosen_modules(module, checkpoint) if checkpoint is not None else ()
+    with one_at_a_time, checkpointed(module, paths) if paths else nullcontext():
+        # Built anew it would keep what it computes.
+        return captured_workload(asked, options, run=run, is_rebuilt=not paths), paths
 
 
 def _task(

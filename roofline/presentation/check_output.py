@@ -8,8 +8,7 @@ from pathlib import Path
 
 from roofline.design.gate import Check
 from roofline.errors import InputError
-from roofline.foundation.files import write_together
-from roofline.presentation.formats import check_files, check_suffix_among
+from roofline.presentation.formats import check_formats, write_formats
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.check_report import check_report
 
@@ -38,10 +37,9 @@ def check_check_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that checks are not written with, or as `check_files`.
+        InputError: a suffix that checks are not written with, or as `check_formats`.
     """
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, _FORMATS, _WHAT, overwrite=overwrite)
 
 
 def write_check(check: Check, paths: Sequence[Path], *, overwrite: bool = False) -> None:
@@ -50,8 +48,5 @@ def write_check(check: Check, paths: Sequence[Path], *, overwrite: bool = False)
     Raises:
         InputError: as `check_check_targets`, or the disk refuses.
     """
-    check_check_targets(paths, overwrite=overwrite)
-    contents: dict[Path, str | bytes] = {
-        path: render_check(check, _FORMATS[path.suffix.lower()]) for path in paths
-    }
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_check, check)
+    write_formats(paths, _FORMATS, _WHAT, render, overwrite=overwrite)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from roofline.design.compilation import Compilation
 from roofline.errors import InputError
-from roofline.foundation.files import write_together
-from roofline.presentation.formats import check_files, check_suffix_among
+from roofline.presentation.formats import check_formats, write_formats
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.compilation_report import compilation_report
 
@@ -59,15 +58,14 @@ def check_compilation_targets(
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix or format that there is not, or as `check_files`.
+        InputError: a suffix or format that there is not, or as `check_formats`.
     """
     if stdout_format is not None and stdout_format not in _FORMATS.values():
         raise InputError(
             f"--format {stdout_format}: {_WHAT} has no picture; there are"
             f" {', '.join(_FORMATS.values())}"
         )
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, _FORMATS, _WHAT, overwrite=overwrite)
 
 
 def write_compilation(
@@ -82,9 +80,5 @@ def write_compilation(
     Raises:
         InputError: as `check_compilation_targets`, or the disk refuses.
     """
-    check_compilation_targets(paths, overwrite=overwrite)
-    contents = {
-        path: render_compilation(compilation, _FORMATS[path.suffix.lower()], top=top)
-        for path in paths
-    }
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_compilation, compilation, top=top)
+    write_formats(paths, _FORMATS, _WHAT, render, overwrite=overwrite)

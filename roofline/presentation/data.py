@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import operator
 from typing import Unpack
 
-from roofline.analysis import FRAME_COLUMNS, Analysis, Group, OperatorRow, groups, module_tree
+from roofline.analysis import FRAME_COLUMNS, Analysis, Group, groups, module_tree
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
+from roofline.foundation.rows import csv_text, fields_of
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.report import View, ViewOptions
 from roofline.presentation.reports.time_columns import TimeColumns
@@ -33,30 +32,24 @@ def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
         InputError: as `View`.
     """
     view = View(**options)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     sums = ("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s")
     time_s = TimeColumns(analysis).group_s
     if view.by == "module":
-        writer.writerow([*_TREE, "is_open", *sums])
-        for each in module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s):
-            place = (each.path, each.depth, each.part, each.kind, each.calls, each.parameters)
-            writer.writerow([*place, str(each.is_open).lower(), *_sums(each.group)])
-        return text.getvalue()
+        tree = module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s)
+        of_tree = operator.attrgetter("path", "depth", "part", "kind", "calls", "parameters")
+        return csv_text(
+            [*_TREE, "is_open", *sums],
+            ([*of_tree(each), each.is_open, *_sums(each.group)] for each in tree),
+        )
     if view.by != "operator":
-        writer.writerow([view.by, *sums])
-        for group in groups(analysis, operator.attrgetter(view.by), time_s=time_s):
-            writer.writerow([group.name, *_sums(group)])
-        return text.getvalue()
-    writer.writerow(FRAME_COLUMNS)
-    for row in analysis.operators:
-        writer.writerow(_cells(row))
-    return text.getvalue()
+        found = groups(analysis, operator.attrgetter(view.by), time_s=time_s)
+        return csv_text([view.by, *sums], ([each.name, *_sums(each)] for each in found))
+    return csv_text(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, analysis.operators))
 
 
 def _sums(group: Group) -> list[object]:
     work = [
-        "" if group.unknown_operators and name in _WORK[:2] else getattr(group.work, name)
+        None if group.unknown_operators and name in _WORK[:2] else getattr(group.work, name)
         for name in _WORK
     ]
     more = [getattr(group.work, name) for name in _MORE_BYTES]
@@ -66,14 +59,16 @@ def _sums(group: Group) -> list[object]:
 
 def machines_csv(comparison: MachineComparison) -> str:
     """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["machine", *FRAME_COLUMNS, "changes_sides"])
-    changing = comparison.changing_rows
-    for name, analysis in zip(comparison.names, comparison.analyses, strict=True):
-        for row, changes in zip(analysis.operators, changing, strict=True):
-            writer.writerow([name, *_cells(row), str(changes).lower()])
-    return text.getvalue()
+    return csv_text(
+        ["machine", *FRAME_COLUMNS, "changes_sides"],
+        (
+            [name, *cells, changes]
+            for name, analysis in zip(comparison.names, comparison.analyses, strict=True)
+            for cells, changes in zip(
+                fields_of(FRAME_COLUMNS, analysis.operators), comparison.changing_rows, strict=True
+            )
+        ),
+    )
 
 
 HARDWARE_COLUMNS = {
@@ -91,12 +86,7 @@ def hardware_csv(profile: HardwareProfile) -> str:
 
     The columns are those of `HardwareProfile.to_frame`.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HARDWARE_COLUMNS)
-    for each in hardware_rows(profile):
-        writer.writerow("" if value is None else value for value in each)
-    return text.getvalue()
+    return csv_text(HARDWARE_COLUMNS, hardware_rows(profile))
 
 
 def hardware_rows(profile: HardwareProfile) -> list[tuple[object, ...]]:
@@ -113,7 +103,3 @@ def _hardware_cells(each: Quantity) -> tuple[object, ...]:
         *(each.write_allocate, each.doubt),
         *((source.source, source.reference, source.date) if source else (None, None, None)),
     )
-
-
-def _cells(row: OperatorRow) -> list[object]:
-    return ["" if (value := getattr(row, name)) is None else value for name in FRAME_COLUMNS]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from roofline.errors import InputError, nearest
-from roofline.foundation.files import check_writable
+from roofline.foundation.files import check_writable, write_together
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.report import Report
+
+PICTURED = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "md",
+    ".html": "html",
+    ".png": "png",
+    ".svg": "svg",
+}
+"""What results that have a picture are written as, by suffix: the formats of `rendered`."""
 
 
 class Drawable(Protocol):
@@ -103,3 +114,39 @@ def check_files(
         if path.resolve() in seen:
             raise InputError(f"{path}: is named twice; give each file once")
         seen.add(path.resolve())
+
+
+def check_formats(
+    paths: Sequence[Path], formats: Mapping[str, str], what: str, *, overwrite: bool
+) -> None:
+    """Refuses, before any work is done, files that could not be written in the end.
+
+    Args:
+        paths: the files.
+        formats: what `what` is written as, by suffix.
+        what: the kind of result, with its article.
+        overwrite: whether they may exist.
+
+    Raises:
+        InputError: a suffix that is none of `formats`, or as `check_files`.
+    """
+    check_format = partial(check_suffix_among, suffixes=formats, what=what)
+    check_files(paths, check_format, overwrite=overwrite)
+
+
+def write_formats(
+    paths: Sequence[Path],
+    formats: Mapping[str, str],
+    what: str,
+    render: Callable[[str], str | bytes],
+    *,
+    overwrite: bool,
+) -> None:
+    """Writes to each of `paths` what `render` gives for the format of its suffix: all, or none.
+
+    Raises:
+        InputError: as `check_formats` and `render`, or the disk refuses.
+    """
+    check_formats(paths, formats, what, overwrite=overwrite)
+    contents = {path: render(formats[path.suffix.lower()]) for path in paths}
+    write_together(contents, overwrite=overwrite)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.files import write_atomically
+from roofline.foundation.rows import json_text
 from roofline.foundation.schema import to_data
 from roofline.machine.hardware import HardwareProfile, profile_to_toml
 from roofline.presentation.data import hardware_csv
@@ -53,7 +53,7 @@ def render(profile: HardwareProfile, suffix: str) -> str | bytes:
         case ".toml":
             return profile_to_toml(profile)
         case ".json":
-            return json.dumps(to_data(profile), indent=1, allow_nan=False) + "\n"
+            return json_text(to_data(profile))
         case ".csv":
             return hardware_csv(profile)
         case ".md":

@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from roofline.foundation.files import write_together
 from roofline.language.data import stages_csv
 from roofline.language.result import Language
 from roofline.presentation.charts.language_sweep_chart import can_be_swept
-from roofline.presentation.formats import check_files, check_suffix_among, rendered
+from roofline.presentation.formats import PICTURED, check_formats, rendered, write_formats
 from roofline.presentation.reports.language_report import language_report
-
-_FORMATS = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
-}
-"""What language models are written as, by suffix."""
 
 _WHAT = "a language model"
 
@@ -66,10 +55,9 @@ def check_language_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that language models are not written with, or as `check_files`.
+        InputError: a suffix that language models are not written with, or as `check_formats`.
     """
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, PICTURED, _WHAT, overwrite=overwrite)
 
 
 def write_language(
@@ -84,8 +72,5 @@ def write_language(
     Raises:
         InputError: as `check_language_targets`, or the disk refuses.
     """
-    check_language_targets(paths, overwrite=overwrite)
-    contents = {
-        path: render_language(language, _FORMATS[path.suffix.lower()], top=top) for path in paths
-    }
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_language, language, top=top)
+    write_formats(paths, PICTURED, _WHAT, render, overwrite=overwrite)

@@ -7,21 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from roofline.errors import InputError
-from roofline.foundation.files import write_together
-from roofline.presentation.formats import check_files, check_suffix_among, rendered
+from roofline.presentation.formats import PICTURED, check_formats, rendered, write_formats
 from roofline.presentation.reports.optimization_report import optimization_report
 from roofline.substitution.data import rewrites_csv
 from roofline.substitution.result import Optimization
 
-_FORMATS = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
-    ".pt2": "pt2",
-}
+_FORMATS = {**PICTURED, ".pt2": "pt2"}
 """What optimizations are written as, by suffix; ``pt2`` is the module itself."""
 
 _WHAT = "an optimization"
@@ -77,10 +68,9 @@ def check_optimization_targets(paths: Sequence[Path], *, overwrite: bool) -> Non
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that optimizations are not written with, or as `check_files`.
+        InputError: a suffix that optimizations are not written with, or as `check_formats`.
     """
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, _FORMATS, _WHAT, overwrite=overwrite)
 
 
 def write_optimization(
@@ -95,9 +85,5 @@ def write_optimization(
     Raises:
         InputError: as `check_optimization_targets` and `render_optimization`, or the disk refuses.
     """
-    check_optimization_targets(paths, overwrite=overwrite)
-    contents = {
-        path: render_optimization(optimization, _FORMATS[path.suffix.lower()], top=top)
-        for path in paths
-    }
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_optimization, optimization, top=top)
+    write_formats(paths, _FORMATS, _WHAT, render, overwrite=overwrite)

@@ -6,21 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from roofline.foundation.files import write_together
-from roofline.presentation.formats import check_files, check_suffix_among, rendered
+from roofline.presentation.formats import PICTURED, check_formats, rendered, write_formats
 from roofline.presentation.reports.quantization_report import quantization_report
 from roofline.quantization.data import layers_csv
 from roofline.quantization.result import Quantization
-
-_FORMATS = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
-}
-"""What quantisations are written as, by suffix."""
 
 _WHAT = "a quantisation"
 
@@ -51,10 +40,9 @@ def check_quantization_targets(paths: Sequence[Path], *, overwrite: bool) -> Non
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that quantisations are not written with, or as `check_files`.
+        InputError: a suffix that quantisations are not written with, or as `check_formats`.
     """
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, PICTURED, _WHAT, overwrite=overwrite)
 
 
 def write_quantization(
@@ -69,9 +57,5 @@ def write_quantization(
     Raises:
         InputError: as `check_quantization_targets`, or the disk refuses.
     """
-    check_quantization_targets(paths, overwrite=overwrite)
-    contents = {
-        path: render_quantization(quantization, _FORMATS[path.suffix.lower()], top=top)
-        for path in paths
-    }
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_quantization, quantization, top=top)
+    write_formats(paths, PICTURED, _WHAT, render, overwrite=overwrite)

@@ -6,20 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from roofline.foundation.files import write_together
-from roofline.presentation.formats import check_files, check_suffix_among, rendered
+from roofline.presentation.formats import PICTURED, check_formats, rendered, write_formats
 from roofline.presentation.reports.scaling_report import scaling_report
 from roofline.scaling.data import points_csv
 from roofline.scaling.result import Scaling
 
-_FORMATS = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
-}
 _WHAT = "training on several ranks"
 
 
@@ -42,10 +33,9 @@ def check_scaling_targets(paths: Sequence[Path], *, overwrite: bool) -> None:
     """Refuses, before any work is done, targets that could not be written in the end.
 
     Raises:
-        InputError: a suffix that such results are not written with, or as `check_files`.
+        InputError: a suffix that such results are not written with, or as `check_formats`.
     """
-    check_format = partial(check_suffix_among, suffixes=_FORMATS, what=_WHAT)
-    check_files(paths, check_format, overwrite=overwrite)
+    check_formats(paths, PICTURED, _WHAT, overwrite=overwrite)
 
 
 def write_scaling(scaling: Scaling, paths: Sequence[Path], *, overwrite: bool = False) -> None:
@@ -54,6 +44,5 @@ def write_scaling(scaling: Scaling, paths: Sequence[Path], *, overwrite: bool = 
     Raises:
         InputError: as `check_scaling_targets`, or the disk refuses.
     """
-    check_scaling_targets(paths, overwrite=overwrite)
-    contents = {path: render_scaling(scaling, _FORMATS[path.suffix.lower()]) for path in paths}
-    write_together(contents, overwrite=overwrite)
+    render = partial(render_scaling, scaling)
+    write_formats(paths, PICTURED, _WHAT, render, overwrite=overwrite)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text, finite, frame_of
 
 if TYPE_CHECKING:
     import pandas
@@ -73,8 +70,8 @@ def data_of(quantization: Quantization) -> dict[str, Any]:
         "warnings": list(quantization.warnings),
         "analysis": schema.to_data(quantization.analysis),
     }
-    finite: dict[str, Any] = _finite(data)
-    return finite
+    found: dict[str, Any] = finite(data)
+    return found
 
 
 def _what_if(what_if: WhatIf) -> dict[str, Any]:
@@ -84,18 +81,6 @@ def _what_if(what_if: WhatIf) -> dict[str, Any]:
         "policy": what_if.policy.to_data(),
         "has_kernels": what_if.has_kernels,
     }
-
-
-def _finite(value: Any) -> Any:
-    """Plain data without numbers that JSON cannot say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        table = cast("Mapping[str, Any]", value)
-        return {name: _finite(each) for name, each in table.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in cast("list[Any]", value)]
-    return value
 
 
 def rows_of(quantization: Quantization) -> list[dict[str, Any]]:
@@ -140,27 +125,9 @@ def _side(name: str, side: Side) -> dict[str, Any]:
 
 def layers_frame(quantization: Quantization) -> pandas.DataFrame:
     """One row a layer of every what-if; what is unknown is missing, never 0."""
-    import pandas
-
-    rows = rows_of(quantization)
-    columns: dict[str, Any] = {}
-    for name, kind in COLUMNS.items():
-        values = [row[name] for row in rows]
-        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-    return pandas.DataFrame(columns)
+    return frame_of(COLUMNS, cells_of(COLUMNS, rows_of(quantization)))
 
 
 def layers_csv(quantization: Quantization) -> str:
     """One line a layer of every what-if; what is unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows_of(quantization):
-        writer.writerow([_cell(row[name]) for name in COLUMNS])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+    return csv_text(COLUMNS, cells_of(COLUMNS, rows_of(quantization)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
 from roofline.design.advice.times import Time
+from roofline.foundation.rows import json_text
 from roofline.placement import Bound
 from roofline.quantization.findings import Companion, Sensitivity
 from roofline.quantization.layers import Layer
@@ -206,7 +206,7 @@ class Quantization:
         """All of it as JSON text, the analysis whole."""
         from roofline.quantization.data import data_of
 
-        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+        return json_text(data_of(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.

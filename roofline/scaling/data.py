@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text, frame_of
 
 if TYPE_CHECKING:
     import pandas
@@ -109,21 +108,9 @@ def rows_of(scaling: Scaling) -> list[dict[str, Any]]:
 
 def points_frame(scaling: Scaling) -> pandas.DataFrame:
     """One row a number of ranks; what is unknown is missing, never 0."""
-    import pandas
-
-    rows = rows_of(scaling)
-    columns: dict[str, Any] = {}
-    for name, kind in COLUMNS.items():
-        values = [row[name] for row in rows]
-        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-    return pandas.DataFrame(columns)
+    return frame_of(COLUMNS, cells_of(COLUMNS, rows_of(scaling)))
 
 
 def points_csv(scaling: Scaling) -> str:
     """One line a number of ranks; what is unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows_of(scaling):
-        writer.writerow(["" if row[name] is None else row[name] for name in COLUMNS])
-    return text.getvalue()
+    return csv_text(COLUMNS, cells_of(COLUMNS, rows_of(scaling)))

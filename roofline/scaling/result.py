@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
+from roofline.foundation.rows import json_text
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.links import Wire
 from roofline.scaling.memory import RankMemory
@@ -134,7 +134,7 @@ class Scaling:
         """All of it as JSON text, the analysis whole."""
         from roofline.scaling.data import data_of
 
-        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+        return json_text(data_of(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.

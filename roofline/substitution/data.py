@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text, frame_of
 
 if TYPE_CHECKING:
     import pandas
@@ -91,29 +90,9 @@ def rows_of(optimization: Optimization) -> list[dict[str, Any]]:
 
 def rewrites_frame(optimization: Optimization) -> pandas.DataFrame:
     """One row a rewrite; what is unknown is missing, never 0."""
-    import pandas
-
-    rows = rows_of(optimization)
-    columns: dict[str, Any] = {}
-    for name, kind in COLUMNS.items():
-        values = [row[name] for row in rows]
-        columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-    return pandas.DataFrame(columns)
+    return frame_of(COLUMNS, cells_of(COLUMNS, rows_of(optimization)))
 
 
 def rewrites_csv(optimization: Optimization) -> str:
     """One line a rewrite, the columns of `rewrites_frame`; what is unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows_of(optimization):
-        writer.writerow(map(_cell, row.values()))
-    return text.getvalue()
-
-
-def _cell(value: Any) -> object:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  numbers of operators
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "" if value is None else value
+    return csv_text(COLUMNS, cells_of(COLUMNS, rows_of(optimization)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
+from roofline.foundation.rows import json_text
 from roofline.substitution.costs.cost import CostBasis
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Optimization:
         """All of it but the module as JSON text, the two analyses whole."""
         from roofline.substitution.data import data_of
 
-        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+        return json_text(data_of(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg, or .pt2.

@@ -142,7 +142,7 @@ def test_numbers_stand_in_the_same_rows_everywhere() -> None:
     rows = list(csv.DictReader(io.StringIO(sweep_csv(result))))
     assert [row["predicted_s"] for row in rows] == ["3.0", "1.0", "1.0", ""]
     assert rows[3]["problem"] == "groups must divide channels"
-    assert [row["is_best"] for row in rows] == ["False", "True", "", ""]
+    assert [row["is_best"] for row in rows] == ["false", "true", "", ""]
     data = json.loads(result.to_json())
     assert data["axes"] == {"channels": [16, 32], "size": [7]}
     assert [row["predicted_s"] for row in data["rows"]] == [3.0, 1.0, 1.0, None]

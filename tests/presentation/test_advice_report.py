@@ -229,7 +229,7 @@ def test_findings_that_cannot_be_are_refused(change: dict[str, object], message:
 def test_tables_of_numbers_have_a_line_a_finding() -> None:
     given = advice(TRIED, MOST)
     lines = list(csv.DictReader(io.StringIO(render_advice(given, "csv"))))
-    assert tuple(lines[0]) == FRAME_COLUMNS
+    assert list(lines[0]) == list(FRAME_COLUMNS)
     assert lines[0]["operators"] == "1 5"
     assert float(lines[0]["measured_saving_s"]) == pytest.approx(1e-3)
     assert lines[1]["verdict"] == ""

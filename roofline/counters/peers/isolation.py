@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from roofline.foundation.quiet import quiet
 
 _PATCHED = (
     *(torch, torch.Tensor, torch.nn.functional, torch.nn.init, torch.nn.Module),
@@ -27,25 +27,13 @@ def isolated() -> Iterator[None]:
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-        _no_logging(),
+        quiet(),
         _unpatched(),
         torch.random.fork_rng(devices=[]),
         torch.no_grad(),
     ):
-        warnings.simplefilter("ignore")
         torch.manual_seed(0)
         yield
-
-
-@contextlib.contextmanager
-def _no_logging() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 @contextlib.contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from roofline.analysis import Analysis, Finding, analysis_from_data
 from roofline.foundation import reading, schema
+from roofline.foundation.rows import fields_of, frame_of, json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -41,16 +41,7 @@ class Advice:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a finding, the fields of `Finding`; what is unknown is missing, never 0."""
-        import pandas
-
-        columns: dict[str, Any] = {}
-        for name in FRAME_COLUMNS:
-            values = [getattr(each, name) for each in self.findings]
-            kind = (
-                "Float64" if name.endswith("_s") else "object" if name == "operators" else "string"
-            )
-            columns[name] = pandas.Series(values, dtype=kind)  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]  nullable types by name
-        return pandas.DataFrame(columns)
+        return frame_of(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, self.findings))
 
     def to_json(self) -> str:
         """The advice as JSON text; `read_advice` gives an equal one back."""
@@ -60,7 +51,7 @@ class Advice:
             "analysis": schema.to_data(self.analysis),
             "tried": list(self.tried),
         }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json_text(data)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html.
@@ -78,22 +69,17 @@ class Advice:
         return advice_html(self)
 
 
-FRAME_COLUMNS = (
+_NAMES = (
     *(each.name for each in fields(Finding)[:5]),
-    "predicted_before_s",
-    "predicted_after_s",
-    "saving_s",
-    "saving_low_s",
-    "saving_high_s",
-    "measured_before_s",
-    "measured_after_s",
-    "measured_saving_s",
-    "measured_low_s",
-    "measured_high_s",
-    "verdict",
-    "note",
+    *("predicted_before_s", "predicted_after_s", "saving_s", "saving_low_s", "saving_high_s"),
+    *("measured_before_s", "measured_after_s", "measured_saving_s"),
+    *("measured_low_s", "measured_high_s", "verdict", "note"),
 )
-"""The columns of `Advice.to_frame` and of CSV files."""
+FRAME_COLUMNS = {
+    name: "Float64" if name.endswith("_s") else "object" if name == "operators" else "string"
+    for name in _NAMES
+}
+"""The columns of `Advice.to_frame` and of CSV files, with pandas' types."""
 
 
 def is_advice(data: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +13,7 @@ from roofline.design.gate.quantities import QUANTITIES, Quantity, share_of
 from roofline.design.gate.settings import differences, times_apart
 from roofline.errors import ThresholdError
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 
 SCHEMA_VERSION = 1
 """Of checks in JSON files, which are read nowhere (docs/file-formats.md)."""
@@ -170,7 +170,7 @@ class Check:
 
     def to_json(self) -> str:
         """`to_data` as JSON text."""
-        return json.dumps(self.to_data(), indent=1, allow_nan=False) + "\n"
+        return json_text(self.to_data())
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the check to a file whose suffix says how: .json or .md.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
+from roofline.foundation.rows import json_text
 
 SCHEMA_VERSION = 1
 """Of baselines; any change that an older reader would misread or refuse is a new version."""
@@ -30,7 +30,7 @@ _HEAD_BYTE = 2**20
 def baseline_json(cost: Cost) -> str:
     """The cost as the text of a baseline; `read_baseline` gives an equal one back."""
     data = {"schema_version": SCHEMA_VERSION, "kind": KIND, **schema.to_data(cost)}
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+    return json_text(data)
 
 
 def read_baseline(path: str | Path) -> Cost:

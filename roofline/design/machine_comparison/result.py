@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from roofline.design.machine_comparison.sentences import bounds, predictions, ve
 from roofline.design.machine_comparison.summary import MachineSummary, summary_of
 from roofline.errors import InputError
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class MachineComparison:
             "kind": KIND,
             "analyses": [schema.to_data(each) for each in self.analyses],
         }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json_text(data)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the comparison to a file whose suffix says how: .json .csv .md .png .svg.

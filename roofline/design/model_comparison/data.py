@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
+from roofline.foundation.rows import cells_of, csv_text
 
 if TYPE_CHECKING:
     import pandas
@@ -67,11 +66,7 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
 
 def csv_of(rows: Sequence[dict[str, Any]]) -> str:
     """Rows as CSV; unknown is empty."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(rows[0], cells_of(rows[0], rows))
 
 
 def data_of(comparison: Comparison) -> dict[str, Any]:

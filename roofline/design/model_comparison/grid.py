@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Comparison, distinct
 from roofline.errors import InputError
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 
 if TYPE_CHECKING:
     import pandas
@@ -136,7 +136,7 @@ class ComparisonGrid:
                 for each in self.comparisons
             ],
         }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json_text(data)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from roofline.design.model_comparison.quantities import Quantity, quantities_of
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_on_earlier
 from roofline.errors import InputError
+from roofline.foundation.rows import json_text
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import MISSING
 
@@ -248,7 +248,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The comparison as JSON text: the table, and the analyses whole."""
-        return json.dumps(data_of(self), indent=1, allow_nan=False) + "\n"
+        return json_text(data_of(self))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the comparison to a file whose suffix says how: .json .csv .md .html .png .svg.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -14,6 +13,7 @@ from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.sentences import problems_of, sentences_of
 from roofline.design.sweeps.verdicts import Verdict, verdict_of
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 from roofline.machine.hardware import HardwareProfile
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class SweepResult:
             "warnings": list(self.warnings),
             "hardware": [schema.to_data(each) for each in self.hardware],
         }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json_text(data)
 
     def plot(self, *, width_inch: float = 10.0) -> Figure:
         """A heat map of who wins over two axes, others side by side; lines over a single one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.regions import words
 from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
 from roofline.foundation import schema
+from roofline.foundation.rows import json_text
 from roofline.foundation.units import format_intensity
 from roofline.machine.hardware import HardwareProfile
 
@@ -183,7 +183,7 @@ class RidgeSweep:
             "warnings": list(self.warnings),
             "hardware": schema.to_data(self.base),
         }
-        return json.dumps(data, indent=1, allow_nan=False) + "\n"
+        return json_text(data)
 
     def plot(self, *, width_inch: float = 10.0) -> Figure:
         """The bound of each design over the reference's, with the known machines on the axis."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from datetime import date
 from functools import partial
@@ -14,6 +12,7 @@ from roofline.analysis import Analysis, Finding
 from roofline.design.advice import Advice
 from roofline.design.advice.result import FRAME_COLUMNS
 from roofline.foundation.files import write_atomically
+from roofline.foundation.rows import csv_text, fields_of
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.presentation.formats import check_files, check_suffix_among
 from roofline.presentation.markdown import report_markdown
@@ -172,19 +171,7 @@ def advice_html(advice: Advice) -> str:
 
 def advice_csv(advice: Advice) -> str:
     """One line a finding, the columns of `Advice.to_frame`; what is unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FRAME_COLUMNS)
-    for each in advice.findings:
-        writer.writerow(_cell(each, name) for name in FRAME_COLUMNS)
-    return text.getvalue()
-
-
-def _cell(finding: Finding, name: str) -> object:
-    if name == "operators":
-        return " ".join(map(str, finding.operators))
-    value = getattr(finding, name)
-    return "" if value is None else value
+    return csv_text(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, advice.findings))
 
 
 def render_advice(advice: Advice, format: Format, *, top: int | None = None) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
 from roofline.design.hardware_difference import ALL, HardwareDifference, Rates, ratio
+from roofline.foundation.rows import csv_text, json_text
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -88,16 +86,12 @@ def hardware_difference_report(
 
 def hardware_difference_csv(difference: HardwareDifference) -> str:
     """One row a rate, in SI units; unknown is empty, never 0."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     rates = [f"{which}_{kind}" for kind in ("peak", "sustained") for which in ("first", "second")]
     rates[2:2] = ["peak_ratio"]
-    writer.writerow(["what", "name", "threads", "unit", *rates, "sustained_ratio"])
+    rows: list[Sequence[object]] = []
 
     def write(what: str, name: str, threads: str, unit: str, peaks: _Pair, slow: _Pair) -> None:
-        cells = [*peaks, ratio(peaks), *slow, ratio(slow)]
-        known = ["" if each is None else each for each in cells]
-        writer.writerow([what, name, threads, unit, *known])
+        rows.append([what, name, threads, unit, *peaks, ratio(peaks), *slow, ratio(slow)])
 
     for each in difference.compute:
         name = " ".join(each.name)
@@ -111,14 +105,14 @@ def hardware_difference_csv(difference: HardwareDifference) -> str:
         name, nothing = each.dtype.name, (None, None)
         write("fastest", name, ALL, "flop/s", each.rates, nothing)
         write("ridge", name, ALL, "flop/byte", each.ridges_flop_per_byte, nothing)
-    return text.getvalue()
+    return csv_text(["what", "name", "threads", "unit", *rates, "sustained_ratio"], rows)
 
 
 def render_hardware_difference(difference: HardwareDifference, path: Path) -> str:
     """The difference in the format that the suffix of `path` chooses: .json, .csv or .md."""
     match path.suffix.lower():
         case ".json":
-            return json.dumps(difference.to_data(), indent=1, allow_nan=False) + "\n"
+            return json_text(difference.to_data())
         case ".csv":
             return hardware_difference_csv(difference)
         case _:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roofline.foundation.rows import csv_text, json_text
 from roofline.foundation.schema import to_data
 from roofline.foundation.units import format_byte
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.operators_report import (
     SCHEMA_VERSION,
     counted,
-    csv_text,
-    json_text,
 )
 from roofline.presentation.reports.report import (
     MODEL_ITSELF,

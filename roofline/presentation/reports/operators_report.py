@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from roofline.foundation.rows import csv_text, fields_of, json_text
 from roofline.foundation.schema import to_data
 from roofline.presentation.formats import check_suffix_among
 from roofline.presentation.markdown import report_markdown
@@ -213,9 +211,7 @@ def render_operators(entries: Sequence[Entry], suffix: str, *, of: int) -> str:
             return json_text({**data, "operators": to_data(list(entries))})
         case ".csv":
             columns = (*_ENTRY, *_FLAGS)
-            return csv_text(
-                columns, ([getattr(each, name) for name in columns] for each in entries)
-            )
+            return csv_text(columns, fields_of(columns, entries))
         case _:
             rules = shared_rules(entries)
             rows = tuple(
@@ -228,17 +224,3 @@ def render_operators(entries: Sequence[Entry], suffix: str, *, of: int) -> str:
 def counted(count: int, what: str) -> str:
     """``"2 formulas"``, ``"1 formula"``."""
     return f"{count} {what}{'s' * (count != 1)}"
-
-
-def json_text(data: object) -> str:
-    """`data` as the JSON of a file."""
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
-
-
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV, its columns named in the first line."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return text.getvalue()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.ridge import RidgeSweep
+from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
@@ -123,9 +122,5 @@ def ridge_html(ridge: RidgeSweep) -> str:
 
 def ridge_csv(ridge: RidgeSweep) -> str:
     """One row a design and machine."""
-    text = io.StringIO()
     rows = list(ridge.rows())
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(rows[0], cells_of(rows[0], rows))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -15,6 +13,7 @@ from roofline.design.sweeps.regions import places_of
 from roofline.design.sweeps.result import SweepResult, axis_names
 from roofline.design.sweeps.sentences import changes_of
 from roofline.design.sweeps.verdicts import RULE, RULE_OF_BOUNDS, Verdict, factor_text
+from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
 from roofline.machine.hardware import describe_threads
@@ -208,8 +207,4 @@ def sweep_html(result: SweepResult) -> str:
 
 def sweep_csv(result: SweepResult) -> str:
     """One row a design and point: axes, numbers with their unit in the name, and the verdict."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, result.columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(result.rows())
-    return text.getvalue()
+    return csv_text(result.columns, cells_of(result.columns, result.rows()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 from pathlib import Path
 from typing import Literal
 
+from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.units import format_percent
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation, Validation
 from roofline.presentation.formats import check_suffix_among
@@ -149,16 +148,10 @@ def validation_html(validation: Validation, *, top: int = ROWS) -> str:
 def validation_csv(validation: Validation) -> str:
     """One line a run, in SI units; unknown is empty. Runs that were skipped have a ``problem``."""
     fields = [each.name for each in dataclasses.fields(ModelValidation)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [*fields, "error", "problem"], lineterminator="\n")
-    writer.writeheader()
-    for run in validation.models:
-        layout = str(run.channels_last).lower()
-        row = {**dataclasses.asdict(run), "channels_last": layout, "error": run.error}
-        writer.writerow(row)
-    for each in validation.skipped:
-        writer.writerow(dataclasses.asdict(each))
-    return text.getvalue()
+    columns = [*fields, "error", "problem"]
+    rows = [{**dataclasses.asdict(run), "error": run.error} for run in validation.models]
+    rows += [dataclasses.asdict(each) for each in validation.skipped]
+    return csv_text(columns, cells_of(columns, (dict.fromkeys(columns) | row for row in rows)))
 
 
 def check_suffix(path: Path) -> None:

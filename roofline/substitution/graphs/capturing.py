@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +14,7 @@ from torch import fx
 from torch.fx._symbolic_trace import PH
 
 from roofline.errors import ModelError, RooflineError, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 from roofline.substitution.graphs.conversion import Conversion
 from roofline.substitution.graphs.editing import RewriteError
@@ -225,18 +224,12 @@ def _fast_path(module: torch.nn.Module) -> Iterator[str]:
 @contextlib.contextmanager
 def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
     """Leaves model and process as they were, and keeps what torch says on the way to itself."""
-    before = logging.root.manager.disable
     with (
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
         left_as_it_was(module, given),
         process_left_as_it_was(),
-        warnings.catch_warnings(),
+        quiet(),
         torch.no_grad(),
     ):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logging.disable(before)
+        yield

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import psutil
 import torch
 
 from roofline.errors import ModelError, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.units import format_byte
 from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError
-from roofline.workload.capture.inductor_settings import is_switched_off, quiet, settings
+from roofline.workload.capture.inductor_settings import is_switched_off, settings
 from roofline.workload.capture.inductor_watch import SAID, Outside, Watch, breaks
-from roofline.workload.capture.passes import one_at_a_time, with_weights
+from roofline.workload.capture.passes import has_room_for, one_at_a_time, with_weights
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.stage import Stage, staged
 from roofline.workload.capture.training import Teaching
@@ -36,9 +36,6 @@ _OTHER_DEVICES = {
     "meta": "meta has no kernels; leave --device out",
 }
 """Why there is no schedule for them."""
-
-_FREE_MEMORY_SHARE = 0.25
-"""Of the free memory, the most that weights may take for a pass on real tensors."""
 
 
 def compiled_pass(
@@ -82,7 +79,7 @@ def compiled_pass(
         except BaseException as error:
             reason = _reason(error)
         byte = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
-        if byte > _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+        if not has_room_for(byte):
             why_not = f"{reason} (and {format_byte(byte)} of weights are too many for real tensors)"
             return CompiledPass(compiler=compiler, why_not=why_not)
         real = with_weights(model, rebuild)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import warnings
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -127,16 +125,3 @@ def _kinds(kind: type) -> Iterator[type]:
     for each in kind.__subclasses__():
         yield each
         yield from _kinds(each)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps torch from logging and warning of what the result says."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)

@@ -87,7 +87,7 @@ def capture(
         )
         if byte > _QUICK_BYTE and not is_worth_it:
             raise said from said.__cause__
-        if byte > _FREE_MEMORY_SHARE * psutil.virtual_memory().available:
+        if not has_room_for(byte):
             raise ModelError(
                 f"{said} (its {format_byte(byte)} of weights are too many to run it for real)"
             ) from said.__cause__
@@ -169,6 +169,11 @@ def _fast_path_off() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def has_room_for(weight_byte: int) -> bool:
+    """Whether there is memory to run a model with weights of so many bytes for real."""
+    return weight_byte <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available
 
 
 def with_weights(

@@ -191,8 +191,8 @@ def formula(
                     " function, defined once more, takes its place"
                 )
         replaced = [each.function for each in before if each.function is not function]
-        for key, each in list(_formulas.items()):
-            # The other operators that it counted, too: they may no longer be named.
+        # The other operators that it counted, too: they may no longer be named.
+        for key, each in list(_formulas.items()) if replaced else ():
             if any(each.function is old for old in replaced):
                 del _formulas[key]
         kind = type or _default_type(function)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from roofline.errors import FileFormatError, RooflineError, said_by
+from roofline.foundation.quiet import quiet
 from roofline.foundation.text import printable
 
 _LONGEST = 200
@@ -23,11 +22,8 @@ def reading(path: Path, how: str) -> Iterator[None]:
     Raises:
         FileFormatError: whatever was raised.
     """
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-            warnings.simplefilter("ignore")
+        with quiet(), torch.random.fork_rng(devices=[]):
             yield
     except RooflineError:
         raise
@@ -39,5 +35,3 @@ def reading(path: Path, how: str) -> Iterator[None]:
         raise FileFormatError(
             f"{path}: {how} cannot read it: {type(error).__name__}: {said}"
         ) from error
-    finally:
-        logging.disable(before)

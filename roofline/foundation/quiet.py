@@ -1,0 +1,27 @@
+"""Libraries at work without a word: what they log and warn of is not for the user."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def unlogged() -> Iterator[None]:
+    """Nothing is logged; afterwards as much as before."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing is logged or warned of."""
+    with unlogged(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
