@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,10 +38,18 @@ def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield
 
 
+@pytest.fixture(scope="session")
+def new_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders that nobody has; pytest's own way looks at all folders before it makes one."""
+    parent = tmp_path_factory.mktemp("homes")
+    return (parent / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def no_user_data(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_user_data(new_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Puts the user's data folder where no real profile is, and none is written."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(new_folders)
+    home.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "share"))
     if sys.platform == "darwin":
         monkeypatch.setenv("HOME", str(home))

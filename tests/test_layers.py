@@ -70,14 +70,9 @@ HOME = {
     # And TensorBoard, where an event file is.
     "tensorboard": (),
     "pandas": (
-        *("machine/hardware/profiles.py", "latency/validation.py"),
-        *("analysis/result.py", "design/model_comparison/data.py"),
-        *("design/machine_comparison/result.py", "design/advice/result.py"),
-        *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
-        "quantization/data.py",
-        "language/data.py",
-        "scaling/data.py",
-        "design/compilation.py",
+        *("foundation/rows.py", "design/model_comparison/data.py"),
+        "design/machine_comparison/result.py",
+        *("design/sweeps/result.py", "design/sweeps/ridge.py"),
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),

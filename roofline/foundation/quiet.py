@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 
 
 @contextlib.contextmanager
-def unlogged() -> Iterator[None]:
+def unlogged() -> Generator[None]:
     """Nothing is logged; afterwards as much as before."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -20,7 +20,7 @@ def unlogged() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> Generator[None]:
     """Nothing is logged or warned of."""
     with unlogged(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation.rows import fields_of, frame_of, json_text
 from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
 from roofline.latency.judged_runs import BOUND_MARGIN as BOUND_MARGIN
 from roofline.latency.judged_runs import ModelValidation as ModelValidation
@@ -86,14 +86,11 @@ class Validation:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a run: the fields of `ModelValidation`, and its error; unknown is missing."""
-        import pandas
-
         # Annotations are texts here: "float | None" begins with its type.
         kinds = {each.name: str(each.type).split(" ")[0] for each in fields(ModelValidation)}
         kinds["error"] = "float"
-        rows = [[getattr(run, name) for name in kinds] for run in self.models]
-        frame = pandas.DataFrame(rows, columns=list(kinds), dtype=object)
-        return frame.astype({name: _PANDAS_TYPES.get(of, "object") for name, of in kinds.items()})
+        columns = {name: _PANDAS_TYPES.get(of, "object") for name, of in kinds.items()}
+        return frame_of(columns, fields_of(columns, self.models))
 
     def to_json(self) -> str:
         """The validation as JSON text."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from roofline.errors import HardwareError
+from roofline.foundation.rows import frame_of
 from roofline.machine.checks import check_differ, check_name, check_positive
 from roofline.machine.hardware.ceilings import (
     ComputeCeiling,
@@ -203,12 +204,9 @@ class HardwareProfile:
         ``what`` is compute, bandwidth, latency, capacity, clock, overhead or link, and ``subject``
         its data type, level, call or way; of times, peak is the shortest and sustained the median.
         """
-        import pandas
-
         from roofline.presentation.data import HARDWARE_COLUMNS, hardware_rows
 
-        frame = pandas.DataFrame(hardware_rows(self), columns=list(HARDWARE_COLUMNS), dtype=object)
-        return frame.astype(HARDWARE_COLUMNS)
+        return frame_of(HARDWARE_COLUMNS, hardware_rows(self))
 
     def _repr_html_(self) -> str:
         """The report on this machine, for notebooks."""
