@@ -10,9 +10,10 @@ from roofline.language.architecture import Architecture
 from roofline.language.cache import Cache
 from roofline.language.parts import Stage
 
-Fit = Literal["fits", "only without copies", "does not fit", "unknown"]
-"""``only without copies``: weights, cache and what must be alive fit, but not what transformers
-holds beside them, such as the copies that it makes of a prompt's keys."""
+Fit = Literal["fits", "fits at the least", "only without copies", "does not fit", "unknown"]
+"""``fits at the least``: weights, cache and what must be alive fit; whether the copies do that
+transformers holds beside them, nobody asked. ``only without copies``: they do not, such as those
+that it makes of a prompt's keys."""
 
 _ENDLESS = 2**40
 """No context is as long: what still fits then fits with any."""
@@ -105,7 +106,9 @@ def fit_of(least_byte: int, peak_byte: int | None, memory_byte: int | None) -> F
         return "unknown"
     if least_byte > memory_byte:
         return "does not fit"
-    return "only without copies" if (peak_byte or 0) > memory_byte else "fits"
+    if peak_byte is None:
+        return "fits at the least"
+    return "only without copies" if peak_byte > memory_byte else "fits"
 
 
 def footprint_of(

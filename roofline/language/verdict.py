@@ -70,6 +70,8 @@ def _fit(footprint: Footprint) -> Iterable[str]:
     match footprint.fit:
         case "fits":
             yield f"its {takes} fit into {memory}"
+        case "fits at the least":
+            yield f"the {takes} that it takes at the least fit into {memory}"
         case "only without copies":
             peak = format_byte(footprint.peak_byte)
             yield f"its {takes} fit into {memory}, but not the {peak} that transformers holds"

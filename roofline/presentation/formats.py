@@ -82,13 +82,18 @@ def _svg(result: Drawable) -> str:
     return savefig_bytes(result.plot(), "svg").decode("utf-8")
 
 
+def suffix_of(path: Path) -> str:
+    """What chooses the format of a file, in small letters: ``.json``, ``.trace.json``."""
+    return ".trace.json" if path.name.lower().endswith(".trace.json") else path.suffix.lower()
+
+
 def check_suffix_among(path: Path, suffixes: Collection[str], what: str) -> None:
     """Refuses a file whose suffix is none of those that `what` is written with.
 
     Raises:
         InputError: naming the known ones and the nearest.
     """
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in suffixes:
         known = ", ".join(suffixes)
         raise InputError(f"{path}: {what} is written as {known}{nearest(suffix, suffixes)}")
@@ -148,5 +153,5 @@ def write_formats(
         InputError: as `check_formats` and `render`, or the disk refuses.
     """
     check_formats(paths, formats, what, overwrite=overwrite)
-    contents = {path: render(formats[path.suffix.lower()]) for path in paths}
+    contents = {path: render(formats[suffix_of(path)]) for path in paths}
     write_together(contents, overwrite=overwrite)

@@ -51,6 +51,7 @@ def test_another_suffix_is_refused_with_the_nearest() -> None:
     for name, message in (
         ("a.jsn", r"^a\.jsn: a thing is written as \.json, \.md; did you mean '\.json'\?$"),
         ("a", r"^a: a thing is written as \.json, \.md$"),
+        ("a.trace.json", r"^a\.trace\.json: a thing is written as \.json, \.md"),
     ):
         with pytest.raises(InputError, match=message):
             check_suffix_among(Path(name), (".json", ".md"), "a thing")

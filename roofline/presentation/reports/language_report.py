@@ -143,6 +143,7 @@ def _fits(footprint: Footprint) -> str:
     there = f"{format_byte(footprint.memory.byte)} ({printable(footprint.memory.source)})"
     words = {
         "fits": "yes",
+        "fits at the least": "yes, without the copies that transformers may hold",
         "only without copies": "only without the copies that transformers holds",
         "does not fit": "no",
     }
