@@ -25,7 +25,7 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
-from roofline.workload.exports import OperatorChange
+from roofline.design.export import OperatorChange
 from tests.exported_models import MODELS, made
 
 MACHINE = "10980xe"

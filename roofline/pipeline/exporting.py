@@ -14,7 +14,7 @@ from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
 from roofline.presentation.formats import check_files, check_suffix_among
-from roofline.workload.exports import Export, ExportedFile, changes_between, sums_of
+from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 

@@ -19,7 +19,7 @@ from roofline.presentation.reports.report import (
     Report,
     printable,
 )
-from roofline.workload.exports import Export, ExportedFile
+from roofline.design.export import Export, ExportedFile
 
 
 def export_report(export: Export) -> Report:

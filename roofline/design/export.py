@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from roofline.foundation import schema
+from roofline.foundation.rows import finite, json_text
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import InputSpec
 
@@ -69,15 +70,7 @@ class Export:
 
     def to_json(self) -> str:
         """All of it as JSON."""
-        return json.dumps(_plain(asdict(self)), indent=2) + "\n"
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+        return json_text(finite(schema.to_data(self)))
 
 
 def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
