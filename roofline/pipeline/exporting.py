@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.errors import InputError, ModelError, RooflineError
 from roofline.foundation.files import write_together
 from roofline.foundation.units import format_byte
@@ -14,7 +15,6 @@ from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
 from roofline.presentation.formats import check_files, check_suffix_among
-from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roofline.design.export import Export, ExportedFile
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -19,7 +20,6 @@ from roofline.presentation.reports.report import (
     Report,
     printable,
 )
-from roofline.design.export import Export, ExportedFile
 
 
 def export_report(export: Export) -> Report:
