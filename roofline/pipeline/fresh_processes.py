@@ -9,6 +9,7 @@ milliseconds, importing seconds, and threads that had computed would not survive
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -147,6 +148,8 @@ def serve(asked: Connection, answers: Connection) -> None:
         try:
             request = asked.recv_bytes()
         except EOFError:
+            # All that was imported would be looked through for garbage, to no end.
+            gc.freeze()
             return
         try:
             answers.send_bytes(_forked(request, (asked, answers)))
