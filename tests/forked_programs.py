@@ -20,7 +20,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import IO, Any, BinaryIO
 
 _IMPORTED = (
     "torch._dynamo",
@@ -73,7 +73,7 @@ def forked(
 
 
 @functools.cache
-def _server() -> tuple[TextIO, TextIO]:
+def _server() -> tuple[IO[str], IO[str]]:
     """What it is asked by, and what it answers with."""
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.forked_programs"],
@@ -130,7 +130,7 @@ def _become(asked: dict[str, Any], inherited: Iterable[BinaryIO]) -> None:
             os.close(number)
         # As Python has them when it starts.
         for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-            stream: TextIO | None = None
+            stream: IO[Any] | None = None
             if number not in asked["closed"]:
                 stream = open(number, mode, closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)

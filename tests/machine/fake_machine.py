@@ -255,6 +255,12 @@ def measured() -> tuple[HardwareProfile, tuple[Series, ...]]:
         return measure(install(patch))
 
 
+def few_kernels(machine: FakeMachine) -> None:
+    """Eleven compute kernels, on one thread."""
+    host = replace(HOST, instruction_sets=("avx", "fma"))
+    machine.situation = replace(machine.situation, host=host)
+
+
 def with_topology(machine: FakeMachine, **changes: Any) -> None:
     """Changes what the operating system reports of the fake machine's CPUs."""
     topology = replace(machine.situation.topology, **changes)

@@ -40,6 +40,7 @@ from tests.machine.fake_machine import (
     HOST,
     QUIET,
     FakeMachine,
+    few_kernels,
     install,
     measure,
     measured,
@@ -295,12 +296,6 @@ def test_a_quick_measurement_takes_three_seconds_without_torch(machine: FakeMach
     # One form of each kernel, so none can disagree with another.
     assert not any(c.doubt for c in profile.compute)
     assert {each.name for each in profile.memory} == {"L1", "L2", "DRAM"}
-
-
-def few_kernels(machine: FakeMachine) -> None:
-    """Eleven compute kernels, on one thread."""
-    host = dataclasses.replace(HOST, instruction_sets=("avx", "fma"))
-    machine.situation = dataclasses.replace(machine.situation, host=host)
 
 
 def test_a_thorough_measurement_runs_every_kernel_a_second_on_end(machine: FakeMachine) -> None:

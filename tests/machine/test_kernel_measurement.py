@@ -15,6 +15,7 @@ from roofline.machine.system.memory_nodes import Node
 from roofline.machine.theory.microarchitectures import core_named
 from tests.machine.fake_machine import (
     FakeMachine,
+    few_kernels,
     install,
     labels,
     measure,
@@ -382,11 +383,13 @@ def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None
 
 
 def test_progress_never_goes_back(machine: FakeMachine) -> None:
+    few_kernels(machine)
     seen: list[float] = []
     measure(
         machine,
         effort="thorough",
         budget_s=3.0,
+        threads=1,
         progress=lambda done, what: seen.append(done),
     )
     assert seen == sorted(seen)
