@@ -45,6 +45,10 @@ _IMPORTED = (
 _LIBRARIES = {"torchvision", "timm", "transformers"}
 
 
+ROOFLINE = "import runpy; runpy.run_module('roofline', run_name='__main__', alter_sys=True)\n"
+"""What ``python -m roofline`` runs."""
+
+
 def forked(
     program: str,
     arguments: Iterable[str] = (),
@@ -52,7 +56,10 @@ def forked(
     environment: Mapping[str, str] | None = None,
     closed: Iterable[int] = (),
 ) -> subprocess.CompletedProcess[bytes]:
-    """Runs a program as ``python -c`` does, with some of its first three descriptors closed."""
+    """Runs a program as ``python -c`` does, with some of its first three descriptors closed.
+
+    Of the variables that Python itself reads when it starts, PYTHONIOENCODING alone counts.
+    """
     asks, answers = _server()
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]
@@ -129,10 +136,12 @@ def _become(asked: dict[str, Any], inherited: Iterable[BinaryIO]) -> None:
         for number in asked["closed"]:
             os.close(number)
         # As Python has them when it starts.
+        encoding = os.environ.get("PYTHONIOENCODING")
         for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+            errors = "backslashreplace" if name == "stderr" else "strict"
             stream: IO[Any] | None = None
             if number not in asked["closed"]:
-                stream = open(number, mode, closefd=False)  # noqa: SIM115
+                stream = open(number, mode, encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
         code = _ran(asked["program"])

@@ -129,8 +129,10 @@ def _kill(server: subprocess.Popen[bytes]) -> None:
         os.killpg(server.pid, signal.SIGKILL)
 
 
+# Looking through what is imported for garbage takes long; all of it stays.
 _SERVER = """
-import sys
+import gc, sys
+gc.set_threshold(50_000)
 from multiprocessing.connection import Connection
 asked = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)

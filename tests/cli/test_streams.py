@@ -14,13 +14,9 @@ import pytest
 
 from roofline.cli.main import run
 from roofline.cli.streams import put, tell
-from tests.forked_programs import forked
+from tests.forked_programs import ROOFLINE, forked
 
 BASE = ["analyze", "conv2d(3,8,3)@1x3x224x224", "--hardware", "10980xe"]
-
-
-# What `python -m roofline` runs.
-COMMAND = "import runpy; runpy.run_module('roofline', run_name='__main__', alter_sys=True)\n"
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +157,7 @@ def test_files_are_written_whole_whatever_is_closed(
     for model, name in ((BASE[1:2], "a"), ([f"{talking}:Talking", "--input", "4"], "b")):
         target = tmp_path / f"{name}.json"
         arguments = ["analyze", *model, *BASE[2:], "-o", str(target)]
-        done = forked(COMMAND, arguments, closed=closed)
+        done = forked(ROOFLINE, arguments, closed=closed)
         assert done.returncode == 0, done.stderr
         assert json.loads(target.read_text())["operators"]
     assert (tmp_path / "a.json").read_bytes() == saved.read_bytes()
@@ -207,7 +203,7 @@ def test_a_full_disk_under_stdout_is_one_line(arguments: str, unbuffered: str, s
 @needs_full
 def test_nobody_needs_to_hear_the_talk(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
-    done = forked(FULL_STDERR + COMMAND, [*BASE, "-o", str(target)])
+    done = forked(FULL_STDERR + ROOFLINE, [*BASE, "-o", str(target)])
     assert done.returncode == 0
     assert BASE[1].encode() in done.stdout
     assert target.exists()
@@ -215,7 +211,7 @@ def test_nobody_needs_to_hear_the_talk(tmp_path: Path) -> None:
 
 def test_files_are_written_though_the_reader_of_the_table_left(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
-    done = forked(UNREAD_STDOUT + COMMAND, [*BASE, "-o", str(target)])
+    done = forked(UNREAD_STDOUT + ROOFLINE, [*BASE, "-o", str(target)])
     assert done.stderr == f"Wrote {target}\n".encode()
     assert target.exists()
 
