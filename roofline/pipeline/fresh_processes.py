@@ -9,6 +9,7 @@ milliseconds, importing seconds, and threads that had computed would not survive
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import signal
@@ -128,8 +129,10 @@ def _kill(server: subprocess.Popen[bytes]) -> None:
         os.killpg(server.pid, signal.SIGKILL)
 
 
+# Looking through what is imported for garbage takes long; all of it stays.
 _SERVER = """
-import sys
+import gc, sys
+gc.set_threshold(50_000)
 from multiprocessing.connection import Connection
 asked = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)
@@ -147,6 +150,8 @@ def serve(asked: Connection, answers: Connection) -> None:
         try:
             request = asked.recv_bytes()
         except EOFError:
+            # All that was imported would be looked through for garbage, to no end.
+            gc.freeze()
             return
         try:
             answers.send_bytes(_forked(request, (asked, answers)))

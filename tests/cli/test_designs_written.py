@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from roofline.cli.main import run
 from roofline.cli.streams import tell
+from tests.forked_programs import ROOFLINE, forked
 
 SEPARABLE = "conv2d(8,8,3,groups=8)+conv2d(8,8,1)@9x9"
 ON = ["--hardware", "10980xe"]
@@ -98,11 +96,7 @@ def test_other_errors_stay_on_one_line(capsys: pytest.CaptureFixture[str]) -> No
 
 def refused_in(environment: dict[str, str], design: str) -> list[str]:
     """What another process says of a design, of which a layer is unknown, as it is displayed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "roofline", "analyze", design, *ON],
-        capture_output=True,
-        env={**os.environ, **environment},
-    )
+    done = forked(ROOFLINE, ["analyze", design, *ON], environment=environment)
     assert done.returncode == 2
     encoding = environment["PYTHONIOENCODING"]
     return done.stderr.decode(encoding).splitlines()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from roofline.cli.main import run
 from roofline.cli.streams import put, tell
+from tests.forked_programs import ROOFLINE, forked
 
-BASE = ["analyze", "squeezenet1_1", "--hardware", "10980xe"]
+BASE = ["analyze", "conv2d(3,8,3)@1x3x224x224", "--hardware", "10980xe"]
 
 
 @pytest.fixture(scope="module")
@@ -35,36 +37,64 @@ def shell(
     )
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "latin-1"},
-    ],
-    ids=["ascii", "C", "latin-1"],
+ENVIRONMENTS = {
+    "ascii": {"PYTHONIOENCODING": "ascii"},
+    "C": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "latin-1": {"PYTHONIOENCODING": "latin-1"},
+}
+ASKED = (
+    "show SAVED",
+    "show SAVED --by type",
+    "compare SAVED SAVED",
+    "hardware show 10980xe",
+    "hardware list",
+    "compare --help",
+    "analyze --help",
+    "show naïve.json",
 )
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "show SAVED",
-        "show SAVED --by type",
-        "compare SAVED SAVED",
-        "hardware show 10980xe",
-        "hardware list",
-        "compare --help",
-        "analyze --help",
-        "show naïve.json",
-    ],
-)
+# The streams of a process have one encoding, whatever is written to them one after the other.
+ONE_AFTER_THE_OTHER = """
+import os, sys
+from roofline.cli.main import run
+for asked in sys.argv[1:]:
+    code = run(asked.split())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.write(1, f"\\0{code}\\0".encode())
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(saved: Path) -> Callable[[str], dict[str, tuple[int, bytes]]]:
+    """The exit codes of commands, and what they say, where streams have an encoding."""
+
+    @functools.cache
+    def outcomes_in(encoding: str) -> dict[str, tuple[int, bytes]]:
+        commands = [each.replace("SAVED", str(saved)) for each in ASKED]
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_AFTER_THE_OTHER, *commands],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **ENVIRONMENTS[encoding]},
+        )
+        *parts, rest = done.stdout.split(b"\0")
+        assert (done.returncode, rest) == (0, b""), rest
+        codes = [int(each) for each in parts[1::2]]
+        return dict(zip(ASKED, zip(codes, parts[::2], strict=True), strict=True))
+
+    return outcomes_in
+
+
+@pytest.mark.parametrize("encoding", ENVIRONMENTS)
+@pytest.mark.parametrize("arguments", ASKED)
 def test_characters_that_an_encoding_lacks_are_spelled_with_those_it_has(
-    arguments: str, environment: dict[str, str], saved: Path
+    arguments: str, encoding: str, outcomes: Callable[[str], dict[str, tuple[int, bytes]]]
 ) -> None:
-    done = shell(arguments.replace("SAVED", str(saved)), environment)
-    said = done.stdout + done.stderr
+    code, said = outcomes(encoding)[arguments]
     assert b"Traceback" not in said
-    assert done.returncode == (2 if "naïve" in arguments else 0)
-    assert "latin-1" in environment.values() or said.isascii()
+    assert said
+    assert code == (2 if "naïve" in arguments else 0)
+    assert encoding == "latin-1" or said.isascii()
     if arguments.startswith("show SAVED"):
         spelled = b"%s" % ("·".encode("latin-1") if not said.isascii() else b"|")
         assert b" " + spelled + b" 1x3x224x224 float32 " in said
@@ -96,23 +126,66 @@ def test_streams_that_are_closed_are_read_by_nobody(
     assert bool(done.stdout) == (closed == "2>&-")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+TALKING = """
+import os, torch
+
+class Plain(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+
+class Talking(Plain):
+    def forward(self, x):
+        os.system("echo talk; echo talk >&2")
+        print("talk")
+        return x + 1
+"""
+
+
+@pytest.fixture
+def talking(tmp_path: Path) -> Path:
+    """A file of two models that do the same."""
+    path = tmp_path / "talk.py"
+    path.write_text(TALKING)
+    return path
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_files_are_written_whole_whatever_is_closed(
-    closed: str, saved: Path, tmp_path: Path
+    closed: tuple[int, ...], saved: Path, talking: Path, tmp_path: Path
 ) -> None:
     """A file that is opened gets the number of a stream that is closed, and what others say."""
-    (tmp_path / "talk.py").write_text(
-        "import os, torch\nclass M(torch.nn.Module):\n"
-        "    def forward(self, x):\n        os.system('echo talk; echo talk >&2')\n"
-        "        print('talk')\n        return x + 1\n"
-    )
-    for model, name in (("squeezenet1_1", "a"), (f"{tmp_path}/talk.py:M --input 4", "b")):
+    for model, name in ((BASE[1:2], "a"), ([f"{talking}:Talking", "--input", "4"], "b")):
         target = tmp_path / f"{name}.json"
-        done = shell(f"analyze {model} --hardware 10980xe -o {target} {closed}")
-        assert done.returncode == 0
+        arguments = ["analyze", *model, *BASE[2:], "-o", str(target)]
+        done = forked(ROOFLINE, arguments, closed=closed)
+        assert done.returncode == 0, done.stderr
         assert json.loads(target.read_text())["operators"]
     assert (tmp_path / "a.json").read_bytes() == saved.read_bytes()
 
+
+def test_files_are_written_whole_where_a_shell_closes_all(talking: Path, tmp_path: Path) -> None:
+    """As above, with torch imported where nothing is open."""
+    target = tmp_path / "a.json"
+    asked = f"--input 4 --hardware 10980xe -o {target}"
+    assert run(f"analyze {talking}:Plain {asked}".split()) == 0
+    plain = target.read_text()
+    target.unlink()
+    done = shell(f"analyze {talking}:Talking {asked} <&- >&- 2>&-")
+    assert done.returncode == 0
+    assert target.read_text() == plain.replace("Plain", "Talking")
+
+
+FULL_STDERR = """
+import os
+os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+"""
+
+UNREAD_STDOUT = """
+import os
+reader, writer = os.pipe()
+os.close(reader)
+os.dup2(writer, 1)
+"""
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 
@@ -130,24 +203,25 @@ def test_a_full_disk_under_stdout_is_one_line(arguments: str, unbuffered: str, s
 @needs_full
 def test_nobody_needs_to_hear_the_talk(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
-    done = shell(f"{' '.join(BASE)} -o {target} 2> /dev/full")
+    done = forked(FULL_STDERR + ROOFLINE, [*BASE, "-o", str(target)])
     assert done.returncode == 0
-    assert b"squeezenet1_1" in done.stdout
+    assert BASE[1].encode() in done.stdout
     assert target.exists()
 
 
 def test_files_are_written_though_the_reader_of_the_table_left(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
-    done = shell(f"{' '.join(BASE)} -o {target} | true")
+    done = forked(UNREAD_STDOUT + ROOFLINE, [*BASE, "-o", str(target)])
     assert done.stderr == f"Wrote {target}\n".encode()
     assert target.exists()
 
 
-@pytest.mark.parametrize("columns", ["0", "-1", "", "x"])
-def test_a_width_that_is_none_is_not_taken(columns: str, saved: Path) -> None:
-    for arguments in (f"show {saved}", "hardware list", "--help"):
-        plain = shell(arguments, {"COLUMNS": "80"})
-        assert shell(arguments, {"COLUMNS": columns}).stdout == plain.stdout != b""
+@pytest.mark.parametrize("arguments", ["show SAVED", "hardware list", "--help"])
+def test_a_width_that_is_none_is_not_taken(arguments: str, saved: Path) -> None:
+    asked = arguments.replace("SAVED", str(saved))
+    plain = shell(asked, {"COLUMNS": "80"})
+    for columns in ("0", "-1", "", "x"):
+        assert shell(asked, {"COLUMNS": columns}).stdout == plain.stdout != b""
 
 
 def test_streams_are_put_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import threading
@@ -245,6 +246,19 @@ def measure(machine: FakeMachine, **options: Any) -> tuple[HardwareProfile, tupl
     """The whole measurement on the fake machine, without torch; it takes 1 s of the fake clock."""
     options = {"include_library": False, "budget_s": 1.0, **options}
     return benchmark.measure_hardware(clock=machine.clock, **options)
+
+
+@functools.cache
+def measured() -> tuple[HardwareProfile, tuple[Series, ...]]:
+    """What `measure` finds of a fake machine as it is: for those who only read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        return measure(install(patch))
+
+
+def few_kernels(machine: FakeMachine) -> None:
+    """Eleven compute kernels, on one thread."""
+    host = replace(HOST, instruction_sets=("avx", "fma"))
+    machine.situation = replace(machine.situation, host=host)
 
 
 def with_topology(machine: FakeMachine, **changes: Any) -> None:

@@ -35,7 +35,16 @@ from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.activity import Activity
-from tests.machine.fake_machine import BYTE_PER_S, HOST, QUIET, FakeMachine, install, measure
+from tests.machine.fake_machine import (
+    BYTE_PER_S,
+    HOST,
+    QUIET,
+    FakeMachine,
+    few_kernels,
+    install,
+    measure,
+    measured,
+)
 
 
 @pytest.fixture
@@ -47,8 +56,8 @@ def no_worker() -> bool:
     return not [each for each in threading.enumerate() if each.name.startswith("roofline-")]
 
 
-def test_a_fake_machine_is_measured_as_it_is(machine: FakeMachine) -> None:
-    profile, _ = measure(machine)
+def test_a_fake_machine_is_measured_as_it_is() -> None:
+    profile, _ = measured()
     found = {
         (c.dtype.name, c.unit, c.kernel, c.threads): (c.peak_flop_per_s, c.sustained_flop_per_s)
         for c in profile.compute
@@ -118,8 +127,8 @@ def test_the_profile_keeps_to_its_budget_and_says_what_it_is(machine: FakeMachin
     assert "16 KiB per thread in L1 of 32 KiB (reported by the operating system, conf" in said
 
 
-def test_the_profile_survives_its_file(machine: FakeMachine, tmp_path: Path) -> None:
-    profile, _ = measure(machine)
+def test_the_profile_survives_its_file(tmp_path: Path) -> None:
+    profile, _ = measured()
     assert from_data(HardwareProfile, to_data(profile), file="x") == profile
     file = tmp_path / "host.toml"
     file.write_text(profile_to_toml(profile), encoding="utf-8")
@@ -287,12 +296,6 @@ def test_a_quick_measurement_takes_three_seconds_without_torch(machine: FakeMach
     # One form of each kernel, so none can disagree with another.
     assert not any(c.doubt for c in profile.compute)
     assert {each.name for each in profile.memory} == {"L1", "L2", "DRAM"}
-
-
-def few_kernels(machine: FakeMachine) -> None:
-    """Eleven compute kernels, on one thread."""
-    host = dataclasses.replace(HOST, instruction_sets=("avx", "fma"))
-    machine.situation = dataclasses.replace(machine.situation, host=host)
 
 
 def test_a_thorough_measurement_runs_every_kernel_a_second_on_end(machine: FakeMachine) -> None:

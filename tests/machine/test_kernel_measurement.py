@@ -15,9 +15,11 @@ from roofline.machine.system.memory_nodes import Node
 from roofline.machine.theory.microarchitectures import core_named
 from tests.machine.fake_machine import (
     FakeMachine,
+    few_kernels,
     install,
     labels,
     measure,
+    measured,
     with_topology,
 )
 from tests.machine.simulated_caches import KIB, MIB, Simulated, reported_topology
@@ -142,8 +144,8 @@ def test_what_a_known_core_would_do_on_paper_stands_beside_what_it_does(
     assert bandwidth(profile, "DRAM", "read").theoretical is None
 
 
-def test_nothing_is_known_on_paper_of_an_unknown_core(machine: FakeMachine) -> None:
-    profile, _ = measure(machine)
+def test_nothing_is_known_on_paper_of_an_unknown_core() -> None:
+    profile, _ = measured()
     assert [each.theoretical for each in profile.compute] == [None] * len(profile.compute)
     assert {b.theoretical for each in profile.memory for b in each.bandwidth} == {None}
 
@@ -240,8 +242,8 @@ ALLOCATE = {
 }
 
 
-def test_every_bandwidth_says_whether_lines_were_read_to_be_written(machine: FakeMachine) -> None:
-    profile, _ = measure(machine)
+def test_every_bandwidth_says_whether_lines_were_read_to_be_written() -> None:
+    profile, _ = measured()
     for each in profile.memory:
         for found in each.bandwidth:
             expected = "none" if each.name == "L1" else ALLOCATE[found.kernel]
@@ -334,8 +336,8 @@ def test_without_read_there_is_no_bandwidth_curve_and_the_rest_is_measured(
 # --- samples -------------------------------------------------------------------------------------
 
 
-def test_the_samples_hold_every_burst_behind_every_figure(machine: FakeMachine) -> None:
-    profile, series = measure(machine)
+def test_the_samples_hold_every_burst_behind_every_figure() -> None:
+    profile, series = measured()
     by_label = {each.label: each for each in series}
     assert len(by_label) == len(series)
     quantities = {
@@ -381,11 +383,13 @@ def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None
 
 
 def test_progress_never_goes_back(machine: FakeMachine) -> None:
+    few_kernels(machine)
     seen: list[float] = []
     measure(
         machine,
         effort="thorough",
         budget_s=3.0,
+        threads=1,
         progress=lambda done, what: seen.append(done),
     )
     assert seen == sorted(seen)

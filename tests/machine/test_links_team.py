@@ -69,7 +69,7 @@ def test_what_the_user_did_wrong_is_said_as_it_is() -> None:
 
 def test_what_breaks_is_one_line() -> None:
     with pytest.raises(RooflineError, match=r"^KeyError: 'gone'$"):
-        in_ranks(breaks, ranks=2, limit_s=LIMIT_S)
+        in_ranks(breaks, ranks=1, limit_s=LIMIT_S)
 
 
 def test_what_takes_too_long_is_ended_and_no_process_is_left(tmp_path: object) -> None:

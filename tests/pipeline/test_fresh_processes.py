@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import psutil
 import pytest
 
 from roofline.errors import InputError, MeasurementError, RooflineError
-from roofline.pipeline.fresh_processes import fresh_processes, here
+from roofline.pipeline import fresh_processes as fresh
+from roofline.pipeline.fresh_processes import Runs, fresh_processes, here
 
 
 def process() -> tuple[int, int]:
@@ -54,29 +56,54 @@ def modules() -> list[str]:
     return [name for name in ("torch", "roofline.pipeline.validations") if name in sys.modules]
 
 
-def test_each_runs_in_a_process_of_its_own_and_all_come_from_one() -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Runs in processes whose server began where a file has the name of a standard module."""
+    folder = tmp_path_factory.mktemp("hiding")
+    (folder / "random.py").write_text("raise SystemExit(3)", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with fresh_processes() as runs:
+            patch.undo()
+            yield runs
+
+
+def test_each_runs_in_a_process_of_its_own_and_all_come_from_one(run: Runs) -> None:
+    first, server = run(process)
+    second, same = run(process)
+    assert len({first, second, server, os.getpid()}) == 4
+    assert server == same
+    # They have imported what measuring takes, and threads work in each of them.
+    assert run(modules) == ["torch", "roofline.pipeline.validations"]
+    assert [run(product, rows) for rows in (512, 500)] == [(512.0**3, 2), (500.0**3, 2)]
+    assert run(print_and_add, 2, 3) == 5
+    with pytest.raises(InputError, match=r"^no good$"):
+        run(refuse, "no good")
+    with pytest.raises(RooflineError, match=r"^ValueError: .*lambda"):
+        run(refuse_with_what_cannot_be_pickled)
+    with pytest.raises(InputError, match="must be picklable"):
+        run(print_and_add, 1, lambda: None)
+    # A process that dies takes no other one along.
+    with pytest.raises(MeasurementError, match="ended by SIGKILL, as when memory runs out"):
+        run(die, signal.SIGKILL)
+    with pytest.raises(MeasurementError, match=r"ended by SIGSEGV$"):
+        run(die, signal.SIGSEGV)
+    with pytest.raises(MeasurementError, match="exit code 7"):
+        run(leave)
+    assert run(print_and_add, 1, 1) == 2
+
+
+# What a server imports beforehand takes seconds, and is nothing to how it ends.
+UNPREPARED = fresh.__dict__["_SERVER"].replace(
+    "serve(asked", "import roofline.pipeline.fresh_processes as fresh\n"
+    "fresh._prepare = lambda: None\nserve(asked"
+)  # fmt: skip
+
+
+def test_a_server_that_is_killed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fresh, "_SERVER", UNPREPARED)
     with fresh_processes() as run:
-        first, server = run(process)
-        second, same = run(process)
-        assert len({first, second, server, os.getpid()}) == 4
-        assert server == same
-        # They have imported what measuring takes, and threads work in each of them.
-        assert run(modules) == ["torch", "roofline.pipeline.validations"]
-        assert [run(product, rows) for rows in (512, 500)] == [(512.0**3, 2), (500.0**3, 2)]
-        assert run(print_and_add, 2, 3) == 5
-        with pytest.raises(InputError, match=r"^no good$"):
-            run(refuse, "no good")
-        with pytest.raises(RooflineError, match=r"^ValueError: .*lambda"):
-            run(refuse_with_what_cannot_be_pickled)
-        with pytest.raises(InputError, match="must be picklable"):
-            run(print_and_add, 1, lambda: None)
-        # A process that dies takes no other one along.
-        with pytest.raises(MeasurementError, match="ended by SIGKILL, as when memory runs out"):
-            run(die, signal.SIGKILL)
-        with pytest.raises(MeasurementError, match=r"ended by SIGSEGV$"):
-            run(die, signal.SIGSEGV)
-        with pytest.raises(MeasurementError, match="exit code 7"):
-            run(leave)
+        _, server = run(process)
         assert run(print_and_add, 1, 1) == 2
         os.kill(server, signal.SIGKILL)
         with pytest.raises(MeasurementError, match="the process that measures ended"):
@@ -89,8 +116,10 @@ _INTERRUPTED = """
 import signal, sys
 # Shells start what runs in the background with interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from tests.pipeline.test_fresh_processes import wait_for_ever
+from tests.pipeline.test_fresh_processes import UNPREPARED, wait_for_ever
+from roofline.pipeline import fresh_processes as fresh
 from roofline.pipeline.fresh_processes import fresh_processes
+fresh._SERVER = UNPREPARED
 try:
     with fresh_processes() as run:
         run(wait_for_ever, sys.argv[1])
@@ -120,11 +149,17 @@ def test_an_interrupt_ends_what_runs(tmp_path: Path) -> None:
     )
 
 
-def test_files_of_the_user_hide_no_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "random.py").write_text("raise SystemExit(3)", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with fresh_processes() as run:
-        assert run(print_and_add, 2, 3) == 5
+def standard_random() -> tuple[str, str]:
+    import random
+
+    return str(Path.cwd()), str(random.__file__)
+
+
+def test_files_of_the_user_hide_no_modules(run: Runs) -> None:
+    stood_in, taken = run(standard_random)
+    assert (Path(stood_in) / "random.py").exists()
+    assert Path(taken).parent != Path(stood_in)
+    assert run(print_and_add, 2, 3) == 5
 
 
 def test_without_forks_it_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +173,7 @@ def parameters_of(model: Any) -> tuple[str, int]:
     return type(model).__name__, sum(each.numel() for each in model.parameters())
 
 
-def test_models_of_files_are_known_there(tmp_path: Path) -> None:
+def test_models_of_files_are_known_there(run: Runs, tmp_path: Path) -> None:
     from roofline.workload.models.sources import load
 
     (tmp_path / "beside_mine.py").write_text("WIDTH = 3\n")
@@ -151,5 +186,4 @@ def test_models_of_files_are_known_there(tmp_path: Path) -> None:
     )
     model = load(f"{tmp_path / 'mine.py'}:Mine").rebuild
     assert model is not None
-    with fresh_processes() as run:
-        assert run(parameters_of, model()) == ("Mine", 9)
+    assert run(parameters_of, model()) == ("Mine", 9)

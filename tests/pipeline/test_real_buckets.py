@@ -16,11 +16,14 @@ import pytest
 
 from roofline.errors import RooflineError
 from roofline.machine.links.team import in_ranks
+from roofline.pipeline import distributed_capture
 from roofline.pipeline.distributed_capture import (
+    ComputingTimes,
     RealBucket,
     StepTimes,
     TrainingTask,
     buckets_of_rank,
+    computing_of_rank,
     real_buckets,
     slowdown_beside,
     times_of_rank,
@@ -135,13 +138,17 @@ CASES = {
     ),
 }
 
-Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes]
+COMPUTED = "mixed precision"
+"""The case that is also computed without sending anything."""
+
+Found = tuple[dict[str, tuple[RealBucket, ...]], StepTimes, ComputingTimes]
 
 
 def trained_by_rank(rank: int, ranks: int, tasks: Sequence[tuple[str, TrainingTask]]) -> Found:
-    """The buckets of every task, and the steps of the last one."""
+    """The buckets of every task, the steps of the last one, and how long one computes."""
     buckets = {name: buckets_of_rank(rank, ranks, task) for name, task in tasks}
-    return buckets, times_of_rank(rank, ranks, tasks[-1][1], 2)
+    steps = times_of_rank(rank, ranks, tasks[-1][1], 2)
+    return buckets, steps, computing_of_rank(rank, ranks, dict(tasks)[COMPUTED], 3)
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +195,14 @@ def check(told: Scaling, real: Sequence[RealBucket]) -> None:
 def test_buckets_are_those_that_are_sent(name: str, real: list[Found], models: Path) -> None:
     case = CASES[name]
     told = predicted(found_in(case.task, models), **case.options)
-    (buckets, _), (others, _) = real
+    (buckets, *_), (others, *_) = real
     check(told, buckets[name])
     assert others[name] == buckets[name]
 
 
 def test_what_is_small_is_several_buckets(real: list[Found]) -> None:
     """The cases above are worth something: they are not all one bucket."""
-    (buckets, _), _ = real
+    (buckets, *_), _ = real
     counts = {name: len(each) for name, each in buckets.items()}
     assert counts["a residual network"] == 3
     assert counts["two types"] == 2
@@ -224,16 +231,31 @@ def test_three_ranks_send_the_same_buckets(models: Path) -> None:
 
 def test_steps_are_timed_on_every_rank(real: list[Found]) -> None:
     assert len(real) == 2
-    for _, each in real:
+    for _, each, _ in real:
         assert len(each.together_s) == len(each.alone_s) == 2
         assert min(*each.together_s, *each.alone_s) > 0
 
 
-def test_what_ranks_cost_one_another_is_timed(models: Path) -> None:
-    task = found_in(TrainingTask(model="Branches", inputs="4x64"), models)
+def test_what_ranks_cost_one_another_is_timed(
+    real: list[Found], models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the two processes computed while they were there."""
+    computed = [each for *_, each in real]
+    assert [len(each.waited_for_s) for each in computed] == [3, 0]
+    assert [len(each.beside_s) for each in computed] == [3, 3]
+    task = found_in(CASES[COMPUTED].task, models)
+    asked: list[Any] = []
+
+    def already(*what: Any, **how: Any) -> list[ComputingTimes]:
+        asked.append((what, how))
+        return computed
+
+    monkeypatch.setattr(distributed_capture, "in_ranks", already)
     assert 1 <= slowdown_beside(task, ranks=2, steps=3, limit_s=LIMIT_S) < math.inf
+    how = {"ranks": 2, "threads": 1, "limit_s": LIMIT_S}
+    assert asked == [((computing_of_rank, task, 3), how)]
 
 
 def test_a_model_that_is_not_found_is_said_in_one_line() -> None:
     with pytest.raises(RooflineError, match="resnet_none"):
-        real_buckets(TrainingTask(model="resnet_none"), limit_s=LIMIT_S)
+        real_buckets(TrainingTask(model="resnet_none"), ranks=1, limit_s=LIMIT_S)

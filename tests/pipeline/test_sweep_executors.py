@@ -44,6 +44,7 @@ def machine() -> HardwareProfile:
     )
 
 
+@pytest.fixture(scope="module")
 def learned(machine: HardwareProfile) -> Predictor:
     """What would be learned of convolutions that take three times their bound and 20 us."""
     runs: list[RunSample] = []
@@ -84,10 +85,9 @@ def learned(machine: HardwareProfile) -> Predictor:
 
 
 @pytest.fixture
-def predicted(machine: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
+def predicted(learned: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine is one of which something was learned."""
-    known = learned(machine)
-    monkeypatch.setattr(planning, "predictor_of", lambda *_: known)
+    monkeypatch.setattr(planning, "predictor_of", lambda *_: learned)
 
 
 def swept(machine: HardwareProfile, **how: Any) -> SweepResult:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from roofline.workload.inputs import InputRequest, inputs_for
 from roofline.workload.models import sources
 from roofline.workload.models.libraries.availability import library_or_reason
 from roofline.workload.models.sources import load
+from tests.forked_programs import forked
 from tests.workload.passes import total
 
 for name in ("timm", "transformers"):
@@ -88,8 +87,8 @@ def test_a_torchvision_model_imports_no_other_library() -> None:
         "import sys; from roofline.workload.models.sources import load; load('resnet18');"
         "print([m for m in ('timm', 'transformers') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
+    done = forked(code)
+    assert done.stdout == b"[]\n", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,7 @@ DECODER_IDS = ("decoder_input_ids", (1, 128), INT64)
         ("sam", [("pixel_values", (1, 3, 1024, 1024), None)]),
         ("resnet", [("pixel_values", (1, 3, 224, 224), None)]),
         ("maskformer", [("pixel_values", (1, 3, 384, 384), None)]),
-        ("videomae", [("pixel_values", (1, 16, 3, 224, 224), None)]),
+        ("timesformer", [("pixel_values", (1, 8, 3, 224, 224), None)]),
         (
             "clip",
             [("input_ids", (1, 77), INT64), ("pixel_values", (1, 3, 224, 224), None)],
@@ -464,12 +463,10 @@ for name in sys.argv[1:]:
 
 
 def told(*models: str, before: str = "") -> list[str]:
-    """What loading these says, a line each, in a new interpreter that runs `before` first."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"{before}\n{TELL}", *models], capture_output=True, text=True
-    )
+    """What loading these says, a line each, in a process of its own that runs `before` first."""
+    done = forked(f"{before}\n{TELL}", models)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    lines = done.stdout.decode().splitlines()
     assert len(lines) == len(models), done.stdout
     return lines
 
@@ -565,5 +562,5 @@ def test_what_stood_in_for_torchvision_is_gone_afterwards(tmp_path: Path) -> Non
         "assert 'torchvision' not in sys.modules\n"
         "try: import torchvision\nexcept ZeroDivisionError: print('as before')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "as before\n", done.stderr
+    done = forked(code)
+    assert done.stdout == b"as before\n", done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from roofline.errors import InputError, ModelError
 from roofline.workload.inputs import InputRequest, inputs_for
 from roofline.workload.models import sources
 from roofline.workload.models.sources import load
+from tests.forked_programs import forked
 
 # -- torchvision -----------------------------------------------------------------------------------
 
@@ -289,9 +289,9 @@ def test_a_users_file_may_import_torchvision_beside_a_cpu_only_torch(
     code = (
         f"from roofline.workload.models.sources import load; print(load({f'{path}:make'!r}).module)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = forked(code)
     assert done.returncode == 0, done.stderr
-    assert "AlexNet" in done.stdout
+    assert b"AlexNet" in done.stdout
 
 
 def test_a_function_that_takes_arguments_is_no_factory(tmp_path: Path) -> None:

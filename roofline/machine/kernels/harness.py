@@ -10,6 +10,7 @@ told to stop.
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 
 from roofline.machine.kernels.units import Architecture
@@ -43,6 +44,7 @@ class Plan(ctypes.Structure):
     )
 
 
+@functools.cache
 def clocks() -> tuple[int, int, int]:
     """The address of ``clock_gettime`` and the ids of its wall clock and thread CPU clock.
 

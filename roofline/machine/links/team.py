@@ -33,8 +33,10 @@ LIMIT_S = 120.0
 _ENDING_S = 5.0
 """How long a process whose result is there may take to end."""
 
+# Looking through what torch makes while it is imported, all of which stays, takes long.
 _RANK = """
-import sys
+import gc, sys
+gc.set_threshold(50_000)
 from multiprocessing.connection import Connection
 told = Connection(int(sys.argv[1]), writable=False)
 answers = Connection(int(sys.argv[2]), readable=False)

@@ -243,7 +243,8 @@ def _drifts(by_trial: Iterable[tuple[Trial, Sequence[Burst]]]) -> list[str]:
     totals: dict[str, int] = {}
     for trial, bursts in by_trial:
         totals[trial.place] = totals.get(trial.place, 0) + 1
-        said = drift([trial.work_per_burst / burst.wall_s for burst in bursts if burst.is_clean])
+        work = trial.work_per_burst
+        said = drift([work / burst.wall_s for burst in bursts if burst.is_clean])
         if said:
             places = about.setdefault(_KINDS[said.partition(":")[0]], {})
             places[trial.place] = places.get(trial.place, 0) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -87,6 +88,7 @@ def _operating_system(root: Path) -> str:
     return f"{_printable(name)}, {kernel}" if _printable(name) else kernel
 
 
+@functools.cache
 def package_version(package: str) -> str:
     """The installed version of a distribution; ``"unknown"`` if it is not installed."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -95,6 +96,8 @@ class LocalProcesses:
 
 def _begin(name: str, packed: bytes) -> None:
     """What a local process does first: it takes the context, and ends when its parent does."""
+    # Before torch is imported: looking through all that it makes for garbage takes long.
+    gc.set_threshold(50_000)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

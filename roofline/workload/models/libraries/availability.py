@@ -18,12 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from roofline.errors import said_by
 from roofline.workload.models.libraries.names import Library
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -47,6 +48,8 @@ def torchvision_or_reason() -> tuple[ModuleType | None, str]:
     """
     found, reason = _imported("torchvision")
     if found is None and "torchvision::nms" in reason:
+        import torch
+
         _forget("torchvision")
         library = torch.library.Library("torchvision", "FRAGMENT")
         _kept_libraries.append(library)
