@@ -70,7 +70,7 @@ HOME = {
     # And TensorBoard, where an event file is.
     "tensorboard": (),
     "pandas": (
-        *("machine/hardware/profiles.py", "latency/validation.py"),
+        *("foundation/rows.py", "machine/hardware/profiles.py", "latency/validation.py"),
         *("analysis/result.py", "design/model_comparison/data.py"),
         *("design/machine_comparison/result.py", "design/advice/result.py"),
         *("design/sweeps/result.py", "design/sweeps/ridge.py", "substitution/data.py"),
