@@ -65,16 +65,20 @@ def yes_or_no(data: Any) -> bool:
 
 
 def word(*words: str) -> Rule:
+    what = f"one of {words}"
+
     def rule(data: Any) -> str:
-        need(type(data) is str and data in words, f"one of {words}")
+        need(type(data) is str and data in words, what)
         return data
 
     return rule
 
 
 def whole(least: int) -> Rule:
+    what = f"whole from {least}"
+
     def rule(data: Any) -> int:
-        need(type(data) is int and least <= data < 2**256, f"whole from {least}")
+        need(type(data) is int and least <= data < 2**256, what)
         return data
 
     return rule
@@ -146,8 +150,11 @@ def table(keys: Mapping[str, tuple[Rule, Any]], *checks: Callable[[dict[str, Any
         need(data.keys() <= keys.keys(), "known keys")
         found: dict[str, Any] = {}
         for key, (rule, default) in keys.items():
-            need(key in data or default is not REQUIRED, f"key {key}")
-            found[key] = rule(data[key]) if key in data else default
+            if key in data:
+                found[key] = rule(data[key])
+            else:
+                need(default is not REQUIRED, key)
+                found[key] = default
         for check in checks:
             check(found)
         return found
@@ -839,8 +846,9 @@ def parse_json(content: bytes) -> Any:
     """What a JSON file says; UnsoundError if that is nothing, or two things."""
 
     def table_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        one_of_each(key for key, _ in pairs)
-        return dict(pairs)
+        found = dict(pairs)
+        need(len(found) == len(pairs), "one of each")
+        return found
 
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=table_of)

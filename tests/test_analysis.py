@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import math
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -66,6 +66,11 @@ def plain_text() -> str:
 
 def plain() -> dict[str, Any]:
     return json.loads(plain_text())
+
+
+@cache
+def sound() -> Analysis:
+    return analysis_from_data(plain(), file="a.json")
 
 
 def changed(way: Way, value: Any) -> dict[str, Any]:
@@ -136,14 +141,14 @@ def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: A
     """Whatever is put in the place of a value: a clear refusal, or another analysis."""
     before, data = plain(), changed(way, junk)
     try:
-        found = analysis_from_data(copy.deepcopy(data), file="a.json")
+        found = analysis_from_data(pickle.loads(pickle.dumps(data)), file="a.json")
     except FileFormatError as error:
         assert str(error).startswith("a.json")
         assert str(error).isprintable()
     else:
         # An older version and another name of a data type mean the same.
         is_alike = data == before or way[-1] in ("schema_version", "dtype")
-        assert is_alike or found != analysis_from_data(before, file="a.json")
+        assert is_alike or found != sound()
         show(found)
 
 

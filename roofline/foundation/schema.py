@@ -7,7 +7,6 @@ dataclass's annotations. Numbers are never made out of strings, unknown keys nev
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import math
@@ -302,6 +301,16 @@ def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
         )
 
 
+def _copied(data: Any) -> Any:
+    """Plain data again; `copy.deepcopy` takes eight times as long, and more than all else here."""
+    if isinstance(data, dict):
+        table = typing.cast("dict[str, Any]", data)
+        return {key: _copied(value) for key, value in table.items()}
+    if isinstance(data, list):
+        return [_copied(value) for value in typing.cast("list[Any]", data)]
+    return data
+
+
 Step = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes plain data of one version to the next; it is given a copy, and may change that.
 
@@ -331,7 +340,7 @@ def migrated(
     if found["schema_version"] == newest:
         return found
     try:
-        found = copy.deepcopy(found)
+        found = _copied(found)
     except RecursionError:
         raise refused(file, "nested too deeply", fix) from None
     for version in range(found["schema_version"], newest):

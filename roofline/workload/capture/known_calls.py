@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
+from roofline.workload.capture.foreseen_calls import foreseen, strides_in_order
+
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
 """Arguments that are told apart by type and value."""
 
@@ -158,7 +160,7 @@ class Calls:
             key = _key(self._device, func, args, kwargs)
         except _NotSimpleError:
             return func(*args, **kwargs)
-        known = _results.get(key)
+        known = _results.get(key) or _foreseen(key, args, kwargs, self._device)
         if known is None:
             result = func(*args, **kwargs)
             _remember(key, result, args, self._device)
@@ -178,9 +180,28 @@ class Calls:
         return FakeTensor(self._mode, plain, self._device)
 
 
-def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any], device: torch.device) -> None:
+def _make_room() -> None:
     if len(_results) >= _MOST:
         _results.clear()
+
+
+def _foreseen(
+    key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device
+) -> _Result | None:
+    """What a call gives, remembered, if that needs no torch to say."""
+    func = key[0]
+    forms = foreseen(func, args, kwargs, device)
+    if forms is None:
+        return None
+    _make_room()
+    made = tuple(_Made(shape, strides_in_order(shape), 0, kind, None) for shape, kind in forms)
+    found = _Result(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
+    _results[key] = found
+    return found
+
+
+def _remember(key: tuple[Any, ...], result: Any, args: Sequence[Any], device: torch.device) -> None:
+    _make_room()
     seen: set[int] = set()
     try:
         if isinstance(result, torch.Tensor) and args and result is args[0]:
