@@ -132,6 +132,7 @@ def square_error(distribution: Distribution, levels: int, alpha: float) -> float
     return float(integral(lambda w: (w - cells) ** 2 * distribution.density(w), edges).sum())
 
 
+@cache
 def best(distribution: Distribution, levels: int) -> Point:
     """The clipping value with the least mean square error: all are tried, then the best refined."""
     tried = np.linspace(0, distribution.furthest, SCANNED + 1)[1:]

@@ -74,6 +74,31 @@ def _vision(name: str) -> nn.Module:
     return _torchvision().models.get_model(name, weights=None)
 
 
+def _resnet() -> nn.Module:
+    """resnet18 with one block of each width: one with a plain shortcut, three that halve."""
+    resnet = _torchvision().models.resnet
+    return resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1])
+
+
+def _mobilenet() -> nn.Module:
+    """The first five of eleven blocks: with squeezing and without, both activations, shortcuts."""
+    mobilenet = _torchvision().models.mobilenetv3
+    rows = [
+        (16, 3, 16, 16, True, "RE", 2, 1),
+        (16, 3, 72, 24, False, "RE", 2, 1),
+        (24, 3, 88, 24, False, "RE", 1, 1),
+        (24, 5, 96, 40, True, "HS", 2, 1),
+        (40, 5, 240, 40, True, "HS", 1, 1),
+    ]
+    blocks = [mobilenet.InvertedResidualConfig(*row, width_mult=1.0) for row in rows]
+    return mobilenet.MobileNetV3(blocks, last_channel=64)
+
+
+def _shufflenet() -> nn.Module:
+    """A block that halves in each of three stages, as in all of them, and one that does not."""
+    return _torchvision().models.ShuffleNetV2([2, 1, 1], [24, 48, 96, 192, 64])
+
+
 def _transformer() -> nn.Module:
     return _torchvision().models.VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=7)
 
@@ -121,10 +146,10 @@ _IMAGE = "1x3x64x64"
 _WORDS = "2x9:int64"
 
 MODELS: Mapping[str, tuple[Callable[[], nn.Module], Any]] = {
-    "resnet18": (lambda: _vision("resnet18"), _IMAGE),
-    "mobilenet_v3_small": (lambda: _vision("mobilenet_v3_small"), _IMAGE),
+    "resnet": (_resnet, _IMAGE),
+    "mobilenet_v3": (_mobilenet, _IMAGE),
     "squeezenet1_1": (lambda: _vision("squeezenet1_1"), _IMAGE),
-    "shufflenet_v2_x0_5": (lambda: _vision("shufflenet_v2_x0_5"), _IMAGE),
+    "shufflenet_v2": (_shufflenet, _IMAGE),
     "vision transformer": (_transformer, "2x3x32x32"),
     "convnext": (_convnext, "1x3x32x32"),
     "bert": (_bert, "input_ids=2x9:int64"),

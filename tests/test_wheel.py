@@ -46,17 +46,22 @@ def test_it_runs_away_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(site)}
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "roofline", *arguments]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    where = "import roofline; print(roofline.__file__)"
-    found = subprocess.run(
-        [sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True
+    code = (
+        "import roofline; print(roofline.__file__, flush=True)\n"
+        "from roofline.cli.main import main; main()"
     )
-    assert found.stdout.startswith(str(site))
-    assert "10980xe-measured" in run("hardware", "list")
-    assert "resnet18 takes" in run("analyze", "resnet18", "--hardware", "10980xe")
+    found, _, listed = run("-c", code, "hardware", "list").partition("\n")
+    assert found.startswith(str(site))
+    assert "10980xe-measured" in listed
+    analysed = run("-m", "roofline", "analyze", "resnet18", "--hardware", "10980xe")
+    assert "resnet18 takes" in analysed

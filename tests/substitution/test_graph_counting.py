@@ -130,14 +130,25 @@ def _own(name: str, **options: Any) -> Callable[[], nn.Module]:
     return make
 
 
+def _vit() -> nn.Module:
+    """vit_b_32 with two of its twelve layers, which are alike."""
+    torchvision, reason = torchvision_or_reason()
+    if torchvision is None:
+        pytest.skip(reason)
+    return torchvision.models.VisionTransformer(32, 32, 2, 12, 768, 3072)
+
+
+# A block that does not expand, ones that halve, and ones with shortcuts: all kinds that there are.
+_FEW_BLOCKS = [[1, 16, 1, 1], [6, 24, 2, 2], [6, 32, 2, 2]]
+
 _IMAGE = (1, 3, 64, 64)
 _MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "resnet18": (_own("resnet18"), _IMAGE),
     "squeezenet1_0": (_own("squeezenet1_0"), _IMAGE),
-    "mobilenet_v2": (_own("mobilenet_v2"), _IMAGE),
+    "mobilenet_v2": (_own("mobilenet_v2", inverted_residual_setting=_FEW_BLOCKS), _IMAGE),
     "googlenet": (_own("googlenet", init_weights=False), _IMAGE),
     "bert": (_bert, (2, 7)),
-    "vit_b_32": (_own("vit_b_32", image_size=32), (1, 3, 32, 32)),
+    "vision transformer": (_vit, (1, 3, 32, 32)),
     "concatenating": (_Concatenating, (2, 3, 8, 8)),
     "residual": (_Residual, (2, 4, 8, 8)),
     "frozen": (_Frozen, (2, 3, 4)),

@@ -112,15 +112,21 @@ def by(graph: Graph, role: str) -> Graph:
     return applied(graph, "merge-gates", match)
 
 
-def merged(module: nn.Module, inputs: tuple[torch.Tensor, ...], role: str) -> Graph:
-    """Merges gates so, and checks what comes out."""
+def merged(module: nn.Module, inputs: tuple[torch.Tensor, ...], *roles: str) -> tuple[Graph, ...]:
+    """The graph as it is, and with gates merged so and so, of which it checks what comes out."""
     before = in_float64(module)
     capture = captured(before, tuple(each.double() for each in inputs), operators=OPERATORS)
-    graph = by(capture.graph, role)
-    after = built(capture, graph)
-    found = Rewritten(before=before, capture=capture, graph=graph, times=1, after=after)
-    assert_same_outputs(found, inputs)
-    return graph
+    graphs = tuple(by(capture.graph, role) for role in roles)
+    for graph in graphs:
+        found = Rewritten(
+            before=in_float64(module),
+            capture=capture,
+            graph=graph,
+            times=1,
+            after=built(capture, graph),
+        )
+        assert_same_outputs(found, inputs)
+    return capture.graph, *graphs
 
 
 def lstm_inputs(batch: int, steps: int, width: int, hidden: int) -> tuple[torch.Tensor, ...]:
@@ -145,31 +151,28 @@ def test_gates_of_an_lstm(
 ) -> None:
     module = Lstm(width, hidden, bias=bias, take=take)
     inputs = lstm_inputs(batch, steps, width, hidden)
-    before = ops(graph_of(module, *inputs))
+    before, by_input, by_gate = map(ops, merged(module, inputs, "by input", "by gate"))
     assert (before["linear"], before["add"]) == (8 * steps, 5 * steps)
     assert (before["sigmoid"], before["tanh"]) == (3 * steps, 2 * steps)
-    after = ops(merged(module, inputs, "by input"))
-    assert (after["linear"], after["add"]) == (2 * steps, 2 * steps)
-    assert (after["sigmoid"], after["tanh"]) == (steps, 2 * steps)
-    after = ops(merged(module, inputs, "by gate"))
-    assert (after["linear"], after["add"], after["cat"]) == (steps, steps, steps)
-    assert (after["sigmoid"], after["tanh"]) == (steps, 2 * steps)
+    assert (by_input["linear"], by_input["add"]) == (2 * steps, 2 * steps)
+    assert (by_input["sigmoid"], by_input["tanh"]) == (steps, 2 * steps)
+    assert (by_gate["linear"], by_gate["add"], by_gate["cat"]) == (steps, steps, steps)
+    assert (by_gate["sigmoid"], by_gate["tanh"]) == (steps, 2 * steps)
 
 
 @pytest.mark.parametrize("after", [True, False])
 def test_gates_of_a_gru(after: bool) -> None:
     module, inputs = Gru(4, 3, after=after), (random(2, 3, 4), random(2, 3, seed=1))
-    count = ops(merged(module, inputs, "by input"))
+    _, by_input, by_gate = map(ops, merged(module, inputs, "by input", "by gate"))
     # Three gates of x are one; of h two are one, and the third, or all three.
-    assert count["linear"] == 3 * (2 if after else 3)
-    assert count["sigmoid"] == 3
-    count = ops(merged(module, inputs, "by gate"))
-    assert count["linear"] == 3 * (3 if after else 2)
+    assert by_input["linear"] == 3 * (2 if after else 3)
+    assert by_input["sigmoid"] == 3
+    assert by_gate["linear"] == 3 * (3 if after else 2)
 
 
 def test_gates_of_an_sru() -> None:
     module, inputs = Sru(4), (random(2, 3, 4), random(2, 4, seed=1))
-    count = ops(merged(module, inputs, "by input"))
+    _, count = map(ops, merged(module, inputs, "by input"))
     assert (count["linear"], count["matmul"], count["sigmoid"]) == (3, 0, 3)
 
 
@@ -183,8 +186,9 @@ def test_weights_are_merged_once_for_all_steps() -> None:
 
 def test_merged_gates_are_not_merged_again() -> None:
     inputs = lstm_inputs(1, 3, 4, 3)
-    assert places(by(graph_of(Lstm(4, 3), *inputs), "by gate"), "merge-gates") == []
-    again = by(by(graph_of(Lstm(4, 3), *inputs), "by input"), "by gate")
+    graph = graph_of(Lstm(4, 3), *inputs)
+    assert places(by(graph, "by gate"), "merge-gates") == []
+    again = by(by(graph, "by input"), "by gate")
     assert ops(again)["linear"] == 3
     assert places(again, "merge-gates") == []
 
@@ -326,7 +330,7 @@ def test_an_lstm_hoists_what_does_not_wait() -> None:
     inputs = lstm_inputs(2, 3, 4, 3)
     found = assert_rewrites(Lstm(4, 3), inputs, "hoist-product", "merge-linears", times=2)
     assert ops(found.graph)["linear"] == 13
-    graph = by(graph_of(Lstm(4, 3), *inputs), "by input")
+    graph = by(found.capture.graph, "by input")
     (match,) = [match for match, why in places(graph, "hoist-product") if not why]
     graph = applied(graph, "hoist-product", match)
     assert ops(graph)["linear"] == 4

@@ -21,6 +21,7 @@ from roofline.errors import ModelError, RooflineError, said_by
 from roofline.workload.capture.operands import tensors_in
 from roofline.workload.capture.packed import packed_in, remembering
 from roofline.workload.capture.reals import Reals
+from roofline.workload.capture.restoration import without_stack_traces
 from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run
 from roofline.workload.torch_dtypes import dtype_for
@@ -80,7 +81,7 @@ def companion_of(
     """
     make = _MAKERS[kind]
     try:
-        with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), _without_stack_traces():
+        with warnings.catch_warnings(), torch.no_grad(), int8_kernels(), without_stack_traces():
             # torch says at every step that torch.ao will go one day.
             warnings.simplefilter("ignore")
             made, others = make(copy.deepcopy(model).eval(), given)
@@ -93,20 +94,6 @@ def companion_of(
         said = said_by(error) or type(error).__name__
         raise ModelError(f"it cannot be made: {said[:200]}") from error
     return made, others
-
-
-@contextlib.contextmanager
-def _without_stack_traces() -> Iterator[None]:
-    """torch.fx notes for each node who called it, and loads its compiler to do so: for seconds."""
-    settings, name = importlib.import_module("torch.fx.config"), "do_not_emit_stack_traces"
-    before = getattr(settings, name, None)
-    if before is not None:
-        setattr(settings, name, True)
-    try:
-        yield
-    finally:
-        if before is not None:
-            setattr(settings, name, before)
 
 
 def in_int8(model: torch.nn.Module, inputs: Inputs) -> torch.nn.Module:

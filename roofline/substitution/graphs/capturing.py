@@ -24,7 +24,11 @@ from roofline.substitution.graphs.operators import Operators
 from roofline.substitution.graphs.programs import NotExpressibleError
 from roofline.substitution.graphs.structure import Structure, structure_of
 from roofline.workload.capture.passes import one_at_a_time
-from roofline.workload.capture.restoration import left_as_it_was, process_left_as_it_was
+from roofline.workload.capture.restoration import (
+    left_as_it_was,
+    process_left_as_it_was,
+    without_stack_traces,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +233,7 @@ def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
         contextlib.redirect_stderr(io.StringIO()),
         left_as_it_was(module, given),
         process_left_as_it_was(),
+        without_stack_traces(),
         quiet(),
         torch.no_grad(),
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import random
 import sys
 import types
@@ -84,6 +85,20 @@ def process_left_as_it_was() -> Iterator[None]:
         random.setstate(state)
         if numpy_random:
             numpy_random.set_state(numpy_state)
+
+
+@contextlib.contextmanager
+def without_stack_traces() -> Iterator[None]:
+    """torch.fx notes for each node who called it, and loads its compiler to do so: for seconds."""
+    settings, name = importlib.import_module("torch.fx.config"), "do_not_emit_stack_traces"
+    before = getattr(settings, name, None)
+    if before is not None:
+        setattr(settings, name, True)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(settings, name, before)
 
 
 @functools.cache
