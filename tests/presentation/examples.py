@@ -34,9 +34,9 @@ from roofline.machine.hardware import (
     Provenance,
 )
 from roofline.placement import Pass, Roof, place, roof_notes
-from roofline.workload.fusion import fused_traffic
+from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.operators import OperatorRecord, Phase, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import Residency, residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 
@@ -197,6 +197,14 @@ class Network:
     phase: Phase = "forward"
     storages: int = 0
     persistent: dict[int, TensorSpec] = field(default_factory=dict[int, TensorSpec])
+    _flows: tuple[tuple[OperatorRecord, ...], Residency, tuple[Fused, ...]] | None = None
+
+    def flows(self) -> tuple[Residency, tuple[Fused, ...]]:
+        """Reuses and fused traffic, which no machine changes: found once for several machines."""
+        records = tuple(self.records)
+        if self._flows is None or self._flows[0] != records:
+            self._flows = (records, residency(records), fused_traffic(records))
+        return self._flows[1:]
 
     def tensor(self, *shape: int, role: Role = Role.ACTIVATION, of: str = "float32") -> TensorSpec:
         """A new tensor in a storage of its own."""
@@ -349,10 +357,10 @@ def analysis_of(
     warnings: Sequence[str] = (),
 ) -> Analysis:
     """The analysis of what `net` recorded on `profile`, as the pipeline makes it."""
-    reuse = residency(net.records)
+    reuse, fused = net.flows()
     roof = Roof(profile, threads or profile.threads)
     placements = place(net.records, reuse, roof, cache=cache)
-    rows = tuple(map(row_of, placements, fused_traffic(net.records)))
+    rows = tuple(map(row_of, placements, fused))
     inputs = [spec for spec in net.persistent.values() if spec.role is Role.INPUT]
     parameters = [spec for spec in net.persistent.values() if spec.role is Role.PARAMETER]
     lasting = {
