@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from roofline.analysis import (
     Analysis,
@@ -33,11 +34,36 @@ from roofline.machine.hardware import (
     Provenance,
 )
 from roofline.placement import Pass, Roof, place, roof_notes
-from roofline.workload.fusion import fused_traffic
+from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.operators import OperatorRecord, Phase, State
-from roofline.workload.residency import residency
+from roofline.workload.residency import Residency, residency
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
+
+T = TypeVar("T")
+
+
+class Made(Mapping[str, T], Generic[T]):
+    """Examples by name, each made once, when it is first asked for.
+
+    Tests are collected by their names alone, in every process that runs some of them.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], T]]) -> None:
+        self._makers = dict(makers)
+        self._made: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
 
 MEASURED = Provenance(
     source="measured",
@@ -171,6 +197,14 @@ class Network:
     phase: Phase = "forward"
     storages: int = 0
     persistent: dict[int, TensorSpec] = field(default_factory=dict[int, TensorSpec])
+    _flows: tuple[tuple[OperatorRecord, ...], Residency, tuple[Fused, ...]] | None = None
+
+    def flows(self) -> tuple[Residency, tuple[Fused, ...]]:
+        """Reuses and fused traffic, which no machine changes: found once for several machines."""
+        records = tuple(self.records)
+        if self._flows is None or self._flows[0] != records:
+            self._flows = (records, residency(records), fused_traffic(records))
+        return self._flows[1:]
 
     def tensor(self, *shape: int, role: Role = Role.ACTIVATION, of: str = "float32") -> TensorSpec:
         """A new tensor in a storage of its own."""
@@ -323,10 +357,10 @@ def analysis_of(
     warnings: Sequence[str] = (),
 ) -> Analysis:
     """The analysis of what `net` recorded on `profile`, as the pipeline makes it."""
-    reuse = residency(net.records)
+    reuse, fused = net.flows()
     roof = Roof(profile, threads or profile.threads)
     placements = place(net.records, reuse, roof, cache=cache)
-    rows = tuple(map(row_of, placements, fused_traffic(net.records)))
+    rows = tuple(map(row_of, placements, fused))
     inputs = [spec for spec in net.persistent.values() if spec.role is Role.INPUT]
     parameters = [spec for spec in net.persistent.values() if spec.role is Role.PARAMETER]
     lasting = {
@@ -431,11 +465,13 @@ def with_rows(analysis: Analysis, rows: Sequence[OperatorRow]) -> Analysis:
     )
 
 
+@functools.cache
 def resnet() -> Analysis:
     """The ResNet-like model on the measured machine."""
     return analysis_of(resnet_like(), full_profile(), model="resnet-like")
 
 
+@functools.cache
 def small() -> Analysis:
     """Two operators on the data sheet: a linear layer of 640 FLOP + 10 and a ReLU of 10."""
     net = Network()
@@ -444,6 +480,7 @@ def small() -> Analysis:
     return analysis_of(net, dram_profile(), model="small")
 
 
+@functools.cache
 def trained() -> Analysis:
     """A step of a linear layer of 32 x 10 that is called once, with a gradient and an update.
 
@@ -473,6 +510,7 @@ def trained() -> Analysis:
     )
 
 
+@functools.cache
 def one_operator() -> Analysis:
     """A single ReLU."""
     net = Network()
@@ -480,6 +518,7 @@ def one_operator() -> Analysis:
     return analysis_of(net, full_profile(), model="one")
 
 
+@functools.cache
 def unknown_only() -> Analysis:
     """A single operator without a formula: its FLOP is unknown, its bytes are not."""
     net = Network()
@@ -488,6 +527,7 @@ def unknown_only() -> Analysis:
     return analysis_of(net, full_profile(), model="unknown-only")
 
 
+@functools.cache
 def hostile() -> Analysis:
     """Names that break out of HTML, Markdown, rich markup, mathtext and terminals if let."""
     net = Network()
@@ -501,17 +541,24 @@ def hostile() -> Analysis:
     )
 
 
-def examples() -> dict[str, Analysis]:
+@functools.cache
+def examples() -> Mapping[str, Analysis]:
     """The analyses that every renderer must manage, by name."""
-    return {
-        "empty model": analysis_of(Network(), full_profile(), model="empty"),
-        "empty model, bare machine": analysis_of(Network(), bare_profile(), model="empty"),
-        "one operator": one_operator(),
-        "unknown operator": unknown_only(),
-        "no ceilings": analysis_of(resnet_like((1,)), bare_profile(), model="unbounded"),
-        "DRAM only": small(),
-        "hostile names": hostile(),
-        "measured": measured(resnet()),
-        "resnet": resnet(),
-        "training step": trained(),
-    }
+    return Made(
+        {
+            "empty model": lambda: analysis_of(Network(), full_profile(), model="empty"),
+            "empty model, bare machine": lambda: analysis_of(
+                Network(), bare_profile(), model="empty"
+            ),
+            "one operator": one_operator,
+            "unknown operator": unknown_only,
+            "no ceilings": lambda: analysis_of(
+                resnet_like((1,)), bare_profile(), model="unbounded"
+            ),
+            "DRAM only": small,
+            "hostile names": hostile,
+            "measured": lambda: measured(resnet()),
+            "resnet": resnet,
+            "training step": trained,
+        }
+    )

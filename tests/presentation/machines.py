@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from roofline.analysis import Analysis
@@ -11,6 +12,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (
     DATASHEET,
+    Made,
     Network,
     analysis_of,
     bare_profile,
@@ -58,11 +60,13 @@ def compare(net: Network, profiles: Sequence[HardwareProfile]) -> MachineCompari
     return MachineComparison.of([analysis_of(net, profile) for profile in profiles])
 
 
+@functools.cache
 def pair() -> MachineComparison:
     """The three operators on the narrow and the wide machine: the middle one changes sides."""
     return compare(three_operators(), [NARROW, WIDE])
 
 
+@functools.cache
 def predicted_on_wide() -> MachineComparison:
     """The pair; on the wide machine 2, 3, 4 and 1 seconds are predicted, and 1 between them."""
     narrow, wide = pair().analyses
@@ -70,6 +74,7 @@ def predicted_on_wide() -> MachineComparison:
     return MachineComparison.of([narrow, with_predictions(wide, seconds)])
 
 
+@functools.cache
 def partly_predicted() -> MachineComparison:
     """Of the eight machines, one is predicted but for most operators, and one was measured."""
     first, second, *others = eight().analyses
@@ -77,6 +82,7 @@ def partly_predicted() -> MachineComparison:
     return MachineComparison.of([partly, with_measurement(second, 0.0123), *others])
 
 
+@functools.cache
 def eight() -> MachineComparison:
     """The ResNet-like model on eight machines, two of which share their peak."""
     figures = {
@@ -87,27 +93,44 @@ def eight() -> MachineComparison:
     return compare(resnet_like(), [sheet(name, *each) for name, each in figures.items()])
 
 
+@functools.cache
 def with_caches() -> MachineComparison:
     """The ResNet-like model on a machine of four levels and two of one."""
     return compare(resnet_like(), [full_profile(), NARROW, WIDE])
 
 
-def comparisons() -> dict[str, MachineComparison]:
+@functools.cache
+def comparisons() -> Mapping[str, MachineComparison]:
     """What every layout must manage, by name."""
-    nowhere = replace(bare_profile(), name="nowhere")
+    return Made(
+        {
+            "pair": pair,
+            "eight": eight,
+            "with caches": with_caches,
+            "one without ceilings": lambda: compare(three_operators(), [NARROW, bare_profile()]),
+            "none has ceilings": none_has_ceilings,
+            "empty model": lambda: compare(Network(), [NARROW, WIDE]),
+            "hostile names": hostile_names,
+            "predicted on one": predicted_on_wide,
+            "partly predicted": partly_predicted,
+            "twenty": twenty,
+        }
+    )
+
+
+def none_has_ceilings() -> MachineComparison:
+    """The three operators on two machines of which no bound is known."""
+    return compare(three_operators(), [replace(bare_profile(), name="nowhere"), bare_profile()])
+
+
+def hostile_names() -> MachineComparison:
+    """The hostile model on a machine, and on one whose name is hostile."""
     strange: Analysis = hostile()
     again = replace(strange, hardware=replace(strange.hardware, name="<b>other</b>|x"))
-    return {
-        "pair": pair(),
-        "eight": eight(),
-        "with caches": with_caches(),
-        "one without ceilings": compare(three_operators(), [NARROW, bare_profile()]),
-        "none has ceilings": compare(three_operators(), [nowhere, bare_profile()]),
-        "empty model": compare(Network(), [NARROW, WIDE]),
-        "hostile names": MachineComparison.of([strange, again]),
-        "predicted on one": predicted_on_wide(),
-        "partly predicted": partly_predicted(),
-        "twenty": compare(
-            resnet_like((1,)), [sheet(f"m{i}", 1e12 * (1 + i // 2), 1e11) for i in range(20)]
-        ),
-    }
+    return MachineComparison.of([strange, again])
+
+
+def twenty() -> MachineComparison:
+    """A short model on twenty machines, each two of which share their peak."""
+    profiles = [sheet(f"m{i}", 1e12 * (1 + i // 2), 1e11) for i in range(20)]
+    return compare(resnet_like((1,)), profiles)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +21,7 @@ from roofline.substitution.result import (
 from roofline.workload.tensors import Role, TensorSpec
 from tests.presentation.examples import (
     DATASHEET,
+    Made,
     Network,
     analysis_of,
     ceiling,
@@ -100,9 +103,12 @@ def figures_of(analysis: Analysis, **options: Any) -> Figures:
     )
 
 
-def predicted(profile: HardwareProfile | None = None, *, model: str = "squeezed") -> Optimization:
+@functools.cache
+def predicted(
+    machine_of: Callable[[], HardwareProfile] = accelerator, *, model: str = "squeezed"
+) -> Optimization:
     """Expand layers merged for a machine that is not here: nothing is timed."""
-    machine = profile or accelerator()
+    machine = machine_of()
     (net, rows), (new, new_rows) = fires(merged=False), fires(merged=True)
     before, after = (analysis_of(each, machine, model=model) for each in (net, new))
     was, now = figures_of(before), figures_of(after)
@@ -211,9 +217,10 @@ def rounds(speedup: float, low: float, high: float, **changes: Any) -> Rounds:
     return Rounds(**{**values, **changes})
 
 
+@functools.cache
 def measured(speedup: float = 1.8, low: float = 1.7, high: float = 1.9) -> Optimization:
     """The same on the machine that is here, timed in turn with the original."""
-    found = predicted(full_profile())
+    found = predicted(full_profile)
     timed = rounds(speedup, low, high)
     return replace(
         found,
@@ -236,6 +243,7 @@ def measured(speedup: float = 1.8, low: float = 1.7, high: float = 1.9) -> Optim
     )
 
 
+@functools.cache
 def refused(speedup: float = 0.93, low: float = 0.91, high: float = 0.95) -> Optimization:
     """What was found lost when it was timed: the original is kept."""
     found = measured(speedup, low, high)
@@ -247,9 +255,10 @@ def refused(speedup: float = 0.93, low: float = 0.91, high: float = 0.95) -> Opt
     )
 
 
+@functools.cache
 def nothing() -> Optimization:
     """No graph costs less."""
-    found = predicted(full_profile(), model="kept")
+    found = predicted(full_profile, model="kept")
     return replace(
         found,
         decision="nothing found",
@@ -261,6 +270,7 @@ def nothing() -> Optimization:
     )
 
 
+@functools.cache
 def many_folds(count: int = 53) -> Optimization:
     """Batch norms folded into convolutions: more rewrites than anybody reads."""
     machine = full_profile()
@@ -286,7 +296,7 @@ def many_folds(count: int = 53) -> Optimization:
         )
     before, after = (analysis_of(each, machine, model="folded") for each in (net, new))
     return replace(
-        predicted(machine),
+        predicted(full_profile),
         model="folded",
         before=before,
         after=after,
@@ -297,6 +307,7 @@ def many_folds(count: int = 53) -> Optimization:
     )
 
 
+@functools.cache
 def hostile() -> Optimization:
     """Names that break out of HTML, Markdown, rich markup and terminals if let."""
     bad = "<script>alert(1)</script>|[bold]`$a_b$`\x1b[31m\nnext"
@@ -314,15 +325,18 @@ def hostile() -> Optimization:
     )
 
 
-def optimizations() -> dict[str, Optimization]:
+@functools.cache
+def optimizations() -> Mapping[str, Optimization]:
     """Those that every renderer must manage, by name."""
-    return {
-        "predicted": predicted(),
-        "measured": measured(),
-        "lost": refused(),
-        "no difference": refused(1.01, 0.98, 1.04),
-        "nothing": nothing(),
-        "many": many_folds(),
-        "fused": replace(predicted(), is_fused=True),
-        "hostile": hostile(),
-    }
+    return Made(
+        {
+            "predicted": predicted,
+            "measured": measured,
+            "lost": refused,
+            "no difference": lambda: refused(1.01, 0.98, 1.04),
+            "nothing": nothing,
+            "many": many_folds,
+            "fused": lambda: replace(predicted(), is_fused=True),
+            "hostile": hostile,
+        }
+    )

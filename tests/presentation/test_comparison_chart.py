@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -20,11 +21,13 @@ from tests.presentation.examples import analysis_of, bare_profile, resnet_like, 
 from tests.presentation.predictions import with_predictions
 
 
+@functools.cache
 def slow() -> Analysis:
     """10 s, from 9 to 12."""
     return with_predictions(small(), {"fc": 6.0, "act": 3.0})
 
 
+@functools.cache
 def fast() -> Analysis:
     """4 s, from 3.6 to 4.8."""
     return with_predictions(small(), {"fc": 2.0, "act": 1.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -51,6 +52,7 @@ ROWS = "#table tbody tr"
 SELECTED = "#table tbody tr.selected"
 
 
+@functools.cache
 def all_three() -> Analysis:
     """The ResNet-like model with all three times; one convolution takes half of the measured."""
     analysis = measured(resnet())
@@ -113,8 +115,9 @@ def places(browser: Browser) -> list[tuple[float, float]]:
     return read_off(browser, spots)
 
 
-@pytest.mark.parametrize("analysis", [resnet(), measured(resnet())], ids=["bound", "measured"])
-def test_points_stand_where_the_picture_has_them(browser: Browser, analysis: Analysis) -> None:
+@pytest.mark.parametrize("name", ["resnet", "measured"])
+def test_points_stand_where_the_picture_has_them(browser: Browser, name: str) -> None:
+    analysis = examples()[name]
     browser.open(interactive_page(analysis))
     expected = sorted((each.flop_per_byte, each.flop_per_s) for each in points_of(analysis))
     found = sorted(places(browser))

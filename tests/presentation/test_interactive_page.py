@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -35,7 +36,7 @@ from tests.presentation.examples import (
 from tests.presentation.machines import comparisons, eight, sheet
 from tests.presentation.predictions import with_predictions
 
-RESULTS: dict[str, Analysis | MachineComparison] = {**examples(), **comparisons()}
+RESULTS = [(of, name) for of in (examples, comparisons) for name in of()]
 FOLDER = Path(__file__).parents[2] / "roofline" / "presentation" / "interactive"
 PER_OPERATOR_BYTE = 500
 
@@ -71,9 +72,11 @@ def data_of(page: str) -> dict[str, Any]:
     return json.loads(found[1])
 
 
-@pytest.mark.parametrize("name", RESULTS)
-def test_every_result_has_a_page_that_runs_only_its_own_script(name: str) -> None:
-    page = interactive_page(RESULTS[name])
+@pytest.mark.parametrize(("of", "name"), RESULTS)
+def test_every_result_has_a_page_that_runs_only_its_own_script(
+    of: Callable[[], Mapping[str, Analysis | MachineComparison]], name: str
+) -> None:
+    page = interactive_page(of()[name])
     reader = Reader(page)
     style, data, script = reader.raw
     assert json.loads(data) == data_of(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from roofline.presentation.chrome_trace import trace_json, trace_of
 from roofline.presentation.output import check_targets, format_of, render, write
 from roofline.workload.operators import State
 from tests.presentation.examples import (
+    Made,
     Network,
     analysis_of,
     dram_profile,
@@ -34,12 +36,16 @@ from tests.presentation.examples import (
 from tests.presentation.machines import eight
 from tests.presentation.predictions import with_predictions
 
-EXAMPLES = {name: measured(each) for name, each in examples().items()}
-TRACED = [
-    name
-    for name, each in EXAMPLES.items()
-    if any(row.measured_s is not None for row in each.operators)
-]
+
+def of_example(name: str) -> Analysis:
+    """An example with every operator measured."""
+    return measured(examples()[name])
+
+
+BARE = ("empty model", "empty model, bare machine", "no ceilings")
+"""Examples of which no operator has a bound, and so none is measured."""
+TRACED = [name for name in examples() if name not in BARE]
+EXAMPLES = Made({name: partial(of_example, name) for name in examples()})
 
 
 @dataclass
@@ -322,10 +328,15 @@ def test_a_model_of_thousands_of_operators_keeps_the_rules():
     slices_of(json.loads(trace_json(analysis)))
 
 
-@pytest.mark.parametrize("unmeasured", [resnet(), analysis_of(Network(), full_profile())])
-def test_what_was_not_measured_is_refused(unmeasured: Analysis):
+@pytest.mark.parametrize("name", ["resnet", "empty model"])
+def test_what_was_not_measured_is_refused(name: str):
     with pytest.raises(InputError, match="was not measured; a trace needs measured operators"):
-        render(unmeasured, "trace")
+        render(examples()[name], "trace")
+
+
+def test_what_has_no_bound_was_not_measured():
+    for name, each in EXAMPLES.items():
+        assert (name in BARE) == all(row.measured_s is None for row in each.operators)
 
 
 def test_half_a_measurement_is_refused():

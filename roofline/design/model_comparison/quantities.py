@@ -36,6 +36,7 @@ def quantities_of(
     *,
     samples: Sequence[int] | None = None,
     rounds: MeasuredRounds | None = None,
+    only: str | None = None,
 ) -> tuple[Quantity, ...]:
     """FLOP, parameters, bytes, memory, intensity, bound and times of every model.
 
@@ -43,9 +44,10 @@ def quantities_of(
         analyses: the models.
         samples: how many each takes in a pass, where work and times are told for one of them.
         rounds: what they took in turn, which goes before what they took on other days.
+        only: the one quantity to tell, by what it is `Quantity.of`; None: all of them.
     """
     found: list[Quantity] = []
-    for each in _QUANTITIES:
+    for each in (kind for kind in _QUANTITIES if only in (None, kind.name)):
         values: list[float | None] = []
         text: list[str] = []
         by_sample = samples is not None and each.grows

@@ -137,11 +137,14 @@ class Comparison:
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """FLOP, parameters, bytes, memory, intensity, bound and times of every model."""
-        return quantities_of(self.analyses, samples=self.samples, rounds=self.rounds)
+        return self._quantities()
 
     def quantity(self, of: str) -> Quantity:
         """The quantity that is called so, for one sample where batches differ."""
-        return next(each for each in self.quantities if each.of == of)
+        return next(iter(self._quantities(only=of)))
+
+    def _quantities(self, only: str | None = None) -> tuple[Quantity, ...]:
+        return quantities_of(self.analyses, samples=self.samples, rounds=self.rounds, only=only)
 
     def ratios(self, quantity: Quantity) -> tuple[float | None, ...]:
         """Each value over the reference's; None where one is unknown or the reference's is 0."""

@@ -37,6 +37,7 @@ class Machine {
     this.name = given.name;
     this.above = new Set(given.above);
     this.kinds = KINDS.filter((kind) => given[`${kind}_s`] !== null);
+    this.sums = {};
   }
 
   time(kind, i) {
@@ -94,8 +95,10 @@ class Machine {
     return bound === "memory" ? this.given.levels[this.given.level[i]] : bound;
   }
 
+  // Added up once: every row of the table asks for it.
   whole(kind) {
-    return working.reduce((sum, { index }) => sum + (this.time(kind, index) ?? 0), 0);
+    this.sums[kind] ??= working.reduce((sum, { index }) => sum + (this.time(kind, index) ?? 0), 0);
+    return this.sums[kind];
   }
 }
 
