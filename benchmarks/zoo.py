@@ -1,7 +1,7 @@
 """Every model that torchvision, timm and transformers have, counted, and counted again by others.
 
     python benchmarks/zoo.py > benchmarks/zoo.md        # all of them, some twenty minutes
-    python benchmarks/zoo.py --sample                   # one of each family, a few minutes
+    python benchmarks/zoo.py --sample                   # one of many families, a minute
 
 Each model is built by its name without weights and captured at inference, each tenth in training as
 well. Nothing may fail, no operator may be without a formula, and the multiply-adds must be those of
@@ -321,7 +321,7 @@ def sample(library: Library, names: Sequence[str]) -> list[str]:
     for name in names:
         family = "".join(each for each in name.partition("_")[0] if not each.isdigit())
         first.setdefault(family, name)
-    return list(first.values())[:: {"torchvision": 2, "timm": 8, "transformers": 24}[library]]
+    return list(first.values())[:: {"torchvision": 4, "timm": 12, "transformers": 36}[library]]
 
 
 def _start(most_byte: int) -> None:

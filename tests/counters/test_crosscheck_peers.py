@@ -282,7 +282,7 @@ def test_a_counter_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_weights_that_do_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofline.pipeline.crosschecks._FREE_MEMORY_SHARE", 0)
+    monkeypatch.setattr("roofline.workload.capture.passes._FREE_MEMORY_SHARE", 0)
     result = roofline.crosscheck("resnet18")
     without, with_weights = result.counters
     assert without.in_our_unit == result.multiply_add
