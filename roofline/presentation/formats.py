@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.files import check_writable, write_together
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.report import Report
 
-PICTURED = {
+Pictured = Literal["json", "csv", "md", "html", "png", "svg"]
+
+PICTURED: dict[str, Pictured] = {
     ".json": "json",
     ".csv": "csv",
     ".md": "md",

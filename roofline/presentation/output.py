@@ -12,7 +12,7 @@ from roofline.errors import InputError, nearest
 from roofline.foundation.files import write_atomically
 from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv, to_csv
-from roofline.presentation.formats import check_files
+from roofline.presentation.formats import PICTURED, Pictured, check_files
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
@@ -20,15 +20,10 @@ from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.reports.report import Report, ViewOptions
 from roofline.presentation.tensorboard import check_event_file, event_file
 
-Format = Literal["json", "csv", "md", "html", "png", "svg", "trace", "tensorboard"]
+Format = Pictured | Literal["trace", "tensorboard"]
 
 FORMATS: dict[str, Format] = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
+    **PICTURED,
     ".trace.json": "trace",
     ".tfevents": "tensorboard",
 }
