@@ -164,6 +164,25 @@ def test_the_last_level_is_the_memory_and_its_capacity_that_of_the_machine() -> 
     assert full.memory_capacity_byte == 2**34
 
 
+def test_ceilings_that_follow_the_clock_are_raised_to_a_higher_one() -> None:
+    """Measured at 3.89 GHz, used at 4.26: compute and L1 by 1.0951, DRAM and a library's not."""
+    products, other = ceiling(1000.0), replace(ceiling(700.0, kernel="fma-add"), clock_hz=4.3e9)
+    library = replace(ceiling(500.0), kind="library", clock_hz=3.89e9)
+    near, dram = level("L1", 40, {"read": {1: 100.0}}), level("DRAM", None, {"read": {1: 10.0}})
+    near = replace(near, bandwidth=(replace(near.bandwidth[0], clock_hz=3.89e9),))
+    measured = profile([replace(products, clock_hz=3.89e9), other, library], [near, dram])
+    assert measured.ceilings_clock_hz == 4.3e9
+    found = measured.at_clock(4.26e9)
+    assert [each.peak_flop_per_s for each in found.compute] == pytest.approx([1095.115, 700, 500])
+    assert [each.clock_hz for each in found.compute] == [4.26e9, 4.3e9, 3.89e9]
+    assert found.compute[0].provenance.note == "scaled from 3.89 GHz to 4.26 GHz"
+    rates = [each.bandwidth[0].peak_byte_per_s for each in found.memory]
+    assert rates == pytest.approx([109.5115, 10.0])
+    assert measured.at_clock(3.0e9) == measured
+    assert profile([products], [dram]).at_clock(5e9) == profile([products], [dram])
+    assert profile([products], [dram]).ceilings_clock_hz is None
+
+
 @pytest.mark.parametrize("date", ["", "2026", "2026-02", "2026-02-28", "2024-02-29"])
 def test_dates_may_lack_day_and_month(date: str) -> None:
     assert replace(MACHINE.compute[0].provenance, date=date).date == date

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from roofline.errors import HardwareError
 from roofline.foundation.rows import frame_of
+from roofline.foundation.units import format_si
 from roofline.machine.checks import check_differ, check_name, check_positive
 from roofline.machine.hardware.ceilings import (
+    Bandwidth,
     ComputeCeiling,
     MemoryLevel,
     Provenance,
@@ -192,6 +194,32 @@ class HardwareProfile:
         """The newest date among its provenances, ISO 8601; ``""`` if there are none."""
         return max((each.date for each in self.provenances()), default="")
 
+    @property
+    def ceilings_clock_hz(self) -> float | None:
+        """Core clock in Hz at which the compute ceilings hold; None: not known."""
+        clocks = [each.clock_hz for each in self.compute if each.kind == "hardware"]
+        return max((each for each in clocks if each is not None), default=None)
+
+    def at_clock(self, clock_hz: float) -> HardwareProfile:
+        """The profile with the ceilings that follow the core clock raised to `clock_hz`.
+
+        What holds at a higher clock already stays as it is, so that minimum times are never longer
+        than at either clock.
+        """
+        return replace(
+            self,
+            compute=tuple(_at_clock(each, clock_hz, "flop_per_s") for each in self.compute),
+            memory=tuple(
+                replace(
+                    level,
+                    bandwidth=tuple(
+                        _at_clock(each, clock_hz, "byte_per_s") for each in level.bandwidth
+                    ),
+                )
+                for level in self.memory
+            ),
+        )
+
     def provenances(self) -> Iterable[Provenance]:
         """The provenance of every ceiling, which is what a profile is there for."""
         for ceiling in self.compute:
@@ -246,6 +274,29 @@ class HardwareProfile:
                 f"--threads {threads} does not fit '{self.name}': choose 1 to {self.threads}"
             )
         return threads
+
+
+_Ceiling = TypeVar("_Ceiling", ComputeCeiling, Bandwidth)
+
+
+def _at_clock(ceiling: _Ceiling, clock_hz: float, unit: str) -> _Ceiling:
+    before = ceiling.clock_hz
+    if ceiling.kind != "hardware" or before is None or clock_hz <= before:
+        return ceiling
+    origin = ceiling.provenance
+    scaled = f"scaled from {format_si(before, 'Hz')} to {format_si(clock_hz, 'Hz')}"
+    rates = {
+        name: getattr(ceiling, name) * clock_hz / before
+        for name in (f"peak_{unit}", f"sustained_{unit}")
+    }
+    return replace(
+        ceiling,
+        **rates,
+        clock_hz=clock_hz,
+        provenance=replace(
+            origin, source="derived", note="; ".join(filter(None, (origin.note, scaled)))
+        ),
+    )
 
 
 def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:
