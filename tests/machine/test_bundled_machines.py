@@ -38,8 +38,7 @@ def peak(name: str, of: str, unit: str, kernel: str, threads: int | None = None)
 
 
 def bandwidth(name: str) -> float:
-    (level,) = machine(name).memory
-    (found,) = level.bandwidth
+    (found,) = machine(name).memory[-1].bandwidth
     return found.peak_byte_per_s
 
 
@@ -59,7 +58,7 @@ def test_a_file_is_called_like_its_machine_in_few_lower_case_letters(path: Path)
     assert path.read_text(encoding="utf-8").startswith("schema_version = 4\n")
     assert len(profile.description) <= 80
     assert profile.compute
-    assert profile.knows_only_dram
+    assert all(level.capacity_byte for level in profile.memory[:-1])
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
@@ -68,8 +67,8 @@ def test_every_number_names_its_document_and_how_it_was_taken_from_it(path: Path
         assert re.search(r"https://\S+\.\S+|the founding article", each.reference), each
         assert each.note, each
         assert re.fullmatch(r"(20\d\d(-\d\d(-\d\d)?)?)?", each.date), each
-        # What is measured was measured by somebody else: the article.
-        assert each.source == "datasheet" or "article" in each.reference
+        # What is measured was measured by somebody else.
+        assert not each.tool_version
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
@@ -83,8 +82,8 @@ def test_what_multiplies_integers_or_narrow_floats_is_no_slower_than_wider_ones(
     order = ["float64", "float32", "bfloat16", "float8_e5m2", "int8"]
     rates = [best[name] for name in order if name in best]
     assert rates == sorted(rates)
-    # The widest step is the RTX 4090's: float64 at 1/64 of float32.
-    assert all(narrow <= 65 * wide for wide, narrow in itertools.pairwise(rates))
+    # The widest step is that of the RTX PRO cards: float64 at 1/64 of float32, TF32 at twice it.
+    assert all(narrow <= 129 * wide for wide, narrow in itertools.pairwise(rates))
 
 
 def test_the_ridge_of_the_article() -> None:
