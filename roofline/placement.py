@@ -16,6 +16,7 @@ from typing import Literal
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
+from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, least_flop_of_algorithms
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
 from roofline.workload.runs import Device
@@ -230,28 +231,46 @@ class Roof:
         Its products take at least their share of the multiplying units, all of its FLOP at least
         their share of all units. How many of the products are optional is not known (padding taps
         are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
-        be products.
+        be products. Of convolutions, those of the algorithm that takes the fewest count, where the
+        library of the machine has several.
         """
         work = record.work
+        least_flop = self._least_flop(record)
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
         types |= _product_types(record.inputs, work.multiply_add)
         if compute_as is not None:
             types = {compute_as}
-        if not types or work.least_flop is None:
-            return (0.0 if work.least_flop == 0 else None), None
+        if not types or least_flop is None:
+            return (0.0 if least_flop == 0 else None), None
         # Which of its types an operator computes in is not known (a mask may be wider than what it
         # masks): none is faster than the fastest.
         of_products = _fastest([self.compute(of) for of in types])
         of_any = _fastest([self.compute_any(of) for of in types])
-        if work.least_flop == 0:
+        if least_flop == 0:
             return 0.0, of_any
         if of_products is None or of_any is None:
             return None, None
         others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
-        least_of_products = max(0, work.least_flop - others) if work.multiply_add else 0
+        least_of_products = max(0, least_flop - others) if work.multiply_add else 0
         products_s = least_of_products / of_products.flop_per_s
-        any_s = work.least_flop / of_any.flop_per_s
+        any_s = least_flop / of_any.flop_per_s
         return (products_s, of_products) if products_s >= any_s else (any_s, of_any)
+
+    @property
+    def convolution_algorithms(self) -> str:
+        """The algorithms of convolutions that bounds allow, in words."""
+        return ALGORITHMS if self._has_fast_convolutions else "direct algorithm"
+
+    @property
+    def _has_fast_convolutions(self) -> bool:
+        """Whether cuDNN or MIOpen runs convolutions; bounds of others take the direct algorithm."""
+        return self.profile.device == "cuda"
+
+    def _least_flop(self, record: OperatorRecord) -> int | None:
+        """The FLOP that no kernel of the machine's library can avoid."""
+        if self._has_fast_convolutions:
+            return least_flop_of_algorithms(record)
+        return record.work.least_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:
         """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
@@ -348,8 +367,8 @@ class Roof:
         crossing = level_byte[slowest.level.name] if slowest else 0
         attainable = flop / bound_s if flop is not None and bound_s else None
         if attainable is not None and unit is not None:
-            # The convention counts FLOP that a kernel may leave out (padding taps): no rate that
-            # they would add lifts the operator above its ceiling.
+            # The convention counts FLOP that a kernel may leave out (padding taps, what Winograd
+            # saves): no rate that they would add lifts the operator above its ceiling.
             attainable = min(attainable, unit.flop_per_s)
         return Placement(
             record=record,

@@ -34,6 +34,7 @@ from roofline.presentation.reports.report import (
 )
 from roofline.presentation.reports.times import above_roof, rounded_share
 from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs, work_facts
+from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
 
 
@@ -141,6 +142,9 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
             "Bound",
             " · ".join([_at_least(analysis, format_s(totals.bound_s)), *_ceilings(analysis)]),
         )
+        if any(is_convolution(row.record) for row in analysis.operators):
+            roof = Roof(analysis.hardware, analysis.threads)
+            yield "Convolutions", roof.convolution_algorithms
     yield from latency_facts(analysis, today)
 
 
