@@ -181,9 +181,10 @@ def test_the_list_of_hardware_prints_one_line_each():
     stream = io.StringIO()
     print_hardware_list(entries, Console(file=stream))
     assert stream.getvalue().splitlines()[2:] == [
-        "name  description  device  threads      float32     memory  date        where",
-        "one   sheet        cpu           4  100 GFLOP/s  10.0 GB/s  2020-01-02  bundled",
-        "two   A device     cuda          –            –          –  2026-03-04  yours",
+        "name  description  device  threads      float32          memory  read  date        where",
+        "one   sheet        cpu           4  100 GFLOP/s  DRAM 10.0 GB/s     –  2020-01-02"
+        "  bundled",
+        "two   A device     cuda          –            –               –     –  2026-03-04  yours",
     ]
     assert "roofline measure" in hardware_list_report([]).headline
 
