@@ -172,6 +172,11 @@ class HardwareProfile:
         return len(self.memory) == 1
 
     @property
+    def memory_capacity_byte(self) -> int | None:
+        """Bytes that the last memory level holds, that of all tensors; None: not known."""
+        return self.memory[-1].capacity_byte if self.memory else None
+
+    @property
     def date(self) -> str:
         """The newest date among its provenances, ISO 8601; ``""`` if there are none."""
         return max((each.date for each in self.provenances()), default="")
