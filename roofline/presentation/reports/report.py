@@ -26,6 +26,11 @@ _ROWS = 10
 _DEPTH = 2
 
 
+def fit_cell(fits: bool | None) -> str:
+    """Return the cell of a table that says whether something fits into memory."""
+    return MISSING if fits is None else "yes" if fits else "does not fit"
+
+
 class ViewOptions(TypedDict, total=False):
     """The fields of `View`, to be handed on by name."""
 
