@@ -210,11 +210,12 @@ def _provenance(comparison: MachineComparison) -> str:
     by_source: dict[str, list[str]] = {}
     for name, each in zip(comparison.names, comparison.analyses, strict=True):
         sources = {str(provenance.source) for provenance in each.hardware.provenances()}
-        words = {
-            "measured": "measured",
-            "datasheet": "from data sheets, not measured",
-            "": "unknown",
-        }.get(" ".join(sources), "partly measured, partly from data sheets")
+        if not sources:
+            words = "unknown"
+        elif "measured" not in sources:
+            words = "from data sheets, not measured"
+        else:
+            words = "partly measured, partly from data sheets" if len(sources) > 1 else "measured"
         by_source.setdefault(words, []).append(printable(name))
     parts = [f"{', '.join(names)} {words}" for words, names in by_source.items()]
     if len(parts) == 1:

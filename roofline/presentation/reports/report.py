@@ -159,7 +159,7 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
         if profile.host is not None:
             return f"measured{when}"
         return f"measured elsewhere{when}: {_references(profile)}"
-    if sources == {"datasheet"}:
+    if sources and "measured" not in sources:
         return f"data sheet, not measured: {_references(profile)}"
     return f"partly measured, partly from data sheets{when}" if sources else "no ceilings"
 
