@@ -14,7 +14,7 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from roofline.foundation.dtypes import dtype
 
@@ -395,7 +395,8 @@ def named(key: str, data: Any, sources: Any) -> Any:
     if type(data) is dict and is_provenance and "from" in data:
         need(type(data["from"]) is str and type(sources) is dict, "a source")
         need(type(sources.get(data["from"])) is dict, "a source that there is")
-        return {**sources[data["from"]], **{of: data[of] for of in set(data) - {"from"}}}
+        found = cast("dict[str, Any]", sources[data["from"]])
+        return found | {of: data[of] for of in set(data) - {"from"}}
     if type(data) is dict:
         return {of: named(of, each, sources) for of, each in data.items()}
     return data
