@@ -48,11 +48,6 @@ class PassError(Exception):
         )
 
     @property
-    def is_for_nested_tensors(self) -> bool:
-        """Whether torch took its fast path for padded sequences, whose tensors have no shape."""
-        return "NestedTensor" in said_by(self.error)
-
-    @property
     def reason(self) -> str:
         """Why fake tensors did not do, in a few words."""
         if self.is_fakes_fault:

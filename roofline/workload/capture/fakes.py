@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from roofline.errors import ModelError
 from roofline.workload.capture import known_calls, packed
-from roofline.workload.capture.fake_results import mended, view_of
+from roofline.workload.capture.fake_results import PADDED, mended, view_of
 from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.runs import Run
@@ -152,6 +152,8 @@ class Fakes:
             return made
         if (view := view_of(self.mode, func, args)) is not None:
             return view
+        if func in PADDED:
+            return PADDED[func](*args, **kwargs)
         return mended(func, args, kwargs, self._calls.call(func, args, kwargs))
 
     def _fake(self, tensor: torch.Tensor, is_changed: bool) -> Any:

@@ -6,9 +6,8 @@ makes on a CPU, after every composite operator took itself apart.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import psutil
@@ -73,7 +72,7 @@ def capture(
     # What looks on at its caller has no part in it.
     with one_at_a_time, _disable_current_modes():
         try:
-            return _on_fakes(asked)
+            return asked.captured(Fakes(asked.run))
         except NoFakesError as reason:
             said, why, is_worth_it = ModelError(str(reason)), "it is TorchScript", True
             first = None
@@ -141,34 +140,6 @@ class _Asked:
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
         except BaseException as error:
             raise PassError(model_error(error, self.name, paths), error) from error
-
-
-def _on_fakes(asked: _Asked) -> Capture:
-    try:
-        return asked.captured(Fakes(asked.run))
-    except PassError as failure:
-        if not failure.is_for_nested_tensors:
-            raise
-    with _fast_path_off():
-        captured = asked.captured(Fakes(asked.run))
-    return replace(
-        captured,
-        notes=(
-            "counted with torch's fast path for transformers off: it would drop what is padding,"
-            " and how much that is depends on values",
-            *captured.notes,
-        ),
-    )
-
-
-@contextlib.contextmanager
-def _fast_path_off() -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def has_room_for(weight_byte: int) -> bool:

@@ -11,6 +11,7 @@ import torch
 from roofline.errors import ModelError
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import is_compiled
+from roofline.workload.capture.fake_results import same_calls_as_kernels
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.gradients import Gradients, noting_gradients
 from roofline.workload.capture.module_stack import ModuleStack
@@ -173,7 +174,12 @@ def record(
     found = modules_in(model)
     operands = Operands(stage.tensors.roles)
     recorder = Recorder(stage.tensors, modules, operands, on_call)
-    with modules.watching(model), recorder, without_cuda.made_up_for(stage.run):
+    with (
+        modules.watching(model),
+        recorder,
+        without_cuda.made_up_for(stage.run),
+        same_calls_as_kernels(),
+    ):
         if is_first:
             stage.prepare(recorder)
         # Dropped only when the pass is over: the result is alive all the time.
@@ -206,6 +212,11 @@ def _notes(
         yield (
             "compiled modules are counted as they run without torch.compile: its kernels, which"
             " join operators, cannot be seen (--fused shows what joining them saves)"
+        )
+    if any(each.op == "aten._nested_tensor_from_mask" for each in records):
+        yield (
+            "torch's fast path for transformers drops what is padding, and how much that is depends"
+            " on values: FLOP and traffic are those of all tokens, the least is that of one"
         )
     is_taken_apart = any(each.op == "aten._safe_softmax" for each in records)
     if is_taken_apart and run.device == "cuda" and not torch.cuda.is_available():

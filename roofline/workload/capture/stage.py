@@ -122,7 +122,7 @@ def staged(
         torch.autograd.set_detect_anomaly(False),
         _no_autocast(run),
     ):
-        # Where torch's fast path makes them, it is counted without, and that is said.
+        # What stands for them is dense, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _put_in_place(model, tensors, is_trained=run.train)
         with tensors.mode:
