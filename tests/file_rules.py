@@ -86,13 +86,13 @@ def whole(least: int) -> Rule:
 
 def number(data: Any) -> float:
     """A number from 0."""
-    need(type(data) in (int, float) and 0 <= data < 2**256, "number")
+    need(type(data) in (int, float) and (data == 0 or 2**-256 <= data < 2**256), "number")
     return float(data)
 
 
 def signed(data: Any) -> float:
     """A number, which may be below 0."""
-    need(type(data) in (int, float) and abs(data) < 2**256, "number")
+    need(type(data) in (int, float) and (data == 0 or 2**-256 <= abs(data) < 2**256), "number")
     return float(data)
 
 
@@ -138,7 +138,7 @@ def anything(data: Any, depth: int = 50) -> Any:
         return [anything(value, depth - 1) for value in data]
     need(data is None or type(data) in (str, bool, int, float), "plain")
     if isinstance(data, (int, float)):
-        need(abs(data) < 2**256, "finite")
+        need(abs(data) < (math.inf if type(data) is float else 2**256), "finite")
     return data
 
 
