@@ -214,6 +214,15 @@ def test_columns_read_what_lies_under_a_window(arguments: dict[str, Any]) -> Non
     assert back.inputs[0].least_byte == 4 * touched_by_gradient(together, shape)
 
 
+def test_the_power_of_0_reads_nothing() -> None:
+    """Even what is no number becomes 1."""
+    assert torch.full((2,), float("nan")).pow(0).tolist() == [1, 1]
+    for function in (lambda x: x.pow(0), lambda x: x.pow_(0)):
+        row = row_of(Call(function), (4, 4))
+        assert (row.inputs[0].byte, row.outputs[0].byte) == (0, 64)
+    assert row_of(Call(lambda x: x.pow(1)), (4, 4)).traffic_byte == 128
+
+
 def test_overlapping_windows_of_a_slice() -> None:
     """64 rows of 1024 floats, and the sum."""
     row = row_of(Call(lambda x: x[:, :1024].unfold(1, 512, 1).sum()), (64, 100_000))

@@ -40,7 +40,7 @@ def take(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
 
 @formula("aten.index", "aten._unsafe_index", type="data movement", byte=_SELECTED)
 def index(
-    self: TensorSpec, indices: Sequence[TensorSpec | None], output: TensorSpec, **_: Any
+    self: TensorSpec, output: TensorSpec, indices: Sequence[TensorSpec | None] = (), **_: Any
 ) -> Flop:
     """An element, or a slice over the dimensions that no index selects, for each place.
 
