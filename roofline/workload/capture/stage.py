@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
+from roofline.workload.capture.elsewhere import others_wait
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.operands import tensors_in
@@ -112,6 +113,8 @@ def staged(
     """
     change = torch_dtype(run.dtype) if run.dtype else None
     with (
+        # Fakes are of no use to other threads; copies, which may be timed, serve them as well.
+        others_wait(model) if isinstance(tensors, Fakes) else contextlib.nullcontext(),
         process_left_as_it_was(),
         left_as_it_was(model, inputs.args, inputs.kwargs),
         silent_torch(),
