@@ -145,6 +145,17 @@ def test_a_pass_that_does_not_end_is_said_before_anything_is_touched(
     assert captured(model)
 
 
+def test_functions_that_a_model_runs_in_a_thread_are_refused() -> None:
+    class Threaded(nn.Linear):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            with ThreadPoolExecutor(1) as workers:
+                task = workers.submit(nn.functional.linear, input, self.weight, self.bias)
+                return task.result()
+
+    with pytest.raises(ModelError, match="a part of it ran in another thread"):
+        captured(Threaded(4, 4))
+
+
 @pytest.mark.parametrize("is_given", [True, False])
 def test_a_model_with_threads_of_its_own_is_refused_and_does_not_hang(
     monkeypatch: pytest.MonkeyPatch, is_given: bool

@@ -33,7 +33,7 @@ _CALLS = frozenset(
 
 
 class _Guard:
-    """One model whose tensors are away, or about to be.
+    """One model whose tensors are away, or about to be; ``workers`` are threads of its own pass.
 
     Args:
         modules: identities of its modules.
@@ -44,7 +44,7 @@ class _Guard:
         self._modules = modules
         self._owner = threading.get_ident()
         self._is_armed = False
-        self._workers: set[int] = set()
+        self.workers: set[int] = set()
 
     def wait(self, module: torch.nn.Module, given: Any) -> bool:
         """Waits until `module` has its own tensors, in any thread but the one that captures.
@@ -65,11 +65,11 @@ class _Guard:
             return True
         if not self._is_worker(thread, given):
             return True
-        self._workers.add(thread)
+        self.workers.add(thread)
         return False
 
     def _is_worker(self, thread: int, given: Any) -> bool:
-        if thread in self._workers:
+        if thread in self.workers:
             return True
         if any(type(each) is FakeTensor for each in pytree.tree_leaves(given)):
             return True
@@ -128,6 +128,11 @@ def wait_for_capture(module: torch.nn.Module, given: Any) -> bool:
         False where it runs at once, as a part of what is captured.
     """
     return all(guard.wait(module, given) for guard in tuple(_guards))
+
+
+def works_for_capture() -> bool:
+    """Whether this thread runs a part of what is captured in another one."""
+    return any(threading.get_ident() in guard.workers for guard in tuple(_guards))
 
 
 @contextlib.contextmanager

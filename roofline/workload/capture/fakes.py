@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError
 from roofline.workload.capture import known_calls, packed
+from roofline.workload.capture.elsewhere import works_for_capture
 from roofline.workload.capture.fake_results import mended, view_of
 from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
@@ -65,7 +66,8 @@ class _Mode(FakeTensorMode):
             self.was_elsewhere = True
             given = args, kwargs or {}
             fakes = [each for each in pytree.tree_leaves(given) if type(each) is FakeTensor]
-            if fakes and all(id(each) in self.originals for each in fakes):
+            are_kept = fakes and all(id(each) in self.originals for each in fakes)
+            if are_kept and not works_for_capture():
                 args, kwargs = pytree.tree_map_only(
                     FakeTensor, lambda fake: self.originals[id(fake)], given
                 )
