@@ -7,7 +7,7 @@ import concurrent.futures
 import functools
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -265,18 +265,54 @@ def test_caches_outside_the_model_keep_nothing_of_an_analysis(is_real: bool) -> 
     Caching.shared.clear()
 
 
-def test_what_cannot_be_taken_out_again_is_said() -> None:
+def test_variables_of_functions_and_slots_keep_nothing_of_an_analysis() -> None:
     kept: list[Any] = []
+    last: Any = None
+    scale = torch.ones(4)
 
     class Kept:
-        __slots__ = ("value",)
+        __slots__ = ("calls", "value")
 
     place = Kept()
+    place.calls = 0
     kept.append(place)
+
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        nonlocal last, scale
+        last, scale = x.cos(), scale * 2
+        kept[0].value, kept[0].calls = x + 1, kept[0].calls + 1
+        return last * scale
+
+    class Leaks(nn.Module):
+        latest: Any = None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.noted = functools.partial(noted)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Leaks.latest = x.sin()
+            return self.noted(x)
+
+    before = scale
+    assert not passed(Leaks(), (4, 4)).notes
+    assert (last, Leaks.latest) == (None, None)
+    assert scale is before
+    assert not hasattr(place, "value")
+
+
+def test_what_cannot_be_taken_out_again_is_said() -> None:
+    def keep() -> Generator[None, torch.Tensor, None]:
+        kept: list[torch.Tensor] = []
+        while True:
+            kept.append((yield))
+
+    keeper = keep()
+    next(keeper)
 
     class Leaks(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept[0].value = x + 1
+            keeper.send(x + 1)
             return x
 
     (note,) = passed(Leaks(), (2, 2)).notes

@@ -67,6 +67,14 @@ _NO_CUDA = (
 )
 
 
+def ran_elsewhere(what: str) -> ModelError:
+    """A part of the model ran where nothing is recorded."""
+    return ModelError(
+        f"{what} ran in another thread, whose operators cannot be seen;"
+        " run it in the thread that calls the model"
+    )
+
+
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:
     """What the model said, and the innermost of its modules that was running.
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.errors import ModelError, RooflineError
 from roofline.foundation.units import format_byte
 from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.capture.failures import NoFakesError, PassError, model_error
+from roofline.workload.capture.failures import NoFakesError, PassError, model_error, ran_elsewhere
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall as OnCall
@@ -139,6 +139,9 @@ class _Asked:
             raise
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
         except BaseException as error:
+            if tensors.were_used_elsewhere:
+                # A pass on real tensors would not see that.
+                raise ran_elsewhere("a part of it") from error
             raise PassError(model_error(error, self.name, paths), error) from error
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from roofline.errors import ModelError
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import is_compiled
+from roofline.workload.capture.failures import ran_elsewhere
 from roofline.workload.capture.fake_results import same_calls_as_kernels
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.gradients import Gradients, noting_gradients
@@ -130,11 +130,7 @@ class Recording:
         run, tensors, lesson = stage.run, stage.tensors, stage.lesson
         if modules.elsewhere is not None or tensors.were_used_elsewhere:
             is_known = modules.elsewhere is not None
-            where = f"module '{modules.elsewhere}'" if is_known else "a part of it"
-            raise ModelError(
-                f"{where} ran in another thread, whose operators cannot be seen;"
-                " run it in the thread that calls the model"
-            )
+            raise ran_elsewhere(f"module '{modules.elsewhere}'" if is_known else "a part of it")
         records = self.recorder.records
         buffers = (byte for key, (_, byte) in self.buffers.items() if key not in self.parameters)
         return Capture(
