@@ -313,10 +313,11 @@ def _composed_rows(first: Rows, second: Rows) -> Rows:
     known: dict[int, int] = {}
     for row in second:
         if row not in known:
-            known[row] = 0
-            for place, inputs in enumerate(first):
-                if row >> place & 1:
-                    known[row] |= inputs
+            known[row], left = 0, row
+            while left:
+                lowest = left & -left
+                known[row] |= first[lowest.bit_length() - 1]
+                left ^= lowest
     return tuple(known[row] for row in second)
 
 
