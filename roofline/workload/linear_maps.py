@@ -322,39 +322,85 @@ def _composed_rows(first: Rows, second: Rows) -> Rows:
 
 
 def _out_of_givens_into_ends(group: Group, cost: Callable[[LinearMap], int]) -> int:
-    """A bound for groups in which every way has two products at most; 0 for others.
+    """A bound by products that read what is given, and products whose result meets no other.
 
-    Every given value is read by some product, and every end made by one; what does both at once
-    must cost as much as both together. Where a product can do with less, it counts less.
+    Each of these lies on a way from a given value to one that is kept, and what is merged still
+    leads along it. Of all that leads away from a given value, one product counts; of all products
+    before a kept value too, with as much as is left of what is merged with the one before it.
+    Products between those count nothing, and only what passes them in place may be among them.
     """
-    given, needed = _widths(group)
-    read = {u for edges in group.edges.values() for u, _ in edges}
+    relaxed = _without_middles(group)
+    if relaxed is None:
+        return 0
+    given, needed, end = _widths(relaxed)
     firsts: dict[int, tuple[int, LinearMap]] = {}
-    lasts: list[tuple[int, LinearMap]] = []
-    for v, edges in group.edges.items():
+    reached: dict[int, set[int]] = {}
+    lasts: dict[int, tuple[int, int, LinearMap]] = {}
+    for v, edges in relaxed.edges.items():
+        reached[v] = set()
         for u, edge in edges:
             if isinstance(edge, Link):
-                continue
-            if u in group.edges:
-                if v in read or len(edges) > 1:
-                    return 0
-                lasts.append((int(cost(edge) * min(1, given[u] / edge.inputs)), edge))
+                if edge.elements >= given[v]:
+                    reached[v] |= reached.get(u, {u})
+            elif u in relaxed.edges:
+                least = int(cost(edge) * min(1, given[u] / edge.inputs, needed[v] / edge.outputs))
+                if least > lasts.get(end[v], (0,))[0]:
+                    lasts[end[v]] = (least, u, edge)
             else:
+                reached[v].add(u)
                 least = int(cost(edge) * min(1, needed[v] / edge.outputs))
                 if u not in firsts or least > firsts[u][0]:
                     firsts[u] = (least, edge)
-    bound = sum(least for least, _ in firsts.values())
-    kinds = set(firsts.values())
-    for most, last in lasts:
-        both = (cost(cast(LinearMap, _after(first, last))) - least for least, first in kinds)
-        bound += max(0, min((most, *both)))
+
+    def both(first: LinearMap, last: LinearMap) -> int:
+        return cost(cast(LinearMap, _after(first, last)))
+
+    kinds = {last for _, _, last in lasts.values()}
+    alone = {
+        u: min(least, *(both(first, last) for last in kinds)) if kinds else least
+        for u, (least, first) in firsts.items()
+    }
+    bound = sum(alone.values())
+    for most, read, last in lasts.values():
+        ways = [
+            (both(firsts[u][1], last) if u in firsts else most) - alone.get(u, 0)
+            for u in reached[read]
+        ]
+        bound += max(0, min(most, max(ways, default=0)))
     return bound
 
 
-def _widths(group: Group) -> tuple[dict[int, float], dict[int, float]]:
+def _without_middles(group: Group) -> Group | None:
+    """The group with links in the place of products between others; None: they lead elsewhere."""
+    leads_on: set[int] = set()
+    edges: dict[int, list[tuple[int, Edge]]] = {}
+    for v, before in reversed(list(group.edges.items())):
+        edges[v] = []
+        for u, edge in before:
+            is_map = isinstance(edge, LinearMap)
+            if v in leads_on or is_map:
+                leads_on.add(u)
+            if isinstance(edge, LinearMap) and u in group.edges and v in leads_on:
+                if not _has_identity(edge):
+                    return None
+                edge = Link(edge.outputs)
+            edges[v].append((u, edge))
+    ordered = dict(reversed(list(edges.items())))
+    return Group(edges=ordered, kept=group.kept, joins=group.joins)
+
+
+def _has_identity(edge: LinearMap) -> bool:
+    """Whether each output depends on the input in its place, among others."""
+    if edge.sizes != tuple(map(len, edge.dimensions)) or not edge.sizes:
+        return False
+    return all(row >> n & 1 for rows in edge.dimensions for n, row in enumerate(rows))
+
+
+def _widths(group: Group) -> tuple[dict[int, float], dict[int, float], dict[int, int]]:
     """Elements that pass the links to each value, and those behind it, on the widest way.
 
-    What another value does in place of one must do at least for all on one such way.
+    Also where that leads to. What another value does in place of one must do at least for all on
+    one such way.
     """
     given: dict[int, float] = {}
     for v, edges in group.edges.items():
@@ -362,14 +408,17 @@ def _widths(group: Group) -> tuple[dict[int, float], dict[int, float]]:
             min(edge.elements, given.get(u, math.inf)) if isinstance(edge, Link) else math.inf
             for u, edge in edges
         ]
-        given[v] = sum(parts) if v in group.joins else max(parts)
+        given[v] = max(parts)
     needed = {v: math.inf if v in group.kept else 0.0 for v in group.edges}
+    end = {v: v for v in group.edges}
     for v, edges in reversed(list(group.edges.items())):
         for u, edge in edges:
             if u in needed:
                 width = min(edge.elements, needed[v]) if isinstance(edge, Link) else math.inf
-                needed[u] = max(needed[u], width)
-    return given, needed
+                if width > needed[u]:
+                    needed[u] = width
+                    end[u] = end[v]
+    return given, needed, end
 
 
 _MOST_STEPS = 100

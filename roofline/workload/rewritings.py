@@ -391,7 +391,7 @@ class _Product:
             windows=self.record.outputs[0].shape[-dimensions:],
             groups=attributes["groups"],
             taps=tuple(tuple(each_dimension(each, dimensions)) for each in taps),
-            channels_last=self.given.layout == "channels-last",
+            channels_last=self.given.layout != "contiguous",
         )
 
 
@@ -422,8 +422,10 @@ class _Regions:
     def add(self, n: int) -> Sequence[TensorSpec]:
         """Takes an operator in; what it surely reads of what it is given."""
         record = self.records[n]
-        data = [spec for spec in record.inputs if not self.constants.has(n, spec)]
-        fixed = [spec for spec in record.inputs if spec not in data]
+        data: list[TensorSpec] = []
+        fixed: list[TensorSpec] = []
+        for spec in record.inputs:
+            (fixed if self.constants.has(n, spec) else data).append(spec)
         product = _product(record, data, fixed)
         if product is not None:
             self.products[n] = product
