@@ -321,130 +321,106 @@ def _composed_rows(first: Rows, second: Rows) -> Rows:
     return tuple(known[row] for row in second)
 
 
+Ways = Mapping[int, Sequence[tuple[int, Edge]]]
+"""From each value to those that it is made of, or that are made of it."""
+
+
 def _out_of_givens_into_ends(group: Group, cost: Callable[[LinearMap], int]) -> int:
-    """A bound by products that read what is given, and products whose result meets no other.
+    """A bound by products that read what is given, and products behind which there is no other.
 
     Each of these lies on a way from a given value to one that is kept, and what is merged still
     leads along it. Of all that leads away from a given value, one product counts; of all products
-    before a kept value too, with as much as is left of what is merged with the one before it.
-    Products between those count nothing, and only what passes them in place may be among them.
+    before a kept value too, with as much as is left of what leads there from a given value.
+    Products between those count nothing.
     """
-    relaxed = _without_middles(group)
-    if relaxed is None:
-        return 0
-    given, needed, end = _widths(relaxed)
-    firsts: dict[int, tuple[int, LinearMap]] = {}
-    reached: dict[int, set[int]] = {}
-    lasts: dict[int, tuple[int, int, LinearMap]] = {}
-    for v, edges in relaxed.edges.items():
-        reached[v] = set()
-        for u, edge in edges:
-            if isinstance(edge, Link):
-                if edge.elements >= given[v]:
-                    reached[v] |= reached.get(u, {u})
-            elif u in relaxed.edges:
-                least = int(cost(edge) * min(1, given[u] / edge.inputs, needed[v] / edge.outputs))
-                if least > lasts.get(end[v], (0,))[0]:
-                    lasts[end[v]] = (least, u, edge)
-            else:
-                reached[v].add(u)
-                least = int(cost(edge) * min(1, needed[v] / edge.outputs))
-                if u not in firsts or least > firsts[u][0]:
-                    firsts[u] = (least, edge)
-
-    def both(first: LinearMap, last: LinearMap) -> int:
-        return cost(cast(LinearMap, _after(first, last)))
-
-    kinds = {last for _, _, last in lasts.values()}
-    alone = {
-        u: min(least, *(both(first, last) for last in kinds)) if kinds else least
-        for u, (least, first) in firsts.items()
-    }
-    bound = sum(alone.values())
-    for most, read, last in lasts.values():
-        ways = [
-            (both(firsts[u][1], last) if u in firsts else most) - alone.get(u, 0)
-            for u in reached[read]
-        ]
-        bound += max(0, min(most, max(ways, default=0)))
-    return bound
-
-
-def _without_middles(group: Group) -> Group | None:
-    """The group with links in the place of products between others; None: they lead elsewhere."""
-    leads_on: set[int] = set()
-    edges: dict[int, list[tuple[int, Edge]]] = {}
-    for v, before in reversed(list(group.edges.items())):
-        edges[v] = []
-        for u, edge in before:
-            is_map = isinstance(edge, LinearMap)
-            if v in leads_on or is_map:
-                leads_on.add(u)
-            if isinstance(edge, LinearMap) and u in group.edges and v in leads_on:
-                if not _has_identity(edge):
-                    return None
-                edge = Link(edge.outputs)
-            edges[v].append((u, edge))
-    ordered = dict(reversed(list(edges.items())))
-    return Group(edges=ordered, kept=group.kept, joins=group.joins)
-
-
-def _has_identity(edge: LinearMap) -> bool:
-    """Whether each output depends on the input in its place, among others."""
-    if edge.sizes != tuple(map(len, edge.dimensions)) or not edge.sizes:
-        return False
-    return all(row >> n & 1 for rows in edge.dimensions for n, row in enumerate(rows))
-
-
-def _widths(group: Group) -> tuple[dict[int, float], dict[int, float], dict[int, int]]:
-    """Elements that pass the links to each value, and those behind it, on the widest way.
-
-    Also where that leads to. What another value does in place of one must do at least for all on
-    one such way.
-    """
-    given: dict[int, float] = {}
+    readers: dict[int, list[tuple[int, Edge]]] = {}
     for v, edges in group.edges.items():
-        parts = [
-            min(edge.elements, given.get(u, math.inf)) if isinstance(edge, Link) else math.inf
-            for u, edge in edges
-        ]
-        given[v] = max(parts)
-    needed = {v: math.inf if v in group.kept else 0.0 for v in group.edges}
-    end = {v: v for v in group.edges}
+        for u, edge in edges:
+            readers.setdefault(u, []).append((v, edge))
+    firsts: dict[int, int] = {}
+    for u in readers.keys() - group.edges.keys():
+        found = (
+            _held(v, edge, readers, lambda v: 0 if v in group.kept else None, _after, cost)
+            for v, edge in readers[u]
+            if isinstance(edge, LinearMap)
+        )
+        firsts[u] = max(found, default=0)
+    lasts: dict[int, int] = {}
+    for u, end, share, edge in _lasts(group):
+        least = _held(u, edge, group.edges, firsts.get, _before, cost)
+        lasts[end] = max(lasts.get(end, 0), min(least, int(cost(edge) * share)))
+    return sum(firsts.values()) + sum(lasts.values())
+
+
+def _lasts(group: Group) -> list[tuple[int, int, float, LinearMap]]:
+    """Products of values that are not given, behind which only links follow.
+
+    With the value that they read, the kept value to which the widest way leads, and how much of
+    the result comes through on it.
+    """
+    leads_on: set[int] = set()
+    ends = {v: (math.inf if v in group.kept else 0.0, v) for v in group.edges}
+    found: list[tuple[int, int, float, LinearMap]] = []
     for v, edges in reversed(list(group.edges.items())):
         for u, edge in edges:
-            if u in needed:
-                width = min(edge.elements, needed[v]) if isinstance(edge, Link) else math.inf
-                if width > needed[u]:
-                    needed[u] = width
-                    end[u] = end[v]
-    return given, needed, end
+            if isinstance(edge, Link):
+                if u in ends:
+                    ends[u] = max(ends[u], (min(edge.elements, ends[v][0]), ends[v][1]))
+                leads_on.update([u] if v in leads_on else [])
+            else:
+                leads_on.add(u)
+                if u in group.edges and v not in leads_on:
+                    width, end = ends[v]
+                    found.append((u, end, min(1.0, width / edge.outputs), edge))
+    return found
 
 
+def _before(behind: Edge, edge: Edge) -> Edge:
+    return _after(edge, behind)
+
+
+def _held(
+    start: int,
+    first: LinearMap,
+    ways: Ways,
+    taken: Callable[[int], int | None],
+    merge: Callable[[Edge, Edge], Edge],
+    cost: Callable[[LinearMap], int],
+) -> int:
+    """As much of a product's cost as all still take that lead along some way from it to an end.
+
+    `taken` says of an end what of that belongs to another product, of other values None.
+    """
+    for part in _PARTS:
+        least = int(cost(first) * part)
+        waiting: list[tuple[int, Edge]] = [(start, first)]
+        for _ in range(_MOST_STEPS):
+            if not waiting:
+                break
+            value, whole = waiting.pop()
+            already = taken(value)
+            if already is not None and cost(cast(LinearMap, whole)) - already >= least:
+                return least
+            for far, edge in sorted(ways.get(value, ()), key=lambda each: each[0]):
+                merged = merge(whole, edge)
+                if cost(cast(LinearMap, merged)) >= least:
+                    waiting.append((far, merged))
+    return 0
+
+
+_PARTS = (1.0, 0.75, 0.5, 0.25)
 _MOST_STEPS = 100
-"""Values looked at before a product is taken to be one that can pass by what it reads."""
+"""Values looked at before a way is taken not to be there."""
 
 
-def may_pass_by(
-    read: int, reader: LinearMap, edges: Mapping[int, Sequence[tuple[int, Edge]]]
-) -> bool:
+def may_pass_by(read: int, reader: LinearMap, edges: Ways) -> bool:
     """Whether a product may take less by reading what a value is made of, in place of that value.
 
     Whatever it reads instead, some of that lies on each way to the value: if all values on one of
     them take as much, nothing is gained. (Values without `edges` are given.)
     """
-    waiting: list[tuple[int, Edge]] = [(read, reader)]
-    for _ in range(_MOST_STEPS):
-        if not waiting:
-            break
-        value, behind = waiting.pop()
-        if value not in edges:
-            return False
-        for before, edge in sorted(edges[value], key=lambda each: each[0]):
-            whole = _after(edge, behind)
-            if _flop(whole) >= reader.flop:
-                waiting.append((before, whole))
-    return True
+    least = _held(read, reader, edges, lambda v: None if v in edges else 0, _before, _flop)
+    return least < reader.flop
 
 
 def _flop(edge: Edge) -> int:
