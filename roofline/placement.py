@@ -102,6 +102,9 @@ MIX = "fma-add"
 """The kernel that has additions beside its multiply-adds: on AMD's Zen, and others with adders of
 their own, it passes the FMA peak."""
 
+READING = ("read", "copy", "copy-nt", "unspecified")
+"""Memory kernels that bytes which are only read may be as fast as."""
+
 _NATIVE = {
     "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
     "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
@@ -140,21 +143,27 @@ class Roof:
     @cached_property
     def levels(self) -> tuple[LevelRoof, ...]:
         """One roof a memory level, nearest first: its fastest kernel's peak."""
-        roofs: list[LevelRoof] = []
-        for level in self.profile.memory:
-            rates: dict[str, dict[int, float]] = {}
-            for each in level.bandwidth:
-                if each.kind == "hardware":
-                    rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
-            fastest = max(rates, key=lambda kernel: _rate(rates[kernel], self.threads))
-            roofs.append(
-                LevelRoof(
-                    level=level,
-                    kernel=fastest,
-                    byte_per_s=_rate(rates[fastest], self.threads),
-                )
-            )
-        return tuple(roofs)
+        return tuple(self._fastest_kernel(level) for level in self.profile.memory)
+
+    @cached_property
+    def read_levels(self) -> tuple[LevelRoof, ...]:
+        """One roof a memory level for bytes that are only read: its fastest read or copy kernel.
+
+        Kernels that store what they have just loaded (update) move more bytes per second than any
+        read does. Where no such kernel is known, that of `levels`.
+        """
+        return tuple(self._fastest_kernel(level, READING) for level in self.profile.memory)
+
+    def _fastest_kernel(self, level: MemoryLevel, kernels: Iterable[str] = ()) -> LevelRoof:
+        rates: dict[str, dict[int, float]] = {}
+        for each in level.bandwidth:
+            if each.kind == "hardware":
+                rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
+        among = [kernel for kernel in rates if kernel in kernels] or list(rates)
+        fastest = max(among, key=lambda kernel: _rate(rates[kernel], self.threads))
+        return LevelRoof(
+            level=level, kernel=fastest, byte_per_s=_rate(rates[fastest], self.threads)
+        )
 
     @cached_property
     def units(self) -> tuple[ComputeRoof, ...]:
@@ -275,6 +284,20 @@ class Roof:
                 crossing = sum(reuse.beyond(capacity) for reuse in reuses)
         return byte
 
+    def memory_bound(
+        self, level_byte: Mapping[str, int], written_byte: int
+    ) -> tuple[float | None, LevelRoof | None]:
+        """The seconds that bytes take at least to cross the memory levels, and the ceiling binding.
+
+        At most ``written_byte`` of those that cross a level are stores; the others are only read.
+        None: no memory level is known.
+        """
+        times = [(level_byte[roof.level.name] / roof.byte_per_s, roof) for roof in self.levels]
+        for roof in self.read_levels:
+            read_byte = max(0, level_byte[roof.level.name] - written_byte)
+            times.append((read_byte / roof.byte_per_s, roof))
+        return max(times, key=lambda each: each[0], default=(None, None))
+
     def place(
         self,
         record: OperatorRecord,
@@ -301,13 +324,8 @@ class Roof:
         if self.profile.knows_only_dram:
             # The classic model: every operand whole, whatever may still be cached or passed over.
             level_byte = {self.profile.memory[0].name: record.work.traffic_byte}
-        slowest = max(
-            self.levels,
-            key=lambda roof: level_byte[roof.level.name] / roof.byte_per_s,
-            default=None,
-        )
+        memory_s, slowest = self.memory_bound(level_byte, sum(each.byte for each in record.outputs))
         flop, least_flop = record.work.flop, record.work.least_flop
-        memory_s = level_byte[slowest.level.name] / slowest.byte_per_s if slowest else None
         compute_s, unit = self._compute_bound(record, compute_as)
 
         times = [time for time in (memory_s, compute_s) if time is not None]
@@ -425,7 +443,7 @@ def _doubts(placements: Sequence[Placement], roof: Roof) -> list[str]:
     binding = {each.ceiling for each in placements if each.bound in (Bound.COMPUTE, Bound.MEMORY)}
     doubts = {
         level.label: each.doubt
-        for level in roof.levels
+        for level in (*roof.levels, *roof.read_levels)
         for each in level.level.bandwidth
         if (each.kind, each.kernel, each.threads) == ("hardware", level.kernel, roof.threads)
     }

@@ -14,7 +14,7 @@ from roofline.machine.hardware import HardwareProfile, Host
 from roofline.placement import Bound, Roof, arithmetic_dtype, place, ridge_flop_per_byte, roof_notes
 from roofline.workload.operators import State
 from roofline.workload.residency import Reuse, residency
-from roofline.workload.tensors import Role
+from roofline.workload.tensors import Role, TensorSpec
 from tests.builders import ceiling, level, profile, record, tensor
 
 TWO_LEVELS = profile(
@@ -51,6 +51,62 @@ def test_only_least_flop_enters_the_bound_and_no_point_leaves_the_roof() -> None
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
     assert placed.bound_s == pytest.approx(20.0)
     assert placed.attainable_flop_per_s == pytest.approx(1000.0)
+
+
+UPDATES_FASTEST = profile(
+    [ceiling(1e6)],
+    [
+        level("L1", 40, {"read": {1: 400.0}, "update": {1: 500.0}}),
+        level(
+            "DRAM",
+            None,
+            {"read": {1: 40.0}, "copy": {1: 36.0}, "copy-nt": {1: 50.0}, "update": {1: 65.0}},
+        ),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "byte", "bound_s", "ceiling_name"),
+    [
+        # A reduction of 1000 bytes to 4: 996 bytes at least are reads, 50 a second.
+        ([tensor(0, 250)], [tensor(1, 1)], 1004, 1000 / 50, "DRAM copy-nt"),
+        # Decode: 4000 bytes of weights, 40 read, 400 written.
+        ([tensor(0, 1000), tensor(1, 10)], [tensor(2, 100)], 4440, 4040 / 50, "DRAM copy-nt"),
+        # Updated in place: 1000 bytes read and written again may be as fast as any kernel.
+        ([tensor(0, 250)], [tensor(0, 250)], 2000, 2000 / 65, "DRAM update"),
+        # Half read, half written: reads alone would take 1000 / 50.
+        ([tensor(0, 250)], [tensor(1, 250)], 2000, 2000 / 65, "DRAM update"),
+    ],
+)
+def test_bytes_that_are_only_read_take_no_kernel_that_stores(
+    inputs: list[TensorSpec],
+    outputs: list[TensorSpec],
+    byte: int,
+    bound_s: float,
+    ceiling_name: str,
+) -> None:
+    placed = Roof(UPDATES_FASTEST, 1).place(record(inputs, outputs, flop=1), [Reuse(byte, None)])
+    assert placed.bound_s == pytest.approx(bound_s)
+    assert (placed.level, placed.ceiling) == ("DRAM", ceiling_name)
+
+
+def test_what_of_the_read_bytes_waits_nearer_is_not_known() -> None:
+    """Of 1000 bytes read and 1000 written, 1200 come from DRAM: 200 of them are reads at least."""
+    operator = record([tensor(0, 250)], [tensor(1, 250)], flop=1)
+    seconds, roof = Roof(UPDATES_FASTEST, 1).memory_bound({"L1": 0, "DRAM": 1200}, 1000)
+    assert (seconds, roof and roof.label) == (pytest.approx(1200 / 65), "DRAM update")
+    seconds, roof = Roof(UPDATES_FASTEST, 1).memory_bound({"L1": 0, "DRAM": 1200}, 100)
+    assert (seconds, roof and roof.label) == (pytest.approx(1100 / 50), "DRAM copy-nt")
+    placed = Roof(UPDATES_FASTEST, 1).place(operator, [Reuse(2000, 1240)])
+    assert placed.level_byte == {"L1": 2000, "DRAM": 1200}
+    assert placed.ceiling == "DRAM update"
+
+
+def test_a_level_without_a_reading_kernel_limits_reads_by_its_fastest() -> None:
+    machine = profile([ceiling(1e6)], [level("DRAM", None, {"triad": {1: 30.0}})])
+    placed = Roof(machine, 1).place(record([tensor(0, 250)], [], flop=1), [Reuse(1000, None)])
+    assert (placed.bound_s, placed.ceiling) == (pytest.approx(1000 / 30), "DRAM triad")
 
 
 WITH_ADDERS = profile(

@@ -9,8 +9,11 @@ from typing import Literal
 from roofline.foundation.sampling import Sample
 from roofline.machine.pace import UNKNOWN, Pace
 
-FACTS_VERSION = 1
-"""What the numbers of `Facts` mean; samples of another version are not used."""
+FACTS_VERSION = 2
+"""Meaning of the numbers of `Facts`; samples of another version are not used.
+
+Version 2: bytes that are only read take the fastest read or copy kernel of their level.
+"""
 
 Origin = Literal["calibrate", "profile", "validate"]
 """Which command measured a run."""

@@ -19,13 +19,14 @@ from roofline.analysis import (
     sum_fused_byte,
     working,
 )
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_byte, format_si
 from roofline.latency.earlier import EarlierRun, earlier_run
 from roofline.latency.features import facts_of
 from roofline.latency.measured import Timed
 from roofline.latency.predicted import Predicted, Predicts
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunSample
+from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
@@ -68,6 +69,12 @@ def assemble(
     fused = fused_traffic(capture.records)
     predicted = predictor.predict(placements, roof.threads) if predictor else Predicted()
     known = predicted.operators or (None,) * len(placements)
+    clock_notes: tuple[str, ...] = ()
+    if timed and timed.run.clock_hz:
+        # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+        clock_notes = _clock_notes(roof.profile, timed.run.clock_hz)
+        roof = Roof(roof.profile.at_clock(timed.run.clock_hz), roof.threads)
+        placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     samples = timed.operators if timed else (None,) * len(placements)
     faults = timed.faults if timed else (None,) * len(placements)
     rows = tuple(map(row_of, placements, fused, known, samples, faults))
@@ -102,7 +109,7 @@ def assemble(
         bound_s=sum_bound_s(rows),
     )
     totals = replace(totals, **_sums_of_times(rows, predicted.run))
-    warnings = [*notes, *roof_notes(placements, roof, capture.run.device)]
+    warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]
     noticed = len(roof.profile.conditions)
     if noticed:
         things = "something was" if noticed == 1 else f"{noticed} things were"
@@ -134,6 +141,21 @@ def assemble(
         measurement=timed.run if timed else None,
         earlier=None if timed or cold else _earlier(placements, capture.run, roof.threads, runs),
         warnings=(*warnings, *predicted.notes),
+    )
+
+
+_CLOCK_MATTERS = 1.02
+"""How much faster cores must run than when the ceilings were measured for a warning."""
+
+
+def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
+    measured_hz = profile.ceilings_clock_hz
+    if measured_hz is None or clock_hz <= _CLOCK_MATTERS * measured_hz:
+        return ()
+    now, then = format_si(clock_hz, "Hz"), format_si(measured_hz, "Hz")
+    return (
+        f"cores ran at {now}, ceilings were measured at {then}: ceilings that follow the clock are"
+        " scaled up to it",
     )
 
 

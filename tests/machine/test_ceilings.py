@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine.hardware import ComputeCeiling, Duration, TheoreticalRate
+from roofline.machine.hardware import Clock, ComputeCeiling, Duration, TheoreticalRate
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.stream import stream_kernels
@@ -184,6 +184,14 @@ def test_the_memory_bus_on_paper_stands_where_all_its_bytes_are_counted() -> Non
         ("DRAM", kernel, 2): paper
         for kernel in ("read", "update", "write-nt", "copy-nt", "triad-nt")
     }
+
+
+def test_compute_and_caches_carry_the_clock_that_they_were_measured_at() -> None:
+    clock = Clock(peak_hz=3.9e9, median_hz=3.8e9, provenance=ceilings.provenance("hand"))
+    found = [Reached(trial=stream("read", name), rate=rate()) for name in ("L1", "DRAM")]
+    near, dram = memory_levels(found, {}, clock=clock)
+    assert (near.bandwidth[0].clock_hz, dram.bandwidth[0].clock_hz) == (3.9e9, None)
+    assert [each.bandwidth[0].clock_hz for each in memory_levels(found, {})] == [None, None]
 
 
 def test_memory_alone_is_not_the_nearest_level() -> None:

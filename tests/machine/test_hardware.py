@@ -43,7 +43,7 @@ LINK = Link(
 CURVE = LatencyCurve(size_byte=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
 
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
-    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 3, got 1"),
+    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 4, got 1"),
     "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
     "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
     "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),
@@ -115,6 +115,27 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         lambda it: replace(it.compute[0].provenance, reference=""),
         "reference must name a document or a method",
     ),
+    "clock of a ceiling": (
+        lambda it: replace(it.compute[0], clock_hz=0.0),
+        "clock_hz must be greater than 0, got 0",
+    ),
+    "clock of a bandwidth": (
+        lambda it: replace(it.memory[0].bandwidth[0], clock_hz=-1e9),
+        "clock_hz must be greater than 0",
+    ),
+    "no alias": (lambda it: replace(it, aliases=(" ",)), "alias must be a name on one line"),
+    "alias twice": (
+        lambda it: replace(it, aliases=("a", "b", "a")),
+        "aliases must differ, but 'a' is there twice",
+    ),
+    "multiprocessors of a CPU": (
+        lambda it: replace(it, multiprocessors=2),
+        "multiprocessors must be left out for device 'cpu'",
+    ),
+    "no multiprocessors": (
+        lambda it: replace(it, multiprocessors=0),
+        "multiprocessors must be greater than 0, got 0",
+    ),
     "no CPUs": (
         lambda it: Host(
             cpu_model="",
@@ -133,6 +154,33 @@ def test_what_cannot_be_true_is_refused(name: str) -> None:
     make, message = FALSE[name]
     with pytest.raises(ValueError, match=message):
         make(MACHINE)
+
+
+def test_the_last_level_is_the_memory_and_its_capacity_that_of_the_machine() -> None:
+    assert MACHINE.memory_capacity_byte is None
+    assert replace(MACHINE, memory=()).memory_capacity_byte is None
+    nearest, dram = MACHINE.memory
+    full = replace(MACHINE, memory=(nearest, replace(dram, capacity_byte=2**34)))
+    assert full.memory_capacity_byte == 2**34
+
+
+def test_ceilings_that_follow_the_clock_are_raised_to_a_higher_one() -> None:
+    """Measured at 3.89 GHz, used at 4.26: compute and L1 by 1.0951, DRAM and a library's not."""
+    products, other = ceiling(1000.0), replace(ceiling(700.0, kernel="fma-add"), clock_hz=4.3e9)
+    library = replace(ceiling(500.0), kind="library", clock_hz=3.89e9)
+    near, dram = level("L1", 40, {"read": {1: 100.0}}), level("DRAM", None, {"read": {1: 10.0}})
+    near = replace(near, bandwidth=(replace(near.bandwidth[0], clock_hz=3.89e9),))
+    measured = profile([replace(products, clock_hz=3.89e9), other, library], [near, dram])
+    assert measured.ceilings_clock_hz == 4.3e9
+    found = measured.at_clock(4.26e9)
+    assert [each.peak_flop_per_s for each in found.compute] == pytest.approx([1095.115, 700, 500])
+    assert [each.clock_hz for each in found.compute] == [4.26e9, 4.3e9, 3.89e9]
+    assert found.compute[0].provenance.note == "scaled from 3.89 GHz to 4.26 GHz"
+    rates = [each.bandwidth[0].peak_byte_per_s for each in found.memory]
+    assert rates == pytest.approx([109.5115, 10.0])
+    assert measured.at_clock(3.0e9) == measured
+    assert profile([products], [dram]).at_clock(5e9) == profile([products], [dram])
+    assert profile([products], [dram]).ceilings_clock_hz is None
 
 
 @pytest.mark.parametrize("date", ["", "2026", "2026-02", "2026-02-28", "2024-02-29"])

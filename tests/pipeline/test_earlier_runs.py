@@ -188,3 +188,36 @@ def test_a_measured_pass_needs_no_earlier_one(machine: HardwareProfile) -> None:
     measured = assembled(timed(len(captured.records)))
     assert measured.measurement is not None and measured.earlier is None
     assert replace(predictor, is_of_host=False).runs_here == ()
+
+
+def test_minimum_times_beside_a_measurement_hold_at_its_clock(machine: HardwareProfile) -> None:
+    """Ceilings of 3.89 GHz under a pass at 4.28: 1.1 times as high, and the predictor knows not."""
+    slow = replace(
+        machine, compute=tuple(replace(each, clock_hz=3.89e9) for each in machine.compute)
+    )
+    captured = capture(net(), Inputs(torch.zeros(SHAPE)), name="net", run=Run(), teaching=None)
+    times = timed(len(captured.records))
+
+    def assembled(clock_hz: float | None) -> Analysis:
+        return assemble(
+            "net",
+            (),
+            captured,
+            residency(captured.records),
+            Roof(slow, 1),
+            cold=False,
+            notes=(),
+            timed=replace(times, run=replace(times.run, clock_hz=clock_hz)),
+        )
+
+    def compute_s(analysis: Analysis) -> float:
+        return analysis.hardware.compute[0].peak_flop_per_s
+
+    assert compute_s(assembled(4.279e9)) == pytest.approx(1.1 * compute_s(assembled(None)))
+    note = (
+        "cores ran at 4.28 GHz, ceilings were measured at 3.89 GHz:"
+        " ceilings that follow the clock are scaled up to it"
+    )
+    assert note in assembled(4.279e9).warnings
+    assert note not in assembled(3.9e9).warnings
+    assert compute_s(assembled(3.5e9)) == compute_s(assembled(None))

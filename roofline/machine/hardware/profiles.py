@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from roofline.errors import HardwareError
 from roofline.foundation.rows import frame_of
+from roofline.foundation.units import format_si
 from roofline.machine.checks import check_differ, check_name, check_positive
 from roofline.machine.hardware.ceilings import (
+    Bandwidth,
     ComputeCeiling,
     MemoryLevel,
     Provenance,
@@ -83,6 +85,8 @@ class HardwareProfile:
 
     ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
     threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
+    ``aliases`` are other names under which it is found (driver names, names in published data);
+    ``multiprocessors`` is the number of SMs, compute units or GPU cores (None: not known);
     ``memory`` runs from the nearest level to the farthest; ``overheads`` are what a call costs;
     ``links`` lead to memory elsewhere; the curves are what cache sizes were found from;
     ``effort`` is how long was measured; ``conditions`` are what the measurement noticed about
@@ -90,8 +94,9 @@ class HardwareProfile:
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`, thread counts above ``threads``, threads
-            of a device that has none to choose, an empty name, levels, ceilings, overheads, curves
-            or links that occur twice, or levels out of order.
+            of a device that has none to choose, multiprocessors of a CPU, an empty name or alias,
+            aliases, levels, ceilings, overheads, curves or links that occur twice, or levels out of
+            order.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -99,6 +104,8 @@ class HardwareProfile:
     device: Device
     threads: int
     description: str = ""
+    aliases: tuple[str, ...] = ()
+    multiprocessors: int | None = None
     host: Host | None = None
     effort: Effort = "unspecified"
     clock: Clock | None = None
@@ -121,6 +128,12 @@ class HardwareProfile:
                 f"threads must be 1 for device '{self.device}', which computes as a whole,"
                 f" got {self.threads}"
             )
+        check_positive("multiprocessors", self.multiprocessors)
+        if self.has_threads and self.multiprocessors is not None:
+            raise ValueError(f"multiprocessors must be left out for device '{self.device}'")
+        for alias in self.aliases:
+            check_name("alias", alias)
+        check_differ("aliases", self.aliases)
         check_differ("memory level names", (level.name for level in self.memory))
         check_differ(
             "compute ceilings",
@@ -172,9 +185,40 @@ class HardwareProfile:
         return len(self.memory) == 1
 
     @property
+    def memory_capacity_byte(self) -> int | None:
+        """Bytes that the last memory level holds, that of all tensors; None: not known."""
+        return self.memory[-1].capacity_byte if self.memory else None
+
+    @property
     def date(self) -> str:
         """The newest date among its provenances, ISO 8601; ``""`` if there are none."""
         return max((each.date for each in self.provenances()), default="")
+
+    @property
+    def ceilings_clock_hz(self) -> float | None:
+        """Core clock in Hz at which the compute ceilings hold; None: not known."""
+        clocks = [each.clock_hz for each in self.compute if each.kind == "hardware"]
+        return max((each for each in clocks if each is not None), default=None)
+
+    def at_clock(self, clock_hz: float) -> HardwareProfile:
+        """The profile with the ceilings that follow the core clock raised to `clock_hz`.
+
+        What holds at a higher clock already stays as it is, so that minimum times are never longer
+        than at either clock.
+        """
+        return replace(
+            self,
+            compute=tuple(_at_clock(each, clock_hz, "flop_per_s") for each in self.compute),
+            memory=tuple(
+                replace(
+                    level,
+                    bandwidth=tuple(
+                        _at_clock(each, clock_hz, "byte_per_s") for each in level.bandwidth
+                    ),
+                )
+                for level in self.memory
+            ),
+        )
 
     def provenances(self) -> Iterable[Provenance]:
         """The provenance of every ceiling, which is what a profile is there for."""
@@ -230,6 +274,29 @@ class HardwareProfile:
                 f"--threads {threads} does not fit '{self.name}': choose 1 to {self.threads}"
             )
         return threads
+
+
+_Ceiling = TypeVar("_Ceiling", ComputeCeiling, Bandwidth)
+
+
+def _at_clock(ceiling: _Ceiling, clock_hz: float, unit: str) -> _Ceiling:
+    before = ceiling.clock_hz
+    if ceiling.kind != "hardware" or before is None or clock_hz <= before:
+        return ceiling
+    origin = ceiling.provenance
+    scaled = f"scaled from {format_si(before, 'Hz')} to {format_si(clock_hz, 'Hz')}"
+    rates = {
+        name: getattr(ceiling, name) * clock_hz / before
+        for name in (f"peak_{unit}", f"sustained_{unit}")
+    }
+    return replace(
+        ceiling,
+        **rates,
+        clock_hz=clock_hz,
+        provenance=replace(
+            origin, source="derived", note="; ".join(filter(None, (origin.note, scaled)))
+        ),
+    )
 
 
 def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:

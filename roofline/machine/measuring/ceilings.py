@@ -143,6 +143,7 @@ def compute_ceiling(reached: Reached, core: Core | None, clock: Clock | None) ->
         peak_flop_per_s=rate.peak,
         sustained_flop_per_s=rate.sustained,
         spread=rate.spread,
+        clock_hz=clock.peak_hz if clock else None,
         theoretical=theoretical_rate(
             kernel=kernel.name,
             dtype=kernel.dtype,
@@ -202,6 +203,8 @@ def _bandwidth(
         peak_byte_per_s=rate.peak,
         sustained_byte_per_s=rate.sustained,
         spread=rate.spread,
+        # Caches are clocked with the cores, or not at all faster for it; memory is not.
+        clock_hz=clock.peak_hz if clock and working_set.level != DRAM else None,
         write_allocate=allocate,
         # Where lines are fetched besides, the bus moves more than the bytes that are counted.
         theoretical=memory if memory and allocate == "none" else on_paper,

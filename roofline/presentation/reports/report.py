@@ -11,7 +11,13 @@ from typing import Literal, TypedDict
 from roofline.analysis import Analysis, OperatorRow
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.foundation.units import MISSING, format_flop, format_intensity, format_shape
+from roofline.foundation.units import (
+    MISSING,
+    format_flop,
+    format_intensity,
+    format_shape,
+    format_si,
+)
 from roofline.machine.hardware import HardwareProfile, describe_threads
 
 By = Literal["operator", "module", "type", "phase"]
@@ -174,7 +180,9 @@ def hardware_fact(analysis: Analysis, today: date | None, *, caches: str = "") -
     """The machine, its threads, in which state its caches were, and whence its numbers are."""
     profile = analysis.hardware
     threads = describe_threads(profile, analysis.threads)
-    parts = (printable(profile.name), threads, caches, origin(profile, today))
+    clock_hz = profile.ceilings_clock_hz
+    clock = f"ceilings at {format_si(clock_hz, 'Hz')}" if clock_hz else ""
+    parts = (printable(profile.name), threads, caches, clock, origin(profile, today))
     return "Hardware", " · ".join(filter(None, parts))
 
 
