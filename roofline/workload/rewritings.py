@@ -1,0 +1,576 @@
+"""The work that no run of the same function avoids, whatever the listed rewritings make of it.
+
+The list is closed: batch norms and constants are folded, dead code is left out, parallel and
+consecutive linear maps with constant weights are merged where that lowers FLOP (`linear_maps`).
+Of arithmetic only products count, attention among them; of memory every byte once that a pass must
+touch and that it did not make itself for itself. Where records do not tell, less is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from roofline.workload.dataflow import Dataflow, dataflow
+from roofline.workload.formulas.convolution import each_dimension
+from roofline.workload.fusion_kinds import Kind, is_copy, kind_of
+from roofline.workload.linear_maps import (
+    Edge,
+    Group,
+    Least,
+    LinearMap,
+    Link,
+    convolution_map,
+    least_of,
+    matrix_map,
+    may_pass_by,
+    unknown_map,
+)
+from roofline.workload.operators import OperatorRecord, State
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.work import FLOP_PER_FMA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWork:
+    """What one pass must do at least.
+
+    ``products`` are records, each with the FLOP that its product, or the products that it stands
+    for, take at least by the direct algorithm: for its data types and the sizes of its kernel.
+    ``read_byte`` are distinct bytes that are only read, ``written_byte`` those that are written.
+    """
+
+    products: tuple[tuple[OperatorRecord, int], ...]
+    read_byte: int
+    written_byte: int
+
+
+def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
+    """The least work of a pass under the listed rewritings; in a training step none is merged."""
+    flow = dataflow(records)
+    kept = _outliving(records)
+    made_by = _makers(flow)
+    constants = _constants(records, flow, made_by)
+    working = [n for n in _live(flow, kept) if n not in constants.records]
+    memory = _Memory(constants, kept, _dense_views(records), _returned(records))
+    if any(record.phase != "forward" for record in records):
+        for n in working:
+            memory.touch(n, records[n], records[n].inputs)
+        products = [(records[n], least_of_products(records[n])) for n in working]
+    else:
+        regions = _Regions(records=records, made_by=made_by, constants=constants)
+        for n in working:
+            memory.touch(n, records[n], regions.add(n))
+        for n in working:
+            if any(value.must_be_stored and value.storage in kept for _, value in flow.written[n]):
+                regions.keep(n)
+        products = regions.settle(memory)
+    read, written = memory.least()
+    return ModelWork(
+        products=tuple((record, flop) for record, flop in products if flop),
+        read_byte=read,
+        written_byte=written,
+    )
+
+
+def least_of_products(record: OperatorRecord) -> int:
+    """The FLOP that an operator's products take at least; 0 where its FLOP is not known.
+
+    How many of the products are optional is not known (padding taps are), so all that is optional
+    is taken to be products.
+    """
+    work = record.work
+    if not work.multiply_add or work.least_flop is None or work.flop is None:
+        return 0
+    return max(0, work.least_flop - (work.flop - FLOP_PER_FMA * work.multiply_add))
+
+
+def _outliving(records: Sequence[OperatorRecord]) -> frozenset[int]:
+    """Storages that are there when the pass has ended; gradients of parameters are until then."""
+    dropped = {storage for record in records for storage in record.freed}
+    before = [record for record in records[:-1] if record.phase != "optimizer"]
+    dropped_before = {storage for record in before for storage in record.freed}
+    return frozenset(
+        spec.storage
+        for record in records
+        for spec in record.outputs
+        if spec.role.persists
+        or spec.storage not in (dropped_before if spec.role is Role.GRADIENT else dropped)
+    )
+
+
+def _live(flow: Dataflow, kept: frozenset[int]) -> list[int]:
+    """The operators whose results outlive the pass, or are read by such; in order."""
+    live: set[int] = set()
+    for n in reversed(range(len(flow.written))):
+        for spec, value in flow.written[n]:
+            # The last operator's end is that of gradients, too.
+            is_left = value.must_be_stored or spec.role is Role.GRADIENT
+            outlives = is_left and value.storage in kept
+            if outlives or not live.isdisjoint(value.readers):
+                live.add(n)
+    return sorted(live)
+
+
+Makers = dict[tuple[int, int], list[int]]
+
+
+def _makers(flow: Dataflow) -> Makers:
+    """By operator and storage, those who wrote what it reads there."""
+    found: Makers = defaultdict(list)
+    for n, written in enumerate(flow.written):
+        for _, value in written:
+            for reader in value.readers:
+                if n not in found[reader, value.storage]:
+                    found[reader, value.storage].append(n)
+    return found
+
+
+@dataclass(slots=True)
+class _Sets:
+    """Disjoint sets of numbers that are joined bit by bit."""
+
+    parent: dict[int, int] = field(default_factory=dict[int, int])
+
+    def of(self, member: int) -> int:
+        """The number that stands for the set of a member."""
+        root = member
+        while (above := self.parent.get(root, root)) != root:
+            root = above
+        while member != root:
+            member, self.parent[member] = self.parent[member], root
+        return root
+
+    def join(self, one: int, other: int) -> None:
+        """Makes one set of two members' sets."""
+        self.parent[self.of(other)] = self.of(one)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Constants:
+    """What is the same in every pass: parameters and buffers, and what is computed of them alone.
+
+    ``changed`` are storages that are not. ``together`` joins the storages of constants that are
+    computed together and of what they are computed of, ``sources``.
+    """
+
+    made_by: Makers
+    changed: frozenset[int]
+    records: set[int] = field(default_factory=set[int])
+    together: _Sets = field(default_factory=_Sets)
+    sources: list[TensorSpec] = field(default_factory=list[TensorSpec])
+
+    def has(self, reader: int, spec: TensorSpec) -> bool:
+        """Whether what an operator reads is constant."""
+        makers = self.made_by.get((reader, spec.storage))
+        if makers:
+            return self.records.issuperset(makers)
+        own = (Role.PARAMETER, Role.BUFFER, Role.ACTIVATION)
+        return spec.role in own and spec.storage not in self.changed
+
+    def fold(self, n: int, record: OperatorRecord) -> None:
+        """Takes an operator in, if all that it reads is constant, and it changes nothing else."""
+        written = [spec.storage for spec in record.outputs]
+        is_folded = record.state is State.COUNTED and record.type != "random" and written
+        if not is_folded or not self.changed.isdisjoint(written):
+            return
+        if all(self.has(n, spec) for spec in record.inputs):
+            self.records.add(n)
+            for spec in (*record.inputs, *record.outputs):
+                self.together.join(written[0], spec.storage)
+            self.sources += (spec for spec in record.inputs if spec.role.persists)
+
+
+def _constants(records: Sequence[OperatorRecord], flow: Dataflow, made_by: Makers) -> _Constants:
+    """Those of an inference pass; training changes parameters, so that it has none."""
+    specs = [spec for record in records for spec in (*record.inputs, *record.outputs)]
+    persists = {spec.storage for spec in specs if spec.role.persists}
+    written = {value.storage for values in flow.written for _, value in values}
+    found = _Constants(made_by=made_by, changed=frozenset(persists & written))
+    if any(record.phase != "forward" for record in records):
+        return _Constants(made_by=made_by, changed=frozenset(persists | written))
+    for n, record in enumerate(records):
+        found.fold(n, record)
+    return found
+
+
+Views = set[tuple[int, int, tuple[int, ...]]]
+
+_PERMUTING = frozenset(
+    {"aten.t", "aten.transpose", "aten.permute", "aten.detach", "aten.view", "aten.alias"}
+)
+
+
+def _dense_views(records: Sequence[OperatorRecord]) -> Views:
+    """Storage, offset and shape of views that have all elements of one that lies without gaps."""
+    dense: Views = set()
+    for record in records:
+        if record.state is State.FREE and record.op in _PERMUTING and len(record.inputs) == 1:
+            (given,) = record.inputs
+            for spec in record.outputs:
+                is_same = spec.elements == given.elements and spec.offset_byte == given.offset_byte
+                if is_same and spec.storage == given.storage and _is_dense(given, dense):
+                    dense.add((spec.storage, spec.offset_byte, spec.shape))
+    return dense
+
+
+def _is_dense(spec: TensorSpec, dense: Views) -> bool:
+    """Whether it is all bytes from the first on."""
+    if spec.distinct_elements != spec.elements or spec.least_elements is not None:
+        return False
+    return spec.layout != "strided" or (spec.storage, spec.offset_byte, spec.shape) in dense
+
+
+def _returned(records: Sequence[OperatorRecord]) -> dict[int, int]:
+    """Bytes of the smallest view of each storage that is made when nothing else happens to it.
+
+    It may be all that the pass returns of it.
+    """
+    used: set[int] = set()
+    found: dict[int, int] = {}
+    for record in reversed(records):
+        if record.state is not State.FREE:
+            used.update(spec.storage for spec in (*record.inputs, *record.outputs))
+            continue
+        views: dict[int, int] = defaultdict(int)
+        for spec in record.outputs:
+            views[spec.storage] += spec.byte
+        for storage in views.keys() - used:
+            found[storage] = min(views[storage], found.get(storage, views[storage]))
+    return found
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The bytes of storages that a pass must touch."""
+
+    constants: _Constants
+    kept: frozenset[int]
+    dense: Views
+    returned: dict[int, int]
+    read: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
+    written: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
+    folded: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
+    already_there: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    merged_byte: int = 0
+
+    def touch(self, n: int, record: OperatorRecord, inputs: Iterable[TensorSpec]) -> None:
+        """An operator that runs reads so much of its inputs, and writes its outputs."""
+        for spec in inputs:
+            self.reads(n, spec)
+        for spec in record.outputs:
+            if spec.storage in self.kept:
+                self.written[spec.storage].append(spec)
+                if not spec.role.persists and _joins_or_copies(record):
+                    # What was given can lie where the result is, as caches do that are extended.
+                    given = (each.byte for each in record.inputs if each.role is Role.INPUT)
+                    self.already_there[spec.storage] += sum(given)
+
+    def reads(self, n: int, spec: TensorSpec) -> None:
+        """An operator reads something that may be constant."""
+        if spec.role.persists:
+            self.read[spec.storage].append(spec)
+        elif self.constants.records and self.constants.has(n, spec):
+            self.folded[spec.storage].append(spec)
+
+    def least(self) -> tuple[int, int]:
+        """Bytes that are only read, and bytes that are written."""
+        read = self.merged_byte + self._folded_byte()
+        written = 0
+        for storage in {*self.read, *self.written}:
+            own = self._union(self.written.get(storage, ()))
+            touched = self._union((*self.read.get(storage, ()), *self.written.get(storage, ())))
+            read += touched - own
+            own = min(own, self.returned.get(storage, own))
+            written += max(0, own - self.already_there.get(storage, 0))
+        return read, written
+
+    def _folded_byte(self) -> int:
+        """Of constants that are computed: they, or what they are computed of; the fewer bytes."""
+        own: dict[int, int] = defaultdict(int)
+        for storage, specs in self.folded.items():
+            own[self.constants.together.of(storage)] += self._union(specs)
+        sources: dict[int, list[TensorSpec]] = defaultdict(list)
+        for spec in self.constants.sources:
+            sources[spec.storage].append(spec)
+        of: dict[int, int] = defaultdict(int)
+        for storage, specs in sources.items():
+            known = self.read.get(storage, [])
+            more = self._union([*known, *specs]) - self._union(known)
+            of[self.constants.together.of(storage)] += more
+        return sum(min(byte, of[component]) for component, byte in own.items())
+
+    def _union(self, specs: Sequence[TensorSpec]) -> int:
+        """Distinct bytes of operands in one storage; of those with gaps, the largest alone."""
+        largest = max((spec.least_byte for spec in specs), default=0)
+        whole = {(s.offset_byte, s.offset_byte + s.byte) for s in specs if _is_dense(s, self.dense)}
+        union, end = 0, 0
+        for first, last in sorted(whole):
+            union += max(0, last - max(first, end))
+            end = max(end, last)
+        return max(largest, union)
+
+
+_MOVES = frozenset(
+    {
+        *("neg", "clone", "contiguous", "_to_copy", "copy", "lift_fresh_copy", "alias_copy"),
+        *("detach_copy", "view_copy", "expand_copy", "permute_copy", "t_copy", "transpose_copy"),
+        *("select_copy", "slice_copy", "narrow_copy", "split_copy", "split_with_sizes_copy"),
+        *("unbind_copy", "flip", "roll", "rot90", "repeat", "constant_pad_nd", "pixel_shuffle"),
+        *("pixel_unshuffle", "channel_shuffle", "native_channel_shuffle", "index_select"),
+        *("index", "gather", "tril", "triu"),
+    }
+)
+_JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
+_POOLINGS = frozenset({"adaptive_avg_pool1d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"})
+_MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "linear", "matmul"})
+_CONVOLUTIONS = frozenset({"convolution", "_convolution", "conv1d", "conv2d", "conv3d"})
+
+
+def _name(record: OperatorRecord) -> str:
+    return record.op.removeprefix("aten.").removesuffix("_")
+
+
+def _joins_or_copies(record: OperatorRecord) -> bool:
+    return _name(record) in _JOINS or is_copy(record)
+
+
+def _is_linear(record: OperatorRecord, data: Sequence[TensorSpec]) -> bool:
+    """Whether it is linear in its data; what else it reads is constant."""
+    name, attributes = _name(record), record.attributes
+    if any(spec.dtype.kind not in ("float", "complex") for spec in record.outputs):
+        return False
+    if name in ("add", "sub", "rsub") or name in _JOINS:
+        return True
+    if len(data) != 1 or (data[0] != record.inputs[0] and name != "mul"):
+        return False
+    if name in ("mul", "div"):
+        # With one operand and no number it is a square.
+        is_scaled = len(record.inputs) > 1 or "other" in attributes
+        return is_scaled and not attributes.get("rounding_mode")
+    if name == "pow":
+        return attributes.get("exponent") == 1
+    if name in _POOLINGS:
+        return record.outputs[0].shape == data[0].shape
+    return name in _MOVES or kind_of(record) is Kind.AFFINE
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product of what is given and a constant weight."""
+
+    record: OperatorRecord
+    given: TensorSpec
+    weight: TensorSpec
+
+    @property
+    def map(self) -> LinearMap:
+        """What it is among other linear maps."""
+        work, attributes = self.record.work, self.record.attributes
+        numbers = (
+            min(work.least_flop or 0, FLOP_PER_FMA * (work.multiply_add or 0)),
+            self.weight.byte,
+            self.weight.dtype.byte(1),
+            self.given.distinct_elements,
+            self.record.outputs[0].elements,
+        )
+        if _name(self.record) in _MATRIX_PRODUCTS:
+            is_right = len(self.weight.shape) == 2 and self.given != self.record.inputs[-1]
+            return matrix_map(*numbers, keeps_rows=is_right)
+        taps: list[Sequence[int]] = [attributes[n] for n in ("stride", "padding", "dilation")]
+        if attributes.get("transposed") or any(isinstance(each, str) for each in taps):
+            return unknown_map(*numbers)
+        dimensions = len(self.weight.shape) - 2
+        return convolution_map(
+            *numbers,
+            given=self.given.shape[-dimensions:],
+            weight=self.weight.shape,
+            windows=self.record.outputs[0].shape[-dimensions:],
+            groups=attributes["groups"],
+            taps=tuple(tuple(each_dimension(each, dimensions)) for each in taps),
+            channels_last=self.given.layout == "channels-last",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Regions:
+    """Values that linear operators make of one another, up to those that are not linear.
+
+    A value has the number of the operator that makes it, one that is given to the pass a negative
+    one. ``same`` are values that are others, scaled or moved.
+    """
+
+    records: Sequence[OperatorRecord]
+    made_by: Makers
+    constants: _Constants
+    edges: dict[int, list[tuple[int, Edge]]] = field(default_factory=dict[int, Any])
+    same: dict[int, int] = field(default_factory=dict[int, int])
+    kept: set[int] = field(default_factory=set[int])
+    joins: set[int] = field(default_factory=set[int])
+    together: _Sets = field(default_factory=_Sets)
+    products: dict[int, _Product] = field(default_factory=dict[int, _Product])
+    others: list[tuple[OperatorRecord, int]] = field(default_factory=list[Any])
+    added: dict[int, list[tuple[int, TensorSpec]]] = field(default_factory=dict[int, Any])
+
+    def keep(self, n: int) -> None:
+        """What an operator makes is there, whatever is merged."""
+        self.kept.add(self.same.get(n, n))
+
+    def add(self, n: int) -> Sequence[TensorSpec]:
+        """Takes an operator in; what it surely reads of what it is given."""
+        record = self.records[n]
+        data = [spec for spec in record.inputs if not self.constants.has(n, spec)]
+        fixed = [spec for spec in record.inputs if spec not in data]
+        product = _product(record, data, fixed)
+        if product is not None:
+            self.products[n] = product
+            *summands, _ = data
+            self.edges[n] = [each for spec in summands for each in self._links(n, [spec])]
+            self.edges[n].append((self._value(n, data[-1]), product.map))
+            fixed.remove(product.weight)
+        elif data and _is_linear(record, data):
+            links = self._links(n, data)
+            elements = sum(spec.elements for spec in record.outputs)
+            (far, link), *more = links
+            is_moved = isinstance(link, Link) and link.elements >= elements
+            if is_moved and not more and (far not in self.edges or self._elements(far) <= elements):
+                self.same[n] = far
+            else:
+                self.edges[n] = links
+                if _name(record) in _JOINS:
+                    self.joins.add(n)
+        else:
+            self.others.append((record, least_of_products(record)))
+            for spec in data:
+                self.kept.update(far for far, _ in self._links(n, [spec]))
+            return record.inputs
+        value = self.same.get(n, n)
+        place = value if value in self.edges else n
+        self.together.join(place, n)
+        for spec in data:
+            for maker in self.made_by.get((n, spec.storage), ()):
+                if maker in self.same or maker in self.edges:
+                    self.together.join(place, maker)
+        self.added.setdefault(place, []).extend((n, spec) for spec in fixed)
+        return data
+
+    def _elements(self, value: int) -> int:
+        if value < 0 or value >= len(self.records):
+            return 0
+        return sum(spec.elements for spec in self.records[value].outputs)
+
+    def _links(self, n: int, data: Sequence[TensorSpec]) -> list[tuple[int, Edge]]:
+        """The values that an operator reads, and how much of each."""
+        elements: dict[int, int] = {}
+        for spec in data:
+            makers = self.made_by.get((n, spec.storage)) or [-1 - spec.storage]
+            for maker in makers:
+                far = self.same.get(maker, maker)
+                elements[far] = elements.get(far, 0) + spec.distinct_elements
+        return [(far, Link(each)) for far, each in elements.items()]
+
+    def _value(self, n: int, spec: TensorSpec) -> int:
+        """The value that an operand is; one of its own where it was put together of several."""
+        links = self._links(n, [spec])
+        if len(links) == 1:
+            return links[0][0]
+        value = n + len(self.records)
+        product = self.edges.pop(n)
+        self.edges[value] = links
+        self.edges[n] = product
+        self.joins.add(value)
+        return value
+
+    def settle(self, memory: _Memory) -> list[tuple[OperatorRecord, int]]:
+        """The products that are left, with what they read."""
+        found = list(self.others)
+        uses = Counter(each.weight.storage for each in self.products.values())
+        for group in self._groups():
+            products = [self.products[value] for value in group.edges if value in self.products]
+            whole = sum(each.flop for each in group.maps)
+            least = least_of(group) if len(products) > 1 else Least(whole, 0)
+            if least.flop < whole:
+                flop = sum(least_of_products(each.record) for each in products)
+                found.append((_standing_for(products), max(0, flop - whole + least.flop)))
+                if all(uses[each.weight.storage] == 1 for each in products):
+                    memory.merged_byte += least.weight_byte
+                continue
+            for value in group.edges:
+                if value in self.products:
+                    each = self.products[value]
+                    found.append((each.record, least_of_products(each.record)))
+                    memory.reads(value, each.weight)
+        self._read_what_is_added(memory)
+        return found
+
+    def _groups(self) -> list[Group]:
+        """Values that may be left out together; those that must be there stand between groups."""
+        passed_by: set[int] = set()
+        waiting = [
+            far
+            for edges in self.edges.values()
+            for far, edge in edges
+            if isinstance(edge, LinearMap) and may_pass_by(far, edge, self.edges)
+        ]
+        while waiting:
+            value = waiting.pop()
+            if value in self.edges and value not in passed_by:
+                passed_by.add(value)
+                waiting += (far for far, _ in self.edges[value])
+        apart = (self.kept & self.edges.keys()) - passed_by
+        together = _Sets()
+        for value, edges in self.edges.items():
+            for far, _ in edges:
+                if far in self.edges and far not in apart:
+                    together.join(value, far)
+        groups: dict[int, list[int]] = defaultdict(list)
+        for value in self.edges:
+            groups[together.of(value)].append(value)
+        return [
+            Group(
+                edges={value: self.edges[value] for value in values},
+                kept=frozenset(self.kept.intersection(values)),
+                joins=frozenset(self.joins.intersection(values)),
+            )
+            for values in groups.values()
+        ]
+
+    def _read_what_is_added(self, memory: _Memory) -> None:
+        """Of scales and shifts between products one can be left: the largest is taken."""
+        of_region: dict[int, list[tuple[int, TensorSpec]]] = defaultdict(list)
+        for value, specs in self.added.items():
+            of_region[self.together.of(value)] += specs
+        for specs in of_region.values():
+            if specs:
+                n, largest = max(specs, key=lambda each: each[1].least_byte)
+                memory.reads(n, largest)
+
+
+def _standing_for(products: Sequence[_Product]) -> OperatorRecord:
+    """Of merged products the one with the largest kernel, of the narrowest type."""
+
+    def rank(each: _Product) -> tuple[int, int]:
+        return -each.weight.dtype.bits, math.prod(each.weight.shape[2:])
+
+    return max(products, key=rank).record
+
+
+def _product(
+    record: OperatorRecord, data: Sequence[TensorSpec], fixed: Sequence[TensorSpec]
+) -> _Product | None:
+    """A product of data and a constant; None: it is no such, or of unknown FLOP."""
+    name, work = _name(record), record.work
+    is_convolution = name in _CONVOLUTIONS
+    if not (is_convolution or name in _MATRIX_PRODUCTS) or not work.multiply_add:
+        return None
+    weights = [spec for spec in fixed if len(spec.shape) > 1]
+    takes_summand = name in ("addmm", "baddbmm", "addmv") and len(record.inputs) == 3
+    if not data or not weights or len(data) > 1 + takes_summand:
+        return None
+    if len(data) == 2 and data[0] != record.inputs[0]:
+        return None
+    found = _Product(record, data[-1], weights[0] if is_convolution else weights[-1])
+    return None if is_convolution and found.given != record.inputs[0] else found
