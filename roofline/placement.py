@@ -222,36 +222,55 @@ class Roof:
         """The highest ceiling for multiply-adds of every data type that is measured."""
         return self._best_of_products
 
-    def _compute_bound(
+    def ceilings_of(
         self, record: OperatorRecord, compute_as: DType | None = None
-    ) -> tuple[float | None, ComputeRoof | None]:
-        """The seconds that the arithmetic of an operator takes at least, and the ceiling binding.
+    ) -> tuple[ComputeRoof | None, ComputeRoof | None]:
+        """The ceiling of an operator's products, and that of its arithmetic of any kind.
+
+        Which of its types an operator computes in is not known (a mask may be wider than what it
+        masks): none is faster than the fastest. None: it has no type with a ceiling, or the
+        ceiling of one of them is not known.
+        """
+        types = _floating_types(record.inputs) or _floating_types(record.outputs)
+        types |= _product_types(record.inputs, record.work.multiply_add)
+        if compute_as is not None:
+            types = {compute_as}
+        if not types:
+            return None, None
+        return (
+            _fastest([self.compute(of) for of in types]),
+            _fastest([self.compute_any(of) for of in types]),
+        )
+
+    def compute_times(
+        self, record: OperatorRecord, compute_as: DType | None = None
+    ) -> tuple[tuple[float, ComputeRoof], tuple[float, ComputeRoof]] | None:
+        """The seconds that an operator's products take at least, and all of its arithmetic.
 
         Its products take at least their share of the multiplying units, all of its FLOP at least
         their share of all units. How many of the products are optional is not known (padding taps
         are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
-        be products.
+        be products. None: its FLOP, or the ceiling of its type, is not known.
         """
         work = record.work
-        types = _floating_types(record.inputs) or _floating_types(record.outputs)
-        types |= _product_types(record.inputs, work.multiply_add)
-        if compute_as is not None:
-            types = {compute_as}
-        if not types or work.least_flop is None:
-            return (0.0 if work.least_flop == 0 else None), None
-        # Which of its types an operator computes in is not known (a mask may be wider than what it
-        # masks): none is faster than the fastest.
-        of_products = _fastest([self.compute(of) for of in types])
-        of_any = _fastest([self.compute_any(of) for of in types])
-        if work.least_flop == 0:
-            return 0.0, of_any
-        if of_products is None or of_any is None:
-            return None, None
+        of_products, of_any = self.ceilings_of(record, compute_as)
+        if work.least_flop is None or of_products is None or of_any is None:
+            return None
         others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
         least_of_products = max(0, work.least_flop - others) if work.multiply_add else 0
-        products_s = least_of_products / of_products.flop_per_s
-        any_s = work.least_flop / of_any.flop_per_s
-        return (products_s, of_products) if products_s >= any_s else (any_s, of_any)
+        return (
+            (least_of_products / of_products.flop_per_s, of_products),
+            (work.least_flop / of_any.flop_per_s, of_any),
+        )
+
+    def _compute_bound(
+        self, record: OperatorRecord, compute_as: DType | None = None
+    ) -> tuple[float | None, ComputeRoof | None]:
+        """The seconds that an operator's arithmetic takes at least, and the ceiling binding."""
+        if record.work.least_flop == 0:
+            return 0.0, self.ceilings_of(record, compute_as)[1]
+        times = self.compute_times(record, compute_as)
+        return (None, None) if times is None else max(times, key=lambda each: each[0])
 
     def compute_s(self, record: OperatorRecord) -> float | None:
         """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
