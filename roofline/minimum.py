@@ -156,7 +156,10 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
         ceiling, _ = roof.ceilings_of(record)
         if ceiling is not None:
             # Units beside each other may work at once.
-            seconds[ceiling.unit] = seconds.get(ceiling.unit, 0.0) + least_flop / ceiling.flop_per_s
+            seconds[ceiling.unit] = (
+                seconds.get(ceiling.unit, 0.0)
+                + roof.least_share(record) * least_flop / ceiling.flop_per_s
+            )
             labels[ceiling.unit] = ceiling.label
     found = [(seconds[unit], labels[unit]) for unit in seconds]
     all_byte, held_byte = work.read_byte + work.written_byte, 0

@@ -16,6 +16,7 @@ from typing import Literal
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
+from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, least_flop_of_algorithms
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
 from roofline.workload.runs import Device
@@ -250,27 +251,55 @@ class Roof:
         Its products take at least their share of the multiplying units, all of its FLOP at least
         their share of all units. How many of the products are optional is not known (padding taps
         are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
-        be products. None: its FLOP, or the ceiling of its type, is not known.
+        be products. Of convolutions, those of the algorithm that takes the fewest count, where the
+        library of the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
         """
         work = record.work
         of_products, of_any = self.ceilings_of(record, compute_as)
-        if work.least_flop is None or of_products is None or of_any is None:
+        least_flop = self._least_flop(record)
+        if least_flop is None or of_products is None or of_any is None:
             return None
         others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
-        least_of_products = max(0, work.least_flop - others) if work.multiply_add else 0
+        least_of_products = max(0, least_flop - others) if work.multiply_add else 0
         return (
             (least_of_products / of_products.flop_per_s, of_products),
-            (work.least_flop / of_any.flop_per_s, of_any),
+            (least_flop / of_any.flop_per_s, of_any),
         )
 
     def _compute_bound(
         self, record: OperatorRecord, compute_as: DType | None = None
     ) -> tuple[float | None, ComputeRoof | None]:
         """The seconds that an operator's arithmetic takes at least, and the ceiling binding."""
-        if record.work.least_flop == 0:
+        if self._least_flop(record) == 0:
             return 0.0, self.ceilings_of(record, compute_as)[1]
         times = self.compute_times(record, compute_as)
         return (None, None) if times is None else max(times, key=lambda each: each[0])
+
+    @property
+    def convolution_algorithms(self) -> str:
+        """The algorithms of convolutions that bounds allow, in words."""
+        return ALGORITHMS if self._has_fast_convolutions else "direct algorithm"
+
+    @property
+    def _has_fast_convolutions(self) -> bool:
+        """Whether cuDNN or MIOpen runs convolutions; bounds of others take the direct algorithm."""
+        return self.profile.device == "cuda"
+
+    def _least_flop(self, record: OperatorRecord) -> int | None:
+        """The FLOP that no kernel of the machine's library can avoid."""
+        if self._has_fast_convolutions:
+            return least_flop_of_algorithms(record)
+        return record.work.least_flop
+
+    def least_share(self, record: OperatorRecord) -> float:
+        """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
+        work = record.work
+        if work.flop is None or work.least_flop is None or work.multiply_add is None:
+            return 1.0
+        others = work.flop - FLOP_PER_FMA * work.multiply_add
+        direct = work.least_flop - others
+        least = (self._least_flop(record) or 0) - others
+        return max(0, least) / direct if 0 <= least < direct else float(least >= direct)
 
     def compute_s(self, record: OperatorRecord) -> float | None:
         """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
@@ -291,7 +320,11 @@ class Roof:
         return ""
 
     def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
-        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
+        """Bytes that must come from each level: all from the nearest, the rest from beyond it.
+
+        A shared level that is smaller than the private ones together keeps nothing back: what they
+        hold crosses neither.
+        """
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
@@ -300,7 +333,7 @@ class Roof:
             byte[level.name] = crossing
             capacity = level.capacity_for(self.threads)
             if i + 1 < len(levels) and capacity is not None:
-                crossing = sum(reuse.beyond(capacity) for reuse in reuses)
+                crossing = min(crossing, sum(reuse.beyond(capacity) for reuse in reuses))
         return byte
 
     def memory_bound(
@@ -363,8 +396,8 @@ class Roof:
         crossing = level_byte[slowest.level.name] if slowest else 0
         attainable = flop / bound_s if flop is not None and bound_s else None
         if attainable is not None and unit is not None:
-            # The convention counts FLOP that a kernel may leave out (padding taps): no rate that
-            # they would add lifts the operator above its ceiling.
+            # The convention counts FLOP that a kernel may leave out (padding taps, what Winograd
+            # saves): no rate that they would add lifts the operator above its ceiling.
             attainable = min(attainable, unit.flop_per_s)
         return Placement(
             record=record,

@@ -10,6 +10,12 @@ from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
 from roofline.analysis.grouping import sum_known_s as sum_known_s
 from roofline.analysis.grouping import working as working
+from roofline.analysis.memory_fit import fit_of as fit_of
+from roofline.analysis.memory_fit import fit_warnings as fit_warnings
+from roofline.analysis.memory_fit import fit_words as fit_words
+from roofline.analysis.memory_fit import fits as fits
+from roofline.analysis.memory_fit import too_large as too_large
+from roofline.analysis.memory_fit import unknown_capacity as unknown_capacity
 from roofline.analysis.module_tree import Branch as Branch
 from roofline.analysis.module_tree import module_tree as module_tree
 from roofline.analysis.result import FRAME_COLUMNS as FRAME_COLUMNS

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis.findings import Finding
+from roofline.analysis.memory_fit import fits
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
 from roofline.analysis.versions import SCHEMA_VERSION
@@ -73,6 +74,11 @@ class Analysis:
             f" {at_least}{format_flop(self.totals.flop)}, {format_byte(self.totals.traffic_byte)},"
             f" bound {format_s(self.totals.bound_s)}>"
         )
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak of memory fits into that of the machine; None: capacity not known."""
+        return fits(self.totals.peak_memory_byte, self.hardware.memory_capacity_byte)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row an operator, units in the column names; what is unknown is missing, never 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.analysis import fits
 from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
 from roofline.language.cache import Cache
@@ -102,13 +103,14 @@ def fit_of(least_byte: int, peak_byte: int | None, memory_byte: int | None) -> F
         peak_byte: what the library takes; None: not known.
         memory_byte: what there is; None: not known.
     """
-    if memory_byte is None:
+    least_fits, peak_fits = fits(least_byte, memory_byte), fits(peak_byte, memory_byte)
+    if least_fits is None:
         return "unknown"
-    if least_byte > memory_byte:
+    if not least_fits:
         return "does not fit"
-    if peak_byte is None:
+    if peak_fits is None:
         return "fits at the least"
-    return "only without copies" if peak_byte > memory_byte else "fits"
+    return "fits" if peak_fits else "only without copies"
 
 
 def footprint_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from roofline.analysis import fits
 from roofline.language.architecture import Architecture
 from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
@@ -176,11 +177,9 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
 
     batch = least_batch(is_compute)
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)
-    there_byte = model.memory.byte
-    fits = None
-    if batch is not None and there_byte is not None:
-        size = StageSize(stage=stage, batch=batch, context=context)
-        fits = model.footprint_byte(size) <= there_byte
+    footprint_byte = None
+    if batch is not None:
+        footprint_byte = model.footprint_byte(StageSize(stage=stage, batch=batch, context=context))
     return Crossover(
         stage=stage,
         context=context,
@@ -189,7 +188,7 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
         cache_flop_per_byte=attention.flop / attention.cache_byte
         if attention is not None and attention.cache_byte
         else None,
-        fits=fits,
+        fits=fits(footprint_byte, model.memory.byte),
     )
 
 

@@ -89,15 +89,7 @@ def assemble(
         + capture.input_bytes
         + capture.optimizer_bytes
     )
-    peak = MemoryPeak(
-        operator=reuse.peak_index,
-        parameter_byte=capture.parameter_bytes,
-        buffer_byte=capture.buffer_bytes,
-        input_byte=capture.input_bytes,
-        optimizer_byte=capture.optimizer_bytes,
-        activation_byte=reuse.peak_activation_byte,
-        gradient_byte=reuse.peak_gradient_byte,
-    )
+    peak = memory_peak(capture, reuse)
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
         **{each.name: getattr(work, each.name) for each in fields(Work)},
@@ -165,6 +157,19 @@ def _clock_notes(profile: HardwareProfile, clock_hz: float) -> tuple[str, ...]:
     return (
         f"cores ran at {now}, ceilings were measured at {then}: ceilings that follow the clock are"
         " scaled up to it",
+    )
+
+
+def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
+    """What is in memory when a capture fills it most."""
+    return MemoryPeak(
+        operator=reuse.peak_index,
+        parameter_byte=capture.parameter_bytes,
+        buffer_byte=capture.buffer_bytes,
+        input_byte=capture.input_bytes,
+        optimizer_byte=capture.optimizer_bytes,
+        activation_byte=reuse.peak_activation_byte,
+        gradient_byte=reuse.peak_gradient_byte,
     )
 
 

@@ -85,7 +85,7 @@ def memory_of(memory: object) -> Memory | None:
 def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     """What a machine has: what its profile knows, of this one what is free."""
     profile = analysis.hardware
-    capacity = profile.memory[-1].capacity_byte if profile.memory else None
+    capacity = profile.memory_capacity_byte
     if capacity is not None:
         return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))

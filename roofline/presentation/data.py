@@ -60,9 +60,9 @@ def _sums(group: Group) -> list[object]:
 def machines_csv(comparison: MachineComparison) -> str:
     """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
     return csv_text(
-        ["machine", *FRAME_COLUMNS, "changes_sides"],
+        ["machine", *FRAME_COLUMNS, "changes_sides", "fits"],
         (
-            [name, *cells, changes]
+            [name, *cells, changes, analysis.fits]
             for name, analysis in zip(comparison.names, comparison.analyses, strict=True)
             for cells, changes in zip(
                 fields_of(FRAME_COLUMNS, analysis.operators), comparison.changing_rows, strict=True

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.ridge import RidgeSweep
-from roofline.presentation.charts.labels import Box, Label
+from roofline.presentation.charts.labels import Box, Label, Segment
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.sweep_cells import (
     CellMark,
@@ -94,8 +94,13 @@ def _draw_cell(paper: Axes, cell: CellMark, *, size_pt: float) -> None:
     )
     for each in hatching(cell.box) if cell.is_hatched else ():
         line(paper, each, color="#6e6e6e", linewidth=0.5, alpha=0.7, zorder=2.5)
+    if cell.is_crossed:
+        left, right = cell.box.left + 2, cell.box.right - 2
+        low, high = cell.box.bottom + 2, cell.box.top - 2
+        for ends in (Segment(left, low, right, high), Segment(left, high, right, low)):
+            line(paper, ends, color="#6e6e6e", linewidth=0.8, zorder=2.6)
     style: dict[str, Any] = {}
-    if cell.is_hatched:
+    if cell.is_hatched or cell.is_crossed:
         style["bbox"] = {"facecolor": cell.colour, "edgecolor": "none", "pad": 0.8}
     text_at(
         paper,
@@ -134,6 +139,9 @@ def _draw_line(axes: Axes, of: DesignLine) -> None:
         x, y = zip(*of.points, strict=True)
         strokes = (0, of.strokes) if of.strokes else "solid"
         axes.plot(x, y, linewidth=1.6, linestyle=strokes, marker="o", markersize=3.5, **look)
+    if of.unfit:
+        x, y = zip(*of.unfit, strict=True)
+        axes.plot(x, y, linestyle="none", marker="x", markersize=9, markeredgewidth=1.6, **look)
 
 
 def draw_ridge(chart: RidgeChart) -> Figure:
@@ -156,6 +164,8 @@ def draw_ridge(chart: RidgeChart) -> Figure:
             linewidth=1.2,
             zorder=4,
         )
+        if dot.is_crossed:
+            axes.scatter(dot.balance, dot.ratio, s=80, marker="x", color=INK, linewidth=1, zorder=5)
     paper = paper_over(figure)
     for mark in chart.machines:
         line(paper, mark.lead, color=_LEAD, linewidth=0.6)

@@ -43,6 +43,8 @@ COLUMNS = {
     "samples_per_s": "Float64",
     **dict.fromkeys(_OF_MEMORY, "Int64"),
     "memory_byte": "Int64",
+    "memory_capacity_byte": "Int64",
+    "fits": "boolean",
     "times": "string",
     "link": "string",
 }
@@ -63,6 +65,7 @@ def data_of(scaling: Scaling) -> dict[str, Any]:
         "settings": schema.to_data(scaling.settings),
         "link": schema.to_data(scaling.wire) if scaling.wire else None,
         "batch": scaling.batch,
+        "memory_capacity_byte": scaling.memory_capacity_byte,
         "alone_s": scaling.alone_s,
         "slowdown": scaling.slowdown,
         "gradient_byte": scaling.gradient_byte,
@@ -71,7 +74,11 @@ def data_of(scaling: Scaling) -> dict[str, Any]:
         "gradients": [schema.to_data(each) for each in scaling.gradients],
         "points": [_point(scaling, each) for each in scaling.points],
         "memory_choices": [
-            {**schema.to_data(each), "memory_byte": each.memory.byte}
+            {
+                **schema.to_data(each),
+                "memory_byte": each.memory.byte,
+                "fits": scaling.fits(each.memory),
+            }
             for each in scaling.memory_choices
         ],
         "notes": list(scaling.notes),
@@ -86,6 +93,7 @@ def _point(scaling: Scaling, point: ScalePoint) -> dict[str, Any]:
         "speedup": point.speedup,
         "samples_per_s": scaling.samples_per_s(point),
         "memory_byte": point.memory.byte,
+        "fits": scaling.fits(point.memory),
     }
 
 
@@ -99,6 +107,8 @@ def rows_of(scaling: Scaling) -> list[dict[str, Any]]:
             "samples_per_s": scaling.samples_per_s(each),
             **{name: getattr(each.memory, name) for name in _OF_MEMORY},
             "memory_byte": each.memory.byte,
+            "memory_capacity_byte": scaling.memory_capacity_byte,
+            "fits": scaling.fits(each.memory),
             "times": scaling.time_kind,
             "link": scaling.link_words,
         }

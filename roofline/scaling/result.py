@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, fits
 from roofline.foundation.rows import json_text
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.links import Wire
@@ -110,6 +110,15 @@ class Scaling:
     def link_words(self) -> str:
         """The link, with where its figures are from; ``""``: there is none."""
         return self.wire.told if self.wire else ""
+
+    @property
+    def memory_capacity_byte(self) -> int | None:
+        """What the memory of a rank's machine holds in bytes; None: not known."""
+        return self.analysis.hardware.memory_capacity_byte
+
+    def fits(self, memory: RankMemory) -> bool | None:
+        """Whether a rank that keeps this fits into the memory of its machine; None: not known."""
+        return fits(memory.byte, self.memory_capacity_byte)
 
     def samples_per_s(self, point: ScalePoint) -> float | None:
         """Samples a second on all ranks together; None: no batch, or no time."""

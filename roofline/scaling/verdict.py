@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from roofline.analysis import fit_words
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 
@@ -14,8 +15,18 @@ if TYPE_CHECKING:
 def verdict(scaling: Scaling) -> str:
     """How much of each rank's time is left for computing, and what the rest goes to.
 
-    Where times are bounds it says so: what is bounded is data a second, not efficiency.
+    Where times are bounds it says so: what is bounded is data a second, not efficiency. What does
+    not fit into the memory of a rank is said at the end.
     """
+    memory = scaling.point.memory
+    large = ""
+    if scaling.fits(memory) is False:
+        words = fit_words(memory.byte, scaling.memory_capacity_byte)
+        large = f"; but a rank {words}"
+    return _verdict(scaling) + large
+
+
+def _verdict(scaling: Scaling) -> str:
     point, model = scaling.point, printable(scaling.model)
     count = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
     sent = f"{format_byte(scaling.gradient_byte)} of gradients in {_buckets(scaling)}"

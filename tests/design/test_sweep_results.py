@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.design.sweeps.cells import Cell
+from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.sentences import changes_of
+from roofline.design.sweeps.spec import grid_of
 from roofline.design.sweeps.verdicts import verdict_of
-from roofline.presentation.reports.sweep_report import sweep_csv
+from roofline.presentation.charts.sweep_cells import sweep_map_of
+from roofline.presentation.charts.sweep_lines import lines_chart_of
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.sweep_report import sweep_csv, sweep_report
+from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
 
 
@@ -149,3 +155,69 @@ def test_numbers_stand_in_the_same_rows_everywhere() -> None:
     assert [each["winner"] for each in data["points"]] == ["separable", None]
     assert data["points"][0]["reference_over_best_other"] == 3.0
     assert data["hardware"][0]["name"] == "test"
+
+
+def memory(*by_point: tuple[int, int], capacity_byte: int | None = 100) -> SweepResult:
+    """A standard design of 2 s and a separable one of 1 s, which keep so many bytes alive."""
+    rows = [
+        [
+            replace(cell(time), peak_memory_byte=byte, memory_capacity_byte=capacity_byte)
+            for time, byte in zip((2.0, 1.0), pair, strict=True)
+        ]
+        for pair in by_point
+    ]
+    values = "|".join(str(value) for value in range(1, len(by_point) + 1))
+    there = profile([ceiling(1e12)], [level("DRAM", capacity_byte, {"read": {1: 1e10}})])
+    return replace(swept(f"c={values}", rows), hardware=(there,))
+
+
+def test_a_design_that_does_not_fit_wins_nowhere() -> None:
+    result = memory((50, 100), (50, 101), (101, 101), (101, 100))
+    assert [each.winner for each in result.verdicts] == [1, None, None, None]
+    assert [[each.fits for each in cells] for cells in result.cells] == [
+        [True, True],
+        [True, False],
+        [False, False],
+        [False, True],
+    ]
+    assert result.problems == (
+        "standard does not fit into memory at 2 of 4 points, everywhere at c ≥ 3",
+        "separable does not fit into memory at 2 of 4 points, everywhere at c 2 to 3",
+    )
+
+
+def test_cells_of_what_does_not_fit_are_marked_in_table_and_files() -> None:
+    result = memory((50, 100), (50, 101), (101, 101))
+    text = plain_text(sweep_report(result))
+    table = text[text.index("winner") :].splitlines()
+    rows = {line.split()[0]: line for line in table[1:4]}
+    assert rows["1"].endswith("B 2.0")
+    assert rows["2"].endswith("only A, B!")
+    assert rows["3"].endswith("A!, B!")
+    assert rows["3"].count("!") == 4
+    found = list(csv.DictReader(io.StringIO(sweep_csv(result))))
+    assert [row["fits"] for row in found] == ["true", "true", "true", "false", "false", "false"]
+    assert [row["is_best"] for row in found] == ["false", "true", "", "", "", ""]
+    assert {row["memory_capacity_byte"] for row in found} == {"100"}
+    assert [row["peak_memory_byte"] for row in found][:4] == ["50", "100", "50", "101"]
+    assert list(result.to_frame()["fits"]) == [True, True, True, False, False, False]
+    assert [row["fits"] for row in json.loads(result.to_json())["rows"]][3] is False
+
+
+def test_unknown_capacity_is_said_once_and_marks_nothing() -> None:
+    result = memory((50, 100), (50, 101), capacity_byte=None)
+    assert [each.winner for each in result.verdicts] == [1, 1]
+    text = plain_text(sweep_report(result))
+    assert text.count("memory capacity not known: test") == 1
+    assert "!" not in text
+    assert result.to_frame()["fits"].isna().all()
+
+
+def test_pictures_cross_what_does_not_fit() -> None:
+    lines = lines_chart_of(memory((50, 100), (50, 101), (101, 101))).lines
+    assert [[x for x, _ in each.unfit] for each in lines] == [[3.0], [2.0, 3.0]]
+    four = memory((50, 100), (50, 101), (101, 101), (100, 100))
+    grid = replace(four, grid=grid_of("a=1|2,b=1|2"))
+    (facet,) = sweep_map_of(grid).facets
+    assert [each.is_crossed for each in facet.cells] == [False, True, True, False]
+    assert [each.text for each in facet.cells] == ["2.0", "only standard", "", "2.0"]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
+from roofline.presentation.charts.sweep_ridge import ridge_chart_of
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.ridge_report import ridge_report
 from tests.sweep_examples import machine
 
 
@@ -17,6 +20,7 @@ def ridge(**changes: object) -> RidgeSweep:
         "dtype": "float32",
         "balances": (1.0, 2.0, 4.0, 8.0),
         "bound_s": ((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
+        "peak_memory_byte": (1000, 2000),
         "crossings": (Crossing(balance=4.0, before=1, after=0),),
         "machines": (
             KnownMachine(name="near", balance=3.0, bound_s=(8.0, 6.0), has_caches=False),
@@ -53,3 +57,61 @@ def test_rows_are_the_hypothetical_machines_then_the_known() -> None:
     data = json.loads(ridge().to_json())
     assert data["crossings"] == [{"balance_flop_per_byte": 4.0, "before": "b", "after": "a"}]
     assert data["rows"][-1]["is_best"] is True
+
+
+def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
+    """b takes 2000 bytes: near has 1999, far exactly as many; nothing is known of open."""
+    found = ridge(
+        machines=(
+            KnownMachine(
+                name="near",
+                balance=3.0,
+                bound_s=(8.0, 6.0),
+                has_caches=False,
+                memory_capacity_byte=1999,
+            ),
+            KnownMachine(
+                name="far",
+                balance=40.0,
+                bound_s=(1.0, 0.5),
+                has_caches=True,
+                memory_capacity_byte=2000,
+            ),
+            KnownMachine(name="open", balance=2.0, bound_s=(8.0, 6.0), has_caches=False),
+        )
+    )
+    near, far, open_ = found.machines
+    assert [found.fits_on(each) for each in found.machines] == [
+        (True, False),
+        (True, True),
+        (None, None),
+    ]
+    assert [found.best_on(each) for each in (near, far, open_)] == [0, 1, 1]
+    assert found.sentences[-1] == "b does not fit into memory on near, and leads nowhere there"
+    known = [each for each in found.rows() if each["machine"]]
+    assert [(each["fits"], each["is_best"]) for each in known] == [
+        *((True, True), (False, False)),
+        *((True, False), (True, True)),
+        *((None, False), (None, True)),
+    ]
+    assert all(each["fits"] is None for each in found.rows() if not each["machine"])
+    text = plain_text(ridge_report(found))
+    assert "a, b!" in next(line for line in text.splitlines() if line.startswith("near "))
+    assert text.count("memory capacity not known: open") == 1
+    crossed = [dot.is_crossed for dot in ridge_chart_of(found).dots]
+    assert crossed == [True, False, False]
+
+
+def test_where_nothing_fits_nothing_leads() -> None:
+    small = KnownMachine(
+        name="small",
+        balance=3.0,
+        bound_s=(8.0, 6.0),
+        has_caches=False,
+        memory_capacity_byte=999,
+    )
+    found = ridge(machines=(small,))
+    assert found.best_on(small) is None
+    assert not any(each["is_best"] for each in found.rows() if each["machine"])
+    line = next(x for x in plain_text(ridge_report(found)).splitlines() if x.startswith("small "))
+    assert "a!, b!" in line

@@ -403,6 +403,24 @@ def test_measured_times_and_their_verdict_belong_together() -> None:
         replace(found, verdict="confirmed")
 
 
+def test_what_does_not_fit_into_memory_is_no_finding() -> None:
+    """However much faster it would be; up to the last byte."""
+    analysis = analysed(small(), 1, 3, 16, 16, clock=Clock())
+    variant = Variant(rule="small batch", name="batch 8", samples=8, change="do it")
+    peak_byte = analysis.totals.peak_memory_byte
+
+    def on(capacity_byte: int) -> Analysis:
+        last = replace(analysis.hardware.memory[-1], capacity_byte=capacity_byte, scope="shared")
+        there = replace(analysis.hardware, memory=(last,))
+        return with_pass(replace(analysis, hardware=there), 16e-3, 1e-6)
+
+    before = with_pass(analysis, 10e-3, 1e-6)
+    assert outcome_of(variant, before, on(peak_byte)).finding is not None
+    found = outcome_of(variant, before, on(peak_byte - 1))
+    assert (found.finding, found.is_open) == (None, False)
+    assert found.words.startswith("batch 8: does not fit: ")
+
+
 def test_bounds_rule_no_layout_out() -> None:
     before = analysed(small(), 1, 3, 16, 16)
     after = analysed(small(), 1, 3, 16, 16, channels_last=True)

@@ -180,7 +180,7 @@ def test_a_model_that_is_kept_has_the_roof_alone() -> None:
 
 
 def test_a_prediction_is_called_one_in_the_title() -> None:
-    assert optimization_chart_of(predicted()).base.title.endswith(" · 1.57 × faster, predicted")
+    assert optimization_chart_of(predicted()).base.title.endswith(" · 1.69 × faster, predicted")
     timed = optimizations()["measured"]
     assert optimization_chart_of(timed).base.title.endswith(" · 1.80 × faster, measured")
 

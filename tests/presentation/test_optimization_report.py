@@ -64,7 +64,7 @@ def grid_of(optimization: Optimization, title: str) -> Grid:
     [
         (
             predicted(),
-            "squeezed: 1.57 × faster, predicted under bounds on v100-like (8.0 µs a launch):"
+            "squeezed: 1.69 × faster, predicted under bounds on v100-like (8.0 µs a launch):"
             " 5 rewrites; not timed: another machine",
         ),
         (

@@ -36,7 +36,7 @@ Hardware   sheet · 4 threads · steady state · data sheet, not measured: Examp
 Work       660 FLOP · 320 multiply-adds
 Traffic    1.57 kB = parameters 1.32 kB + inputs 168 B + outputs 80 B
 Intensity  0.421 FLOP/byte of traffic
-Memory     1.49 kB at the peak, in fc (matrix product): parameters 1.32 kB + inputs 128 B + activations 40 B · 1.49 kB if nothing were freed
+Memory     1.49 kB at the peak, in fc (matrix product): parameters 1.32 kB + inputs 128 B + activations 40 B · 1.49 kB if nothing were freed · memory capacity not known: sheet
 Minimum    eager 157 ns
 Limiters   DRAM 100 %
 
@@ -146,6 +146,13 @@ def test_files_that_last_give_dates_not_ages():
         (dram_profile(), "data sheet, not measured: Example Corp. data sheet 7"),
         (HardwareProfile(name="none", device="cpu", threads=1), "no ceilings"),
         (
+            replace(
+                dram_profile(),
+                compute=(ceiling(1e9, provenance=replace(DATASHEET, source="derived")),),
+            ),
+            "data sheet, not measured: Example Corp. data sheet 7",
+        ),
+        (
             replace(full_profile(), compute=(ceiling(1e9, provenance=DATASHEET),)),
             "partly measured, partly from data sheets on 2026-03-04",
         ),
@@ -182,9 +189,10 @@ def test_the_list_of_hardware_prints_one_line_each():
     stream = io.StringIO()
     print_hardware_list(entries, Console(file=stream))
     assert stream.getvalue().splitlines()[2:] == [
-        "name  description  device  threads      float32     memory  date        where",
-        "one   sheet        cpu           4  100 GFLOP/s  10.0 GB/s  2020-01-02  bundled",
-        "two   A device     cuda          –            –          –  2026-03-04  yours",
+        "name  description  device  threads      float32          memory  read  date        where",
+        "one   sheet        cpu           4  100 GFLOP/s  DRAM 10.0 GB/s     –  2020-01-02"
+        "  bundled",
+        "two   A device     cuda          –            –               –     –  2026-03-04  yours",
     ]
     assert "roofline measure" in hardware_list_report([]).headline
 

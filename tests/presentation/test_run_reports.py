@@ -98,7 +98,9 @@ def test_memory_says_what_is_held_and_when() -> None:
         " + optimizer 1.28 kB" in text
     )
     old = facts(replace(small(), peak=None))["Memory"]
-    assert old == "1.49 kB at the peak · 1.49 kB if nothing were freed"
+    assert old == (
+        "1.49 kB at the peak · 1.49 kB if nothing were freed · memory capacity not known: sheet"
+    )
 
 
 def with_parts(byte: int | None) -> Analysis:

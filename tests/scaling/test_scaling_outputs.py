@@ -238,3 +238,35 @@ def test_efficiencies_above_one_are_not_cut(step: Analysis) -> None:
     told = scaled(step, rate=1e15, ranks=4, sharded=True)
     chart = scaling_chart_of(told)
     assert all(y <= chart.top for curve in chart.curves for _, y in curve.points)
+
+
+def with_capacity(step: Analysis, byte: int) -> Analysis:
+    memory = replace(step.hardware.memory[-1], capacity_byte=byte, scope="shared")
+    return replace(step, hardware=replace(step.hardware, memory=(memory,)))
+
+
+def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> None:
+    """To the last byte, in the report, the verdict and every file."""
+    whole = scaled(step).point.memory.byte
+    small = scaled(with_capacity(step, whole))
+    large = scaled(with_capacity(step, whole - 1))
+    assert (large.fits(large.point.memory), small.fits(small.point.memory)) == (False, True)
+    assert "; but a rank does not fit: " in large.summary
+    assert "does not fit" not in small.summary
+    text = plain_text(scaling_report(large))
+    assert any("fits in memory" in line for line in text.splitlines())
+    rows = list(csv.DictReader(io.StringIO(str(render_scaling(large, "csv")))))
+    assert {row["memory_capacity_byte"] for row in rows} == {str(whole - 1)}
+    assert {row["ranks"]: row["fits"] for row in rows}["8"] == "false"
+    point = next(each for each in json.loads(large.to_json())["points"] if each["ranks"] == 8)
+    assert point["fits"] is False
+    assert large.to_frame()["fits"].isna().sum() == 0
+
+
+def test_an_unknown_capacity_is_said_once(step: Analysis) -> None:
+    told = scaled(step)
+    assert told.memory_capacity_byte is None
+    text = plain_text(scaling_report(told))
+    assert text.count("memory capacity not known") == 1
+    assert "does not fit" not in text
+    assert told.to_frame()["fits"].isna().all()

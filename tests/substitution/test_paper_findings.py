@@ -98,7 +98,8 @@ def test_relaxed_search_finds_the_rewrite_of_the_fire_modules(relaxed: Found):
     assert before.flop is not None
     assert after.flop is not None
     assert 1.4 < after.flop / before.flop < 1.6
-    assert 1.2 < before.total_s / after.total_s < 1.4
+    # By direct convolutions 1.3; with Winograd and FFT the larger kernels cost less.
+    assert 1.5 < before.total_s / after.total_s < 1.7
 
 
 def test_what_the_rewrite_saves_is_what_it_saves_by_hand(relaxed: Found):
@@ -137,9 +138,9 @@ def test_a_composite_rule_needs_no_tolerance(squeezenet: Squeezed, relaxed: Foun
     found = squeezenet.searched("v100-like", rules="all", alpha=1.0)
     before, after = found.original.cost, found.best.cost
     assert any(each.rule == "enlarge-and-merge" for each in found.best.history)
-    assert 1.2 < before.total_s / after.total_s < 1.4
-    # Where enlarging costs more than a launch, the gain comes with the concatenation, a step later.
-    assert after.launches == 26
+    # By direct convolutions 1.3; with Winograd and FFT the larger kernels cost less.
+    assert 1.5 < before.total_s / after.total_s < 1.7
+    assert after.launches == 22
     both = squeezenet.searched("v100-like", rules="all", alpha=1.05)
     assert both.best.cost.total_s == pytest.approx(relaxed.best.cost.total_s)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from roofline.analysis import Analysis, Finding, OperatorRow, groups, working
+from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, working
 from roofline.design.advice.savings import LEAST_SHARE, Saving, saving_of
 from roofline.design.advice.times import Time
 from roofline.foundation.units import format_byte, format_flop_per_s, format_percent, format_s
@@ -188,6 +188,8 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
         before: as it is.
         after: so.
     """
+    if after.fits is False:
+        return Outcome(variant=variant, words=f"{variant.name}: {fit_of(after)}")
     saving = _saving(variant, before, after)
     if saving is None:
         return _unknown(variant, before, after)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, OperatorRow, sum_bound_s, sum_known_s
 from roofline.design.machine_comparison.grouping import Across, GroupAcross, changes_sides, side_of
-from roofline.design.machine_comparison.sentences import bounds, predictions, verdict
+from roofline.design.machine_comparison.sentences import (
+    bounds,
+    memory_fit,
+    predictions,
+    verdict,
+)
 from roofline.design.machine_comparison.summary import MachineSummary, summary_of
 from roofline.errors import InputError
 from roofline.foundation import schema
@@ -115,14 +120,16 @@ class MachineComparison:
         return (
             *verdict(self.names, self.operators),
             *bounds(self.names, self.analyses),
+            *memory_fit(self.names, self.analyses),
             *predictions(self.names, self.analyses),
         )
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row an operator and machine: the columns of `Analysis.to_frame`, and two more.
+        """One row an operator and machine: the columns of `Analysis.to_frame`, and three more.
 
         ``machine`` is its name; ``changes_sides`` says whether the operator is compute-bound on one
-        of the machines and memory-bound on another.
+        of the machines and memory-bound on another; ``fits`` whether the whole model fits into the
+        machine's memory.
         """
         import pandas
 
@@ -132,6 +139,7 @@ class MachineComparison:
             frame = each.to_frame()
             frame.insert(0, "machine", pandas.Series([name] * len(frame), dtype="string"))
             frame["changes_sides"] = changes
+            frame["fits"] = pandas.Series([each.fits] * len(frame), dtype="boolean")
             frames.append(frame)
         return pandas.concat(frames, ignore_index=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, too_large
 from roofline.design.machine_comparison.grouping import Across, changes_sides
 from roofline.design.pass_times import DIGITS, lines_on_bounds_alone, lines_on_earlier
 from roofline.foundation.units import format_s
@@ -66,11 +66,11 @@ def _crossing(operators: Sequence[Across], here: int, there: int) -> int:
 
 
 def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
-    """Where the bound is lowest and where highest, and where there is none."""
+    """Where the bound is lowest and where highest of those that it fits on, and where none is."""
     known = [
         (each.totals.bound_s, name)
         for name, each in zip(names, analyses, strict=True)
-        if each.totals.bound_s
+        if each.totals.bound_s and each.fits is not False
     ]
     if len(known) > 1:
         (least, lowest), (most, highest) = min(known), max(known)
@@ -78,11 +78,21 @@ def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
             f"the bound is lowest on {lowest}, {format_s(least)};"
             f" on {highest} it is {most / least:.3g} × that"
         )
+    elif known and any(each.fits is False for each in analyses):
+        ((only_s, only),) = known
+        yield f"the bound is {format_s(only_s)} on {only}, the only one where it may fit"
     unknown = [
         name for name, each in zip(names, analyses, strict=True) if each.totals.bound_s is None
     ]
     if unknown:
         yield f"no bound on {', '.join(unknown)}: the ceilings are unknown"
+
+
+def memory_fit(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
+    """On which machines the model does not fit."""
+    large = too_large(names, analyses)
+    if large:
+        yield f"does not fit on {', '.join(large)}"
 
 
 def predictions(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:

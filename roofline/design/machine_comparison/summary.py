@@ -25,7 +25,8 @@ class MachineSummary:
     farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
     The shares are fractions of ``bound_s``, in seconds, by what binds; None without a bound.
     ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end to end;
-    None where there is none.
+    None where there is none. ``fits`` says whether the peak of memory fits into that of the machine
+    (``memory_capacity_byte``); both None where the capacity is not known.
     """
 
     name: str
@@ -40,6 +41,8 @@ class MachineSummary:
     predicted_s: float | None = None
     interval_s: tuple[float, float] | None = None
     measured_s: float | None = None
+    memory_capacity_byte: int | None = None
+    fits: bool | None = None
 
 
 def summary_of(name: str, analysis: Analysis) -> MachineSummary:
@@ -69,6 +72,8 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         predicted_s=predicted_s(analysis),
         interval_s=interval_s(analysis),
         measured_s=measured_s(analysis),
+        memory_capacity_byte=analysis.hardware.memory_capacity_byte,
+        fits=analysis.fits,
     )
 
 

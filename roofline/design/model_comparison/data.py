@@ -44,6 +44,9 @@ def rows_of(comparison: Comparison) -> list[dict[str, Any]]:
     for row, ends, ceilings in zip(rows, comparison.intervals_s, comparison.ceilings, strict=True):
         row[f"predicted_low_s{per}"], row[f"predicted_high_s{per}"] = ends or (None, None)
         row["ceiling"] = ceilings.shares[0][0] if ceilings.shares else None
+    for row, each in zip(rows, comparison.analyses, strict=True):
+        row["memory_capacity_byte"] = each.hardware.memory_capacity_byte
+        row["fits"] = each.fits
     return rows
 
 
@@ -55,7 +58,8 @@ def frame_of(rows: Sequence[dict[str, Any]]) -> pandas.DataFrame:
     for name in rows[0]:
         values = [row[name] for row in rows]
         is_text = name in ("hardware", "model", "ceiling")
-        columns[name] = values if is_text else pandas.array(values, dtype="Float64")
+        kind = "boolean" if name == "fits" else "Float64"
+        columns[name] = values if is_text else pandas.array(values, dtype=kind)
     return pandas.DataFrame(columns)
 
 

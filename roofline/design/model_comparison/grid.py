@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import unknown_capacity
 from roofline.design.model_comparison.data import frame_of, rows_of, table_data
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Comparison, distinct
@@ -74,13 +75,25 @@ class ComparisonGrid:
 
     @property
     def winners(self) -> tuple[Winner | None, ...]:
-        """On each machine the fastest model; None where neither times nor bounds are known."""
+        """On each machine the fastest model of those that fit into its memory.
+
+        None where neither times nor bounds are known, or fewer than two fit.
+        """
         return tuple(map(_winner, self.machines, self.comparisons))
 
     @property
     def verdict(self) -> tuple[str, ...]:
-        """Who wins where, a sentence for each kind of time: ``"predicted: B wins on x"``."""
-        return tuple(_verdict(self.winners))
+        """Who wins where, a sentence for each kind of time, of the models that fit there.
+
+        ``"predicted: B wins on x"``; where fewer than two fit, which of them does.
+        """
+        return (*_verdict(self.winners), *self._alone())
+
+    def _alone(self) -> Iterable[str]:
+        for machine, each in zip(self.machines, self.comparisons, strict=True):
+            if len(each.fitting) < 2:
+                names = [self.names[number] for number in each.fitting]
+                yield f"{f'only {names[0]}' if names else 'none'} fits into memory on {machine}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -100,8 +113,8 @@ class ComparisonGrid:
         return tuple(
             f"{machine}: {line}"
             for machine, each in zip(self.machines, self.comparisons, strict=True)
-            for line in each.provenance
-        )
+            for line in each.times_provenance
+        ) + tuple(unknown_capacity(each.analyses[0].hardware for each in self.comparisons))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -162,13 +175,17 @@ class ComparisonGrid:
 
 def _winner(machine: str, comparison: Comparison) -> Winner | None:
     quantities = (("measured", "measured_s"), ("predicted", "predicted_s"), ("bound", "bound_s"))
+    fitting = comparison.fitting
+    if len(fitting) < 2:
+        return None
     for kind, name in quantities:
         if name == "measured_s" and comparison.rounds is None:
             # Of another day, and not in turn.
             continue
         found = comparison.quantity(name)
-        times = [(value, number) for number, value in enumerate(found.values) if value is not None]
-        if len(times) < len(found.values) or not all(value for value, _ in times):
+        known = ((found.values[number], number) for number in fitting)
+        times = [(value, number) for value, number in known if value]
+        if len(times) < len(fitting):
             continue
         (_, best), (_, second) = sorted(times)[:2]
         names = comparison.names

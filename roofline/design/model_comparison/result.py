@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import Analysis, groups
+from roofline.analysis import Analysis, fit_of, groups, unknown_capacity
 from roofline.design.model_comparison.data import comparison_frame, data_of
 from roofline.design.model_comparison.differences import (
     Design,
@@ -208,13 +208,17 @@ class Comparison:
         return self.sentences_for("here" if hardware.host else f"on {hardware.name}")
 
     def sentences_for(self, where: str) -> tuple[str, ...]:
-        """The same, `where` naming the machine: ``"on v100"``."""
+        """The same, `where` naming the machine: ``"on v100"``; and what does not fit there."""
         base = self.designs[self.reference]
-        return tuple(
+        said = [
             f"{each.name} against {base.name}: {sentence(base, each, self.rounds, where=where)}"
+            f"{_but_too_large(each)}"
             for each in self.designs
-            if each is not base and each.number != base.number
-        )
+            if each.number != base.number
+        ]
+        if base.analysis.fits is False:
+            said.insert(0, f"{where}, the reference {base.name} {fit_of(base.analysis)}")
+        return tuple(said)
 
     def modules(self, depth: int = DEPTH) -> Alignment:
         """The modules of all models down to `depth`, each beside its counterparts."""
@@ -228,7 +232,22 @@ class Comparison:
         return types_side_by_side(self.analyses, reference=self.reference, samples=self.samples)
 
     @property
+    def fitting(self) -> tuple[int, ...]:
+        """The numbers of the models that fit into the machine's memory, or may: not known."""
+        return tuple(i for i, each in enumerate(self.analyses) if each.fits is not False)
+
+    @property
+    def knows_fit(self) -> bool:
+        """Whether the capacity of the machine's memory is known, so that models fit or do not."""
+        return self.analyses[0].fits is not None
+
+    @property
     def provenance(self) -> tuple[str, ...]:
+        """As `times_provenance`, and that the capacity of the machine's memory is not known."""
+        return (*self.times_provenance, *unknown_capacity([self.analyses[0].hardware]))
+
+    @property
+    def times_provenance(self) -> tuple[str, ...]:
         """Which models have a bound only, and why; when and how what was measured was."""
         return (
             *lines_on_bounds_alone(self.names, self.analyses, place="for"),
@@ -273,6 +292,11 @@ class Comparison:
         from roofline.presentation.reports.comparison_report import comparison_html
 
         return comparison_html(self)
+
+
+def _but_too_large(design: Design) -> str:
+    words = f"; but {design.name} {fit_of(design.analysis)}"
+    return words if design.analysis.fits is False else ""
 
 
 def _in_turn(rounds: MeasuredRounds) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline.analysis import Analysis, groups
+from roofline.analysis import Analysis, fits, groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +14,8 @@ class Cell:
     ``flop`` and ``multiply_add`` are None where an operator has no formula, ``bound_s`` where the
     machine has no ceilings, ``predicted_s`` and the ends of its 10-90 % interval where nothing
     was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than any other.
+    ``peak_memory_byte`` is the most that a pass keeps alive at once, ``memory_capacity_byte`` what
+    the memory of that machine holds (None: not known).
     ``problem`` says why the design cannot be built there; all else is None then.
     """
 
@@ -27,12 +29,24 @@ class Cell:
     predicted_high_s: float | None = None
     ceiling: str = ""
     ceiling_share: float | None = None
+    peak_memory_byte: int | None = None
+    memory_capacity_byte: int | None = None
     problem: str = ""
 
     @property
     def is_built(self) -> bool:
         """Whether the design can be built at that point."""
         return not self.problem
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak of memory fits into the machine's; None: capacity not known."""
+        return fits(self.peak_memory_byte, self.memory_capacity_byte)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether the design can be built at that point, and does not exceed the memory there."""
+        return self.is_built and self.fits is not False
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
@@ -58,4 +72,6 @@ def cell_of(analysis: Analysis) -> Cell:
         predicted_high_s=run.high_s if run else None,
         ceiling=first.name if first else "",
         ceiling_share=first.share if first else None,
+        peak_memory_byte=totals.peak_memory_byte,
+        memory_capacity_byte=analysis.hardware.memory_capacity_byte,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.design.sweeps.axes import Axis, Grid, Point, text_of
 from roofline.design.sweeps.cells import Cell
 from roofline.design.sweeps.naming import short_names
-from roofline.design.sweeps.sentences import problems_of, sentences_of
+from roofline.design.sweeps.sentences import problems_of, sentences_of, too_large_at
 from roofline.design.sweeps.verdicts import Verdict, verdict_of
 from roofline.foundation import schema
 from roofline.foundation.rows import json_text
@@ -76,9 +76,13 @@ class SweepResult:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What cannot be built where, a line for each reason."""
+        """What cannot be built where, a line for each reason; then what does not fit where."""
         reasons = [[each.problem for each in cells] for cells in self.cells]
-        return tuple(problems_of(self.names, reasons, self.grid.count))
+        fits = [[each.fits for each in cells] for cells in self.cells]
+        return (
+            *problems_of(self.names, reasons, self.grid.count),
+            *too_large_at(self.grid, self.names, fits),
+        )
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row a design and point: axes, numbers with their units, and the verdict there."""
@@ -90,6 +94,7 @@ class SweepResult:
                     **point,
                     "design": name,
                     **asdict(cell),
+                    "fits": cell.fits,
                     "compared_by": verdict.basis,
                     "is_best": None if verdict.winner is None else verdict.winner == index,
                     "is_close": None if verdict.winner is None else verdict.is_close,
@@ -100,7 +105,7 @@ class SweepResult:
         """The names of the columns of `rows`."""
         names = (each.name for each in self.grid.axes)
         numbers = (each.name for each in fields(Cell))
-        return (*names, "design", *numbers, "compared_by", "is_best", "is_close")
+        return (*names, "design", *numbers, "fits", "compared_by", "is_best", "is_close")
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a design and point, as `rows`."""
@@ -110,12 +115,12 @@ class SweepResult:
         columns: dict[str, Any] = {}
         for name in self.columns:
             values = [row[name] for row in rows]
-            whole = name in ("flop", "multiply_add", "parameters", "traffic_byte")
+            whole = name.endswith("_byte") or name in ("flop", "multiply_add", "parameters")
             if whole:
                 columns[name] = pandas.array(values, dtype="Int64")
             elif name.endswith(("_s", "_share")):
                 columns[name] = pandas.array(values, dtype="Float64")
-            elif name.startswith("is_"):
+            elif name == "fits" or name.startswith("is_"):
                 columns[name] = pandas.array(values, dtype="boolean")
             else:
                 columns[name] = values

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import fits
 from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.regions import words
 from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
@@ -27,12 +28,14 @@ class KnownMachine:
     """A machine that there is: its ``balance`` in FLOP/byte, and the bound of each design there.
 
     ``bound_s`` are those of its own profile, with its caches, where the profile knows them.
+    ``memory_capacity_byte`` is what its memory holds; None: not known.
     """
 
     name: str
     balance: float
     bound_s: tuple[float, ...]
     has_caches: bool
+    memory_capacity_byte: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,7 @@ class RidgeSweep:
     bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked for. Every
     operand is charged to it: the classic roofline model. ``bound_s`` are by balance, then by
     design. ``machines`` are those that are known, ``left_out`` says of which one nothing is known.
+    ``peak_memory_byte`` is the most that a pass of each design keeps alive at once.
     """
 
     designs: tuple[str, ...]
@@ -61,6 +65,7 @@ class RidgeSweep:
     dtype: str
     balances: tuple[float, ...]
     bound_s: tuple[tuple[float, ...], ...]
+    peak_memory_byte: tuple[int, ...]
     crossings: tuple[Crossing, ...]
     machines: tuple[KnownMachine, ...]
     left_out: tuple[str, ...] = ()
@@ -83,6 +88,15 @@ class RidgeSweep:
     def over_reference(self, times_s: tuple[float, ...]) -> tuple[float, ...]:
         """Times of the designs over that of the reference."""
         return tuple(each / times_s[self.reference] for each in times_s)
+
+    def fits_on(self, machine: KnownMachine) -> tuple[bool | None, ...]:
+        """Whether each design fits into the memory of a machine; None: capacity not known."""
+        return tuple(fits(each, machine.memory_capacity_byte) for each in self.peak_memory_byte)
+
+    def best_on(self, machine: KnownMachine) -> int | None:
+        """The design with the lowest bound of those that fit on a machine; None: none does."""
+        able = [i for i, each in enumerate(self.fits_on(machine)) if each is not False]
+        return min(able, key=lambda i: (machine.bound_s[i], i), default=None)
 
     def winner_at(self, balance: float) -> int:
         """The design with the lowest bound at a balance."""
@@ -120,10 +134,15 @@ class RidgeSweep:
         other = [
             each.name
             for each in self.machines
-            if min(each.bound_s) * SAME_BOUND < each.bound_s[self.winner_at(each.balance)]
+            if (best := self.best_on(each)) is not None
+            and each.bound_s[best] * SAME_BOUND < each.bound_s[self.winner_at(each.balance)]
         ]
         if other:
             yield f"with its own ceilings and caches, another design leads on {words(other)}"
+        for index, name in enumerate(self.names):
+            large = [each.name for each in self.machines if self.fits_on(each)[index] is False]
+            if large:
+                yield f"{name} does not fit into memory on {words(large)}, and leads nowhere there"
 
     def _by(self, inside: list[tuple[float, ...]], winner: int) -> str:
         """By how much, where it is not the only one: against the reference, or the best other."""
@@ -138,11 +157,18 @@ class RidgeSweep:
         return f", {low} × lower" if low == high else f", {low} to {high} × lower"
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row a design and machine: hypothetical ones first, then those that are known."""
+        """One row a design and machine: hypothetical ones first, then those that are known.
+
+        Hypothetical machines have memory without end: ``fits`` is None there.
+        """
+        unknown = (None,) * len(self.designs)
         lines = zip(self.balances, self.bound_s, strict=True)
-        for name, balance, times in (
-            *((None, balance, times) for balance, times in lines),
-            *((each.name, each.balance, each.bound_s) for each in self.machines),
+        for name, balance, times, best, fit in (
+            *((None, balance, times, _best(times), unknown) for balance, times in lines),
+            *(
+                (each.name, each.balance, each.bound_s, self.best_on(each), self.fits_on(each))
+                for each in self.machines
+            ),
         ):
             for index, ratio in enumerate(self.over_reference(times)):
                 yield {
@@ -151,7 +177,8 @@ class RidgeSweep:
                     "design": self.designs[index],
                     "bound_s": times[index],
                     "over_reference": ratio,
-                    "is_best": index == _best(times),
+                    "fits": fit[index],
+                    "is_best": index == best,
                 }
 
     def to_frame(self) -> pandas.DataFrame:

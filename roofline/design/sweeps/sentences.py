@@ -75,7 +75,11 @@ def _of_all(count: int, whole: int) -> str:
 
 
 def _where(grid: Grid, states: Sequence[int], wanted: int) -> str:
-    chosen = [i for i, each in enumerate(states) if each == wanted]
+    return _region(grid, [i for i, each in enumerate(states) if each == wanted])
+
+
+def _region(grid: Grid, chosen: Sequence[int]) -> str:
+    """The smallest box around these points: ``", everywhere at batch ≥ 64"``."""
     region = Region.around(grid, chosen)
     if not region.text:
         return ""
@@ -161,7 +165,7 @@ def _runs_text(
     for state, run in groupby(states):
         length = len(list(run))
         first, last = text_of(values[place]), text_of(values[place + length - 1])  # pyright: ignore[reportArgumentType]
-        who = {_CLOSE: "too close", _UNKNOWN: "not known"}.get(state) or designs[state]
+        who = {_CLOSE: "too close", _UNKNOWN: "no two to compare"}.get(state) or designs[state]
         if place == 0:
             parts.append(f"{who} up to {name} {last}")
         elif place + length == len(states):
@@ -193,3 +197,20 @@ def problems_of(
     more = [f"{designs[i]} ({count - 3} reasons)" for i, count in by_design.items() if count > 3]
     if more:
         yield f"and for other reasons: {words(more)}; the files have all of them"
+
+
+def too_large_at(
+    grid: Grid, designs: Sequence[str], fits: Sequence[Sequence[bool | None]]
+) -> Iterator[str]:
+    """Which designs do not fit into memory, and where; a line for each.
+
+    Args:
+        grid: the points.
+        designs: their names.
+        fits: at each point whether each design fits; None: not known.
+    """
+    for index, name in enumerate(designs):
+        chosen = [place for place, at_point in enumerate(fits) if at_point[index] is False]
+        if chosen:
+            where = _region(grid, chosen)
+            yield f"{name} does not fit into memory at {_of_all(len(chosen), grid.count)}{where}"

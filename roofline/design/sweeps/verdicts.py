@@ -20,6 +20,8 @@ RULE = (
     " 10-90 % interval of the ratio to another design's holds 1"
 )
 
+RULE_OF_MEMORY = "a design whose peak memory exceeds the memory there is marked !, and wins nothing"
+
 RULE_OF_BOUNDS = (
     "where a design has no prediction all are compared by their bounds, which are too close to"
     f" call (~) within {100 * (SAME_BOUND - 1):.0f} %"
@@ -55,25 +57,28 @@ _NOTHING = Verdict(winner=None, ratio=None, rivals=(), basis="")
 
 
 def verdict_of(cells: Sequence[Cell], reference: int) -> Verdict:
-    """The verdict on designs at one point; those that cannot be built there take no part."""
-    built = [index for index, each in enumerate(cells) if each.is_built]
-    if len(built) < 2:
+    """The verdict on designs at one point; those that cannot run there take no part.
+
+    A design that cannot be built there cannot run, nor can one that does not fit into memory.
+    """
+    able = [index for index, each in enumerate(cells) if each.can_run]
+    if len(able) < 2:
         # One that stands alone has nobody to beat.
         return _NOTHING
     basis: Basis = "predicted"
-    times = {i: cells[i].predicted_s for i in built}
+    times = {i: cells[i].predicted_s for i in able}
     if any(not time for time in times.values()):
-        basis, times = "bound", {i: cells[i].bound_s for i in built}
+        basis, times = "bound", {i: cells[i].bound_s for i in able}
     known = {i: time for i, time in times.items() if time}
-    if len(known) < len(built):
+    if len(known) < len(able):
         return _NOTHING
     winner = min(known, key=lambda i: (known[i], i))
-    others = [known[i] for i in built if i != reference]
+    others = [known[i] for i in able if i != reference]
     ratio = known[reference] / min(others) if reference in known and others else None
     return Verdict(
         winner=winner,
         ratio=ratio,
-        rivals=tuple(i for i in built if i != winner and _is_close(cells[winner], cells[i], basis)),
+        rivals=tuple(i for i in able if i != winner and _is_close(cells[winner], cells[i], basis)),
         basis=basis,
     )
 

@@ -16,6 +16,7 @@ from roofline.foundation.dtypes import DType
 from roofline.foundation.dtypes import dtype as dtype_called
 from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
+from roofline.pipeline.assembly import memory_peak
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Captured, inputs_text, notes_on_inputs
@@ -149,6 +150,7 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
         dtype=of.name,
         balances=balances,
         bound_s=rows,
+        peak_memory_byte=tuple(memory_peak(each.capture, each.reuse).byte for each in captures),
         crossings=_crossings(balances, rows, bounds_s),
         machines=machines,
         left_out=left_out,
@@ -251,6 +253,7 @@ def _known(
                 balance=balance,
                 bound_s=times,
                 has_caches=not profile.knows_only_dram,
+                memory_capacity_byte=profile.memory_capacity_byte,
             )
         )
     return tuple(sorted(found, key=lambda each: each.balance)), tuple(left_out)

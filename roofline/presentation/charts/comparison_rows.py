@@ -184,9 +184,12 @@ def chart_row(
     heights: dict[Drawn, float] = {"flop": middle_pt + (len(kinds) + 1) / 2 * step}
     for place, kind in enumerate(kinds):
         heights[kind] = middle_pt + ((len(kinds) - 1) / 2 - place) * step
+    times = times_of(comparison)[number].times
+    # Said once a row, at the first of its times: the bound, which has no interval.
+    marked = times[:1] if comparison.analyses[number].fits is False else ()
     bars = [
-        _bar(kind, value, ends, scale, heights[kind])
-        for kind, value, ends in times_of(comparison)[number].times
+        _bar(each, scale, heights[each[0]], note=", does not fit" * (each in marked))
+        for each in times
     ]
     name = cut_to(printable(comparison.names[number]), _MOST_NAME_PT, _NAME_SIZE_PT)
     width = text_width_pt(name, _NAME_SIZE_PT)
@@ -199,17 +202,19 @@ def chart_row(
 
 
 def _bar(
-    kind: Drawn,
-    value_s: float,
-    ends: tuple[float, float] | None,
+    known: tuple[Drawn, float, tuple[float, float] | None],
     scale: TimeScale,
     middle_pt: float,
+    *,
+    note: str,
 ) -> Bar:
+    kind, value_s, ends = known
     half = BAR_PT / 2
     right = scale.pt(value_s)
     box = Box(scale.start_pt, middle_pt - half, right, middle_pt + half)
     line = Segment(scale.pt(ends[0]), middle_pt, scale.pt(ends[1]), middle_pt) if ends else None
     text = interval_cell(value_s, *ends) if ends else format_s(value_s, 3 if kind == "bound" else 2)
+    text += note
     left = max(right, line.x1 if line else 0.0) + 4
     words = Box(left, middle_pt - half, left + text_width_pt(text, SMALL_PT), middle_pt + half)
     label = Label(text=text, box=words, size_pt=SMALL_PT)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.units import format_byte_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
 from roofline.presentation.charts.axes import LogAxis
@@ -23,6 +22,7 @@ from roofline.presentation.charts.lettering import (
     diagonal_labels,
     ridge_labels,
 )
+from roofline.presentation.reports.hardware_summary import memory_rate
 from roofline.presentation.reports.report import printable
 
 _LINE_PT = 1.6 * SMALL_PT
@@ -96,7 +96,7 @@ def _knows_one_thread(profile: HardwareProfile) -> bool:
 def _diagonal(level: LevelRoof, top: ComputeRoof | None) -> Diagonal:
     cut = ridge_flop_per_byte(top, level) if top else None
     return Diagonal(
-        label=f"{printable(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        label=memory_rate(level),
         level=printable(level.level.name),
         byte_per_s=level.byte_per_s,
         ridge_flop_per_byte=cut,

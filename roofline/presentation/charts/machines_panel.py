@@ -117,8 +117,9 @@ def panel_of(
             _to_right(shares[i], right_of_shares, y),
         ]
         at = time.pt(machine.bound_s) if time and machine.bound_s else None
-        said = format_s(machine.bound_s) if machine.bound_s else MISSING
-        words.append(_from_left(said, at + 7 if at else right_of_ridges + _GAP_PT, y))
+        words.append(
+            _from_left(_time_text(machine), at + 7 if at else right_of_ridges + _GAP_PT, y)
+        )
         rows.append(
             PanelRow(
                 style=styles[i],
@@ -150,13 +151,19 @@ def _time_axis(machines: Sequence[MachineSummary], start: float, end: float) -> 
     bounds = [each.bound_s for each in machines if each.bound_s]
     if not bounds:
         return None
-    room = 12 + max(text_width_pt(format_s(bound), SMALL_PT) for bound in bounds)
+    room = 12 + _widest([_time_text(each) for each in machines])
     if end - room - start < _LEAST_TIME_PT:
         raise InputError("the picture is too narrow for so many numbered operators: widen it")
     low, high = min(bounds) / 1.3, max(bounds)
     return LogAxis(
         title="bound", low=low, high=max(high, 2 * low), start_pt=start, end_pt=end - room
     )
+
+
+def _time_text(machine: MachineSummary) -> str:
+    """The bound, and that the model does not fit there."""
+    said = format_s(machine.bound_s) if machine.bound_s else MISSING
+    return f"{said}, does not fit" if machine.fits is False else said
 
 
 def _ticks(

@@ -50,13 +50,17 @@ _WEAKEST = 0.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMark:
-    """One point: its box, colour, words and their colour; a close call ``is_hatched``."""
+    """One point: its box, colour, words and their colour.
+
+    A close call ``is_hatched``; one where a design does not fit into memory ``is_crossed``.
+    """
 
     box: Box
     colour: str
     text: str
     ink: str
     is_hatched: bool
+    is_crossed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +172,8 @@ def _facet(
                 frame.left + (i + 1) * cell[0],
                 frame.bottom + (j + 1) * cell[1],
             )
-            verdict = result.verdicts[result.grid.index(places)]
-            marks.append(_mark(verdict, box, colours, scale))
+            index = result.grid.index(places)
+            marks.append(_mark(result, index, box, colours, scale))
     labels = [
         *_across_labels(across, frame, cell[0], nx),
         *(_up_labels(up, frame, cell[1], ny) if up else ()),
@@ -231,15 +235,28 @@ def _scale(verdicts: Sequence[Verdict]) -> float:
     return max([2.0, *(each.factor for each in verdicts if each.factor)])
 
 
-def _mark(verdict: Verdict, box: Box, colours: Sequence[str], scale: float) -> CellMark:
+def _mark(
+    result: SweepResult, index: int, box: Box, colours: Sequence[str], scale: float
+) -> CellMark:
+    """The point of that number: who wins by how much, or which design alone can run there."""
+    verdict, cells = result.verdicts[index], result.cells[index]
+    able = [name for name, each in zip(result.names, cells, strict=True) if each.can_run]
     if verdict.winner is None or verdict.factor is None:
-        return CellMark(box=box, colour=_UNKNOWN, text="", ink="#6e6e6e", is_hatched=False)
-    colour = shade(colours[verdict.winner], verdict.factor, scale)
-    text = factor_text(verdict.factor)
+        colour, ink = _UNKNOWN, "#6e6e6e"
+        text = f"only {printable(able[0])}" if len(able) == 1 else ""
+    else:
+        colour = shade(colours[verdict.winner], verdict.factor, scale)
+        ink = _ink_on(colour)
+        text = factor_text(verdict.factor)
     if text_width_pt(text, _CELL_PT) > box.right - box.left:
         text = ""
     return CellMark(
-        box=box, colour=colour, text=text, ink=_ink_on(colour), is_hatched=verdict.is_close
+        box=box,
+        colour=colour,
+        text=text,
+        ink=ink,
+        is_hatched=verdict.is_close,
+        is_crossed=any(each.fits is False for each in cells),
     )
 
 
@@ -298,7 +315,9 @@ def _notes(result: SweepResult, facets: int, across: Axis, up: Axis | None) -> l
     if any(each.is_close for each in verdicts):
         found.append("hatched: too close to call, because the interval of the ratio holds 1")
     if any(each.winner is None for each in verdicts):
-        found.append("grey: no two designs are known there")
+        found.append("grey: no two designs can be compared there")
+    if any(each.fits is False for cells in result.cells for each in cells):
+        found.append("crossed: a design does not fit into memory there, and is left out")
     if facets > MOST_FACETS:
         found.append(f"{facets - MOST_FACETS} of {facets} maps are not drawn: see the tables")
     found += [

@@ -68,7 +68,10 @@ class SecondsAxis(LogAxis):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignLine:
-    """One design: its times, their intervals (low and high) and bounds, each by value of x."""
+    """One design: its times, their intervals (low and high) and bounds, each by value of x.
+
+    ``unfit`` are those of its times where it does not fit into memory.
+    """
 
     name: str
     colour: str
@@ -76,6 +79,7 @@ class DesignLine:
     points: tuple[tuple[float, float], ...]
     band: tuple[tuple[float, float, float], ...] = ()
     bounds: tuple[tuple[float, float], ...] = ()
+    unfit: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +185,7 @@ def _line(result: SweepResult, design: int, values: Sequence[float]) -> DesignLi
             if each.predicted_low_s and each.predicted_high_s
         ),
         bounds=tuple((x, each.bound_s) for x, each in named if each.bound_s and each.predicted_s),
+        unfit=tuple((x, time) for x, each in named if each.fits is False and (time := _time(each))),
     )
 
 
@@ -218,6 +223,8 @@ def _notes(result: SweepResult) -> tuple[str, ...]:
     found = texts_of(result.designs, result.names)
     if any(each.predicted_s for each in cells):
         found.append("bands: 10-90 % intervals of the predictions; dotted: bounds")
+    if any(each.fits is False for each in cells):
+        found.append("crosses: does not fit into memory there")
     if any(each.problem for each in cells):
         found.append("where a line has a gap, the design cannot be built: see the tables")
     return tuple(found)

@@ -42,12 +42,16 @@ class MachineMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineDot:
-    """A design on a known machine, by the machine's own profile; hollow where it has no caches."""
+    """A design on a known machine, by the machine's own profile; hollow where it has no caches.
+
+    It ``is_crossed`` where the design or the reference does not fit into that machine's memory.
+    """
 
     balance: float
     ratio: float
     colour: str
     is_hollow: bool
+    is_crossed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +127,7 @@ def _lines(ridge: RidgeSweep) -> Iterator[DesignLine]:
 def _dots(ridge: RidgeSweep) -> Iterator[MachineDot]:
     styles = roof_styles(len(ridge.designs))
     for machine in ridge.machines:
+        fits = ridge.fits_on(machine)
         for index, ratio in enumerate(ridge.over_reference(machine.bound_s)):
             if index != ridge.reference:
                 yield MachineDot(
@@ -130,6 +135,7 @@ def _dots(ridge: RidgeSweep) -> Iterator[MachineDot]:
                     ratio=ratio,
                     colour=styles[index].colour,
                     is_hollow=not machine.has_caches,
+                    is_crossed=False in (fits[index], fits[ridge.reference]),
                 )
 
 
@@ -198,6 +204,8 @@ def _notes(ridge: RidgeSweep) -> tuple[str, ...]:
         found.append(
             "dots: machines that there are, by their own ceilings; filled: with their caches"
         )
+    if any(each.is_crossed for each in _dots(ridge)):
+        found.append("crosses: that design, or the reference, does not fit into memory there")
     outside = [each.name for each in ridge.machines if not _is_inside(ridge, each.balance)]
     if outside:
         found.append(f"beyond the axis: {', '.join(map(printable, outside))}")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from roofline.analysis import Analysis, Finding
+from roofline.analysis import Analysis, Finding, fit_warnings
 from roofline.design.advice import Advice
 from roofline.design.advice.result import FRAME_COLUMNS
 from roofline.foundation.files import write_atomically
@@ -70,8 +70,9 @@ def advice_report(advice: Advice, *, top: int | None = None, today: date | None 
     if advice.tried:
         tried = "; ".join(map(printable, advice.tried))
         blocks.append(Facts(lines=(("Also looked at", tried),)))
-    if analysis.warnings:
-        blocks.append(Notes(title="Warnings", lines=tuple(map(printable, analysis.warnings))))
+    warnings = (*fit_warnings(analysis), *analysis.warnings)
+    if warnings:
+        blocks.append(Notes(title="Warnings", lines=tuple(map(printable, warnings))))
     return Report(headline=headline(advice), blocks=tuple(blocks))
 
 

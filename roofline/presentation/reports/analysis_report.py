@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Unpack
 
-from roofline.analysis import Analysis, groups
+from roofline.analysis import Analysis, fit_of, fit_warnings, groups, unknown_capacity
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.presentation.reports.advice_lines import advice_notes
@@ -34,6 +34,7 @@ from roofline.presentation.reports.report import (
 )
 from roofline.presentation.reports.times import above_roof, minimum_words, rounded_share
 from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs, work_facts
+from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
 
 
@@ -66,7 +67,12 @@ def report_of(
         blocks.append(unknown_grid(unknown))
     blocks += advice_notes(analysis)
     blocks.append(Facts(lines=(("Coverage", coverage_text(analysis)),)))
-    warnings = (*analysis.warnings, *measurement_warnings(analysis), *above_roof(analysis))
+    warnings = (
+        *fit_warnings(analysis),
+        *analysis.warnings,
+        *measurement_warnings(analysis),
+        *above_roof(analysis),
+    )
     if warnings:
         blocks.append(Notes(title="Warnings", lines=tuple(map(printable, warnings))))
     return Report(headline=_headline(analysis), blocks=tuple(blocks))
@@ -133,7 +139,9 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
     yield from run_fact(analysis)
     caches = "steady state" if analysis.cache == "steady" else "cold caches"
     yield hardware_fact(analysis, today, caches=caches)
-    yield from work_facts(analysis, fused=view.fused)
+    *work, (memory, peak) = work_facts(analysis, fused=view.fused)
+    yield from work
+    yield memory, f"{peak} · {_fit(analysis)}"
     if totals.bound_s is None:
         yield "Minimum", "none: the hardware's ceilings are unknown"
     else:
@@ -147,7 +155,15 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
             ),
         )
         yield "Limiters", " · ".join(_ceilings(analysis))
+        if any(is_convolution(row.record) for row in analysis.operators):
+            roof = Roof(analysis.hardware, analysis.threads)
+            yield "Convolutions", roof.convolution_algorithms
     yield from latency_facts(analysis, today)
+
+
+def _fit(analysis: Analysis) -> str:
+    """Whether the peak fits into the machine's memory, or that its capacity is not known."""
+    return fit_of(analysis) or printable("".join(unknown_capacity([analysis.hardware])))
 
 
 def _ceilings(analysis: Analysis) -> list[str]:

@@ -11,7 +11,13 @@ from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Ceilings, Comparison
 from roofline.foundation.units import MISSING, format_percent, format_shape
-from roofline.presentation.reports.report import Column, Grid, printable, threads_of
+from roofline.presentation.reports.report import (
+    Column,
+    Grid,
+    fit_cell,
+    printable,
+    threads_of,
+)
 from roofline.presentation.reports.spreads import interval_cell
 from roofline.presentation.reports.time_columns import prediction_cell
 
@@ -88,6 +94,9 @@ def models_grid(comparison: Comparison, *, only: Sequence[str] = ()) -> Grid:
                 for i, each in enumerate(ratios)
             ],
         )
+    if not only and comparison.knows_fit:
+        fits = [fit_cell(each.fits) for each in comparison.analyses]
+        add(Column(heading="fits in memory"), fits)
     if not only:
         add(
             Column(heading="bound by", sacrifice=3),
@@ -140,6 +149,7 @@ def machines_grid(grid: ComparisonGrid) -> Grid:
         for each in grid.comparisons
         for value in each.quantity("measured_s").values
     )
+    any_fit = any(each.knows_fit for each in grid.comparisons)
     columns = (
         Column(heading="machine"),
         Column(heading="model"),
@@ -148,16 +158,19 @@ def machines_grid(grid: ComparisonGrid) -> Grid:
         *([Column(heading="measured", align="right")] if is_measured else []),
         Column(heading=f"time / {base}", align="right"),
         Column(heading="of", sacrifice=3),
+        *([Column(heading="fits in memory")] if any_fit else []),
         Column(heading="bound by", sacrifice=2),
     )
     rows: list[tuple[str, ...]] = []
     for machine, comparison in zip(grid.machines, grid.comparisons, strict=True):
-        rows += _machine_rows(printable(machine), comparison, is_measured=is_measured)
+        rows += _machine_rows(
+            printable(machine), comparison, is_measured=is_measured, any_fit=any_fit
+        )
     return Grid(title="", columns=columns, rows=tuple(rows))
 
 
 def _machine_rows(
-    machine: str, comparison: Comparison, *, is_measured: bool
+    machine: str, comparison: Comparison, *, is_measured: bool, any_fit: bool
 ) -> list[tuple[str, ...]]:
     bound, predicted, measured = (
         comparison.quantity(name) for name in ("bound_s", "predicted_s", "measured_s")
@@ -182,6 +195,7 @@ def _machine_rows(
                 *([measured.text[i]] if is_measured else []),
                 "1" if i == comparison.reference else ratio.text if ratio else MISSING,
                 kind,
+                *([fit_cell(analysis.fits)] if any_fit else []),
                 _ceiling_cell(comparison.ceilings[i]),
             )
         )

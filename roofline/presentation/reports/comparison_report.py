@@ -28,6 +28,7 @@ from roofline.presentation.reports.report import (
     Grid,
     Notes,
     Report,
+    fit_cell,
     printable,
 )
 from roofline.presentation.reports.work_facts import run_words
@@ -157,6 +158,10 @@ def _quantities(comparison: Comparison, *, only: Sequence[str] = ()) -> Grid:
     if len(set(threads)) > 1 and not only:
         rows.insert(1, ("threads", *map(str, threads), *blank))
     if not only:
+        if comparison.knows_fit:
+            rows.append(
+                ("fits in memory", *(fit_cell(a.fits) for a in comparison.analyses), *blank)
+            )
         rows += [(*cells, *blank) for cells in _ceiling_rows(comparison)]
     return Grid(title="", columns=columns, rows=tuple(rows))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from roofline.analysis import fit_warnings
 from roofline.design.compilation import Compilation, Side
 from roofline.foundation.units import MISSING, format_byte
 from roofline.presentation.page import report_html
@@ -258,7 +259,7 @@ def _warnings(compilation: Compilation) -> tuple[str, ...]:
             "what runs between graphs is differentiated outside of them: the backward pass of"
             " Inductor lacks it"
         )
-    return (*said, *compilation.analysis.warnings)
+    return (*said, *fit_warnings(compilation.analysis), *compilation.analysis.warnings)
 
 
 def compilation_html(compilation: Compilation) -> str:

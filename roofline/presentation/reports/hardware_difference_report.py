@@ -18,6 +18,7 @@ from roofline.foundation.units import (
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import ComputeRoof
 from roofline.presentation.markdown import report_markdown
+from roofline.presentation.reports.hardware_summary import read_byte_per_s
 from roofline.presentation.reports.report import (
     Block,
     Column,
@@ -163,6 +164,11 @@ def _fastest(difference: HardwareDifference, names: tuple[str, ...]) -> Grid:
     rates = _memory_rates(difference)
     by = (each.label if each else MISSING for each in memories)
     rows.append((*_row("memory", rates, format_byte_per_s), *map(printable, by)))
+    first_read, second_read = map(read_byte_per_s, difference.machines)
+    if (first_read, second_read) != (None, None):
+        rows.append(
+            (*_row("memory read", (first_read, second_read), format_byte_per_s), MISSING, MISSING)
+        )
     first, second = names
     return Grid(
         title="The fastest of each data type, and the farthest memory",

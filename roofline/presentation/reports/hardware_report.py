@@ -22,7 +22,7 @@ from roofline.presentation.reports.hardware_sources import (
     paper_of,
     sources_of,
 )
-from roofline.presentation.reports.hardware_summary import memory_byte_per_s, summary
+from roofline.presentation.reports.hardware_summary import memory_rate, read_byte_per_s, summary
 from roofline.presentation.reports.hardware_tables import hardware_tables
 from roofline.presentation.reports.report import (
     Block,
@@ -89,6 +89,7 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
             Column(heading="threads", align="right"),
             Column(heading="float32", align="right"),
             Column(heading="memory", align="right"),
+            Column(heading="read", align="right", sacrifice=4),
             Column(heading="date", sacrifice=3),
             Column(heading="where", sacrifice=1),
         ),
@@ -100,7 +101,8 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
 
 def _row(entry: HardwareEntry) -> tuple[str, ...]:
     profile = entry.profile
-    best = Roof(profile, profile.threads).of_products.get(dtype("float32"))
+    roof = Roof(profile, profile.threads)
+    best = roof.of_products.get(dtype("float32"))
     peak = best.flop_per_s if best else None
     return (
         printable(entry.name),
@@ -108,7 +110,8 @@ def _row(entry: HardwareEntry) -> tuple[str, ...]:
         profile.device,
         str(profile.threads) if profile.has_threads else MISSING,
         format_flop_per_s(peak),
-        format_byte_per_s(memory_byte_per_s(profile)),
+        memory_rate(roof.levels[-1] if roof.levels else None),
+        format_byte_per_s(read_byte_per_s(profile)),
         printable(profile.date[:10]) or MISSING,
         printable(entry.where),
     )

@@ -4,38 +4,43 @@ from __future__ import annotations
 
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.units import (
+    MISSING,
     format_byte_per_s,
     format_flop_per_s,
     format_intensity,
     format_percent,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.placement import ComputeRoof, Roof
+from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
+from roofline.presentation.reports.report import printable
 
 _READ = "read"
 
 Line = tuple[str, str]
 
 
-def memory_byte_per_s(profile: HardwareProfile) -> float | None:
-    """Reading from the farthest level with all threads, else its fastest kernel; None: unknown.
-
-    What documents give for a memory, and what weights take; an update moves twice as many bytes.
-    """
-    if not profile.memory:
-        return None
+def read_byte_per_s(profile: HardwareProfile) -> float | None:
+    """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
     rates = {
         each.kernel: each.peak_byte_per_s
-        for each in profile.memory[-1].bandwidth
+        for level in profile.memory[-1:]
+        for each in level.bandwidth
         if each.kind == "hardware" and each.threads == profile.threads
     }
-    return rates.get(_READ, max(rates.values(), default=None))
+    return rates.get(_READ)
+
+
+def memory_rate(memory: LevelRoof | None) -> str:
+    """Return a level's fastest kernel and its rate: ``"DRAM update 65.0 GB/s"``."""
+    if memory is None:
+        return MISSING
+    return f"{printable(memory.label)} {format_byte_per_s(memory.byte_per_s)}"
 
 
 def summary(profile: HardwareProfile) -> tuple[Line, ...]:
     """The first lines of the report: one a subject that is known."""
     roof = Roof(profile, profile.threads)
-    memory = memory_byte_per_s(profile)
+    memory = roof.levels[-1] if roof.levels else None
     lines: list[Line] = []
     best = sorted(roof.of_products.values(), key=lambda each: -each.flop_per_s)
     if best:
@@ -44,19 +49,15 @@ def summary(profile: HardwareProfile) -> tuple[Line, ...]:
     if library:
         lines.append(("torch", "; ".join(library)))
     if memory is not None:
-        level = profile.memory[-1]
-        reads = any(each.kernel == _READ for each in level.bandwidth)
-        name = f"{level.name} {_READ}" if reads else level.name
-        lines.append(("Memory", f"{name} {format_byte_per_s(memory)}"))
+        read = read_byte_per_s(profile) if memory.kernel != _READ else None
+        beside = f", {_READ} {format_byte_per_s(read)}" if read is not None else ""
+        lines.append(("Memory", memory_rate(memory) + beside))
     unit = roof.of_products.get(dtype("float32"))
     if unit is not None and memory is not None:
-        ridge = format_intensity(unit.flop_per_s / memory)
+        ridge = format_intensity(ridge_flop_per_byte(unit, memory))
+        name = printable(memory.level.name)
         lines.append(
-            (
-                "Ridge",
-                f"float32 work below {ridge} FLOP/byte of {profile.memory[-1].name} is bound by"
-                " memory",
-            )
+            ("Ridge", f"float32 work below {ridge} FLOP/byte of {name} is bound by memory")
         )
     doubtful = sum(bool(each.doubt) for each in profile.compute) + sum(
         bool(each.doubt) for level in profile.memory for each in level.bandwidth

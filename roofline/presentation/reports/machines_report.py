@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, unknown_capacity
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
 from roofline.design.pass_times import DIGITS
 from roofline.foundation.units import (
@@ -29,6 +29,7 @@ from roofline.presentation.reports.report import (
     Report,
     View,
     ViewOptions,
+    fit_cell,
     printable,
 )
 from roofline.presentation.reports.time_columns import prediction_cell
@@ -50,7 +51,9 @@ def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions
     first = comparison.analyses[0]
     verdict, *rest = map(printable, comparison.sentences)
     pass_of = "in steady state" if first.cache == "steady" else "with cold caches"
-    facts = list(model_facts(first, view))
+    *facts, (memory, peak) = model_facts(first, view)
+    unknown = unknown_capacity(each.hardware for each in comparison.analyses)
+    facts.append((memory, " · ".join([peak, *map(printable, unknown)])))
     if rest:
         facts.append(("In short", " · ".join(rest)))
     blocks: list[Block] = [Facts(lines=tuple(facts)), machines_grid(comparison)]
@@ -74,13 +77,18 @@ def machines_grid(comparison: MachineComparison) -> Grid:
     machines = comparison.machines
     is_predicted = any(each.predicted_s is not None for each in machines)
     is_measured = any(each.measured_s is not None for each in machines)
+    is_fit_known = any(each.fits is not None for each in machines)
     # Beside times, what the bound is made of gives way.
     crowded = is_predicted or is_measured
 
     def times(machine: MachineSummary) -> tuple[str, ...]:
         predicted = prediction_cell(machine.predicted_s, machine.interval_s, machine.bound_s)
         measured = format_s(machine.measured_s, DIGITS)
-        return (*([predicted] * is_predicted), *([measured] * is_measured))
+        return (
+            *([predicted] * is_predicted),
+            *([measured] * is_measured),
+            *([fit_cell(machine.fits)] * is_fit_known),
+        )
 
     return Grid(
         title="Machines: ridge in FLOP/byte, and what of the bound is compute, what memory",
@@ -97,6 +105,7 @@ def machines_grid(comparison: MachineComparison) -> Grid:
             Column(heading="memory", align="right", sacrifice=6 if crowded else 1),
             *([Column(heading="predicted", align="right")] * is_predicted),
             *([Column(heading="measured", align="right")] * is_measured),
+            *([Column(heading="fits in memory")] * is_fit_known),
         ),
         rows=tuple(
             (

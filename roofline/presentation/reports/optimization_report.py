@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
+from roofline.analysis import fit_warnings
 from roofline.foundation.units import format_s
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.optimization_rewrites import (
@@ -127,8 +128,11 @@ def _warnings(optimization: Optimization) -> tuple[str, ...]:
     said = (
         *failed,
         *optimization.warnings,
-        *optimization.before.warnings,
-        *optimization.after.warnings,
+        *(
+            line
+            for each in (optimization.before, optimization.after)
+            for line in (*fit_warnings(each), *each.warnings)
+        ),
     )
     # What launches cost stands with the search.
     launches = _launches(optimization)

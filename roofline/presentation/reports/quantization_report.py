@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from roofline.analysis import fit_warnings
 from roofline.foundation.units import format_byte
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.quantization_cells import (
@@ -166,12 +167,17 @@ def _sensitivity(quantization: Quantization, most: int) -> Iterable[Block]:
         yield proposal_grid(sensitivity.proposal, quantization.what_if.layers)
 
 
+def _warnings_of(quantization: Quantization) -> Iterable[str]:
+    analysis = quantization.analysis
+    return (*quantization.warnings, *fit_warnings(analysis), *analysis.warnings)
+
+
 def _notes(quantization: Quantization) -> Iterable[Block]:
     what_if = quantization.what_if
     for title, said, urgent in (
         ("Left in floats", what_if.left, False),
         ("Notes", _notes_of(quantization), False),
-        ("Warnings", (*quantization.warnings, *quantization.analysis.warnings), True),
+        ("Warnings", _warnings_of(quantization), True),
     ):
         lines = tuple(dict.fromkeys(map(printable, said)))
         if lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from roofline.design.pass_times import DIGITS
-from roofline.design.sweeps.ridge import RidgeSweep
+from roofline.design.sweeps.ridge import KnownMachine, RidgeSweep
 from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity, format_s, format_si
@@ -24,6 +24,9 @@ _WHAT_MACHINES_ARE = (
     " the profile knows them, caches: how far they are from the line between the hypothetical ones"
     " is how far the abstraction holds"
 )
+
+
+_MARK = "!: the peak memory of this design exceeds the memory of that machine"
 
 
 def ridge_report(ridge: RidgeSweep) -> Report:
@@ -45,6 +48,7 @@ def ridge_report(ridge: RidgeSweep) -> Report:
                 *map(printable, ridge.sentences),
                 _WHAT_IT_IS,
                 *((_WHAT_MACHINES_ARE,) if ridge.machines else ()),
+                *((_MARK,) if any(False in ridge.fits_on(each) for each in ridge.machines) else ()),
             ),
             urgent=False,
         ),
@@ -53,6 +57,9 @@ def ridge_report(ridge: RidgeSweep) -> Report:
     if ridge.machines:
         blocks.append(_known(ridge))
     said = list(map(printable, ridge.warnings))
+    unknown = [each.name for each in ridge.machines if each.memory_capacity_byte is None]
+    if unknown:
+        said.append(f"memory capacity not known: {', '.join(map(printable, unknown))}")
     if ridge.left_out:
         said.append(f"not on the axis: {', '.join(map(printable, ridge.left_out))}")
     if said:
@@ -74,15 +81,27 @@ def _headings(ridge: RidgeSweep) -> Iterator[Column]:
     yield Column(heading="lowest bound")
 
 
-def _cells(ridge: RidgeSweep, balance: float, times_s: tuple[float, ...]) -> tuple[str, ...]:
+def _cells(
+    ridge: RidgeSweep, balance: float, times_s: tuple[float, ...], leads: str
+) -> tuple[str, ...]:
     ratios = ridge.over_reference(times_s)
-    best = min(range(len(times_s)), key=lambda i: (times_s[i], i))
     return (
         format_intensity(balance),
         format_s(times_s[ridge.reference]),
         *(format_si(ratios[i], "", DIGITS) for i in _others(ridge)),
-        printable(ridge.names[best]),
+        printable(leads),
     )
+
+
+def _leads(ridge: RidgeSweep, machine: KnownMachine) -> str:
+    """The design with the lowest bound, then those that do not fit: ``"A, B!"``."""
+    best = ridge.best_on(machine)
+    large = [
+        f"{name}!"
+        for name, each in zip(ridge.names, ridge.fits_on(machine), strict=True)
+        if each is False
+    ]
+    return ", ".join([*([ridge.names[best]] if best is not None else []), *large])
 
 
 def _hypothetical(ridge: RidgeSweep) -> Grid:
@@ -90,7 +109,7 @@ def _hypothetical(ridge: RidgeSweep) -> Grid:
         title="Hypothetical machines",
         columns=tuple(_headings(ridge)),
         rows=tuple(
-            _cells(ridge, balance, times)
+            _cells(ridge, balance, times, ridge.names[times.index(min(times))])
             for balance, times in zip(ridge.balances, ridge.bound_s, strict=True)
         ),
     )
@@ -107,7 +126,7 @@ def _known(ridge: RidgeSweep) -> Grid:
         rows=tuple(
             (
                 printable(each.name),
-                *_cells(ridge, each.balance, each.bound_s),
+                *_cells(ridge, each.balance, each.bound_s, _leads(ridge, each)),
                 "its own" if each.has_caches else "not known",
             )
             for each in ridge.machines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from roofline.analysis import fit_words, unknown_capacity
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -21,6 +22,7 @@ from roofline.presentation.reports.report import (
     Grid,
     Notes,
     Report,
+    fit_cell,
     hardware_fact,
     printable,
 )
@@ -64,7 +66,14 @@ def _facts(scaling: Scaling, today: date | None) -> Iterable[tuple[str, str]]:
     if point.step_s is not None:
         yield "Step", _step(scaling, point)
     yield "Efficiency", _efficiency(scaling)
-    yield "Memory", f"{format_byte(point.memory.byte)} on each rank when it is fullest"
+    held = f"{format_byte(point.memory.byte)} on each rank when it is fullest"
+    yield "Memory", f"{held} · {_fit(scaling, point.memory)}"
+
+
+def _fit(scaling: Scaling, memory: RankMemory) -> str:
+    """Whether a rank fits into its memory, or that its capacity is not known."""
+    words = fit_words(memory.byte, scaling.memory_capacity_byte)
+    return words or printable("".join(unknown_capacity([scaling.analysis.hardware])))
 
 
 def _times(scaling: Scaling) -> str:
@@ -151,7 +160,7 @@ def _point(scaling: Scaling, point: ScalePoint) -> tuple[str, ...]:
         format_percent(point.efficiency_most),
         MISSING if speedup is None else multiple(speedup),
         format_si(samples, "") if samples is not None else MISSING,
-        format_byte(point.memory.byte),
+        format_byte(point.memory.byte) + ", does not fit" * (scaling.fits(point.memory) is False),
     )
 
 
@@ -212,10 +221,21 @@ _PARTS = {
 
 
 def _memory(scaling: Scaling) -> Grid:
+    known = scaling.memory_capacity_byte is not None
     return Grid(
         title="Memory of a rank when it is fullest",
-        columns=(Column(heading=""), *_right(*_PARTS, "all")),
-        rows=tuple(_memory_row(each.what, each.memory) for each in scaling.memory_choices),
+        columns=(
+            Column(heading=""),
+            *_right(*_PARTS, "all"),
+            *([Column(heading="fits in memory")] if known else []),
+        ),
+        rows=tuple(
+            (
+                *_memory_row(each.what, each.memory),
+                *([fit_cell(scaling.fits(each.memory))] if known else []),
+            )
+            for each in scaling.memory_choices
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from roofline.analysis import unknown_capacity
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
 from roofline.design.sweeps.cells import Cell
@@ -12,7 +13,13 @@ from roofline.design.sweeps.naming import letters
 from roofline.design.sweeps.regions import places_of
 from roofline.design.sweeps.result import SweepResult, axis_names
 from roofline.design.sweeps.sentences import changes_of
-from roofline.design.sweeps.verdicts import RULE, RULE_OF_BOUNDS, Verdict, factor_text
+from roofline.design.sweeps.verdicts import (
+    RULE,
+    RULE_OF_BOUNDS,
+    RULE_OF_MEMORY,
+    Verdict,
+    factor_text,
+)
 from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
@@ -75,6 +82,9 @@ def _in_short(result: SweepResult) -> Iterator[str]:
         count = bases.count("bound")
         where = "" if count == len(bases) else f" ({count} of {len(bases)} points here)"
         yield RULE_OF_BOUNDS + where
+    if any(each.fits is False for cells in result.cells for each in cells):
+        yield RULE_OF_MEMORY
+    yield from map(printable, unknown_capacity(result.hardware))
     if len(result.varied) > 1:
         yield (
             "cells: who wins, and how many times faster than the reference; where the reference"
@@ -135,12 +145,18 @@ def _matrix(
 
 
 def _cell_text(verdict: Verdict, cells: Sequence[Cell], marks: Sequence[str]) -> str:
-    """``"B 3.4"``, ``"B 1.1~"`` where it is close, ``"only B"`` where no other can be built."""
+    """``"B 3.4"``, ``"B 1.1~"`` where it is close, ``"only B"`` where no other can run.
+
+    Behind it stand those that do not fit into memory: ``"only B, A!"``.
+    """
+    able = [letter for letter, each in zip(marks, cells, strict=True) if each.can_run]
+    large = [f"{letter}!" for letter, each in zip(marks, cells, strict=True) if each.fits is False]
     if verdict.winner is None:
-        built = [letter for letter, each in zip(marks, cells, strict=True) if each.is_built]
-        return f"only {built[0]}" if len(built) == 1 else MISSING
-    factor = f" {factor_text(verdict.factor)}" if verdict.factor else ""
-    return f"{marks[verdict.winner]}{factor}{'~' * verdict.is_close}"
+        said = f"only {able[0]}" if len(able) == 1 else "" if large and not able else MISSING
+    else:
+        factor = f" {factor_text(verdict.factor)}" if verdict.factor else ""
+        said = f"{marks[verdict.winner]}{factor}{'~' * verdict.is_close}"
+    return ", ".join([*([said] if said else []), *large])
 
 
 def _changes(result: SweepResult) -> Iterator[Block]:
@@ -190,6 +206,10 @@ def _list(result: SweepResult, marks: Sequence[str]) -> Table:
 def _time_text(cell: Cell) -> str:
     if cell.problem:
         return "cannot be built"
+    return _known_time(cell) + "!" * (cell.fits is False)
+
+
+def _known_time(cell: Cell) -> str:
     if cell.predicted_s is None:
         return f"bound {format_s(cell.bound_s, DIGITS)}" if cell.bound_s else MISSING
     low, high = cell.predicted_low_s, cell.predicted_high_s

@@ -110,7 +110,8 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
         who = "1 operator stands" if count == 1 else f"{count} operators stand"
         lines.append(
             f"{who} above {ceiling} without beating the bound: the convention counts FLOP that a"
-            " kernel need not do (padding, masked attention), and the bound leaves them out"
+            " kernel need not do (padding, masked attention, Winograd), and the bound leaves them"
+            " out"
         )
     return tuple(lines)
 

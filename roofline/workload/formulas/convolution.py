@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from roofline.workload.formulas.pointwise import floats
 from roofline.workload.formulas.registry import Flop, formula
@@ -14,6 +14,20 @@ from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
 UNTOUCHED = "what no tap of the kernel meets, and taps that meet only padding, need not be read"
+
+
+class Dimension(NamedTuple):
+    """One spatial dimension: `windows` windows that step by `stride` over `size` places.
+
+    Tap t of window w meets place w × stride + t × dilation - padding.
+    """
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    windows: int
 
 
 @functools.cache
@@ -66,6 +80,45 @@ def each_dimension(values: Sequence[int], dimensions: int) -> Sequence[int]:
     return list(values) * dimensions if len(values) == 1 else values
 
 
+def spatial_dimensions(
+    swept_over: TensorSpec,
+    swept: TensorSpec,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[Dimension]:
+    """The spatial dimensions of a convolution that sweeps its windows over `swept_over`.
+
+    `swept` has a place for each window: the output, or of a transposed convolution the input.
+    """
+    many = len(kernel)
+    return [
+        Dimension(*each)
+        for each in zip(
+            swept_over.shape[2:],
+            kernel,
+            each_dimension(stride, many),
+            each_dimension(padding, many),
+            each_dimension(dilation, many),
+            swept.shape[2:],
+            strict=True,
+        )
+    ]
+
+
+def leading_padding(
+    padding: Sequence[int] | str, kernel: Sequence[int], dilation: Sequence[int]
+) -> Sequence[int]:
+    """Padding before the first place; "same" puts the odd element at the end, "valid" is none."""
+    if not isinstance(padding, str):
+        return padding
+    if padding != "same":
+        return [0] * len(kernel)
+    spreads = each_dimension(dilation, len(kernel))
+    return [d * (k - 1) // 2 for d, k in zip(spreads, kernel, strict=True)]
+
+
 def batched(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
     """An image without a batch dimension is a batch of one."""
     missing = len(weight.shape) - len(image.shape)
@@ -96,17 +149,7 @@ def convolution(
     swept, swept_over = (input, output) if transposed else (output, input)
     channels = weight.shape[1] * swept.shape[1]
     multiply_add = swept.shape[0] * channels * math.prod(swept.shape[2:]) * math.prod(kernel)
-    dimensions = list(
-        zip(
-            swept_over.shape[2:],
-            kernel,
-            each_dimension(stride, len(kernel)),
-            each_dimension(padding, len(kernel)),
-            each_dimension(dilation, len(kernel)),
-            swept.shape[2:],
-            strict=True,
-        )
-    )
+    dimensions = spatial_dimensions(swept_over, swept, kernel, stride, padding, dilation)
     taps = math.prod(inner_taps(*each) for each in dimensions)
     depthwise = groups > 1 and groups == input.shape[1]
     least_elements = {

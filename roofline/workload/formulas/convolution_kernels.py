@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.convolution import UNTOUCHED, batched, convolution, each_dimension
+from roofline.workload.formulas.convolution import UNTOUCHED, batched, convolution, leading_padding
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
@@ -139,11 +139,7 @@ def named_padding(
     **_: Any,
 ) -> Flop:
     """As `aten.convolution`; "same" pads to the size of the input, the odd element at the end."""
-    kernel = weight.shape[2:]
-    before = [0] * len(kernel)
-    if padding == "same":
-        spreads = each_dimension(dilation, len(kernel))
-        before = [d * (k - 1) // 2 for d, k in zip(spreads, kernel, strict=True)]
+    before = leading_padding(padding, weight.shape[2:], dilation)
     input, output = batched(input, weight), batched(output, weight)
     return convolution(input, weight, bias, stride, before, dilation, False, groups, output)
 

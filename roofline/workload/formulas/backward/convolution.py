@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.workload.formulas.convolution import each_dimension, inner_taps, needed, touched
+from roofline.workload.formulas.convolution import inner_taps, needed, spatial_dimensions, touched
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -41,17 +41,7 @@ def convolution_backward(
     gradients = for_input + for_weight
     kernel = weight.shape[2:]
     swept, swept_over = (input, grad_output) if transposed else (grad_output, input)
-    dimensions = list(
-        zip(
-            swept_over.shape[2:],
-            kernel,
-            each_dimension(stride, len(kernel)),
-            each_dimension(padding, len(kernel)),
-            each_dimension(dilation, len(kernel)),
-            swept.shape[2:],
-            strict=True,
-        )
-    )
+    dimensions = spatial_dimensions(swept_over, swept, kernel, stride, padding, dilation)
     pairs = swept.shape[0] * weight.shape[1] * swept.shape[1]
     bias = max(0, grad_output.elements - grad_output.shape[1]) if for_bias else 0
     inner = math.prod(inner_taps(*each) for each in dimensions)
