@@ -9,9 +9,9 @@ kernels there are and in whatever order they run (`workload.rewritings`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from roofline.placement import Placement, Roof
+from roofline.placement import Bound, Placement, Roof
 from roofline.workload.fusion import Fused, fused_records
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import Reuse, residency
@@ -20,10 +20,11 @@ from roofline.workload.rewritings import ModelWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minimum:
-    """A minimum time in seconds, and the name of the ceiling that sets it (the most of it)."""
+    """A minimum time in seconds, the ceiling that sets it (the most of it), and its kind."""
 
     time_s: float
     ceiling: str
+    bound: Bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +66,19 @@ def minimum_times(
         return None
     model = model_minimum(work, roof, cold=cold)
     kernels = kernel_minimums(placements, fused, roof, cold=cold)
-    by_ceiling: dict[str, float] = {}
+    by_ceiling: dict[tuple[str, Bound], float] = {}
     for each in kernels.values():
-        by_ceiling[each.ceiling] = by_ceiling.get(each.ceiling, 0.0) + each.time_s
-    ceiling = max(by_ceiling, key=lambda name: by_ceiling[name], default="")
+        key = (each.ceiling, each.bound)
+        by_ceiling[key] = by_ceiling.get(key, 0.0) + each.time_s
+    ceiling, bound = max(by_ceiling, key=lambda key: by_ceiling[key], default=("", Bound.FREE))
     # Charged operator by operator, reads may pass for a part of stores, which are faster; and sums
     # in another order differ in their last digits.
     fused_s = min(eager_s, sum(each.time_s for each in kernels.values()))
-    model = Minimum(time_s=min(eager_s, model.time_s), ceiling=model.ceiling)
+    model = replace(model, time_s=min(eager_s, model.time_s))
     # No run beats the model minimum, so none that a compiler fused does.
-    of_fused = model if model.time_s > fused_s else Minimum(time_s=fused_s, ceiling=ceiling)
+    of_fused = Minimum(time_s=fused_s, ceiling=ceiling, bound=bound)
+    if model.time_s > fused_s:
+        of_fused = model
     return MinimumTimes(
         fused=of_fused,
         model=model,
@@ -100,7 +104,7 @@ def kernel_minimums(
         done = [records[index] for index in members if fused[index].is_done]
         minimum = kernel_minimum(done, kernel, reuses, traffic_byte, roof)
         eager_s = sum(placements[index].bound_s or 0.0 for index in members)
-        found[members[0]] = Minimum(time_s=min(eager_s, minimum.time_s), ceiling=minimum.ceiling)
+        found[members[0]] = replace(minimum, time_s=min(eager_s, minimum.time_s))
     return found
 
 
@@ -135,10 +139,13 @@ def kernel_minimum(
         level_byte = {roof.profile.memory[0].name: traffic_byte}
     level_byte = {name: min(byte, traffic_byte) for name, byte in level_byte.items()}
     memory_s, level = roof.memory_bound(level_byte, sum(each.byte for each in kernel.outputs))
-    times = [(seconds[key], labels[key]) for key in seconds]
-    times.append((memory_s or 0.0, level.label if level else ""))
-    time_s, ceiling = max(times, key=lambda each: each[0])
-    return Minimum(time_s=time_s, ceiling=ceiling)
+    found = [
+        Minimum(time_s=seconds[key], ceiling=labels[key], bound=Bound.COMPUTE) for key in seconds
+    ]
+    found.append(
+        Minimum(time_s=memory_s or 0.0, ceiling=level.label if level else "", bound=Bound.MEMORY)
+    )
+    return max(found, key=lambda each: each.time_s)
 
 
 def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
@@ -161,7 +168,9 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
                 + roof.least_share(record) * least_flop / ceiling.flop_per_s
             )
             labels[ceiling.unit] = ceiling.label
-    found = [(seconds[unit], labels[unit]) for unit in seconds]
+    found = [
+        Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
+    ]
     all_byte, held_byte = work.read_byte + work.written_byte, 0
     level_byte: dict[str, int] = {}
     for level in roof.profile.memory:
@@ -170,6 +179,6 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
         held_byte = 0 if cold else max(held_byte, capacity_byte or 0)
     memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
     if memory_s is not None and slowest is not None:
-        found.append((memory_s, slowest.label))
-    time_s, ceiling = max(found, key=lambda each: each[0], default=(0.0, ""))
-    return Minimum(time_s=time_s, ceiling=ceiling)
+        found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))
+    nothing = Minimum(time_s=0.0, ceiling="", bound=Bound.FREE)
+    return max(found, key=lambda each: each.time_s, default=nothing)
