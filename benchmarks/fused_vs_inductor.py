@@ -17,7 +17,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -29,7 +29,7 @@ from torch import nn
 from torch._inductor.graph import GraphLowering
 
 from roofline.workload.capture.passes import capture
-from roofline.workload.fusion import fused_traffic
+from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.fusion_kinds import Kind, kind_of
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.functions import Function
@@ -207,8 +207,7 @@ def cases() -> list[Case]:
             "squeeze and excite",
             Gated(),
             (image,),
-            "Inductor: silu and the mean of its result are two kernels on a CPU;"
-            " the sigmoid of 16 numbers is done again for each pixel",
+            "Inductor: silu and the mean of its result are two kernels on a CPU",
             is_frozen=True,
         ),
         Case("linear, gelu, linear", wide, ((32, 64),)),
@@ -223,26 +222,22 @@ def cases() -> list[Case]:
             "mean and deviation of columns",
             _variance,
             (rows,),
-            "Inductor computes relu again in each kernel instead of storing it",
         ),
         Case(
             "pooling",
             _pooled,
             (image,),
-            "Inductor computes sigmoid where the windows read it, once more where they overlap",
         ),
         Case(
             "halves",
             _halves,
             (rows,),
-            "Inductor computes each half of exp where it is read; here, a part of a value is read"
-            " from memory",
         ),
         Case(
             "concatenation",
             _pieces,
             (rows, rows),
-            "Inductor computes exp and sin into their places; here, they are copied there",
+            "Inductor multiplies in a kernel behind the concatenation",
         ),
     ]
 
@@ -254,8 +249,8 @@ def _apart(record: OperatorRecord) -> OperatorRecord:
     return record
 
 
-def _kernels_of(records: tuple[OperatorRecord, ...], chains: list[int]) -> int:
-    return len({n for n, each in zip(chains, records, strict=True) if each.state is not State.FREE})
+def _kernels_of(fused: Sequence[Fused]) -> int:
+    return len({each.chain for each in fused if each.traffic_byte})
 
 
 def main() -> None:
@@ -280,8 +275,7 @@ def main() -> None:
         cells = [f"{sum(each.work.traffic_byte for each in records):,}"]
         for taken in (records, tuple(map(_apart, records))):
             fused = fused_traffic(taken)
-            kernels = _kernels_of(taken, [each.chain for each in fused])
-            cells.append(f"{sum(each.traffic_byte for each in fused):,} ({kernels})")
+            cells.append(f"{sum(each.traffic_byte for each in fused):,} ({_kernels_of(fused)})")
         found = scheduled(case.model, inputs, freezing=False)
         cells.append(f"{found.byte:,} ({found.kernels})")
         frozen = scheduled(case.model, inputs, freezing=True) if case.is_frozen else None

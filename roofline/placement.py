@@ -223,38 +223,57 @@ class Roof:
         """The highest ceiling for multiply-adds of every data type that is measured."""
         return self._best_of_products
 
-    def _compute_bound(
+    def ceilings_of(
         self, record: OperatorRecord, compute_as: DType | None = None
-    ) -> tuple[float | None, ComputeRoof | None]:
-        """The seconds that the arithmetic of an operator takes at least, and the ceiling binding.
+    ) -> tuple[ComputeRoof | None, ComputeRoof | None]:
+        """The ceiling of an operator's products, and that of its arithmetic of any kind.
+
+        Which of its types an operator computes in is not known (a mask may be wider than what it
+        masks): none is faster than the fastest. None: it has no type with a ceiling, or the
+        ceiling of one of them is not known.
+        """
+        types = _floating_types(record.inputs) or _floating_types(record.outputs)
+        types |= _product_types(record.inputs, record.work.multiply_add)
+        if compute_as is not None:
+            types = {compute_as}
+        if not types:
+            return None, None
+        return (
+            _fastest([self.compute(of) for of in types]),
+            _fastest([self.compute_any(of) for of in types]),
+        )
+
+    def compute_times(
+        self, record: OperatorRecord, compute_as: DType | None = None
+    ) -> tuple[tuple[float, ComputeRoof], tuple[float, ComputeRoof]] | None:
+        """The seconds that an operator's products take at least, and all of its arithmetic.
 
         Its products take at least their share of the multiplying units, all of its FLOP at least
         their share of all units. How many of the products are optional is not known (padding taps
         are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
         be products. Of convolutions, those of the algorithm that takes the fewest count, where the
-        library of the machine has several.
+        library of the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
         """
         work = record.work
+        of_products, of_any = self.ceilings_of(record, compute_as)
         least_flop = self._least_flop(record)
-        types = _floating_types(record.inputs) or _floating_types(record.outputs)
-        types |= _product_types(record.inputs, work.multiply_add)
-        if compute_as is not None:
-            types = {compute_as}
-        if not types or least_flop is None:
-            return (0.0 if least_flop == 0 else None), None
-        # Which of its types an operator computes in is not known (a mask may be wider than what it
-        # masks): none is faster than the fastest.
-        of_products = _fastest([self.compute(of) for of in types])
-        of_any = _fastest([self.compute_any(of) for of in types])
-        if least_flop == 0:
-            return 0.0, of_any
-        if of_products is None or of_any is None:
-            return None, None
+        if least_flop is None or of_products is None or of_any is None:
+            return None
         others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
         least_of_products = max(0, least_flop - others) if work.multiply_add else 0
-        products_s = least_of_products / of_products.flop_per_s
-        any_s = least_flop / of_any.flop_per_s
-        return (products_s, of_products) if products_s >= any_s else (any_s, of_any)
+        return (
+            (least_of_products / of_products.flop_per_s, of_products),
+            (least_flop / of_any.flop_per_s, of_any),
+        )
+
+    def _compute_bound(
+        self, record: OperatorRecord, compute_as: DType | None = None
+    ) -> tuple[float | None, ComputeRoof | None]:
+        """The seconds that an operator's arithmetic takes at least, and the ceiling binding."""
+        if self._least_flop(record) == 0:
+            return 0.0, self.ceilings_of(record, compute_as)[1]
+        times = self.compute_times(record, compute_as)
+        return (None, None) if times is None else max(times, key=lambda each: each[0])
 
     @property
     def convolution_algorithms(self) -> str:
@@ -271,6 +290,16 @@ class Roof:
         if self._has_fast_convolutions:
             return least_flop_of_algorithms(record)
         return record.work.least_flop
+
+    def least_share(self, record: OperatorRecord) -> float:
+        """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
+        work = record.work
+        if work.flop is None or work.least_flop is None or work.multiply_add is None:
+            return 1.0
+        others = work.flop - FLOP_PER_FMA * work.multiply_add
+        direct = work.least_flop - others
+        least = (self._least_flop(record) or 0) - others
+        return max(0, least) / direct if 0 <= least < direct else float(least >= direct)
 
     def compute_s(self, record: OperatorRecord) -> float | None:
         """The seconds that the arithmetic of an operator takes at least, its bytes left aside.

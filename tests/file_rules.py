@@ -490,8 +490,25 @@ def close(a: float | None, b: float | None) -> bool:
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
+def minimums_agree(totals: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    eager_s, fused_s, model_s = (
+        totals[f"{each}_min_time_s"] for each in ("eager", "fused", "model")
+    )
+    need(close(eager_s, totals["bound_s"]), "eager")
+    starts = [row for row in rows if row["state"] != "free" and row["chain"] == row["index"]]
+    known = [row for row in rows if row["fused_min_time_s"] is not None]
+    if None in (eager_s, fused_s, model_s):
+        need(fused_s is None and model_s is None and not known, "known together")
+        return
+    need(known == starts, "kernels")
+    need(model_s <= fused_s and (fused_s <= eager_s or close(fused_s, eager_s)), "order")
+    kernels_s = min(eager_s, sum(row["fused_min_time_s"] for row in starts))
+    need(close(fused_s, max(model_s, kernels_s)), "sum of kernels")
+
+
 def place_agrees(it: dict[str, Any]) -> None:
     flop, bound_s = it["flop"], it["bound_s"]
+    need(it["eager_min_time_s"] == bound_s, "eager")
     if it["state"] == "free":
         # What is unknown may be something.
         need(all(it[key] == 0 for key in (*COUNTS, *BYTES, "internal_byte")), "free of work")
@@ -535,6 +552,8 @@ ROW = table(
         "attainable_flop_per_s": (maybe(number), REQUIRED),
         "bound": (word("compute", "memory", "free", "unknown"), REQUIRED),
         "bound_s": (maybe(number), REQUIRED),
+        "eager_min_time_s": (maybe(number), None),
+        "fused_min_time_s": (maybe(number), None),
         "predicted_s": (maybe(number), None),
         "predicted_low_s": (maybe(number), None),
         "predicted_high_s": (maybe(number), None),
@@ -577,6 +596,11 @@ TOTALS = table(
         "peak_memory_byte": (whole(0), REQUIRED),
         "all_tensors_byte": (whole(0), REQUIRED),
         "bound_s": (maybe(number), REQUIRED),
+        "eager_min_time_s": (maybe(number), None),
+        "fused_min_time_s": (maybe(number), None),
+        "model_min_time_s": (maybe(number), None),
+        "fused_limiter": (text, ""),
+        "model_limiter": (text, ""),
         "predicted_s": (maybe(number), None),
         "predicted_low_s": (maybe(number), None),
         "predicted_high_s": (maybe(number), None),
@@ -595,6 +619,7 @@ def totals_are_sums(it: dict[str, Any]) -> None:
     need(totals["fused_byte"] == expected, "total fused bytes")
     need(totals["unknown_operators"] == len(names(rows, "unknown")), "unknown operators")
     need(close(totals["bound_s"], whole_sum(row["bound_s"] for row in rows)), "total bound")
+    minimums_agree(totals, rows)
     working = [row for row in rows if row["state"] != "free"]
     for key in ("predicted_s", "measured_s"):
         expected = whole_sum(row[key] for row in working) if working else None
@@ -709,12 +734,20 @@ MODULE = table(
 )
 
 
+def before_7(it: Any) -> Any:
+    """The bound was the only minimum time, and had no other name."""
+    return {**it, "eager_min_time_s": it.get("bound_s")} if type(it) is dict else it
+
+
 def analysis(data: Any) -> dict[str, Any]:
     """Before version 4, what the parts of fused operators pass on was not kept."""
     if type(data) is dict and type(data.get("schema_version")) is int:
         rows = data.get("operators")
         if data["schema_version"] < 4 and type(rows) is list:
-            data = {**data, "operators": [with_parts(row) for row in rows]}
+            rows = [with_parts(row) for row in rows]
+        if data["schema_version"] < 7 and type(rows) is list:
+            rows = [before_7(row) for row in rows]
+            data = {**data, "totals": before_7(data.get("totals")), "operators": rows}
     return NEWEST_ANALYSIS(data)
 
 
@@ -837,7 +870,7 @@ def prediction_is_of_operators(it: dict[str, Any]) -> None:
 
 NEWEST_ANALYSIS = table(
     {
-        "schema_version": (version(6), REQUIRED),
+        "schema_version": (version(7), REQUIRED),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
         "run": (RUN, RUN({})),

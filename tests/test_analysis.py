@@ -363,7 +363,7 @@ def test_no_number_is_negative_or_infinite(value: float) -> None:
     for name in numbers:
         with pytest.raises(ValueError, match=f"{name} must be a finite number from 0"):
             replace(row, **{name: value})
-    for each in fields(Totals):
+    for each in (each for each in fields(Totals) if each.type != "str"):
         with pytest.raises(ValueError, match=f"{each.name} must be a finite number from 0"):
             replace(analysis.totals, **{each.name: value})
     for each in fields(Coverage):

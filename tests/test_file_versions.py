@@ -41,8 +41,8 @@ def test_an_old_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     again = tmp_path / path.name
     again.write_text(to_json(read_analysis(path)), encoding="utf-8")
     written_by = int(path.stem.split("-")[1].removeprefix("v"))
-    assert json.loads(path.read_text())["schema_version"] == written_by < 6
-    assert json.loads(again.read_text())["schema_version"] == 6
+    assert json.loads(path.read_text())["schema_version"] == written_by < 7
+    assert json.loads(again.read_text())["schema_version"] == 7
     assert json.loads(again.read_text())["hardware"]["schema_version"] == 4
     for each in (path, again):
         analysis = read_analysis(each)
@@ -180,7 +180,7 @@ Edit = Callable[[dict[str, Any]], object]
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda d: d.update(schema_version=7), "a.json: schema_version 7 was written by a newer"),
+        (lambda d: d.update(schema_version=8), "a.json: schema_version 8 was written by a newer"),
         (
             lambda d: d["hardware"].update(schema_version=5),
             "a.json: hardware: schema_version 5 was written by a newer",
@@ -197,7 +197,7 @@ def test_a_newer_version_is_refused_with_the_fix(
     with pytest.raises(FileFormatError) as refused:
         read_analysis(path)
     assert message in str(refused.value)
-    newest = 4 if "hardware" in message else 6
+    newest = 4 if "hardware" in message else 7
     assert f"this one reads up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("upgrade with `pip install --upgrade roofline`")
     assert run(["show", str(path)]) == 2
@@ -209,7 +209,7 @@ def test_an_old_file_is_brought_up_to_date_from_the_command_line(
 ) -> None:
     target = tmp_path / "new.json"
     assert run(["show", str(ANALYSES[0]), "-o", str(target)]) == 0
-    assert json.loads(target.read_text())["schema_version"] == 6
+    assert json.loads(target.read_text())["schema_version"] == 7
     assert read_analysis(target) == read_analysis(ANALYSES[0])
 
 
@@ -219,15 +219,41 @@ def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
     found = read_analysis(path)
     again.write_text(to_json(found), encoding="utf-8")
     new = json.loads(again.read_text(encoding="utf-8"))
-    assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 6)
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 7)
     assert new.pop("findings") == []
     assert "findings" not in old
     # The hardware has a version of its own.
     assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
-    assert new == old
+    assert without_minimums(new) == old
     assert read_analysis(again) == found
     assert found.prediction is not None and found.measurement is not None
     assert found.prediction.predicted_s == old["prediction"]["predicted_s"]
+
+
+def without_minimums(data: dict[str, Any]) -> dict[str, Any]:
+    """What version 6 said of an analysis of which only the eager minimum time is known."""
+    totals = dict(data["totals"])
+    assert [totals.pop(f"{name}_min_time_s") for name in ("fused", "model")] == [None, None]
+    assert [totals.pop(f"{name}_limiter") for name in ("fused", "model")] == ["", ""]
+    assert totals.pop("eager_min_time_s") == totals["bound_s"]
+    rows = [dict(row) for row in data["operators"]]
+    for row in rows:
+        assert row.pop("fused_min_time_s") is None
+        assert row.pop("eager_min_time_s") == row["bound_s"]
+    return {**data, "totals": totals, "operators": rows}
+
+
+def test_version_6_had_bounds_and_no_other_minimum_times(tmp_path: Path) -> None:
+    path, again = DATA / "analysis-v6-tiny.json", tmp_path / "again.json"
+    old = json.loads(path.read_text(encoding="utf-8"))
+    found = read_analysis(path)
+    again.write_text(to_json(found), encoding="utf-8")
+    new = json.loads(again.read_text(encoding="utf-8"))
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (6, 7)
+    assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
+    assert without_minimums(new) == old
+    assert read_analysis(again) == found
+    assert found.totals.fused_byte is not None and found.totals.eager_min_time_s is not None
 
 
 def large() -> Analysis:

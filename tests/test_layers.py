@@ -20,8 +20,9 @@ ALLOWED = {
     "machine": {"errors", "foundation"},
     "workload": {"errors", "foundation"},
     "placement": {"errors", "foundation", "machine", "workload"},
+    "minimum": {"errors", "foundation", "machine", "workload", "placement"},
     "latency": {"errors", "foundation", "machine", "workload", "placement"},
-    "analysis": {"errors", "foundation", "machine", "workload", "placement", "latency"},
+    "analysis": {"errors", "foundation", "machine", "workload", "placement", "minimum", "latency"},
 }
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}

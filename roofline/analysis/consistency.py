@@ -43,6 +43,7 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
         value = getattr(analysis.totals, name)
         if not _is_same(value, expected):
             yield f"totals.{name} is {value}, but the operators add up to {expected}"
+    yield from _contradictions_of_minimum(analysis)
     coverage = coverage_of(analysis.operators)
     for name in (each.name for each in fields(Coverage)):
         value, expected = getattr(analysis.coverage, name), getattr(coverage, name)
@@ -84,6 +85,36 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
             yield f"operators[{position}]: index is {row.index}, but its place is {position}"
         for contradiction in _contradictions_of_row(row, labels):
             yield f"operators[{position}]: {contradiction}"
+
+
+def _contradictions_of_minimum(analysis: Analysis) -> Iterable[str]:
+    """model ≤ fused ≤ eager, and the kernels add up, unless the model minimum is longer."""
+    totals = analysis.totals
+    eager_s, fused_s, model_s = (
+        totals.eager_min_time_s,
+        totals.fused_min_time_s,
+        totals.model_min_time_s,
+    )
+    kernels = [row.fused_min_time_s for row in analysis.operators]
+    if fused_s is None or model_s is None or eager_s is None:
+        if (fused_s, model_s) != (None, None) or any(each is not None for each in kernels):
+            yield "minimum times are given, but not all of them"
+        return
+    if not model_s <= fused_s <= eager_s * (1 + _ROUNDING):
+        yield (
+            f"totals has the minimum times {model_s} (model), {fused_s} (fused) and {eager_s}"
+            " (eager), which must not be in another order"
+        )
+    expected = max(model_s, min(eager_s, sum(each or 0.0 for each in kernels)))
+    if not _is_same(fused_s, expected):
+        yield f"totals.fused_min_time_s is {fused_s}, but the kernels add up to {expected}"
+    for row, kernel_s in zip(analysis.operators, kernels, strict=True):
+        begins = row.state is not State.FREE and row.chain == row.index
+        if begins != (kernel_s is not None):
+            yield (
+                f"operators[{row.index}]: fused_min_time_s is {kernel_s}, but the chain is"
+                f" {row.chain}"
+            )
 
 
 def _contradictions_of_earlier(analysis: Analysis) -> Iterable[str]:
@@ -142,6 +173,8 @@ class _CeilingLabels:
 
 def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
     yield from _contradictions_of_work(row)
+    if row.eager_min_time_s != row.bound_s:
+        yield f"eager_min_time_s is {row.eager_min_time_s}, but bound_s is {row.bound_s}"
     if row.chain is not None and row.chain > row.index:
         yield f"chain is {row.chain}, but a chain begins with the first of its operators"
     if row.state is not State.FREE:
@@ -222,6 +255,7 @@ def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
         "fused_byte": sum_fused_byte(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
         "bound_s": sum_bound_s(rows),
+        "eager_min_time_s": sum_bound_s(rows),
         "predicted_s": together([row.predicted_s for row in working]),
         "measured_s": together([row.measured_s for row in working]),
     }

@@ -140,5 +140,7 @@ FRAME_COLUMNS = {
     "internal_byte": "Int64",
     "chain": "Int64",
     "fused_byte": "Int64",
+    "eager_min_time_s": "Float64",
+    "fused_min_time_s": "Float64",
 }
 """The columns of `Analysis.to_frame` and of CSV files, with pandas' nullable types."""

@@ -25,7 +25,9 @@ class OperatorRow:
     ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
     ``chain`` is the index of the first operator of the kernel that it would be part of where chains
     of producers and consumers stay on chip (its own: alone), and ``fused_byte`` what of its traffic
-    would still cross memory there; null where that is not known. Bounds know nothing of it.
+    would still cross memory there; null where that is not known. ``eager_min_time_s`` is
+    ``bound_s``; ``fused_min_time_s`` that of the fused kernel, given with the first of its
+    operators and null for the others.
     Predictions and measurements are null where there are none; ``measured_times_s`` are the times
     that ``measured_s`` is the median of, ``measured_faults`` the minor page faults of a call.
 
@@ -63,6 +65,8 @@ class OperatorRow:
     attainable_flop_per_s: float | None
     bound: Bound
     bound_s: float | None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
     predicted_s: float | None = None
     predicted_low_s: float | None = None
     predicted_high_s: float | None = None
@@ -137,6 +141,7 @@ _NUMBERS = names_of_numbers(OperatorRow)
 def row_of(
     placement: Placement,
     fused: Fused | None = None,
+    fused_min_time_s: float | None = None,
     prediction: Prediction | None = None,
     sample: Sample | None = None,
     faults: int | None = None,
@@ -146,6 +151,7 @@ def row_of(
     Args:
         placement: where it stands.
         fused: what would be left of its traffic in fused kernels.
+        fused_min_time_s: the minimum time of the kernel that begins with it; None: it begins none.
         prediction: how long it is expected to take; None: nobody says.
         sample: how long it took; None: it was not measured.
         faults: the minor page faults of a call, where it was.
@@ -181,6 +187,8 @@ def row_of(
         attainable_flop_per_s=placement.attainable_flop_per_s,
         bound=placement.bound,
         bound_s=placement.bound_s,
+        eager_min_time_s=placement.bound_s,
+        fused_min_time_s=fused_min_time_s,
         predicted_s=prediction.predicted_s if prediction else None,
         predicted_low_s=prediction.low_s if prediction else None,
         predicted_high_s=prediction.high_s if prediction else None,

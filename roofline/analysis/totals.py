@@ -42,7 +42,10 @@ class Totals:
     optimizer keeps from step to step; ``peak_memory_byte`` is the most that is alive at once (all
     of these, inputs, and activations and gradients from creation to release), ``all_tensors_byte``
     the sum of them all, as if nothing were freed. ``bound_s`` is the sum of the operators' bounds,
-    null where the hardware has no ceilings.
+    null where the hardware has no ceilings: no operator-by-operator run takes less, so that
+    ``eager_min_time_s`` is the same. ``fused_min_time_s`` is the least of a run in fused kernels,
+    ``model_min_time_s`` that of any run of the same function, and ``fused_limiter`` and
+    ``model_limiter`` are the ceilings that set them; null and empty where they are not known.
 
     Raises:
         ValueError: a negative or infinite number.
@@ -67,6 +70,11 @@ class Totals:
     peak_memory_byte: int
     all_tensors_byte: int
     bound_s: float | None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+    fused_limiter: str = ""
+    model_limiter: str = ""
     predicted_s: float | None = None
     predicted_low_s: float | None = None
     predicted_high_s: float | None = None

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from roofline.foundation import schema
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Of saved analyses: older ones are migrated, newer ones refused (docs/file-formats.md)."""
 
 _FUSED_TYPES = ("attention", "recurrent")
@@ -28,6 +28,25 @@ def _row_to_4(row: Any) -> Any:
     return {**kept, "internal_byte": None if kept.get("type") in _FUSED_TYPES else 0}
 
 
+def _to_7(analysis: dict[str, Any]) -> dict[str, Any]:
+    """The eager minimum is the bound; kernels and rewritings need what older files do not keep."""
+    totals, rows = analysis.get("totals"), analysis.get("operators")
+    if not isinstance(totals, dict) or not isinstance(rows, list):
+        return analysis
+    return {
+        **analysis,
+        "totals": _with_eager(totals),
+        "operators": [_with_eager(row) for row in cast("list[Any]", rows)],
+    }
+
+
+def _with_eager(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = cast("dict[str, Any]", value)
+    return {**kept, "eager_min_time_s": kept.get("bound_s")}
+
+
 STEPS: Mapping[int, schema.Step] = {
     # Each embeds hardware of its own version, which has a version and steps of its own.
     1: lambda analysis: analysis,
@@ -37,4 +56,5 @@ STEPS: Mapping[int, schema.Step] = {
     4: lambda analysis: analysis,
     # Version 6 added findings, of which 5 had none.
     5: lambda analysis: analysis,
+    6: _to_7,
 }

@@ -79,7 +79,8 @@ class Compilation:
         known = [each for each in byte if each is not None]
         if len(known) < len(byte):
             return None
-        return Side(launches=len({row.chain for row in rows}), traffic_byte=sum(known))
+        kernels = {row.chain for row in rows if row.fused_byte}
+        return Side(launches=len(kernels), traffic_byte=sum(known))
 
     def inductor(self, phase: Phase | None = None) -> Side | None:
         """What Inductor launches, and in the forward pass what is between its graphs."""

@@ -1,8 +1,10 @@
-"""The parts of a stage under the ceilings of a machine: a time that no implementation can beat.
+"""The stages of a language model under the ceilings of a machine: times that no run can beat.
 
-Weights and cache are touched once a pass, so that between two passes everything else that lasts is
-touched: what does not fit into a cache beside all of it comes from beyond. What one part hands to
-the next is left out.
+That of a stage is its model minimum (`roofline.minimum`): all of its arithmetic, or all of its
+bytes from one memory level, for one part may compute while the next is read. Each part stands under
+the ceilings on its own as well. Weights and cache are touched once a pass, so that between two
+passes everything else that lasts is touched: what does not fit into a cache beside all of it comes
+from beyond. What one part hands to the next is left out.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from dataclasses import dataclass
 from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
 from roofline.language.parts import Part, PartName, StageSize, parts_of
+from roofline.minimum import Minimum, model_minimum
 from roofline.placement import Bound, Placement, Roof
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse
+from roofline.workload.rewritings import ModelWork
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 
@@ -75,12 +79,14 @@ class PlacedPart:
 class PlacedStage:
     """A stage on a machine, as the architecture asks for it.
 
-    ``distinct_experts`` is how many a layer touches; None: there are none.
+    ``distinct_experts`` is how many a layer touches; None: there are none. ``minimum`` is the least
+    time of a pass; None where the machine has no ceilings.
     """
 
     size: StageSize
     distinct_experts: int | None
     parts: tuple[PlacedPart, ...]
+    minimum: Minimum | None
 
     @property
     def flop(self) -> int:
@@ -108,15 +114,25 @@ class PlacedStage:
         return sum(each.cache_byte for each in self.parts)
 
     @property
-    def bound_s(self) -> float | None:
+    def model_min_time_s(self) -> float | None:
         """Seconds that a pass takes at least; None where the machine has no ceilings."""
+        return None if self.minimum is None else self.minimum.time_s
+
+    @property
+    def bound_s(self) -> float | None:
+        """The same: that of the parts one after the other is `parts_s`."""
+        return self.model_min_time_s
+
+    @property
+    def parts_s(self) -> float | None:
+        """Seconds that the parts take at least one by one; None: no ceilings."""
         known = [each.bound_s for each in self.parts if each.bound_s is not None]
         return sum(known) if len(known) == len(self.parts) else None
 
     @property
     def compute_share(self) -> float | None:
-        """The part of the bound that compute-bound parts take; None: the bound is not known."""
-        whole = self.bound_s
+        """How much of `parts_s` compute-bound parts take; None: it is not known."""
+        whole = self.parts_s
         if not whole or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return None
         bound = (each.bound_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
@@ -124,11 +140,10 @@ class PlacedStage:
 
     @property
     def bound(self) -> Bound:
-        """What takes most of the bound."""
-        share = self.compute_share
-        if share is None:
+        """Whether arithmetic or bytes set the least time."""
+        if self.minimum is None or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return Bound.UNKNOWN
-        return Bound.COMPUTE if share > 0.5 else Bound.MEMORY
+        return self.minimum.bound
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -163,6 +178,23 @@ def placed_stage(
         size=size,
         distinct_experts=touched,
         parts=_together(tuple(_placed(each, roof, types, lasting) for each in parts)),
+        minimum=model_minimum(_work(parts, types), roof) if roof.levels else None,
+    )
+
+
+def _work(parts: Sequence[Part], types: Types) -> ModelWork:
+    """All products of a stage in the type that it computes in, and all bytes that it touches."""
+    cache = types.cache.byte
+    return ModelWork(
+        products=tuple(
+            (_record(each, Types.all_of(types.compute)), each.count * each.least_flop)
+            for each in parts
+        ),
+        read_byte=sum(
+            each.count * (types.of_weights(each).byte(each.weights) + cache(each.cache_elements))
+            for each in parts
+        ),
+        written_byte=sum(each.count * cache(each.new_elements) for each in parts),
     )
 
 

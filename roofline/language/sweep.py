@@ -22,9 +22,10 @@ MOST_BATCH = 2**16
 class SweepCell:
     """A stage at one batch and one context, as the architecture asks for it.
 
-    ``compute_share`` is the part of ``bound_s`` that compute-bound parts take, ``bound`` what takes
-    most of it. Rates are those of the bound: of all sequences, and of one. ``footprint_byte`` is
-    what weights, cache and activations take.
+    ``bound_s`` is the model minimum time, and ``bound`` whether arithmetic or bytes set it;
+    ``compute_share`` is how much compute-bound parts take of all parts one by one. Rates are those
+    of the bound: of all sequences, and of one. ``footprint_byte`` is what weights, cache and
+    activations take.
     """
 
     stage: Stage

@@ -27,10 +27,12 @@ from roofline.latency.predicted import Predicted, Predicts
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.samples import RunSample
 from roofline.machine.hardware import HardwareProfile
+from roofline.minimum import minimum_times
 from roofline.placement import Placement, Roof, place, roof_notes
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
 from roofline.workload.residency import Residency
+from roofline.workload.rewritings import model_work
 from roofline.workload.runs import Run
 from roofline.workload.work import Work
 
@@ -77,7 +79,9 @@ def assemble(
         placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     samples = timed.operators if timed else (None,) * len(placements)
     faults = timed.faults if timed else (None,) * len(placements)
-    rows = tuple(map(row_of, placements, fused, known, samples, faults))
+    minimum = minimum_times(placements, fused, model_work(capture.records), roof, cold=cold)
+    kernels_s = [minimum.kernels_s.get(n) if minimum else None for n in range(len(placements))]
+    rows = tuple(map(row_of, placements, fused, kernels_s, known, samples, faults))
     work = known_work(rows)
     kept = (
         capture.parameter_bytes
@@ -99,6 +103,11 @@ def assemble(
         peak_memory_byte=peak.byte,
         all_tensors_byte=kept + reuse.all_activation_byte,
         bound_s=sum_bound_s(rows),
+        eager_min_time_s=sum_bound_s(rows),
+        fused_min_time_s=minimum.fused.time_s if minimum else None,
+        model_min_time_s=minimum.model.time_s if minimum else None,
+        fused_limiter=minimum.fused.ceiling if minimum else "",
+        model_limiter=minimum.model.ceiling if minimum else "",
     )
     totals = replace(totals, **_sums_of_times(rows, predicted.run))
     warnings = [*notes, *clock_notes, *roof_notes(placements, roof, capture.run.device)]

@@ -1,11 +1,18 @@
-"""Traffic where chains of operators stay on chip, as compilers (Inductor, TensorRT) keep them.
+"""Traffic where operators run in fused kernels, as compilers (Inductor, TensorRT) make them.
 
 Operators become kernels. Within a kernel nothing is read twice, and a value is written only if
-someone outside the kernel reads it or it outlives the pass. What joins what is the table `Kind`;
-where compilers differ, the rule is that of the one that fuses more, as long as one kernel of the
-usual kind can do it. Left out, so that the result stays an upper limit of what is possible: values
-computed twice instead of stored, operators that only share an input, parts of a tensor (the halves
-of a gated layer) and pieces of a concatenation, that are written where they end up.
+another kernel reads it or it outlives the pass. What joins what is the table `Kind`; where
+compilers differ, the rule is that of the one that fuses more, as long as one kernel of the usual
+kind can do it:
+
+* an operator joins those that make its operands, and kernels over the same elements that read the
+  same operand join each other, as long as no kernel between them needs the one and feeds the other;
+* a value made element by element is computed again by whoever reads it (a part of it, in part)
+  where its operands are no more to move than it is itself; products read what was made before, and
+  random numbers are drawn once;
+* pieces of a concatenation are written where they end up;
+* normalizations go into the weights of the product before them, and what follows from parameters
+  and buffers alone is computed before the pass; not in training, which changes them.
 
 It takes for granted that a value is read in the order in which it was made: records do not tell a
 transposed view from others, and compilers can turn the loops of a kernel that has no product.
@@ -13,13 +20,24 @@ transposed view from others, and compilers can turn the loops of a kernel that h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
-from roofline.workload.dataflow import Dataflow, dataflow
-from roofline.workload.fusion_kinds import Kind, is_copy, kind_of, row_is_on_chip, rows_of
+from roofline.workload.dataflow import Dataflow, Reading, Value, dataflow
+from roofline.workload.fusion_kinds import (
+    Kind,
+    is_concatenation,
+    is_copy,
+    is_draw,
+    kind_of,
+    row_is_on_chip,
+    rows_of,
+)
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.work import Work
 
 _SEARCH_LIMIT = 100
 """Kernels looked through for a way around, before two are left apart: keeps the search short."""
@@ -31,12 +49,24 @@ class Fused:
 
     ``chain`` is the index, among the records, of the first operator of the kernel it is part of;
     its own where that is itself. ``traffic_byte`` is what of its operands still crosses memory.
-    ``is_folded``: its arithmetic went into the weights of the product before it, and is not done.
+    ``is_folded``: its arithmetic is not part of the pass. It went into the weights of the product
+    before it, or follows from parameters and buffers alone. ``is_left_out``: it is done by those
+    who read its result, or by nobody as there is no reader.
+    ``reads`` and ``writes`` are the operands that cross, an operand computed again standing as
+    those that it is computed from.
     """
 
     chain: int
     traffic_byte: int
     is_folded: bool = False
+    is_left_out: bool = False
+    reads: tuple[TensorSpec, ...] = ()
+    writes: tuple[TensorSpec, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its kernel does its arithmetic."""
+        return not (self.is_folded or self.is_left_out)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,41 +90,316 @@ def fused_traffic(records: Sequence[OperatorRecord]) -> tuple[Fused, ...]:
 
     No operator moves more than alone. Free operators move nothing and are no part of a kernel.
     """
-    flow = dataflow(records)
-    kinds = tuple(None if each.state is State.FREE else kind_of(each) for each in records)
-    kernels = _kernels(records, kinds, flow)
-    folded = _folded(records, kinds, flow)
-    seen: dict[_Kernel, set[tuple[object, ...]]] = {}
-    fused: list[Fused] = []
-    for index, kernel in enumerate(kernels):
-        if kernel is None:
-            fused.append(Fused(chain=index, traffic_byte=0))
-            continue
-        crossing = 0
-        already = seen.setdefault(kernel, set())
-        for spec, value, writer in flow.read[index]:
-            if value is not None and kernels[value.writer] is kernel:
+    return _Fusion(records).fused()
+
+
+def fused_records(
+    records: Sequence[OperatorRecord], fused: Sequence[Fused]
+) -> tuple[tuple[tuple[int, ...], OperatorRecord], ...]:
+    """The kernels of a pass in an order in which they can run, each as one operator.
+
+    Args:
+        records: the operators.
+        fused: what `fused_traffic` says of them.
+
+    Returns:
+        For each kernel its operators, by position, and a record of what crosses memory there: its
+        ``work`` is that of the operators whose arithmetic it does, and ``freed`` what no later
+        kernel touches.
+    """
+    members: dict[int, list[int]] = {}
+    for index, (record, each) in enumerate(zip(records, fused, strict=True)):
+        if record.state is not State.FREE:
+            members.setdefault(each.chain, []).append(index)
+    order = _in_order(members, fused, dataflow(records))
+    last_touch: dict[int, int] = {}
+    for position, chain in enumerate(order):
+        for index in members[chain]:
+            for spec in (*fused[index].reads, *fused[index].writes):
+                last_touch[spec.storage] = position
+    freed: dict[int, list[int]] = {}
+    for storage in (each for record in records for each in record.freed):
+        if storage in last_touch:
+            freed.setdefault(last_touch[storage], []).append(storage)
+    return tuple(
+        (
+            tuple(members[chain]),
+            replace(
+                records[chain],
+                inputs=tuple(spec for index in members[chain] for spec in fused[index].reads),
+                outputs=tuple(spec for index in members[chain] for spec in fused[index].writes),
+                work=sum((records[n].work for n in members[chain] if fused[n].is_done), Work()),
+                freed=tuple(freed.get(position, ())),
+            ),
+        )
+        for position, chain in enumerate(order)
+    )
+
+
+def _in_order(
+    members: Mapping[int, Sequence[int]], fused: Sequence[Fused], flow: Dataflow
+) -> list[int]:
+    """The chains, each after those it needs; of several that could be next, the first to begin."""
+    needed_by: dict[int, set[int]] = {chain: set() for chain in members}
+    waits_for: dict[int, int] = dict.fromkeys(members, 0)
+    for chain, inside in members.items():
+        for index in inside:
+            for after in flow.after[index]:
+                other = fused[after].chain
+                if other != chain and other not in needed_by[chain]:
+                    needed_by[chain].add(other)
+                    waits_for[other] += 1
+    ready = [chain for chain, count in waits_for.items() if not count]
+    heapify(ready)
+    order: list[int] = []
+    while ready:
+        chain = heappop(ready)
+        order.append(chain)
+        for other in needed_by[chain]:
+            waits_for[other] -= 1
+            if not waits_for[other]:
+                heappush(ready, other)
+    return order
+
+
+class _Read(NamedTuple):
+    """An operand, or a part of one, that a kernel reads; ``value`` as in `Reading`."""
+
+    spec: TensorSpec
+    value: Value | None
+    latest_writer: int | None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.spec.storage, self.spec.offset_byte, self.spec.byte, self.latest_writer)
+
+
+class _Fusion:
+    """The kernels of a pass, and what each of their operators still moves."""
+
+    def __init__(self, records: Sequence[OperatorRecord]) -> None:
+        self._records = records
+        self._flow = flow = dataflow(records)
+        self._kinds = tuple(None if each.state is State.FREE else kind_of(each) for each in records)
+        self._constant = _constant(records, self._kinds, flow)
+        self._bases = self._computed_from()
+        self._kernels = _kernels(records, self._kinds, flow, self._constant)
+        _join_readers(self._kernels, flow, self._reads)
+        self._folded = _folded(records, self._kinds, flow)
+        self._wanted: set[Value] = set()
+        """Values that a kernel other than their own reads."""
+        self._placed: dict[int, set[Value]] = {}
+        """Of concatenations that are stored: the pieces that are made in their places."""
+        self._live = self._find_live()
+
+    def _computed_from(self) -> dict[Value, tuple[_Read, ...]]:
+        """For values that are computed again rather than read: from what."""
+        bases: dict[Value, tuple[_Read, ...]] = {}
+        for index, kind in enumerate(self._kinds):
+            if kind not in _COMPUTED_AGAIN or self._flow.changes_a_part[index]:
                 continue
-            if spec.storage in folded.get(index, ()):
+            if is_draw(self._records[index]):
                 continue
-            # Between two reads of one kernel, another may have written there; and an epilogue finds
-            # nothing of what the product read: its tiles were of another order.
-            is_product = kinds[index] is Kind.PRODUCT
-            key = (spec.storage, spec.offset_byte, spec.byte, writer, is_product)
-            if key not in already:
-                already.add(key)
-                crossing += spec.byte
-        for spec, value in flow.written[index]:
-            if value.readers or value.must_be_stored:
-                outside = any(kernels[reader] is not kernel for reader in value.readers)
-                is_stored = value.must_be_stored or outside
-            else:
+            found: dict[tuple[object, ...], _Read] = {}
+            for reading in self._flow.read[index]:
+                for each in self._expanded(reading, bases):
+                    found[each.key] = each
+            from_byte = sum(
+                each.spec.byte * (1 if self._is_stored(each.value) else 2)
+                for each in found.values()
+            )
+            all_stored = all(self._is_stored(each.value) for each in found.values())
+            for spec, value in self._flow.written[index]:
+                # What is stored for others anyway costs its bytes once; else it is written, too.
+                byte = spec.byte * (1 if self._is_stored(value) else 2)
+                if from_byte < byte or (from_byte == byte and all_stored):
+                    bases[value] = tuple(found.values())
+        return bases
+
+    def _is_stored(self, value: Value | None) -> bool:
+        """Whether it is in memory, however kernels are made of operators."""
+        if value is None or value.must_be_stored or value.writer in self._constant:
+            return True
+        return any(self._kinds[each] in (Kind.PRODUCT, Kind.OPAQUE) for each in value.readers)
+
+    def _expanded(
+        self, reading: Reading, bases: Mapping[Value, tuple[_Read, ...]]
+    ) -> tuple[_Read, ...]:
+        """What is read instead of an operand where that is computed again; else itself."""
+        spec, value, _ = reading
+        if value is None or value not in bases:
+            return (_Read(*reading),)
+        if spec.distinct_elements == value.elements:
+            return bases[value]
+        if self._kinds[value.writer] is Kind.GATHER:
+            return (_Read(*reading),)
+        return tuple(_part_of(each, spec, value) for each in bases[value])
+
+    def _reads(self, index: int) -> list[_Read]:
+        """What an operator's kernel reads for it, as far as it does not make that itself."""
+        reads: list[_Read] = []
+        kernel, again = self._kernels[index], self._kinds[index] in _READS_AGAIN
+        for reading in self._flow.read[index]:
+            if reading.value is not None and self._kernels[reading.value.writer] is kernel:
+                continue
+            found = self._expanded(reading, self._bases) if again else (_Read(*reading),)
+            reads += [
+                each
+                for each in found
+                if each.value is None or self._kernels[each.value.writer] is not kernel
+            ]
+        return reads
+
+    def _find_live(self) -> list[bool]:
+        """Which operators are done where they stand: somebody reads what they make, from there."""
+        live = [False] * len(self._records)
+        used: set[Value] = set()
+        taken: set[Value] = set()
+        for index in reversed(range(len(self._records))):
+            kind, kernel = self._kinds[index], self._kernels[index]
+            if kernel is None or index in self._constant:
+                continue
+            written = self._flow.written[index]
+            stored = [v for _, v in written if v.must_be_stored or v in self._wanted]
+            is_needed = bool(stored) or any(v in used for _, v in written)
+            if not is_needed and kind not in (Kind.PRODUCT, Kind.OPAQUE):
+                continue
+            live[index] = True
+            for reading in self._flow.read[index]:
+                if reading.value is not None and self._kernels[reading.value.writer] is kernel:
+                    used.add(reading.value)
+            if stored and is_concatenation(self._records[index]):
+                places = {
+                    value
+                    for spec, value, _ in self._flow.read[index]
+                    if value is not None and self._can_be_placed(value, spec, taken)
+                }
+                taken |= places
+                self._placed[index] = places
+                self._wanted |= places
+            for each in self._reads(index):
+                if each.value is not None:
+                    self._wanted.add(each.value)
+            if kind in _READS_AGAIN:
+                for reading in self._flow.read[index]:
+                    for each in self._expanded(reading, self._bases):
+                        if each.value is not None and self._kernels[each.value.writer] is kernel:
+                            used.add(each.value)
+        return live
+
+    def _can_be_placed(self, value: Value, spec: TensorSpec, taken: set[Value]) -> bool:
+        return (
+            self._kinds[value.writer] is not Kind.OPAQUE
+            and value.writer not in self._constant
+            and not value.must_be_stored
+            and value not in taken
+            and spec.distinct_elements == value.elements
+        )
+
+    def fused(self) -> tuple[Fused, ...]:
+        """One for each record."""
+        seen: dict[_Kernel, set[tuple[object, ...]]] = {}
+        fused: list[Fused] = []
+        for index, (record, kernel) in enumerate(zip(self._records, self._kernels, strict=True)):
+            if kernel is None or not self._live[index]:
+                chain = index if kernel is None else kernel.members[0]
+                is_constant = index in self._constant
+                is_left_out = kernel is not None and not is_constant
+                fused.append(
+                    Fused(
+                        chain=chain,
+                        traffic_byte=0,
+                        is_folded=is_constant,
+                        is_left_out=is_left_out,
+                    )
+                )
+                continue
+            is_product = self._kinds[index] is Kind.PRODUCT
+            already = seen.setdefault(kernel, set())
+            gone, placed = self._folded.get(index, frozenset()), self._placed.get(index, set())
+            reads: list[TensorSpec] = []
+            for each in self._reads(index):
+                if each.spec.storage in gone or each.value in placed:
+                    continue
+                # Between two reads of one kernel, another may have written there; and an epilogue
+                # finds nothing of what the product read: its tiles were of another order.
+                key = (*each.key, is_product)
+                if key not in already:
+                    already.add(key)
+                    reads.append(each.spec)
+            in_place_byte = sum(value.last - value.first for value in placed)
+            writes: list[TensorSpec] = []
+            for spec, value in self._flow.written[index]:
                 # Compilers leave out what nobody reads; a library's kernel writes it all the same.
-                is_stored = kinds[index] in (Kind.OPAQUE, Kind.PRODUCT)
-            crossing += spec.byte if is_stored else 0
-        is_folded = index in folded
-        fused.append(Fused(chain=kernel.members[0], traffic_byte=crossing, is_folded=is_folded))
-    return tuple(fused)
+                is_stored = (
+                    value.must_be_stored
+                    or value in self._wanted
+                    or (not value.readers and self._kinds[index] in (Kind.OPAQUE, Kind.PRODUCT))
+                )
+                if is_stored and in_place_byte < spec.byte:
+                    writes.append(_smaller(spec, spec.byte - in_place_byte))
+            byte = sum(spec.byte for spec in (*reads, *writes))
+            fused.append(
+                Fused(
+                    chain=kernel.members[0],
+                    # What is read to compute an operand again may be a little more than that is.
+                    traffic_byte=min(byte, record.work.traffic_byte),
+                    is_folded=index in self._folded,
+                    reads=tuple(reads),
+                    writes=tuple(writes),
+                )
+            )
+        return tuple(fused)
+
+
+def _part_of(read: _Read, spec: TensorSpec, value: Value) -> _Read:
+    """What must be read to compute a part of a value: the same part of operands of its size."""
+    base = read.spec
+    if base.elements != value.elements or base.distinct_elements != base.elements:
+        return read
+    before = spec.dtype.byte(1) and (spec.offset_byte - value.first) // spec.dtype.byte(1)
+    part = replace(
+        base,
+        distinct_elements=spec.distinct_elements,
+        least_elements=None,
+        offset_byte=base.offset_byte + base.dtype.byte(before),
+    )
+    return _Read(part, read.value, read.latest_writer)
+
+
+def _smaller(spec: TensorSpec, byte: int) -> TensorSpec:
+    """An operand of which only so many bytes are touched."""
+    if byte >= spec.byte:
+        return spec
+    return replace(
+        spec, distinct_elements=spec.distinct_elements * byte // spec.byte, least_elements=None
+    )
+
+
+def _constant(
+    records: Sequence[OperatorRecord], kinds: Sequence[Kind | None], flow: Dataflow
+) -> frozenset[int]:
+    """The operators that follow from parameters and buffers alone: done before the pass."""
+    constant: set[int] = set()
+    if any(record.phase != "forward" for record in records):
+        return frozenset()
+    for index, (record, kind) in enumerate(zip(records, kinds, strict=True)):
+        if kind is None or is_draw(record) or record.state is State.UNKNOWN:
+            continue
+        is_lasting = any(spec.role.persists for spec in record.outputs)
+        if not record.outputs or is_lasting or flow.changes_a_part[index]:
+            continue
+        if all(
+            value.writer in constant if value is not None else writer is None and _is_constant(spec)
+            for spec, value, writer in flow.read[index]
+        ):
+            constant.add(index)
+    return frozenset(constant)
+
+
+_COMPUTED_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER)
+_READS_AGAIN = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.GATHER, Kind.REDUCTION, Kind.ROWWISE)
+"""The kinds that compute operands again instead of reading them."""
 
 
 def _folded(
@@ -131,7 +436,10 @@ def _is_constant(spec: TensorSpec) -> bool:
 
 
 def _kernels(
-    records: Sequence[OperatorRecord], kinds: Sequence[Kind | None], flow: Dataflow
+    records: Sequence[OperatorRecord],
+    kinds: Sequence[Kind | None],
+    flow: Dataflow,
+    constant: frozenset[int],
 ) -> list[_Kernel | None]:
     """The kernel of every operator; None: it is free."""
     kernels: list[_Kernel | None] = [None] * len(records)
@@ -139,7 +447,7 @@ def _kernels(
         if kind is None:
             continue
         alone = kernel = _alone(index, records[index], kind)
-        if flow.changes_a_part[index]:
+        if flow.changes_a_part[index] or index in constant:
             kernel.kind = Kind.OPAQUE
         kernels[index] = kernel
         if kernel.kind not in _JOINS:
@@ -155,6 +463,42 @@ def _kernels(
                 for member in joined.members:
                     kernels[member] = joined
     return kernels
+
+
+def _join_readers(
+    kernels: list[_Kernel | None], flow: Dataflow, reads: Callable[[int], list[_Read]]
+) -> None:
+    """Joins kernels over the same elements that read the same operand."""
+    readers: dict[tuple[object, ...], list[int]] = {}
+    for index, kernel in enumerate(kernels):
+        if kernel is not None and kernel.kind in _JOINS:
+            for each in reads(index):
+                readers.setdefault(each.key, []).append(index)
+    for indices in readers.values():
+        for index in indices[1:]:
+            one, other = kernels[indices[0]], kernels[index]
+            if one is None or other is None or one is other or not _is_alike(one, other):
+                continue
+            joined = _joined(one, other)
+            if not _leads_back(joined.members, flow, kernels) and not _is_fed(one, other, flow):
+                for member in joined.members:
+                    kernels[member] = joined
+
+
+def _is_alike(a: _Kernel, b: _Kernel) -> bool:
+    """Whether the loops of two kernels without products can be one loop."""
+    if a.phase != b.phase or a.elements != b.elements or {a.kind, b.kind} - set(_JOINS):
+        return False
+    return not (a.rows and b.rows) or a.rows == b.rows
+
+
+def _is_fed(a: _Kernel, b: _Kernel, flow: Dataflow) -> bool:
+    """Whether one of two kernels needs the other, and still was not joined with it."""
+    return any(
+        not set(flow.after[member]).isdisjoint(other.members)
+        for one, other in ((a, b), (b, a))
+        for member in one.members
+    )
 
 
 _JOINS = (Kind.ELEMENTWISE, Kind.AFFINE, Kind.ROWWISE, Kind.REDUCTION)
@@ -235,7 +579,10 @@ def _together(
         # Its rows are read more than once: what makes them would be, too.
         return None
     if producer.rows and kernel.rows:
-        are_same = producer.rows == kernel.rows and producer.revisits and kernel.revisits
+        # One more figure of the same rows comes from the same sweep.
+        is_one_sweep = kernel.kind is Kind.REDUCTION and all(each == space for each in read)
+        revisits = producer.revisits and kernel.revisits
+        are_same = producer.rows == kernel.rows and (revisits or is_one_sweep)
         return _joined(producer, kernel) if are_same else None
     return _joined(producer, kernel)
 

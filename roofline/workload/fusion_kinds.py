@@ -19,16 +19,16 @@ class Kind(IntEnum):
     It joins what makes these, and kernels of that kind join each other.
     AFFINE: the same with a scale and a shift for each channel: batch normalisation in inference.
     GATHER: each element from a few others, wherever they are (pooling, resampling, embedding,
-    flips): takes what follows, but whoever makes its operands writes them, as it reads them more
-    than once or in another order.
+    flips, concatenations): takes what follows; what makes its operands is another kernel, as it
+    reads them more than once or in another order.
     REDUCTION: one sweep over its operand, which may be made on the fly.
     ROWWISE: rows are summed up and then gone over again (softmax, layer normalisation): what makes
     them may be done on the fly if the row stays on chip; what follows always can.
     PRODUCT: convolutions and matrix products: a library's or a generated kernel in tiles, that can
     do elementwise work on a tile before it leaves (an epilogue). What makes its operands is done
     before: tiles of them are read many times.
-    OPAQUE: alone. Everything else: sorting, scans, scatters, concatenations, fused attention and
-    recurrent layers, operators without a formula.
+    OPAQUE: alone. Everything else: sorting, scans, scatters, fused attention and recurrent layers,
+    operators without a formula.
     """
 
     ELEMENTWISE = 0
@@ -62,6 +62,7 @@ _GATHERING_MOVES = frozenset(
         "aten.linalg_cross",
     }
 )
+_CONCATENATIONS = frozenset({"aten.cat", "aten.stack"})
 _SINGLE_SWEEP = frozenset(
     {
         *("aten.sum", "aten.mean", "aten.prod", "aten.amax", "aten.amin", "aten.max", "aten.min"),
@@ -121,7 +122,7 @@ def kind_of(record: OperatorRecord) -> Kind:
     if op in _BATCH_NORMS:
         # In training the statistics are those of a channel of the batch, too long to stay on chip.
         return Kind.ROWWISE if record.attributes.get("training", True) else Kind.AFFINE
-    if op in _GATHERING_MOVES:
+    if op in _GATHERING_MOVES or op in _CONCATENATIONS:
         return Kind.GATHER
     kind = _BY_TYPE.get(record.type, Kind.OPAQUE)
     is_scatter = kind is Kind.GATHER and op.endswith("_backward")
@@ -131,6 +132,16 @@ def kind_of(record: OperatorRecord) -> Kind:
 def is_copy(record: OperatorRecord) -> bool:
     """Whether it is there to change the layout of a tensor."""
     return record.op.removesuffix("_") in _COPIES
+
+
+def is_concatenation(record: OperatorRecord) -> bool:
+    """Whether it puts its operands side by side, whole and unchanged."""
+    return record.op in _CONCATENATIONS
+
+
+def is_draw(record: OperatorRecord) -> bool:
+    """Whether its result differs from pass to pass."""
+    return record.op.removesuffix("_") in _DRAWS
 
 
 def rows_of(record: OperatorRecord) -> int:

@@ -12,7 +12,7 @@ from roofline.language.parts import Stage, StageSize
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.placement import Bound, Roof
 from tests import builders
-from tests.language.language_examples import LLAMA_2_7B, TINY, machine
+from tests.language.language_examples import LLAMA_2_7B, LLAMA_3_8B, TINY, machine
 
 FLOAT = dtype("float32")
 HALF = dtype("bfloat16")
@@ -60,6 +60,43 @@ def test_a_slow_arithmetic_binds_by_its_flop() -> None:
     assert found.bound_s == pytest.approx(least / 1e9)
     # Two sequences of ten tokens.
     assert found.tokens_per_s == pytest.approx(20 * 1e9 / least)
+
+
+def test_one_part_may_compute_while_another_is_read() -> None:
+    """Attention waits for bytes, products for arithmetic: the longer of the two sums, not both."""
+    # Decode of 100 sequences behind 50 tokens each, of the TINY model: 3 layers, width 16, 4 heads
+    # of 4 for queries and 2 for keys, 40 inside, a vocabulary of 50.
+    found = placed("decode", 100, 50, flop_per_s=1e9, byte_per_s=4e8)
+    weights = 3 * (768 + 3 * 16 * 40) + 16 * 50
+    flop = 2 * 100 * weights + 100 * 3 * 2 * 4 * 51 * 8
+    byte = 4 * weights + 4 * 3 * 100 * 51 * 16
+    assert (flop, byte) == (2_752_000, 1_014_656)
+    assert found.model_min_time_s == found.bound_s == pytest.approx(2.752e-3)
+    assert (found.parts_s or 0) > 1.4 * (found.bound_s or 0)
+    assert found.tokens_per_s == pytest.approx(100 / 2.752e-3)
+
+
+def test_llama_3_1_8b_decodes_1024_sequences_in_the_longer_of_arithmetic_and_bytes() -> None:
+    """On 989 TFLOP/s and 3.35 TB/s, behind 512 tokens each: 15 GB of weights, 69 GB of cache."""
+    profile = builders.profile(
+        [builders.ceiling(989e12, of="bfloat16")],
+        [builders.level("HBM", None, {"read": {1: 3.35e12}})],
+    )
+    layer = 4096 * (4096 + 2 * 1024 + 4096) + 3 * 4096 * 14336
+    weights = 32 * layer + 4096 * 128256
+    found = placed_stage(
+        Architecture.of(LLAMA_3_8B),
+        StageSize(stage="decode", batch=1024, context=512),
+        Roof(profile, 1),
+        Types.all_of(HALF),
+    )
+    compute_s = (2 * 1024 * weights + 32 * 1024 * 2 * 32 * 513 * 256) / 989e12
+    memory_s = (2 * weights + 2 * 32 * 1024 * 513 * 2 * 1024) / 3.35e12
+    assert (compute_s, memory_s) == pytest.approx((15.8e-3, 25.0e-3), rel=5e-3)
+    assert found.bound_s == pytest.approx(memory_s)
+    assert found.bound is Bound.MEMORY
+    # The parts one by one, which is no limit: 15.5 ms of products, then the cache.
+    assert found.parts_s == pytest.approx(36.1e-3, rel=5e-3)
 
 
 def test_what_fits_into_a_cache_comes_from_it() -> None:

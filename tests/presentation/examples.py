@@ -432,6 +432,7 @@ def totals_of(
         peak_memory_byte=peak_memory_byte,
         all_tensors_byte=all_tensors_byte,
         bound_s=sum_bound_s(rows),
+        eager_min_time_s=sum_bound_s(rows),
         measured_s=sum(known) if known and len(known) == len(measured) else None,
     )
 

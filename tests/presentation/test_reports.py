@@ -37,7 +37,8 @@ Work       660 FLOP · 320 multiply-adds
 Traffic    1.57 kB = parameters 1.32 kB + inputs 168 B + outputs 80 B
 Intensity  0.421 FLOP/byte of traffic
 Memory     1.49 kB at the peak, in fc (matrix product): parameters 1.32 kB + inputs 128 B + activations 40 B · 1.49 kB if nothing were freed · memory capacity not known: sheet
-Bound      157 ns · DRAM 100 %
+Minimum    eager 157 ns
+Limiters   DRAM 100 %
 
 Operators by bound
 operator  module  output      FLOP    bytes  slowest level  FLOP/byte of it  bound by    bound   share

@@ -60,7 +60,7 @@ def language_chart_of(
 
 def points_of_stage(stage: StageResult) -> list[Point]:
     """The parts of a stage that have a place on the axes; sizes are their share of the stage."""
-    whole = stage.asked.bound_s or 0.0
+    whole = stage.asked.parts_s or 0.0
     return [
         _point(stage.stage, part, (part.bound_s or 0.0) / whole if whole else 0.0)
         for part in stage.asked.parts

@@ -32,7 +32,7 @@ from roofline.presentation.reports.report import (
     printable,
     sum_of_flop,
 )
-from roofline.presentation.reports.times import above_roof, rounded_share
+from roofline.presentation.reports.times import above_roof, minimum_words, rounded_share
 from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs, work_facts
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
@@ -103,7 +103,7 @@ def _headline(analysis: Analysis) -> str:
     limits = f": {', '.join(shares)}" if shares else ""
     if lacking := _without_ceiling(analysis):
         limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
-    limit, classic = f"at least {format_s(totals.bound_s)}", ""
+    limit, classic = f"at least {format_s(totals.bound_s)} (eager)", ""
     if analysis.hardware.knows_only_dram:
         # Caches, of which the profile says nothing, may well let a run be faster.
         memory = printable(analysis.hardware.memory[0].name)
@@ -143,12 +143,18 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
     yield from work
     yield memory, f"{peak} · {_fit(analysis)}"
     if totals.bound_s is None:
-        yield "Bound", "none: the hardware's ceilings are unknown"
+        yield "Minimum", "none: the hardware's ceilings are unknown"
     else:
         yield (
-            "Bound",
-            " · ".join([_at_least(analysis, format_s(totals.bound_s)), *_ceilings(analysis)]),
+            "Minimum",
+            " · ".join(
+                [
+                    f"eager {_at_least(analysis, format_s(totals.bound_s))}",
+                    *minimum_words(totals),
+                ]
+            ),
         )
+        yield "Limiters", " · ".join(_ceilings(analysis))
         if any(is_convolution(row.record) for row in analysis.operators):
             roof = Roof(analysis.hardware, analysis.threads)
             yield "Convolutions", roof.convolution_algorithms

@@ -103,7 +103,7 @@ def _rate_of_one(rate: Rate | None, batch: int) -> str:
 def parts_grid(stage: StageResult) -> Grid:
     """What the architecture asks for in a stage, the longest part first."""
     asked = stage.asked
-    whole = asked.bound_s
+    whole = asked.parts_s
     columns = (
         Column(heading="part"),
         Column(heading="layers", align="right", sacrifice=4),
@@ -123,7 +123,7 @@ def parts_grid(stage: StageResult) -> Grid:
         format_byte(asked.weight_byte),
         format_byte(asked.cache_byte),
         *("", asked.bound.value, ""),
-        format_s(whole),
+        format_s(asked.bound_s),
         "",
     )
     return Grid(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis import Analysis, OperatorRow, Totals, working
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_s
 from roofline.latency.judged_runs import BOUND_MARGIN
 
@@ -25,6 +26,20 @@ def kind_of_time(analysis: Analysis) -> Kind:
     if rows and all(row.measured_s is not None for row in rows):
         return "measured"
     return "predicted" if rows and all(row.predicted_s is not None for row in rows) else "bound"
+
+
+def minimum_words(totals: Totals) -> tuple[str, ...]:
+    """The fused and the model minimum with their limiters: ``"fused 12.1 ms (DRAM read)"``."""
+    if totals.fused_min_time_s is None or totals.model_min_time_s is None:
+        return ()
+    return (
+        _minimum("fused", totals.fused_min_time_s, totals.fused_limiter),
+        _minimum("model", totals.model_min_time_s, totals.model_limiter),
+    )
+
+
+def _minimum(name: str, time_s: float, limiter: str) -> str:
+    return f"{name} {format_s(time_s)}{f' ({printable(limiter)})' if limiter else ''}"
 
 
 def time_of(row: OperatorRow, kind: Kind) -> float | None:

@@ -119,7 +119,7 @@ def _fused(analysis: Analysis) -> str:
     totals, rows = analysis.totals, working(analysis.operators)
     if totals.fused_byte is None:
         return "not known: analyse the model anew"
-    kernels = len({row.chain for row in rows})
+    kernels = len({row.chain for row in rows if row.fused_byte})
     return (
         f"{format_byte(totals.fused_byte)} in {kernels:,} kernel{'s' * (kernels != 1)} (eager:"
         f" {format_byte(totals.traffic_byte)} in {len(rows):,}), if chains stay on chip as Inductor"

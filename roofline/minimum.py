@@ -1,0 +1,184 @@
+"""Minimum times of a pass in fused kernels, and of any run of the same function.
+
+The eager minimum time is the sum of the operators' bounds (`placement`). The *fused* one is the sum
+over kernels, as the rules of `workload.fusion` make them, each under the hierarchical roofline. The
+*model* minimum is the largest of all arithmetic and of all bytes of each memory level, whatever
+kernels there are and in whatever order they run (`workload.rewritings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from roofline.placement import Bound, Placement, Roof
+from roofline.workload.fusion import Fused, fused_records
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import Reuse, residency
+from roofline.workload.rewritings import ModelWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimum:
+    """A minimum time in seconds, the ceiling that sets it (the most of it), and its kind."""
+
+    time_s: float
+    ceiling: str
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimumTimes:
+    """The minimum times of one pass.
+
+    ``kernels_s`` are the seconds of every fused kernel, by the position of its first operator. They
+    add up to ``fused``, unless the model minimum is longer than that.
+    """
+
+    fused: Minimum
+    model: Minimum
+    kernels_s: Mapping[int, float]
+
+
+def minimum_times(
+    placements: Sequence[Placement],
+    fused: Sequence[Fused],
+    work: ModelWork,
+    roof: Roof,
+    *,
+    cold: bool = False,
+) -> MinimumTimes | None:
+    """The fused and the model minimum of a pass: model ≤ fused ≤ eager.
+
+    Args:
+        placements: its operators under the roof; their bounds add up to the eager minimum.
+        fused: the kernels that they are part of.
+        work: what no run of the same function avoids.
+        roof: the machine's, for the threads that compute.
+        cold: nothing is in the caches when the pass begins.
+
+    Returns:
+        None where the machine has no ceilings.
+    """
+    eager = [each.bound_s for each in placements]
+    eager_s = sum(each for each in eager if each is not None)
+    if not roof.levels or None in eager:
+        return None
+    model = model_minimum(work, roof, cold=cold)
+    kernels = kernel_minimums(placements, fused, roof, cold=cold)
+    by_ceiling: dict[tuple[str, Bound], float] = {}
+    for each in kernels.values():
+        key = (each.ceiling, each.bound)
+        by_ceiling[key] = by_ceiling.get(key, 0.0) + each.time_s
+    ceiling, bound = max(by_ceiling, key=lambda key: by_ceiling[key], default=("", Bound.FREE))
+    # Charged operator by operator, reads may pass for a part of stores, which are faster; and sums
+    # in another order differ in their last digits.
+    fused_s = min(eager_s, sum(each.time_s for each in kernels.values()))
+    model = replace(model, time_s=min(eager_s, model.time_s))
+    # No run beats the model minimum, so none that a compiler fused does.
+    of_fused = Minimum(time_s=fused_s, ceiling=ceiling, bound=bound)
+    if model.time_s > fused_s:
+        of_fused = model
+    return MinimumTimes(
+        fused=of_fused,
+        model=model,
+        kernels_s={chain: each.time_s for chain, each in kernels.items()},
+    )
+
+
+def kernel_minimums(
+    placements: Sequence[Placement], fused: Sequence[Fused], roof: Roof, *, cold: bool = False
+) -> dict[int, Minimum]:
+    """The least time of every fused kernel, by the position of its first operator.
+
+    None takes longer than its operators one by one.
+    """
+    records = [each.record for each in placements]
+    kernels = fused_records(records, fused)
+    reuse = residency([kernel for _, kernel in kernels])
+    found: dict[int, Minimum] = {}
+    for (members, kernel), reuses in zip(
+        kernels, reuse.cold if cold else reuse.steady, strict=True
+    ):
+        traffic_byte = sum(fused[index].traffic_byte for index in members)
+        done = [records[index] for index in members if fused[index].is_done]
+        minimum = kernel_minimum(done, kernel, reuses, traffic_byte, roof)
+        eager_s = sum(placements[index].bound_s or 0.0 for index in members)
+        found[members[0]] = replace(minimum, time_s=min(eager_s, minimum.time_s))
+    return found
+
+
+def kernel_minimum(
+    done: Iterable[OperatorRecord],
+    kernel: OperatorRecord,
+    reuses: Iterable[Reuse],
+    traffic_byte: int,
+    roof: Roof,
+) -> Minimum:
+    """The least time of operators that run as one kernel: their arithmetic, or what they move.
+
+    Args:
+        done: the operators whose arithmetic it does. What is unknown of it takes nothing.
+        kernel: what crosses memory.
+        reuses: how far back that was touched.
+        traffic_byte: all that crosses memory, which is what a machine is charged of which only one
+            level is known.
+        roof: the machine's, which knows a memory level.
+    """
+    seconds: dict[tuple[str, bool], float] = {}
+    labels: dict[tuple[str, bool], str] = {}
+    for record in done:
+        times = roof.compute_times(record) or ()
+        for is_any, (time_s, ceiling) in enumerate(times):
+            # Units beside each other may work at once, and products beside other arithmetic.
+            key = (ceiling.unit, bool(is_any))
+            seconds[key] = seconds.get(key, 0.0) + time_s
+            labels[key] = ceiling.label
+    level_byte = roof.level_byte(reuses)
+    if roof.profile.knows_only_dram:
+        level_byte = {roof.profile.memory[0].name: traffic_byte}
+    level_byte = {name: min(byte, traffic_byte) for name, byte in level_byte.items()}
+    memory_s, level = roof.memory_bound(level_byte, sum(each.byte for each in kernel.outputs))
+    found = [
+        Minimum(time_s=seconds[key], ceiling=labels[key], bound=Bound.COMPUTE) for key in seconds
+    ]
+    found.append(
+        Minimum(time_s=memory_s or 0.0, ceiling=level.label if level else "", bound=Bound.MEMORY)
+    )
+    return max(found, key=lambda each: each.time_s)
+
+
+def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum:
+    """The least time of any run: all products, or all bytes of one memory level.
+
+    Args:
+        work: the least FLOP of its products, and the distinct bytes that it must touch.
+        roof: the machine's. A product of whose type no ceiling is known takes nothing.
+        cold: nothing is in the caches when the pass begins; else each level has what it can hold
+            of the bytes in it.
+    """
+    seconds: dict[str, float] = {}
+    labels: dict[str, str] = {}
+    for record, least_flop in work.products:
+        ceiling, _ = roof.ceilings_of(record)
+        if ceiling is not None:
+            # Units beside each other may work at once.
+            seconds[ceiling.unit] = (
+                seconds.get(ceiling.unit, 0.0)
+                + roof.least_share(record) * least_flop / ceiling.flop_per_s
+            )
+            labels[ceiling.unit] = ceiling.label
+    found = [
+        Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
+    ]
+    all_byte, held_byte = work.read_byte + work.written_byte, 0
+    level_byte: dict[str, int] = {}
+    for level in roof.profile.memory:
+        level_byte[level.name] = max(0, all_byte - held_byte)
+        capacity_byte = level.capacity_for(roof.threads)
+        held_byte = 0 if cold else max(held_byte, capacity_byte or 0)
+    memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
+    if memory_s is not None and slowest is not None:
+        found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))
+    nothing = Minimum(time_s=0.0, ceiling="", bound=Bound.FREE)
+    return max(found, key=lambda each: each.time_s, default=nothing)
