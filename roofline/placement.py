@@ -282,7 +282,11 @@ class Roof:
         return ""
 
     def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
-        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
+        """Bytes that must come from each level: all from the nearest, the rest from beyond it.
+
+        A shared level that is smaller than the private ones together keeps nothing back: what they
+        hold crosses neither.
+        """
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
@@ -291,7 +295,7 @@ class Roof:
             byte[level.name] = crossing
             capacity = level.capacity_for(self.threads)
             if i + 1 < len(levels) and capacity is not None:
-                crossing = sum(reuse.beyond(capacity) for reuse in reuses)
+                crossing = min(crossing, sum(reuse.beyond(capacity) for reuse in reuses))
         return byte
 
     def place(

@@ -197,6 +197,7 @@ COMPUTE = table(
         "peak_flop_per_s": (positive, REQUIRED),
         "sustained_flop_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
+        "clock_hz": (maybe(positive), None),
         "theoretical": (maybe(THEORETICAL), None),
         "doubt": (text, ""),
         "provenance": (PROVENANCE, REQUIRED),
@@ -215,6 +216,7 @@ BANDWIDTH = table(
         "peak_byte_per_s": (positive, REQUIRED),
         "sustained_byte_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
+        "clock_hz": (maybe(positive), None),
         "write_allocate": (word("none", "not counted", "counted", "unspecified"), "unspecified"),
         "theoretical": (maybe(THEORETICAL), None),
         "doubt": (text, ""),
@@ -351,11 +353,13 @@ def same_threads(*keys: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
 
 NEWEST_HARDWARE = table(
     {
-        "schema_version": (version(3), REQUIRED),
+        "schema_version": (version(4), REQUIRED),
         "name": (name, REQUIRED),
         "device": (word("cpu", "cuda", "mps", "vulkan"), REQUIRED),
         "threads": (whole(1), REQUIRED),
         "description": (text, ""),
+        "aliases": (several(name), []),
+        "multiprocessors": (maybe(whole(1)), None),
         "host": (maybe(HOST), None),
         "effort": (word("quick", "default", "thorough", "unspecified"), "unspecified"),
         "clock": (maybe(CLOCK), None),
@@ -369,6 +373,8 @@ NEWEST_HARDWARE = table(
     },
     threads_agree,
     nearest_first,
+    lambda it: need(it["device"] != "cpu" or it["multiprocessors"] is None, "a CPU has none"),
+    lambda it: one_of_each(it["aliases"]),
     lambda it: one_of_each(level["name"] for level in it["memory"]),
     lambda it: one_of_each(
         tuple(each[key] for key in ("kind", "kernel", "dtype", "unit", "threads"))
@@ -380,8 +386,26 @@ NEWEST_HARDWARE = table(
 )
 
 
+def named(key: str, data: Any, sources: Any) -> Any:
+    if type(data) is list:
+        return [named("", each, sources) for each in data]
+    is_provenance = key.endswith("provenance")
+    if is_provenance and type(data) is not dict:
+        data = {"from": data}
+    if type(data) is dict and is_provenance and "from" in data:
+        need(type(data["from"]) is str and type(sources) is dict, "a source")
+        need(type(sources.get(data["from"])) is dict, "a source that there is")
+        return {**sources[data["from"]], **{of: data[of] for of in set(data) - {"from"}}}
+    if type(data) is dict:
+        return {of: named(of, each, sources) for of, each in data.items()}
+    return data
+
+
 def profile(data: Any) -> dict[str, Any]:
-    """A profile in a file of its own."""
+    """A profile in a file of its own, which may name sources that it gives once."""
+    if type(data) is dict:
+        sources = data.get("sources", {})
+        data = {key: named(key, data[key], sources) for key in data if key != "sources"}
     found = hardware(data)
     need(bool(found["compute"] or found["memory"]), "ceilings")
     return found

@@ -68,7 +68,7 @@ def without_null(data: Any) -> Any:
 KINDS = {
     "profile": Kind(
         suffix=".toml",
-        files=("profile-v2.toml", "profile-v3.toml"),
+        files=("profile-v2.toml", "profile-v3.toml", "profile-v4.toml"),
         parse=file_rules.parse_toml,
         rule=file_rules.profile,
         read=read_profile,
@@ -420,7 +420,9 @@ def empty(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
 def other_version(data: Any, way: tuple[Any, ...], rng: random.Random) -> None:
     place = rng.choice((data, data.get("hardware", data)))
     if isinstance(place, dict):
-        place["schema_version"] = rng.choice((0, 1, 2, 3, 4, -1, 10**30, 1.0, "1", None, True, [1]))
+        place["schema_version"] = rng.choice(
+            (0, 1, 2, 3, 4, 5, -1, 10**30, 1.0, "1", None, True, [1])
+        )
 
 
 STRUCTURE_DAMAGE = (

@@ -25,6 +25,7 @@ from roofline.machine import hardware
 from roofline.machine.hardware import profile_to_toml, read_profile
 from roofline.placement import Roof
 from roofline.presentation.data import to_csv
+from tests import file_rules
 
 DATA = Path(__file__).parent / "data"
 ANALYSES = sorted(DATA.glob("analysis-v[123]-*.json"))
@@ -42,7 +43,7 @@ def test_an_old_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     written_by = int(path.stem.split("-")[1].removeprefix("v"))
     assert json.loads(path.read_text())["schema_version"] == written_by < 6
     assert json.loads(again.read_text())["schema_version"] == 6
-    assert json.loads(again.read_text())["hardware"]["schema_version"] == 3
+    assert json.loads(again.read_text())["hardware"]["schema_version"] == 4
     for each in (path, again):
         analysis = read_analysis(each)
         now = rows(to_csv(analysis))
@@ -61,7 +62,7 @@ def test_an_old_profile_says_what_it_said(number: int, tmp_path: Path) -> None:
     path, again = DATA / f"profile-v{number}.toml", tmp_path / "again.toml"
     again.write_text(profile_to_toml(read_profile(path)), encoding="utf-8")
     old, new = (tomllib.loads(each.read_text(encoding="utf-8")) for each in (path, again))
-    assert (old.pop("schema_version"), new.pop("schema_version")) == (number, 3)
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (number, 4)
     assert old.pop("overheads") == {"dispatch_add_s": 1.5e-6, "dispatch_view_s": 5e-7}
     del new["overheads"]
     assert old == without_defaults(new)
@@ -81,10 +82,56 @@ def test_an_old_profile_says_what_it_said(number: int, tmp_path: Path) -> None:
     assert "without spread and date" in found.overheads[0].time.provenance.reference
 
 
+def test_a_profile_of_version_3_has_no_names_clocks_or_processors(tmp_path: Path) -> None:
+    path, again = DATA / "profile-v3.toml", tmp_path / "again.toml"
+    found = read_profile(path)
+    again.write_text(profile_to_toml(found), encoding="utf-8")
+    old, new = (tomllib.loads(each.read_text(encoding="utf-8")) for each in (path, again))
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (3, 4)
+    assert new.pop("aliases") == []
+    assert new == old
+    assert read_profile(again) == found
+    assert (found.multiprocessors, found.memory_capacity_byte) == (None, None)
+    assert {each.clock_hz for each in found.compute} == {None}
+
+
+def test_version_4_has_sources_by_name(tmp_path: Path) -> None:
+    path, again = DATA / "profile-v4.toml", tmp_path / "again.toml"
+    found = read_profile(path)
+    again.write_text(profile_to_toml(found), encoding="utf-8")
+    written = tomllib.loads(again.read_text(encoding="utf-8"))
+    assert "sources" not in written and "from" not in str(written)
+    assert read_profile(again) == found
+    assert (found.aliases, found.multiprocessors) == (("Imagined GPU-16GB", "imagined_16"), 20)
+    assert found.memory_capacity_byte == 17179869184
+    unit = found.compute[0]
+    assert (unit.clock_hz, unit.provenance.reference) == (1.5e9, "Imagined 9000 data sheet")
+    assert (unit.provenance.date, unit.provenance.note) == ("2026-01", "")
+    cache, memory = found.memory
+    assert cache.capacity_provenance == unit.provenance
+    (read,) = cache.bandwidth
+    assert (read.clock_hz, read.provenance.source) == (1.5e9, "derived")
+    assert read.provenance.note == "20 slices x 64 byte x 1.5 GHz"
+    assert memory.bandwidth[0].provenance.note == "an own table"
+
+
+@pytest.mark.parametrize("named", ['"shet"', '{ from = "shet" }', "3", "{ from = [] }"])
+def test_a_source_that_is_not_there_is_refused_in_one_line(named: str, tmp_path: Path) -> None:
+    text = (DATA / "profile-v4.toml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace('"sheet"', named, 1), encoding="utf-8")
+    with pytest.raises(
+        FileFormatError, match=r"mine.toml: no table \[sources\..* provenance"
+    ) as no:
+        read_profile(path)
+    assert "\n" not in str(no.value)
+    assert ("did you mean 'sheet'?" in str(no.value)) == ("shet" in named)
+
+
 def without_defaults(data: Any) -> Any:
     """What the older version said, of what the newer one writes."""
     defaults = {"effort": "unspecified", "write_allocate": "unspecified", "doubt": ""}
-    newer = ("links", "bandwidth_curves", "latency_curve", "clock")
+    newer = ("aliases", "links", "bandwidth_curves", "latency_curve", "clock")
     if isinstance(data, list):
         return [without_defaults(each) for each in data]
     if not isinstance(data, dict):
@@ -135,8 +182,8 @@ Edit = Callable[[dict[str, Any]], object]
     [
         (lambda d: d.update(schema_version=7), "a.json: schema_version 7 was written by a newer"),
         (
-            lambda d: d["hardware"].update(schema_version=4),
-            "a.json: hardware: schema_version 4 was written by a newer",
+            lambda d: d["hardware"].update(schema_version=5),
+            "a.json: hardware: schema_version 5 was written by a newer",
         ),
     ],
 )
@@ -150,7 +197,7 @@ def test_a_newer_version_is_refused_with_the_fix(
     with pytest.raises(FileFormatError) as refused:
         read_analysis(path)
     assert message in str(refused.value)
-    newest = 3 if "hardware" in message else 6
+    newest = 4 if "hardware" in message else 6
     assert f"this one reads up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("upgrade with `pip install --upgrade roofline`")
     assert run(["show", str(path)]) == 2
@@ -175,6 +222,8 @@ def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
     assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 6)
     assert new.pop("findings") == []
     assert "findings" not in old
+    # The hardware has a version of its own.
+    assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
     assert new == old
     assert read_analysis(again) == found
     assert found.prediction is not None and found.measurement is not None

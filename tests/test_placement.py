@@ -171,6 +171,23 @@ def test_private_levels_hold_more_with_more_threads() -> None:
     assert Roof(machine, 2).level_byte(reuses) == {"L1": 50, "DRAM": 20}
 
 
+def test_what_private_levels_hold_crosses_no_smaller_shared_level() -> None:
+    """Graviton 4 has 2 MiB of L2 in each of 96 cores, and 36 MiB of L3."""
+    machine = profile(
+        [ceiling(1000.0)],
+        [
+            level("L2", 40, {"read": {4: 100.0}}, scope="private"),
+            level("L3", 60, {"read": {4: 50.0}}),
+            level("DRAM", None, {"read": {4: 10.0}}),
+        ],
+        threads=4,
+    )
+    # 100 bytes fit into four times 40, but not into 60; of 200 bytes, 160 stay in the L2.
+    assert Roof(machine, 4).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 0, "DRAM": 0}
+    assert Roof(machine, 4).level_byte([Reuse(200, 200)]) == {"L2": 200, "L3": 40, "DRAM": 40}
+    assert Roof(machine, 1).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 60, "DRAM": 40}
+
+
 @pytest.mark.parametrize(
     ("threads", "expected"), [(1, 100.0), (2, 200.0), (3, 300.0), (4, 350.0), (8, 350.0)]
 )

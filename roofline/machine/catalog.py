@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
@@ -84,10 +86,13 @@ def entries() -> Sequence[Entry]:
 
 
 def find_hardware(name_or_file: str) -> Path:
-    """The file of a profile.
+    """The file of a profile: a path, its name, or one of its aliases.
+
+    Names and aliases ignore case, spaces, dashes and underscores; an exact name comes before an
+    alias.
 
     Raises:
-        HardwareError: no such file or name; the message suggests the nearest.
+        HardwareError: no such file or name, or an ambiguous one; the message lists the candidates.
     """
     path = Path(name_or_file)
     if path.suffix == ".toml" or path.name != name_or_file:
@@ -101,12 +106,68 @@ def find_hardware(name_or_file: str) -> Path:
         return host_file()
     if name_or_file == HOST:
         raise HardwareError("this machine was not measured yet; run `roofline measure`")
-    names = [
-        path.stem for folder in (user_folder(), bundled_folder()) for path in folder.glob("*.toml")
-    ]
+    known = entries()
+    for named in (
+        [each for each in known if _same(name_or_file, [each.name])],
+        _with_alias(name_or_file, known),
+    ):
+        if len(named) == 1:
+            return named[0].path
+        if named:
+            raise HardwareError(_ambiguous(name_or_file, named))
+    family = [each for each in known if _has_words(each, name_or_file)]
+    if len(family) > 1:
+        raise HardwareError(_ambiguous(name_or_file, family))
+    names = [each.name for each in known if _is_near(name_or_file, each.name)]
+    hint = f"; did you mean '{family[0].name}'?" if family else nearest(name_or_file, names)
     raise HardwareError(
-        f"unknown hardware '{name_or_file}'{nearest(name_or_file, names)}"
+        f"unknown hardware '{name_or_file}'{hint}"
         " (see `roofline hardware list`, or give a .toml file)"
+    )
+
+
+def _same(name: str, others: Iterable[str]) -> bool:
+    """Whether one of the names is `name` but for case, spaces, dashes and underscores."""
+    return any(
+        _SEPARATORS.sub("", name.lower()) == _SEPARATORS.sub("", each.lower()) for each in others
+    )
+
+
+_SEPARATORS = re.compile(r"[\s_-]+")
+
+
+def _aliases(entry: Entry) -> Sequence[str]:
+    return entry.profile.aliases if entry.profile else ()
+
+
+def _with_alias(name: str, known: Iterable[Entry]) -> list[Entry]:
+    return [each for each in known if _same(name, _aliases(each))]
+
+
+def _has_words(entry: Entry, name: str) -> bool:
+    """Whether every word of `name` stands in the profile's name, or in one of its aliases."""
+    words = set(_SEPARATORS.split(name.lower()))
+    return any(
+        words <= set(_SEPARATORS.split(each.lower())) for each in (entry.name, *_aliases(entry))
+    )
+
+
+def _ambiguous(name: str, candidates: Iterable[Entry]) -> str:
+    return f"ambiguous hardware '{name}': give one of {', '.join(each.name for each in candidates)}"
+
+
+def _is_near(name: str, known: str) -> bool:
+    """Whether `name` may be a misspelled `known`, and not the name of another chip.
+
+    All numbers agree, and letters are misspelled words or cut short at the end: `a100` is near
+    neither `v100` nor `a10`.
+    """
+    runs, whole = (re.findall(r"[a-z]+|[0-9]+", each.lower()) for each in (name, known))
+    return len(runs) <= len(whole) and all(
+        run == other
+        or (i == len(runs) and run.isalpha() and other.startswith(run))
+        or (len(run) > 2 and run.isalpha() and bool(get_close_matches(run, [other])))
+        for i, (run, other) in enumerate(zip(runs, whole, strict=False), start=1)
     )
 
 

@@ -244,7 +244,7 @@ def _prediction(sample: Sample, change: float) -> Prediction:
 
 def last_level_byte(profile: HardwareProfile) -> int:
     """The size of the largest cache of a machine; where none is known, of one as large as any."""
-    sizes = [each.capacity_byte for each in profile.memory if each.capacity_byte is not None]
+    sizes = [each.capacity_byte for each in profile.memory[:-1] if each.capacity_byte is not None]
     return max(sizes, default=_LARGE_CACHE)
 
 

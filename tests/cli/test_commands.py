@@ -316,7 +316,7 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
     assert "no 'schema_version'" in refused('{"a": 1}')
     assert "newer roofline" in refused(
-        whole.replace('"schema_version": 3', '"schema_version": 4', 1)
+        whole.replace('"schema_version": 4', '"schema_version": 5', 1)
     )
     assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
     assert "missing key 'totals'" in refused(

@@ -131,6 +131,62 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     assert catalog.load_hardware(path) == measured()
 
 
+def keep(name: str, *aliases: str) -> None:
+    folder = catalog.user_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    found = replace(measured(), name=name, aliases=aliases)
+    (folder / f"{name}.toml").write_text(profile_to_toml(found))
+
+
+def test_names_and_aliases_ignore_case_spaces_dashes_and_underscores() -> None:
+    keep("zx7-one", "Imagined ZX7-PCIE-16GB")
+    for name in ("zx7-one", "ZX7 One", "zx7_one", "zx7one", "imagined zx7 pcie 16gb"):
+        assert catalog.load_hardware(name).name == "zx7-one"
+
+
+def test_an_exact_name_comes_before_an_alias() -> None:
+    keep("zx7")
+    keep("zx7-pcie", "zx7", "ZX 7")
+    assert catalog.load_hardware("ZX7").name == "zx7"
+    assert catalog.load_hardware("zx-7").name == "zx7"
+
+
+def test_an_ambiguous_name_lists_its_candidates() -> None:
+    keep("zx7-a", "shared_name", "Imagined ZX7 PCIe 16GB")
+    keep("zx7-b", "shared_name", "Imagined ZX7 PCIe 32GB")
+    for name in ("SHARED NAME", "zx7", "zx7 PCIe", "pcie-zx7"):
+        with pytest.raises(HardwareError) as stop:
+            catalog.find_hardware(name)
+        assert str(stop.value) == f"ambiguous hardware '{name}': give one of zx7-a, zx7-b"
+    with pytest.raises(HardwareError, match=r"unknown hardware 'zx7 16gb'; did you mean 'zx7-a'\?"):
+        catalog.find_hardware("zx7 16gb")
+
+
+@pytest.mark.parametrize("name", ["a7100", "zv7200", "z7100", "zv710", "zv7100x", "zv7100-b"])
+def test_a_near_miss_suggests_no_other_chip(name: str) -> None:
+    keep("zv7100")
+    keep("zv7100-a")
+    with pytest.raises(HardwareError) as stop:
+        catalog.find_hardware(name)
+    assert "did you mean" not in str(stop.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("imagnied 9000", "imagined-9000x"), ("imagined-900", ""), ("9000", "")]
+)
+def test_a_misspelled_name_suggests_the_right_one(name: str, meant: str) -> None:
+    keep("imagined-9000x")
+    with pytest.raises(HardwareError) as stop:
+        catalog.find_hardware(name)
+    assert (f"did you mean '{meant}'?" in str(stop.value)) == bool(meant)
+
+
+def test_a_damaged_profile_has_no_aliases() -> None:
+    keep("zx7", "ZX7-PCIE")
+    (catalog.user_folder() / "broken.toml").write_text("threads = ")
+    assert catalog.load_hardware("zx7 pcie").name == "zx7"
+
+
 def test_a_user_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(catalog, "user_folder", lambda: tmp_path / "file" / "roofline")

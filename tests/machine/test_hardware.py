@@ -43,7 +43,7 @@ LINK = Link(
 CURVE = LatencyCurve(size_byte=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
 
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
-    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 3, got 1"),
+    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 4, got 1"),
     "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
     "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
     "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),
@@ -115,6 +115,27 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         lambda it: replace(it.compute[0].provenance, reference=""),
         "reference must name a document or a method",
     ),
+    "clock of a ceiling": (
+        lambda it: replace(it.compute[0], clock_hz=0.0),
+        "clock_hz must be greater than 0, got 0",
+    ),
+    "clock of a bandwidth": (
+        lambda it: replace(it.memory[0].bandwidth[0], clock_hz=-1e9),
+        "clock_hz must be greater than 0",
+    ),
+    "no alias": (lambda it: replace(it, aliases=(" ",)), "alias must be a name on one line"),
+    "alias twice": (
+        lambda it: replace(it, aliases=("a", "b", "a")),
+        "aliases must differ, but 'a' is there twice",
+    ),
+    "multiprocessors of a CPU": (
+        lambda it: replace(it, multiprocessors=2),
+        "multiprocessors must be left out for device 'cpu'",
+    ),
+    "no multiprocessors": (
+        lambda it: replace(it, multiprocessors=0),
+        "multiprocessors must be greater than 0, got 0",
+    ),
     "no CPUs": (
         lambda it: Host(
             cpu_model="",
@@ -133,6 +154,14 @@ def test_what_cannot_be_true_is_refused(name: str) -> None:
     make, message = FALSE[name]
     with pytest.raises(ValueError, match=message):
         make(MACHINE)
+
+
+def test_the_last_level_is_the_memory_and_its_capacity_that_of_the_machine() -> None:
+    assert MACHINE.memory_capacity_byte is None
+    assert replace(MACHINE, memory=()).memory_capacity_byte is None
+    nearest, dram = MACHINE.memory
+    full = replace(MACHINE, memory=(nearest, replace(dram, capacity_byte=2**34)))
+    assert full.memory_capacity_byte == 2**34
 
 
 @pytest.mark.parametrize("date", ["", "2026", "2026-02", "2026-02-28", "2024-02-29"])

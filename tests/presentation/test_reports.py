@@ -145,6 +145,13 @@ def test_files_that_last_give_dates_not_ages():
         (dram_profile(), "data sheet, not measured: Example Corp. data sheet 7"),
         (HardwareProfile(name="none", device="cpu", threads=1), "no ceilings"),
         (
+            replace(
+                dram_profile(),
+                compute=(ceiling(1e9, provenance=replace(DATASHEET, source="derived")),),
+            ),
+            "data sheet, not measured: Example Corp. data sheet 7",
+        ),
+        (
             replace(full_profile(), compute=(ceiling(1e9, provenance=DATASHEET),)),
             "partly measured, partly from data sheets on 2026-03-04",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,20 +22,8 @@ from roofline.machine.hardware import (
     read_profile,
 )
 
-_GIB = 1 << 30
-
-_SHEETS = (
-    (r"NVIDIA H200", None, "h200"),
-    (r"NVIDIA H100 80GB HBM3", None, "h100"),
-    (r"(NVIDIA )?A100-SXM4-80GB", None, "a100"),
-    (r"(NVIDIA )?A100-(SXM4|PCIE)-40GB", None, "a100-40gb"),
-    (r"Tesla V100-SXM2-(16|32)GB(-LS)?", None, "v100"),
-    (r"NVIDIA GeForce RTX 4090", None, "rtx4090"),
-    # Smaller modules call themselves the same.
-    (r"Orin", 48 * _GIB, "orin"),
-)
-"""What a device calls itself, in full; the least memory; the data sheet. Others of the family have
-other clocks and memories (PCIe, NVL, laptops), and no data sheet here."""
+_LEAST_SHARE = 0.75
+"""Of a data sheet's memory: smaller modules may call themselves the same, as those of Orin do."""
 
 _RESULTS_PER_CYCLE: dict[str, dict[Capability, int]] = {
     "float32": {
@@ -78,11 +65,11 @@ class DataSheet:
         """The bundled data sheet; None: there is none for this device, or it is a part of one."""
         if self.facts.mig:
             return None
-        for pattern, least_byte, name in _SHEETS:
-            fits = self.facts.memory_byte >= (least_byte or 0)
-            path = bundled_folder() / f"{name}.toml"
-            if re.fullmatch(pattern, self.facts.name) and fits and path.is_file():
-                return read_profile(path)
+        for path in bundled_folder().glob("*.toml"):
+            sheet = read_profile(path)
+            least_byte = _LEAST_SHARE * (sheet.memory_capacity_byte or 0)
+            if self.facts.name in sheet.aliases and self.facts.memory_byte >= least_byte:
+                return sheet
         return None
 
     @property

@@ -89,12 +89,13 @@ class ComputeCeiling:
     ``peak`` is a high quantile of short bursts and enters bounds; ``sustained`` is their median and
     enters predictions; ``spread`` is interquartile range over median (None for data sheets). For
     integer types the operations are multiplications and additions. ``theoretical`` is what the
-    unit could do on paper (None: not known). ``doubt`` says why the figure may be wrong, in words;
-    ``""``: nothing speaks against it.
+    unit could do on paper (None: not known). ``clock_hz`` is the core clock at which the figure
+    holds, in Hz: the boost clock for data sheets (None: not known). ``doubt`` says why the figure
+    may be wrong, in words; ``""``: nothing speaks against it.
 
     Raises:
-        ValueError: a rate or thread count that is not positive, a negative spread, sustained above
-            peak, or an empty name.
+        ValueError: a rate, clock or thread count that is not positive, a negative spread,
+            sustained above peak, or an empty name.
     """
 
     kind: Kind
@@ -105,6 +106,7 @@ class ComputeCeiling:
     peak_flop_per_s: float
     sustained_flop_per_s: float
     spread: float | None = None
+    clock_hz: float | None = None
     theoretical: TheoreticalRate | None = None
     doubt: str = ""
     provenance: Provenance
@@ -114,6 +116,7 @@ class ComputeCeiling:
         check_name("unit", self.unit)
         check_positive("threads", self.threads)
         check_rates("flop_per_s", self.peak_flop_per_s, self.sustained_flop_per_s, self.spread)
+        check_positive("clock_hz", self.clock_hz)
 
     @property
     def label(self) -> str:
@@ -126,11 +129,13 @@ class Bandwidth:
     """Bytes per second that one memory kernel moves on `threads` threads.
 
     Bytes are those the kernel's loads and stores name; ``write_allocate`` says what that leaves
-    out. ``peak``, ``sustained``, ``spread``, ``theoretical`` and ``doubt`` as in `ComputeCeiling`.
+    out. ``peak``, ``sustained``, ``spread``, ``clock_hz``, ``theoretical`` and ``doubt`` as in
+    `ComputeCeiling`; ``clock_hz`` is also None where the rate does not follow the core clock, as
+    that of DRAM.
 
     Raises:
-        ValueError: a rate or thread count that is not positive, a negative spread, or sustained
-            above peak.
+        ValueError: a rate, clock or thread count that is not positive, a negative spread, or
+            sustained above peak.
     """
 
     kind: Kind = "hardware"
@@ -139,6 +144,7 @@ class Bandwidth:
     peak_byte_per_s: float
     sustained_byte_per_s: float
     spread: float | None = None
+    clock_hz: float | None = None
     write_allocate: WriteAllocate = "unspecified"
     theoretical: TheoreticalRate | None = None
     doubt: str = ""
@@ -147,6 +153,7 @@ class Bandwidth:
     def __post_init__(self) -> None:
         check_positive("threads", self.threads)
         check_rates("byte_per_s", self.peak_byte_per_s, self.sustained_byte_per_s, self.spread)
+        check_positive("clock_hz", self.clock_hz)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +183,7 @@ class Duration:
 class MemoryLevel:
     """One level of memory, with the bandwidths measured from it.
 
-    ``capacity_byte`` is that of one instance (None: no limit known, as for DRAM). A ``private``
+    ``capacity_byte`` is that of one instance (None: no limit known). A ``private``
     level exists once per core: k threads have k times its capacity; of a ``shared`` one it is that
     of all instances together which all threads reach. ``capacity_provenance`` says
     whether the size was found by measuring or is what the operating system reports (None: not

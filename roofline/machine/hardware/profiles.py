@@ -83,6 +83,8 @@ class HardwareProfile:
 
     ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
     threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
+    ``aliases`` are other names under which it is found (driver names, names in published data);
+    ``multiprocessors`` is the number of SMs, compute units or GPU cores (None: not known);
     ``memory`` runs from the nearest level to the farthest; ``overheads`` are what a call costs;
     ``links`` lead to memory elsewhere; the curves are what cache sizes were found from;
     ``effort`` is how long was measured; ``conditions`` are what the measurement noticed about
@@ -90,8 +92,9 @@ class HardwareProfile:
 
     Raises:
         ValueError: another version than `SCHEMA_VERSION`, thread counts above ``threads``, threads
-            of a device that has none to choose, an empty name, levels, ceilings, overheads, curves
-            or links that occur twice, or levels out of order.
+            of a device that has none to choose, multiprocessors of a CPU, an empty name or alias,
+            aliases, levels, ceilings, overheads, curves or links that occur twice, or levels out of
+            order.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -99,6 +102,8 @@ class HardwareProfile:
     device: Device
     threads: int
     description: str = ""
+    aliases: tuple[str, ...] = ()
+    multiprocessors: int | None = None
     host: Host | None = None
     effort: Effort = "unspecified"
     clock: Clock | None = None
@@ -121,6 +126,12 @@ class HardwareProfile:
                 f"threads must be 1 for device '{self.device}', which computes as a whole,"
                 f" got {self.threads}"
             )
+        check_positive("multiprocessors", self.multiprocessors)
+        if self.has_threads and self.multiprocessors is not None:
+            raise ValueError(f"multiprocessors must be left out for device '{self.device}'")
+        for alias in self.aliases:
+            check_name("alias", alias)
+        check_differ("aliases", self.aliases)
         check_differ("memory level names", (level.name for level in self.memory))
         check_differ(
             "compute ceilings",
@@ -170,6 +181,11 @@ class HardwareProfile:
     def knows_only_dram(self) -> bool:
         """Whether there is a single memory level, so that every operand is charged to it."""
         return len(self.memory) == 1
+
+    @property
+    def memory_capacity_byte(self) -> int | None:
+        """Bytes that the last memory level holds, that of all tensors; None: not known."""
+        return self.memory[-1].capacity_byte if self.memory else None
 
     @property
     def date(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from roofline.errors import FileFormatError
+from roofline.errors import FileFormatError, nearest
 from roofline.foundation import reading, schema
 from roofline.machine.hardware.profiles import HardwareProfile
 from roofline.machine.hardware.versions import SCHEMA_VERSION, STEPS
@@ -19,7 +19,37 @@ def read_profile(path: Path) -> HardwareProfile:
     Raises:
         FileFormatError: not readable, not TOML, a newer version, or wrong keys or values.
     """
-    return profile_from_data(reading.read_toml(path, fix=_FIX), file=str(path))
+    data = reading.read_toml(path, fix=_FIX)
+    try:
+        data = _expanded(data, data.pop("sources", {}), str(path))
+    except RecursionError:
+        raise reading.refused(str(path), "nested too deeply", _FIX) from None
+    return profile_from_data(data, file=str(path))
+
+
+def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
+    """`data` with every provenance that names one of `sources` written out, for people's files.
+
+    ``provenance = "KEY"`` is the table ``[sources.KEY]``; ``{ from = "KEY", note = "…" }`` has more
+    keys than that.
+    """
+    if isinstance(data, list):
+        return [_expanded(each, sources, file) for each in cast("list[Any]", data)]
+    if key in ("provenance", "capacity_provenance"):
+        own = cast("dict[str, Any]", data if isinstance(data, dict) else {"from": data})
+        if "from" in own:
+            named = own["from"]
+            known = cast("dict[str, Any]", sources) if isinstance(sources, dict) else {}
+            found = known.get(named) if isinstance(named, str) else None
+            if not isinstance(found, dict):
+                what = f"no table [sources.{named}] for this {key}{nearest(str(named), known)}"
+                raise reading.refused(file, what, _FIX)
+            more = {name: own[name] for name in own if name != "from"}
+            return {**cast("dict[str, Any]", found), **more}
+    if isinstance(data, dict):
+        items = cast("dict[str, Any]", data).items()
+        return {name: _expanded(each, sources, file, name) for name, each in items}
+    return data
 
 
 def migrated_profile(data: Any, *, file: str, fix: str) -> dict[str, Any]:

@@ -209,12 +209,15 @@ def _aside(comparison: MachineComparison, aside: Sequence[Across]) -> tuple[str,
 def _provenance(comparison: MachineComparison) -> str:
     by_source: dict[str, list[str]] = {}
     for name, each in zip(comparison.names, comparison.analyses, strict=True):
-        sources = {str(provenance.source) for provenance in each.hardware.provenances()}
-        words = {
-            "measured": "measured",
-            "datasheet": "from data sheets, not measured",
-            "": "unknown",
-        }.get(" ".join(sources), "partly measured, partly from data sheets")
+        sources = {provenance.source for provenance in each.hardware.provenances()}
+        if not sources:
+            words = "unknown"
+        elif "measured" not in sources:
+            words = "from data sheets, not measured"
+        elif sources == {"measured"}:
+            words = "measured"
+        else:
+            words = "partly measured, partly from data sheets"
         by_source.setdefault(words, []).append(printable(name))
     parts = [f"{', '.join(names)} {words}" for words, names in by_source.items()]
     if len(parts) == 1:

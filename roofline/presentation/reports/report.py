@@ -155,13 +155,15 @@ def origin(profile: HardwareProfile, today: date | None) -> str:
     """Where a profile's numbers come from: ``"measured 3 days ago (2026-03-04)"``."""
     sources = {each.source for each in profile.provenances()}
     when = f" {age(profile.date, today)}" if profile.date else ""
-    if sources == {"measured"}:
-        if profile.host is not None:
-            return f"measured{when}"
-        return f"measured elsewhere{when}: {_references(profile)}"
-    if sources == {"datasheet"}:
+    if not sources:
+        return "no ceilings"
+    if "measured" not in sources:
         return f"data sheet, not measured: {_references(profile)}"
-    return f"partly measured, partly from data sheets{when}" if sources else "no ceilings"
+    if sources != {"measured"}:
+        return f"partly measured, partly from data sheets{when}"
+    if profile.host is not None:
+        return f"measured{when}"
+    return f"measured elsewhere{when}: {_references(profile)}"
 
 
 def _references(profile: HardwareProfile) -> str:

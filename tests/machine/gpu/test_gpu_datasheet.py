@@ -26,16 +26,17 @@ def named(name: str, **facts: object) -> DataSheet:
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("A100-SXM4-80GB", "a100"),
         ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
-        ("NVIDIA A100-PCIE-40GB", "a100-40gb"),
+        ("NVIDIA A100-PCIE-40GB", "a100-pcie-40gb"),
         ("Tesla V100-SXM2-16GB", "v100"),
-        ("Tesla V100-SXM2-32GB", "v100"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("Tesla T4", "t4"),
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
         ("Orin", "orin"),
         # Other clocks, other memories: not these data sheets.
         ("NVIDIA H200 NVL", None),
-        ("NVIDIA H100 PCIe", None),
         ("NVIDIA H100 NVL", None),
-        ("NVIDIA A100 80GB PCIe", None),
         ("NVIDIA GeForce RTX 4090 D", None),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
         ("Tesla V100-PCIE-16GB", None),
@@ -54,7 +55,7 @@ def test_a_smaller_orin_and_a_part_of_a_device_have_none() -> None:
 
 def test_memory_has_the_data_sheet_s_name() -> None:
     assert named("NVIDIA GeForce RTX 4090").memory_name == "GDDR6X"
-    assert named("NVIDIA H100 PCIe").memory_name == "DRAM"
+    assert named("NVIDIA H100 NVL").memory_name == "DRAM"
 
 
 @pytest.mark.parametrize(
