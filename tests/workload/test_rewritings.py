@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from roofline.substitution.graphs.counting import records as records_of
 from roofline.substitution.rules.registry import rules_named
-from roofline.workload.models.sources import torchvision_or_reason
+from roofline.workload.models.libraries.availability import transformers_or_reason
+from roofline.workload.models.sources import load, torchvision_or_reason
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.rewritings import ModelWork, model_work
 from roofline.workload.tensors import Role
@@ -314,6 +315,17 @@ def test_nothing_of_these_networks_can_be_merged(name: str):
         if isinstance(each, nn.BatchNorm2d)
     )
     assert work.read_byte >= 0.998 * (parameters - norms)
+
+
+def test_nothing_of_bert_can_be_merged():
+    if transformers_or_reason()[0] is None:
+        pytest.skip("transformers is not installed")
+    sizes = "hidden_size=32,num_hidden_layers=2,num_attention_heads=4,intermediate_size=48"
+    source = load("hf:bert", config=sizes)
+    assert source.module is not None
+    records = passed(source.module.eval(), torch.ones(2, 9, dtype=torch.int64)).records
+    expected = [products_of(each) for each in records if each.work.multiply_add]
+    assert sorted(each for _, each in model_work(records).products) == sorted(expected)
 
 
 def products_of(record: OperatorRecord) -> int:
