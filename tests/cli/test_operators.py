@@ -197,8 +197,8 @@ def test_a_terminal_shows_operators_of_a_formula_together() -> None:
     assert narrow[5:9] == [
         "embedding   The rows that are looked up are read, not the",
         "            table.",
-        "            bytes: the rows looked up, not the table; at",
-        "            the least, as they may be the same, one row",
+        "            bytes: the rows looked up, not the table;",
+        "            minimum: one row (indices may be equal)",
     ]
     assert narrow[9].startswith("            indexing.py:")
     wide = on_terminal(140, "aten.max_pool?d").splitlines()

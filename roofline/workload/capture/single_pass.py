@@ -211,8 +211,8 @@ def _notes(
         )
     if any(each.op == "aten._nested_tensor_from_mask" for each in records):
         yield (
-            "torch's fast path for transformers drops what is padding, and how much that is depends"
-            " on values: FLOP and traffic are those of all tokens, the least is that of one"
+            "torch's fast path for transformers drops padding, and the mask's values decide how"
+            " much: FLOP and traffic count all tokens, minimum times one token"
         )
     is_taken_apart = any(each.op == "aten._safe_softmax" for each in records)
     if is_taken_apart and run.device == "cuda" and not torch.cuda.is_available():

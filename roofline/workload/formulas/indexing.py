@@ -15,8 +15,8 @@ from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
 _SELECTED = (
-    "as many elements as are returned, and the indices; at the least, as all indices may be the"
-    " same, what one of them selects"
+    "as many elements as are returned, and the indices; minimum: what one index selects (indices"
+    " may be equal)"
 )
 
 
@@ -54,7 +54,7 @@ def index(
 @formula(
     "aten._unsafe_masked_index",
     type="data movement",
-    byte="as many elements as are returned, mask and indices; at the least, mask and indices",
+    byte="as many elements as are returned, mask and indices; minimum: mask and indices",
 )
 def masked_index(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """As `index`, with a value instead where a mask says so, which may be everywhere."""
@@ -95,7 +95,7 @@ def _slice(self: TensorSpec, indices: Sequence[TensorSpec | None]) -> int:
 @formula(
     "aten.embedding",
     type="embedding",
-    byte="the rows looked up, not the table; at the least, as they may be the same, one row",
+    byte="the rows looked up, not the table; minimum: one row (indices may be equal)",
 )
 def embedding(weight: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """The rows that are looked up are read, not the table."""
@@ -106,7 +106,7 @@ def embedding(weight: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
 @formula(
     *("aten._embedding_bag", "aten._embedding_bag_forward_only"),
     type="embedding",
-    byte="the rows looked up, not the table; at the least one row, with padding none",
+    byte="the rows looked up, not the table; minimum: one row, none with padding",
 )
 def embedding_bag(
     weight: TensorSpec,
@@ -138,8 +138,8 @@ def embedding_bag(
 
 
 _TOUCHED = (
-    "in place, what the indices select, read and written, at the least what one of them selects;"
-    " else the whole, copied"
+    "in place, what the indices select, read and written (minimum: what one index selects); else"
+    " the whole, copied"
 )
 
 

@@ -165,7 +165,7 @@ def _triangle(self: TensorSpec, output: TensorSpec, kept: int) -> Flop:
 @formula(
     "aten.masked_fill",
     type="data movement",
-    byte="each operand once; in place, at the least the mask alone, as it may select nothing",
+    byte="each operand once; minimum in place: the mask alone (it may select nothing)",
 )
 def masked_fill(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """A value where a mask says so; what else there is stays, or is copied."""

@@ -86,7 +86,7 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
     )
 
 
-_TERMS = "each operand once, but not a term whose beta is 0; at the least no product of alpha 0"
+_TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha 0"
 
 
 def _of_terms(

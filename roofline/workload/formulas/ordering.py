@@ -23,7 +23,7 @@ def selection(self: TensorSpec, output: TensorSpec | Sequence[TensorSpec], **_: 
     return Flop(other=operations if floats(self) else 0)
 
 
-_BISECTED = "of the boundaries, what a bisection looks at; at the least one of a row"
+_BISECTED = "of the boundaries, what a bisection reads; minimum: one a row"
 
 
 @formula("aten.bucketize", type="reduction", byte=_BISECTED)

@@ -73,7 +73,7 @@ def one_operation_a_part(output: TensorSpec, **arguments: Any) -> Flop:
 
 @formula(
     "aten.equal",
-    byte="each operand once; at the least nothing, as shapes or first elements may differ",
+    byte="each operand once; minimum: nothing (shapes or first elements may differ)",
     is_for_complex=True,
 )
 def equal(self: TensorSpec, other: TensorSpec, **_: Any) -> Flop:

@@ -93,7 +93,7 @@ def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec]
     )
 
 
-@formula("aten.col2im", byte="each operand once; at the least not what falls on padding")
+@formula("aten.col2im", byte="each operand once; minimum: without what falls on padding")
 def col2im(
     self: TensorSpec,
     output_size: Sequence[int],

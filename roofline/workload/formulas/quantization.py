@@ -171,7 +171,7 @@ def product(qa: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     )
 
 
-_ROWS = "the rows looked up, not the table; at the least one row, in bags none"
+_ROWS = "the rows looked up, not the table; minimum: one row, none in bags"
 
 
 @formula(*("quantized.embedding_byte", "quantized.embedding_4bit"), type="embedding", byte=_ROWS)

@@ -53,7 +53,7 @@ def windows(
 @formula(
     "aten.embedding_dense_backward",
     type="embedding",
-    byte="each operand once; at the least no gradient, where there is padding",
+    byte="each operand once; minimum: no gradient where there is padding",
 )
 def embedding(
     grad_output: TensorSpec,
@@ -78,8 +78,8 @@ def embedding(
     *("aten._embedding_bag_dense_backward", "aten._embedding_bag_backward"),
     type="embedding",
     byte=(
-        "of what says where rows went, that which the kind of bag needs; at the least the gradient"
-        " of one bag, with padding none"
+        "of what says where rows went, that which the kind of bag needs; minimum: the gradient of"
+        " one bag, none with padding"
     ),
 )
 def embedding_bag(
@@ -120,7 +120,7 @@ def embedding_bag(
 @formula(
     "aten._embedding_bag_per_sample_weights_backward",
     type="embedding",
-    byte="the rows looked up, not the table; at the least one row, with padding none",
+    byte="the rows looked up, not the table; minimum: one row, none with padding",
 )
 def embedding_bag_weights(
     weight: TensorSpec,
