@@ -46,7 +46,7 @@ class _Guard:
         self._is_armed = False
         self.workers: set[int] = set()
 
-    def wait(self, module: torch.nn.Module, given: Any) -> bool:
+    def wait(self, module: torch.nn.Module, given: Any) -> bool | None:
         """Waits until `module` has its own tensors, in any thread but the one that captures.
 
         Args:
@@ -55,11 +55,11 @@ class _Guard:
 
         Returns:
             False where it runs at once, as a part of what is captured: it is given tensors of the
-            pass, or the pass waits for it.
+            pass, or the pass waits for it. None where there was nothing to wait for.
         """
         thread = threading.get_ident()
         if thread == self._owner or id(module) not in self._modules:
-            return True
+            return None
         if not self._is_armed and self._is_inside(sys._getframe()):
             # The pass that it belongs to began before, and is waited for.
             return True
@@ -125,9 +125,10 @@ def wait_for_capture(module: torch.nn.Module, given: Any) -> bool:
         given: what it is called with.
 
     Returns:
-        False where it runs at once, as a part of what is captured.
+        Whether it did; else the module runs at once, as a part of what is captured.
     """
-    return all(guard.wait(module, given) for guard in tuple(_guards))
+    waits = [guard.wait(module, given) for guard in tuple(_guards)]
+    return any(waits) and False not in waits
 
 
 def works_for_capture() -> bool:

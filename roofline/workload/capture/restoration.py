@@ -46,7 +46,11 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     # Most are empty, and stay so: the hooks of modules.
     before = [(each, _content(each)) for each in reached.own if _is_place(each)]
     # Other threads may use what is shared: only what the pass left in it is taken out again.
-    shared = [(each, _content(each)) for each in reached.shared if _is_place(each)]
+    shared = [
+        (each, _content(each), frozenset(map(id, _values(each))))
+        for each in reached.shared
+        if _is_place(each)
+    ]
     states = [(each, *_state_of(each)) for each in reached.all() if _has_state(each)]
     arrays = [(each, each.copy()) for each in reached.own if _is_array(each)]
     caches = [(cache, cache.cache_info().misses) for cache in _function_caches(model)]
@@ -56,8 +60,12 @@ def left_as_it_was(model: torch.nn.Module, *others: Any) -> Iterator[None]:
     finally:
         for place, content in before:
             _put_back(place, content)
-        for place, content in shared:
-            if any(_holds_fakes(value) for value in _values(place)):
+        for place, content, known in shared:
+            # What it held before is a place of its own.
+            if any(
+                type(value) is FakeTensor or (id(value) not in known and _holds_fakes(value))
+                for value in _values(place)
+            ):
                 _put_back(place, content)
         for _, put, state in states:
             put(state)
