@@ -51,7 +51,7 @@ def fact(report: Report, name: str) -> str:
 def test_the_headline_has_bound_prediction_and_measurement() -> None:
     assert report_of(measured_before()).headline.startswith(
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; at least"
-        " 17.6 ms): "
+        " 17.6 ms eager): "
     )
 
 

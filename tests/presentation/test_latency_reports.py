@@ -165,7 +165,7 @@ def test_the_headline_says_what_is_expected_then_what_is_possible() -> None:
     )
     said = report_of(replace(resnet(), prediction=PREDICTION)).headline
     assert said.startswith(
-        "resnet-like takes about 27 ms (24 to 31 ms predicted; at least 17.6 ms)"
+        "resnet-like takes about 27 ms (24 to 31 ms predicted; at least 17.6 ms eager)"
     )
 
 
@@ -173,7 +173,7 @@ def test_the_headline_says_what_it_took_first() -> None:
     said = report_of(full()).headline
     assert said.startswith(
         "resnet-like took 28.3 ms (end to end, median of 5 passes); 24 to 31 ms predicted,"
-        " at least 17.6 ms: "
+        " at least 17.6 ms eager: "
     )
     alone = replace(small(), measurement=replace(MEASUREMENT, end_to_end=Sample(times_s=(0.5,))))
     assert report_of(alone).headline.startswith("small took 500 ms (end to end, one pass); 157 ns")

@@ -24,6 +24,7 @@ class MachineSummary:
     ``compute`` is the highest ceiling of the data type that most of its FLOP are in, ``memory`` the
     farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
     The shares are fractions of ``bound_s``, in seconds, by what binds; None without a bound.
+    ``eager_min_time_s``, ``fused_min_time_s`` and ``model_min_time_s`` are those of `Totals`.
     ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end to end;
     None where there is none. ``fits`` says whether the peak of memory fits into that of the machine
     (``memory_capacity_byte``); both None where the capacity is not known.
@@ -36,6 +37,9 @@ class MachineSummary:
     memory: LevelRoof | None
     ridge_flop_per_byte: float | None
     bound_s: float | None
+    eager_min_time_s: float | None
+    fused_min_time_s: float | None
+    model_min_time_s: float | None
     compute_share: float | None
     memory_share: float | None
     predicted_s: float | None = None
@@ -67,6 +71,9 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         memory=memory,
         ridge_flop_per_byte=ridge_flop_per_byte(compute, memory) if compute and memory else None,
         bound_s=whole,
+        eager_min_time_s=analysis.totals.eager_min_time_s,
+        fused_min_time_s=analysis.totals.fused_min_time_s,
+        model_min_time_s=analysis.totals.model_min_time_s,
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),
         predicted_s=predicted_s(analysis),

@@ -11,9 +11,10 @@ from roofline.analysis import Analysis, fits, groups
 class Cell:
     """One design at one point: work, bound and prediction of a pass, or why there is none.
 
-    ``flop`` and ``multiply_add`` are None where an operator has no formula, ``bound_s`` where the
-    machine has no ceilings, ``predicted_s`` and the ends of its 10-90 % interval where nothing
-    was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than any other.
+    ``flop`` and ``multiply_add`` are None where an operator has no formula, ``bound_s`` and the
+    minimum times where the machine has no ceilings, ``predicted_s`` and the ends of its 10-90 %
+    interval where nothing was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than
+    any other.
     ``peak_memory_byte`` is the most that a pass keeps alive at once, ``memory_capacity_byte`` what
     the memory of that machine holds (None: not known).
     ``problem`` says why the design cannot be built there; all else is None then.
@@ -24,6 +25,9 @@ class Cell:
     parameters: int | None = None
     traffic_byte: int | None = None
     bound_s: float | None = None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
     predicted_s: float | None = None
     predicted_low_s: float | None = None
     predicted_high_s: float | None = None
@@ -67,6 +71,9 @@ def cell_of(analysis: Analysis) -> Cell:
         parameters=totals.parameters,
         traffic_byte=totals.traffic_byte,
         bound_s=totals.bound_s,
+        eager_min_time_s=totals.eager_min_time_s,
+        fused_min_time_s=totals.fused_min_time_s,
+        model_min_time_s=totals.model_min_time_s,
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,
         predicted_high_s=run.high_s if run else None,

@@ -103,7 +103,7 @@ def _headline(analysis: Analysis) -> str:
     limits = f": {', '.join(shares)}" if shares else ""
     if lacking := _without_ceiling(analysis):
         limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
-    limit, classic = f"at least {format_s(totals.bound_s)} (eager)", ""
+    limit, classic = f"at least {format_s(totals.bound_s)} eager", ""
     if analysis.hardware.knows_only_dram:
         # Caches, of which the profile says nothing, may well let a run be faster.
         memory = printable(analysis.hardware.memory[0].name)
@@ -154,7 +154,8 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
                 ]
             ),
         )
-        yield "Limiters", " · ".join(_ceilings(analysis))
+        if ceilings := _ceilings(analysis):
+            yield "Limiters", " · ".join(ceilings)
         if any(is_convolution(row.record) for row in analysis.operators):
             roof = Roof(analysis.hardware, analysis.threads)
             yield "Convolutions", roof.convolution_algorithms

@@ -110,5 +110,5 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
 def _numbers(name: str, of: Totals | Coverage) -> Iterator[tuple[str, int, float]]:
     for each in fields(of):
         value = getattr(of, each.name)
-        if value is not None:
+        if value is not None and not isinstance(value, str):
             yield f"{name}/{each.name}", 0, value
