@@ -22,7 +22,7 @@ CONVOLUTIONS = (
 )
 NODES = "device,run,node,op,target,input_shapes,output_shape,dtype,forward_s,backward_s"
 LLM = "device,model,weights,engine,batch,ranks,what,tokens_per_s,note,source"
-TIMM = "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size"
+TIMM = "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,param_count"
 
 
 def write(folder: Path, name: str, header: str, *rows: str) -> None:
@@ -183,13 +183,21 @@ def test_language_models_of_one_rank_and_a_numeric_batch(tmp_path: Path) -> None
 
 def test_models_of_timm_with_their_batch_and_type(tmp_path: Path) -> None:
     eager = "timm/benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
-    write(tmp_path, eager, TIMM, "resnet10t.c3_in1k,9000,7.11,64,176", "no_model_at_all,1,1,1,224")
+    write(
+        tmp_path,
+        eager,
+        TIMM,
+        "resnet10t.c3_in1k,9000,7.11,64,176,5.44",
+        "resnet10t.other,9000,7.11,64,176,25.6",
+        "no_model_at_all,1,1,1,224,1.0",
+    )
     compiled = "timm/benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv"
-    write(tmp_path, compiled, TIMM, "resnet10t.c3_in1k,9000,7.11,64,176")
+    write(tmp_path, compiled, TIMM, "resnet10t.c3_in1k,9000,7.11,64,176,5.44")
     rows, missing = public_bounds.measured_in(tmp_path, models=0)
     assert [state(each) for each in rows] == [
         "held",
-        "not captured (ModelError)",
+        "another model has that name now: its parameters are not the row's",
+        "model that is not here, or refuses the size",
         "compiled: below the eager minimum it may be",
     ]
     # 0.7 G multiply-adds for each of 64 images.
