@@ -524,7 +524,7 @@ def other_device_note(profile: HardwareProfile, run_on: Device = "cpu") -> str:
     return (
         f"hardware '{profile.name}' is a {kind}, but the operators are those that torch calls on"
         f" {where_operators_are(run_on)}: on {'a CPU' if is_cpu else profile.device} it may call"
-        " others"
+        f" others, whose minimum times may be shorter (--device {profile.device} calls those)"
     )
 
 

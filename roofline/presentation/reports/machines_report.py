@@ -154,7 +154,8 @@ def warnings_of(comparison: MachineComparison) -> tuple[str, ...]:
     if others:
         lines.append(
             f"{', '.join(others)}: the operators are those that torch calls on"
-            f" {where_operators_are(run_on)}; there it may call others"
+            f" {where_operators_are(run_on)}; there it may call others, whose minimum times may be"
+            " shorter"
         )
     return tuple(map(printable, [*lines, *rest]))
 
