@@ -14,7 +14,7 @@ import re
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from roofline.foundation.dtypes import dtype
 
@@ -86,13 +86,13 @@ def whole(least: int) -> Rule:
 
 def number(data: Any) -> float:
     """A number from 0."""
-    need(type(data) in (int, float) and 0 <= data < 2**256, "number")
+    need(type(data) in (int, float) and (data == 0 or 2**-256 <= data < 2**256), "number")
     return float(data)
 
 
 def signed(data: Any) -> float:
     """A number, which may be below 0."""
-    need(type(data) in (int, float) and abs(data) < 2**256, "number")
+    need(type(data) in (int, float) and (data == 0 or 2**-256 <= abs(data) < 2**256), "number")
     return float(data)
 
 
@@ -138,7 +138,7 @@ def anything(data: Any, depth: int = 50) -> Any:
         return [anything(value, depth - 1) for value in data]
     need(data is None or type(data) in (str, bool, int, float), "plain")
     if isinstance(data, (int, float)):
-        need(abs(data) < 2**256, "finite")
+        need(abs(data) < (math.inf if type(data) is float else 2**256), "finite")
     return data
 
 
@@ -395,7 +395,8 @@ def named(key: str, data: Any, sources: Any) -> Any:
     if type(data) is dict and is_provenance and "from" in data:
         need(type(data["from"]) is str and type(sources) is dict, "a source")
         need(type(sources.get(data["from"])) is dict, "a source that there is")
-        return {**sources[data["from"]], **{of: data[of] for of in set(data) - {"from"}}}
+        found = cast("dict[str, Any]", sources[data["from"]])
+        return found | {of: data[of] for of in set(data) - {"from"}}
     if type(data) is dict:
         return {of: named(of, each, sources) for of, each in data.items()}
     return data

@@ -14,6 +14,7 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
+from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.charts.comparison_chart import comparison_chart_of
 from roofline.presentation.charts.machines_chart import machines_chart_of
 from roofline.presentation.plain import plain_text
@@ -158,8 +159,7 @@ def test_a_single_machine_with_room_is_said() -> None:
     tiny = machine("tiny", 1_000_000)
     found = roofline.compare_machines(wide(), inputs=(1, 1000), hardware=[tiny, LARGE])
     assert any(
-        each.startswith("the bound is ")
-        and each.endswith(" on large, the only one where it may fit")
+        each.startswith("the bound is ") and each.endswith(" on large, the only one where it fits")
         for each in found.sentences
     )
     assert not any("lowest" in each for each in found.sentences)
@@ -218,3 +218,14 @@ def test_the_picture_of_a_comparison_marks_what_does_not_fit() -> None:
     labels = [[bar.label.text for row in panel.rows for bar in row.bars] for panel in panels]
     marked = [[text.endswith(", does not fit") for text in found] for found in labels]
     assert marked == [[True, False], [False, False], [False, False]]
+
+
+def test_the_warning_is_in_the_picture_and_outlives_a_file(tmp_path: Path) -> None:
+    step = analyzed(6_000_000, train=True)
+    text = plain_text(report_of(step))
+    assert "a training step of Linear does not fit into the memory of one: " in text
+    chart = chart_of(step)
+    assert [each for each in chart.warnings if "does not fit into the memory of one" in each]
+    assert not chart_of(analyzed(6_000_000)).warnings
+    step.save(tmp_path / "step.json")
+    assert roofline.read_analysis(tmp_path / "step.json").fits is False

@@ -54,8 +54,9 @@ def fit_warnings(analysis: Analysis) -> tuple[str, ...]:
     if analysis.fits is not False:
         return ()
     peak, capacity = analysis.totals.peak_memory_byte, analysis.hardware.memory_capacity_byte
+    step = "a training step of " * analysis.run.train
     return (
-        f"{analysis.model} does not fit into the memory of {analysis.hardware.name}:"
+        f"{step}{analysis.model} does not fit into the memory of {analysis.hardware.name}:"
         f" {_of(peak, capacity)}; its times there assume a memory that is large enough",
     )
 

@@ -22,9 +22,7 @@ def check_writable(path: Path, *, overwrite: bool) -> None:
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file in it")
         if path.exists() and not overwrite:
-            raise InputError(
-                f"{path}: exists; add --force to overwrite it (in Python: overwrite=True)"
-            )
+            raise _exists(path)
         if path.exists() and not path.is_file():
             raise InputError(
                 f"{path}: is not a regular file; name one, or write to stdout with -o -"
@@ -55,6 +53,8 @@ def write_atomically(path: Path, content: str | bytes, *, overwrite: bool) -> No
 def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> None:
     """Writes files that belong together: all of them whole, or what was there is left.
 
+    Without `overwrite` a file that another process made in the meantime is never replaced.
+
     Raises:
         InputError: as `check_writable`, or the disk refuses; nothing was replaced then, unless the
             disk fails between two replacements.
@@ -62,16 +62,52 @@ def write_together(contents: Mapping[Path, str | bytes], *, overwrite: bool) -> 
     for path in contents:
         check_writable(path, overwrite=overwrite)
     written: list[tuple[Path, Path]] = []
+    created: list[Path] = []
     try:
         for path, content in contents.items():
             written.append(_beside(path, content))
         for temporary, target in written:
             with _refusals_said(target):
-                temporary.replace(target)
+                if overwrite:
+                    temporary.replace(target)
+                else:
+                    _create(temporary, target)
+                    created.append(target)
+    except BaseException:
+        for target in created:
+            target.unlink(missing_ok=True)
+        raise
     finally:
         # After a successful replace the temporary name is gone; after anything else it must go.
         for temporary, _ in written:
             temporary.unlink(missing_ok=True)
+
+
+def _create(temporary: Path, target: Path) -> None:
+    """Gives what lies at `temporary` the name of a file that does not exist.
+
+    Raises:
+        InputError: it exists by now.
+    """
+    try:
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except (OSError, NotImplementedError):
+            # No hard links on this file system: the name is taken first, by an empty file.
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            try:
+                temporary.replace(target)
+            except BaseException:
+                target.unlink(missing_ok=True)
+                raise
+    except FileExistsError:
+        raise _exists(target) from None
+
+
+def _exists(path: Path) -> InputError:
+    return InputError(f"{path}: exists; add --force to overwrite it (in Python: overwrite=True)")
 
 
 def _beside(path: Path, content: str | bytes) -> tuple[Path, Path]:

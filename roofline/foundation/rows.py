@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,27 +12,55 @@ if TYPE_CHECKING:
     import pandas
 
 
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001  full-width ones count
+"""What spreadsheets take for the beginning of a formula (OWASP, CSV injection)."""
+
+
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """A table as CSV, its columns named in the first line.
 
     Args:
         columns: their names.
         rows: cells in that order. None becomes an empty cell, never 0; booleans ``true`` and
-            ``false``; the members of a tuple are set apart by spaces.
+            ``false``; the members of a tuple are set apart by spaces. Text that a spreadsheet
+            would compute as a formula gets an apostrophe in front; numbers stay as they are.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    lines = _Lines()
+    # With both characters in the end of its lines, the writer quotes cells that have one of them.
+    writer = csv.writer(lines, lineterminator="\r\n")
+    writer.writerow(map(_cell, columns))
     writer.writerows(map(_cell, row) for row in rows)
-    return text.getvalue()
+    return "".join(lines)
+
+
+class _Lines(list[str]):
+    """The lines that a writer of CSV makes, with ends as files of text have them."""
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n") + "\n")
 
 
 def _cell(value: object) -> object:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return " ".join(map(str, cast("tuple[object, ...]", value)))
+        return _text(" ".join(map(str, cast("tuple[object, ...]", value))))
+    if isinstance(value, str):
+        return _text(value)
     return "" if value is None else value
+
+
+def _text(value: str) -> str:
+    """`value` as spreadsheets show it: what begins like a formula is computed when a file opens."""
+    return f"'{value}" if value.startswith(_FORMULA_STARTS) and not _is_number(value) else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def cells_of(columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> list[list[Any]]:

@@ -24,7 +24,8 @@ from roofline.foundation.reading import cut, refused
 T = TypeVar("T")
 
 _LARGEST = 2**256
-"""No count or rate is as large; what follows from numbers below it stays within floating point."""
+"""No count or rate is as large, and none but 0 is below its reciprocal; what follows from numbers
+between the two stays within floating point."""
 
 _DEEPEST = 50
 """How deep lists and tables may lie in each other where their contents are free."""
@@ -108,7 +109,7 @@ def from_data(cls: type[T], data: Any, *, file: str, fix: str = "") -> T:
 
     Raises:
         FileFormatError: unknown or missing key, wrong type, a number that is not finite or absurdly
-            large, or a value its dataclass refuses.
+            large or small, or a value its dataclass refuses.
     """
     try:
         return _reader(cls)(data)
@@ -240,6 +241,9 @@ def _free(data: Any, *, depth: int) -> Any:
         return list(_tuple_of(functools.partial(_free, depth=depth - 1))(data))
     if data is None:
         return None
+    if type(data) is float:
+        # Nothing is computed with it: it may be what a mask is filled with, the least of float64.
+        return _finite(data)
     read = _SCALARS.get(typing.cast("type[Any]", type(data)))
     if read is None:
         # TOML has dates and times, which are no plain data.
@@ -258,11 +262,19 @@ def _whole(data: Any) -> int:
 def _number(data: Any) -> float:
     if type(data) is not float and type(data) is not int:
         raise _WrongError(f"expected a number, got {_shown(data)}")
-    if isinstance(data, float) and not math.isfinite(data):
-        raise _WrongError(f"expected a finite number, got {data}")
+    if isinstance(data, float):
+        _finite(data)
     if not -_LARGEST < data < _LARGEST:
         raise _WrongError(f"expected a number below 2^256, got {_shown(data)}")
+    if data and abs(data) * _LARGEST < 1:
+        raise _WrongError(f"expected 0 or a number from 2^-256, got {_shown(data)}")
     return float(data)
+
+
+def _finite(data: float) -> float:
+    if not math.isfinite(data):
+        raise _WrongError(f"expected a finite number, got {data}")
+    return data
 
 
 def _string(data: Any) -> str:

@@ -159,14 +159,15 @@ def _ambiguous(name: str, candidates: Iterable[Entry]) -> str:
 def _is_near(name: str, known: str) -> bool:
     """Whether `name` may be a misspelled `known`, and not the name of another chip.
 
-    All numbers agree, and letters are misspelled words or cut short at the end: `a100` is near
-    neither `v100` nor `a10`.
+    Its numbers and letters agree one by one; the last may be cut short, words and what follows a
+    number may be misspelled: `a100` is near neither `v100` nor `a1000`.
     """
     runs, whole = (re.findall(r"[a-z]+|[0-9]+", each.lower()) for each in (name, known))
     return len(runs) <= len(whole) and all(
         run == other
-        or (i == len(runs) and run.isalpha() and other.startswith(run))
-        or (len(run) > 2 and run.isalpha() and bool(get_close_matches(run, [other])))
+        or (i == len(runs) and other.startswith(run))
+        or (run.isalpha() and len(run) > 2 and bool(get_close_matches(run, [other])))
+        or (run.isalpha() and len(run) > 1 and i > 1 and other.startswith(run[0]))
         for i, (run, other) in enumerate(zip(runs, whole, strict=False), start=1)
     )
 

@@ -59,6 +59,11 @@ def crosscheck(
         weights_byte,
     )
     from roofline.workload.capture.passes import capture, has_room_for
+    from roofline.workload.capture.restoration import (
+        left_as_it_was,
+        tensors_left_as_they_were,
+        weights_of,
+    )
     from roofline.workload.inputs import inputs_for, inputs_of
     from roofline.workload.models import sources
     from roofline.workload.torch_dtypes import input_specs, torch_dtype
@@ -81,11 +86,13 @@ def crosscheck(
 
     trained_with = (loss or default_loss) if train else None
 
+    has_room = has_room_for(weights_byte(source.module))
+
     def subject(peer: Peer) -> Subject:
-        byte = weights_byte(source.module)
-        if has_room_for(byte):
+        if has_room:
             return real_subject(source.module, given, wanted, source.rebuild, trained_with)
         if peer.needs_weights:
+            byte = weights_byte(source.module)
             raise NotRunError(f"it needs the weights, and {format_byte(byte)} are too many")
         return fake_subject(source.module, given, wanted, trained_with)
 
@@ -98,6 +105,14 @@ def crosscheck(
             f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
             " and missing from our own number"
         )
+    # Copies of modules share what their functions hold, which may be the module itself.
+    with (
+        left_as_it_was(source.module),
+        tensors_left_as_they_were(source.module, but=() if has_room else weights_of(source.module)),
+    ):
+        counters = tuple(
+            counted for peer in PEERS for counted in ask(peer, subject, captured.records)
+        )
     return Crosscheck(
         model=source.name,
         inputs=input_specs(given, wanted),
@@ -105,8 +120,6 @@ def crosscheck(
         multiply_add=sum(each.multiply_add or 0 for each in work),
         flop=sum(each.flop or 0 for each in work),
         unknown_operators=len(unknown),
-        counters=tuple(
-            counted for peer in PEERS for counted in ask(peer, subject, captured.records)
-        ),
+        counters=counters,
         warnings=tuple(warnings),
     )

@@ -154,6 +154,15 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     )
 
 
+def _reason(subject: ExportedModel, path: Path) -> str:
+    if subject.expected_again is None:
+        return f"this is torch's exporter for {path.suffix}, so try the other format"
+    return (
+        "the model gives something else at every call, as it keeps something; keep that in a buffer"
+        " and write .pt2, or take it out of forward"
+    )
+
+
 def _judged(
     path: Path,
     made: Any,
@@ -174,8 +183,7 @@ def _judged(
     if not error <= limit:
         raise RooflineError(
             f"{path}: not written: what it gives differs from what {subject.name} gives by"
-            f" {error:.1e} of the largest value, more than {limit:.0e}; this is torch's exporter"
-            f" for {path.suffix}, so try the other format"
+            f" {error:.1e} of the largest value, more than {limit:.0e}; {_reason(subject, path)}"
         )
     after, _ = _records(made.workload(asked), run)
     multiply_add, flop, unknown = sums_of(after)

@@ -22,6 +22,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
 
 from roofline.errors import InputError, MeasurementError, RooflineError, said_by
+from roofline.machine.system.exclusive import held_locks
+from roofline.machine.system.lifeline import end_with
 
 T = TypeVar("T")
 
@@ -51,7 +53,8 @@ def fresh_processes() -> Generator[Runs]:
     """Runs functions each in a process of its own; where there is no fork, in this one.
 
     Functions are those of modules; they, their arguments and results can be pickled. A process that
-    dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs.
+    dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs; so does
+    the end of this process.
     """
     if not hasattr(os, "fork"):
         yield here
@@ -61,7 +64,8 @@ def fresh_processes() -> Generator[Runs]:
     server = subprocess.Popen(
         # -P: what lies in the user's folder may have names of the standard library.
         [sys.executable, "-P", "-c", _SERVER, str(ask_there), str(answer_there)],
-        pass_fds=(ask_there, answer_there),
+        # What runs there measures: until it ends, nothing else shall.
+        pass_fds=(ask_there, answer_there, *held_locks()),
         stdin=subprocess.DEVNULL,
         # What models print is no part of a result.
         stdout=subprocess.DEVNULL,
@@ -145,6 +149,7 @@ serve(asked, answers)
 
 def serve(asked: Connection, answers: Connection) -> None:
     """Answers what is asked, each from a fork, until nobody asks any more."""
+    end_with(asked.fileno())
     _prepare()
     while True:
         try:
@@ -189,6 +194,7 @@ def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:
         for each in shared:
             each.close()
         os.close(reader)
+        end_with(writer)
         with os.fdopen(writer, "wb") as file:
             file.write(_answer(request))
         os._exit(0)

@@ -85,10 +85,10 @@ def memory_of(memory: object) -> Memory | None:
 def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     """What a machine has: what its profile knows, of this one what is free."""
     profile = analysis.hardware
-    capacity = profile.memory_capacity_byte
-    if capacity is not None:
-        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
     if is_host:
         return Memory(byte=available_memory_byte(), source="free on this machine now")
+    capacity = profile.memory_capacity_byte
+    if capacity is not None:
+        return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")

@@ -313,88 +313,114 @@ def _composed_rows(first: Rows, second: Rows) -> Rows:
     known: dict[int, int] = {}
     for row in second:
         if row not in known:
-            known[row] = 0
-            for place, inputs in enumerate(first):
-                if row >> place & 1:
-                    known[row] |= inputs
+            known[row], left = 0, row
+            while left:
+                lowest = left & -left
+                known[row] |= first[lowest.bit_length() - 1]
+                left ^= lowest
     return tuple(known[row] for row in second)
 
 
-def _out_of_givens_into_ends(group: Group, cost: Callable[[LinearMap], int]) -> int:
-    """A bound for groups in which every way has two products at most; 0 for others.
+Ways = Mapping[int, Sequence[tuple[int, Edge]]]
+"""From each value to those that it is made of, or that are made of it."""
 
-    Every given value is read by some product, and every end made by one; what does both at once
-    must cost as much as both together. Where a product can do with less, it counts less.
+
+def _out_of_givens_into_ends(group: Group, cost: Callable[[LinearMap], int]) -> int:
+    """A bound by products that read what is given, and products behind which there is no other.
+
+    Each of these lies on a way from a given value to one that is kept, and what is merged still
+    leads along it. Of all that leads away from a given value, one product counts; of all products
+    before a kept value too, with as much as is left of what leads there from a given value.
+    Products between those count nothing.
     """
-    given, needed = _widths(group)
-    read = {u for edges in group.edges.values() for u, _ in edges}
-    firsts: dict[int, tuple[int, LinearMap]] = {}
-    lasts: list[tuple[int, LinearMap]] = []
+    readers: dict[int, list[tuple[int, Edge]]] = {}
     for v, edges in group.edges.items():
         for u, edge in edges:
-            if isinstance(edge, Link):
-                continue
-            if u in group.edges:
-                if v in read or len(edges) > 1:
-                    return 0
-                lasts.append((int(cost(edge) * min(1, given[u] / edge.inputs)), edge))
-            else:
-                least = int(cost(edge) * min(1, needed[v] / edge.outputs))
-                if u not in firsts or least > firsts[u][0]:
-                    firsts[u] = (least, edge)
-    bound = sum(least for least, _ in firsts.values())
-    kinds = set(firsts.values())
-    for most, last in lasts:
-        both = (cost(cast(LinearMap, _after(first, last))) - least for least, first in kinds)
-        bound += max(0, min((most, *both)))
-    return bound
+            readers.setdefault(u, []).append((v, edge))
+    firsts: dict[int, int] = {}
+    for u in readers.keys() - group.edges.keys():
+        found = (
+            _held(v, edge, readers, lambda v: 0 if v in group.kept else None, _after, cost)
+            for v, edge in readers[u]
+            if isinstance(edge, LinearMap)
+        )
+        firsts[u] = max(found, default=0)
+    lasts: dict[int, int] = {}
+    for u, end, share, edge in _lasts(group):
+        least = _held(u, edge, group.edges, firsts.get, _before, cost)
+        lasts[end] = max(lasts.get(end, 0), min(least, int(cost(edge) * share)))
+    return sum(firsts.values()) + sum(lasts.values())
 
 
-def _widths(group: Group) -> tuple[dict[int, float], dict[int, float]]:
-    """Elements that pass the links to each value, and those behind it, on the widest way.
+def _lasts(group: Group) -> list[tuple[int, int, float, LinearMap]]:
+    """Products of values that are not given, behind which only links follow.
 
-    What another value does in place of one must do at least for all on one such way.
+    With the value that they read, the kept value to which the widest way leads, and how much of
+    the result comes through on it.
     """
-    given: dict[int, float] = {}
-    for v, edges in group.edges.items():
-        parts = [
-            min(edge.elements, given.get(u, math.inf)) if isinstance(edge, Link) else math.inf
-            for u, edge in edges
-        ]
-        given[v] = sum(parts) if v in group.joins else max(parts)
-    needed = {v: math.inf if v in group.kept else 0.0 for v in group.edges}
+    leads_on: set[int] = set()
+    ends = {v: (math.inf if v in group.kept else 0.0, v) for v in group.edges}
+    found: list[tuple[int, int, float, LinearMap]] = []
     for v, edges in reversed(list(group.edges.items())):
         for u, edge in edges:
-            if u in needed:
-                width = min(edge.elements, needed[v]) if isinstance(edge, Link) else math.inf
-                needed[u] = max(needed[u], width)
-    return given, needed
+            if isinstance(edge, Link):
+                if u in ends:
+                    ends[u] = max(ends[u], (min(edge.elements, ends[v][0]), ends[v][1]))
+                leads_on.update([u] if v in leads_on else [])
+            else:
+                leads_on.add(u)
+                if u in group.edges and v not in leads_on:
+                    width, end = ends[v]
+                    found.append((u, end, min(1.0, width / edge.outputs), edge))
+    return found
 
 
+def _before(behind: Edge, edge: Edge) -> Edge:
+    return _after(edge, behind)
+
+
+def _held(
+    start: int,
+    first: LinearMap,
+    ways: Ways,
+    taken: Callable[[int], int | None],
+    merge: Callable[[Edge, Edge], Edge],
+    cost: Callable[[LinearMap], int],
+) -> int:
+    """As much of a product's cost as all still take that lead along some way from it to an end.
+
+    `taken` says of an end what of that belongs to another product, of other values None.
+    """
+    for part in _PARTS:
+        least = int(cost(first) * part)
+        waiting: list[tuple[int, Edge]] = [(start, first)]
+        for _ in range(_MOST_STEPS):
+            if not waiting:
+                break
+            value, whole = waiting.pop()
+            already = taken(value)
+            if already is not None and cost(cast(LinearMap, whole)) - already >= least:
+                return least
+            for far, edge in sorted(ways.get(value, ()), key=lambda each: each[0]):
+                merged = merge(whole, edge)
+                if cost(cast(LinearMap, merged)) >= least:
+                    waiting.append((far, merged))
+    return 0
+
+
+_PARTS = (1.0, 0.75, 0.5, 0.25)
 _MOST_STEPS = 100
-"""Values looked at before a product is taken to be one that can pass by what it reads."""
+"""Values looked at before a way is taken not to be there."""
 
 
-def may_pass_by(
-    read: int, reader: LinearMap, edges: Mapping[int, Sequence[tuple[int, Edge]]]
-) -> bool:
+def may_pass_by(read: int, reader: LinearMap, edges: Ways) -> bool:
     """Whether a product may take less by reading what a value is made of, in place of that value.
 
     Whatever it reads instead, some of that lies on each way to the value: if all values on one of
     them take as much, nothing is gained. (Values without `edges` are given.)
     """
-    waiting: list[tuple[int, Edge]] = [(read, reader)]
-    for _ in range(_MOST_STEPS):
-        if not waiting:
-            break
-        value, behind = waiting.pop()
-        if value not in edges:
-            return False
-        for before, edge in sorted(edges[value], key=lambda each: each[0]):
-            whole = _after(edge, behind)
-            if _flop(whole) >= reader.flop:
-                waiting.append((before, whole))
-    return True
+    least = _held(read, reader, edges, lambda v: None if v in edges else 0, _before, _flop)
+    return least < reader.flop
 
 
 def _flop(edge: Edge) -> int:

@@ -391,7 +391,7 @@ class _Product:
             windows=self.record.outputs[0].shape[-dimensions:],
             groups=attributes["groups"],
             taps=tuple(tuple(each_dimension(each, dimensions)) for each in taps),
-            channels_last=self.given.layout == "channels-last",
+            channels_last=self.given.layout != "contiguous",
         )
 
 
@@ -422,8 +422,10 @@ class _Regions:
     def add(self, n: int) -> Sequence[TensorSpec]:
         """Takes an operator in; what it surely reads of what it is given."""
         record = self.records[n]
-        data = [spec for spec in record.inputs if not self.constants.has(n, spec)]
-        fixed = [spec for spec in record.inputs if spec not in data]
+        data: list[TensorSpec] = []
+        fixed: list[TensorSpec] = []
+        for spec in record.inputs:
+            (fixed if self.constants.has(n, spec) else data).append(spec)
         product = _product(record, data, fixed)
         if product is not None:
             self.products[n] = product
@@ -508,24 +510,21 @@ class _Regions:
 
     def _groups(self) -> list[Group]:
         """Values that may be left out together; those that must be there stand between groups."""
-        passed_by: set[int] = set()
-        waiting = [
-            far
-            for edges in self.edges.values()
-            for far, edge in edges
-            if isinstance(edge, LinearMap) and may_pass_by(far, edge, self.edges)
-        ]
-        while waiting:
-            value = waiting.pop()
-            if value in self.edges and value not in passed_by:
-                passed_by.add(value)
-                waiting += (far for far, _ in self.edges[value])
-        apart = (self.kept & self.edges.keys()) - passed_by
-        together = _Sets()
-        for value, edges in self.edges.items():
-            for far, _ in edges:
-                if far in self.edges and far not in apart:
-                    together.join(value, far)
+        free = self._free()
+        apart = {*free, *(self.kept & self.edges.keys() - self._passed_by(free))}
+        together = self._joined(apart)
+        # Two products of one value can be one, if they read that and what it is moved to.
+        root = _Sets()
+        for value in free:
+            for far, _ in self.edges[value]:
+                root.join(value, far)
+        read: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for value in self.edges.keys() - free:
+            for far, _ in self.edges[value]:
+                if far in apart or far not in self.edges:
+                    read[together.of(value), root.of(far)].add(far)
+        apart.difference_update(*(each & free for each in read.values() if len(each) > 1))
+        together = self._joined(apart)
         groups: dict[int, list[int]] = defaultdict(list)
         for value in self.edges:
             groups[together.of(value)].append(value)
@@ -537,6 +536,43 @@ class _Regions:
             )
             for values in groups.values()
         ]
+
+    def _free(self) -> set[int]:
+        """Values that are put together of what is given, without a product."""
+        free: set[int] = set()
+        for value, edges in self.edges.items():
+            if all(
+                isinstance(edge, Link) and (far in free or far not in self.edges)
+                for far, edge in edges
+            ):
+                free.add(value)
+        return free
+
+    def _passed_by(self, free: set[int]) -> set[int]:
+        """Values that products may not read, but in their place what these are made of."""
+        given = {value: edges for value, edges in self.edges.items() if value not in free}
+        waiting = [
+            far
+            for edges in given.values()
+            for far, edge in edges
+            if isinstance(edge, LinearMap) and may_pass_by(far, edge, given)
+        ]
+        found: set[int] = set()
+        while waiting:
+            value = waiting.pop()
+            if value in given and value not in found:
+                found.add(value)
+                waiting += (far for far, _ in given[value])
+        return found
+
+    def _joined(self, apart: set[int]) -> _Sets:
+        """Values that are made of one another, but for those that stand apart for their readers."""
+        together = _Sets()
+        for value, edges in self.edges.items():
+            for far, _ in edges:
+                if far in self.edges and far not in apart:
+                    together.join(value, far)
+        return together
 
     def _read_what_is_added(self, memory: _Memory) -> None:
         """Of scales and shifts between products one can be left: the largest is taken."""

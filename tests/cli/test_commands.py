@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import roofline
 from roofline.cli.main import run
@@ -96,6 +97,33 @@ def test_show_says_what_analyze_said(capsys: pytest.CaptureFixture[str], tmp_pat
     said = capsys.readouterr().out
     assert run(["show", str(saved)]) == 0
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("time_s", [1e-320, 5e-324, 1e300])
+@pytest.mark.parametrize("key", ["measured_s", "bound_s", "predicted_s"])
+def test_a_saved_time_that_is_none_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, time_s: float
+) -> None:
+    saved = tmp_path / "a.json"
+    assert run(["analyze", "linear(8,4)@1x8", "--hardware", "10980xe", "-o", str(saved)]) == 0
+    data = json.loads(saved.read_text())
+    data["operators"][-1][key] = time_s
+    saved.write_text(json.dumps(data))
+    capsys.readouterr()
+    assert run(["show", str(saved)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{saved}: operators[{len(data['operators']) - 1}].{key}: expected" in line
+
+
+def test_an_attribute_at_the_end_of_float64_is_read_again(tmp_path: Path) -> None:
+    class Masked(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.masked_fill(x > 0, torch.finfo(x.dtype).min)
+
+    given = torch.randn(4, dtype=torch.float64)
+    analysis = roofline.analyze(Masked(), given, hardware="10980xe")
+    analysis.save(tmp_path / "a.json")
+    assert roofline.read_analysis(tmp_path / "a.json") == analysis
 
 
 def test_saved_analysis_has_the_shape_that_was_promised(tmp_path: Path) -> None:

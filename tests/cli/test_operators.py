@@ -194,12 +194,13 @@ def test_a_terminal_shows_operators_of_a_formula_together() -> None:
         "embedding (1 operator)",
         "operator    FLOP, bytes if not each operand once, where",
     ]
-    assert narrow[5:8] == [
+    assert narrow[5:9] == [
         "embedding   The rows that are looked up are read, not the",
         "            table.",
-        "            bytes: the rows looked up, not the table",
+        "            bytes: the rows looked up, not the table;",
+        "            minimum: one row (indices may be equal)",
     ]
-    assert narrow[8].startswith("            indexing.py:")
+    assert narrow[9].startswith("            indexing.py:")
     wide = on_terminal(140, "aten.max_pool?d").splitlines()
     (row,) = [line for line in wide if line.startswith("max_pool1d, max_pool2d, max_pool3d ")]
     assert "A window of k elements takes k - 1 comparisons" in row

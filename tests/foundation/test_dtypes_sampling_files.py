@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.files import check_writable, write_atomically
+from roofline.foundation.files import check_writable, write_atomically, write_together
 from roofline.foundation.sampling import Sample, quantile
 
 
@@ -127,6 +129,70 @@ def test_a_link_keeps_pointing_to_what_was_written(tmp_path: Path) -> None:
     write_atomically(link, "new", overwrite=True)
     assert link.is_symlink()
     assert target.read_text() == "new"
+
+
+def _both_at_once(write: Callable[[str], None]) -> list[str]:
+    """What each of two threads came to that passed the check before either of them wrote."""
+    together = threading.Barrier(2)
+    ends: list[str] = []
+
+    def writer(content: str) -> None:
+        together.wait()
+        try:
+            write(content)
+            ends.append(content)
+        except InputError as error:
+            ends.append(str(error))
+
+    threads = [threading.Thread(target=writer, args=(each,)) for each in ("a", "b")]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return ends
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_of_two_writers_that_may_not_overwrite_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    past_the_check = threading.Barrier(2)
+    synced = os.fsync
+
+    def wait_for_the_other(handle: int) -> None:
+        # Here both have seen that there is no such file.
+        past_the_check.wait()
+        synced(handle)
+
+    def no_links(*_paths: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fsync", wait_for_the_other)
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    path = tmp_path / "result"
+    ends = _both_at_once(lambda content: write_atomically(path, content, overwrite=False))
+    (refused,) = [each for each in ends if "exists; add --force" in each]
+    (winner,) = [each for each in ends if each != refused]
+    assert path.read_text() == winner
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_that_belong_together_are_all_refused_when_one_appears_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    synced = os.fsync
+
+    def another_writes(handle: int) -> None:
+        synced(handle)
+        second.write_text("another's")
+
+    monkeypatch.setattr(os, "fsync", another_writes)
+    with pytest.raises(InputError, match=r"second: exists; add --force"):
+        write_together({first: "ours", second: "ours"}, overwrite=False)
+    assert second.read_text() == "another's"
+    assert list(tmp_path.iterdir()) == [second]
 
 
 def test_devices_are_never_replaced() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,7 +54,8 @@ def build(data: Any) -> Tree:
     return schema.from_data(Tree, data, file="f.toml", fix="mend it")
 
 
-NUMBERS = st.floats(-(2.0**255), 2.0**255)
+RATES = st.floats(2.0**-256, 2.0**255)
+NUMBERS = RATES | RATES.map(operator.neg) | st.just(0.0)
 
 LEAVES = st.builds(
     Leaf,
@@ -101,6 +103,8 @@ def test_there_and_back(tree: Tree) -> None:
         ({"name": "x", "rates": {"a": 10**400}}, r"rates.a: expected a number below 2\^256"),
         ({"name": "x", "rates": {"a": 16**5000}}, "rates.a: .* got what is too long to show"),
         ({"name": "x", "rates": {"a": 1e300}}, r"rates.a: expected a number below 2\^256"),
+        ({"name": "x", "rates": {"a": -1e-78}}, r"rates.a: expected 0 or a number from 2\^-256"),
+        ({"name": "x", "rates": {"a": 5e-324}}, r"rates.a: expected 0 or a number from 2\^-256"),
         ({"name": "x", "leaves": [{"size": 10**400}]}, "size: expected a number below"),
         ({"name": "x", "more": [{"a": float("inf")}]}, r"more\[0\].a: expected a finite number"),
         ({"name": "x", "more": {"a": 10**400}}, "more.a: expected a number below"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     large = analysed(monkeypatch, context=10, memory="1GiB")
     assert large.footprint.fit == "fits"
     assert large.footprint.memory.byte == 2**30
+
+
+def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    *caches, last = machine().memory
+    memory = (*caches, replace(last, capacity_byte=2**30, scope="shared"))
+    there = replace(machine(), memory=memory)
+    found = analysed(monkeypatch, context=10, hardware=there)
+    assert (found.footprint.memory.byte, found.footprint.fit) == (2**30, "fits")
+    given = analysed(monkeypatch, context=10, hardware=there, memory=1000)
+    assert (given.footprint.memory.byte, given.footprint.fit) == (1000, "does not fit")
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:

@@ -62,6 +62,7 @@ SITUATION = Situation(
     topology=TOPOLOGY,
     frequency=FREQUENCY,
     nodes=(),
+    memory_byte=None,
     available_byte=1 << 30,
     memory_limit_byte=None,
     huge_pages="",

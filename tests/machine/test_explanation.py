@@ -58,6 +58,7 @@ SITUATION = Situation(
         Node(number=0, cpus=(0, 1), memory_byte=8 << 30, free_byte=None),
         Node(number=1, cpus=(2, 3), memory_byte=8 << 30, free_byte=None),
     ),
+    memory_byte=None,
     available_byte=3 << 30,
     memory_limit_byte=4 << 30,
     huge_pages="never",

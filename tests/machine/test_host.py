@@ -19,6 +19,7 @@ from roofline.machine.system.host import (
     architecture,
     available_memory_byte,
     describe_host,
+    total_memory_byte,
 )
 from roofline.machine.system.instruction_sets import baseline, compiler_sets, macos_sets, relevant
 from roofline.machine.system.situation import read_situation
@@ -133,6 +134,12 @@ print(available_memory_byte())
 def test_what_is_free_counts_where_the_kernel_does_not_say_what_is_available(tree: Tree) -> None:
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
     assert available_memory_byte(tree.root) == 307200
+
+
+def test_the_system_says_how_much_memory_it_has(tree: Tree) -> None:
+    assert total_memory_byte(tree.root) is None
+    tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
+    assert total_memory_byte(tree.root) == read_situation(tree.root).memory_byte == 2048000
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable: max kB", "MemAvailable: -1 kB"])

@@ -182,6 +182,31 @@ def test_a_clock_that_the_system_did_not_promise_is_told(machine: FakeMachine) -
 # --- memory --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("total", "limit", "capacity", "how"),
+    [
+        (2**34, None, 2**34, "reported by the operating system"),
+        (2**34, 2**33, 2**33, "limit of the container (cgroup)"),
+        (2**33, 2**34, 2**33, "reported by the operating system"),
+        (None, 2**33, 2**33, "limit of the container (cgroup)"),
+        (None, None, None, None),
+        # Less than the L2 holds: not the memory that was measured.
+        (2**34, 2**20, None, None),
+    ],
+)
+def test_the_memory_holds_what_the_system_says_within_the_container(
+    machine: FakeMachine, total: int | None, limit: int | None, capacity: int | None, how: str
+) -> None:
+    machine.situation = dataclasses.replace(
+        machine.situation, memory_byte=total, memory_limit_byte=limit
+    )
+    profile, _ = measure(machine)
+    dram = profile.memory[-1]
+    assert dram.name == "DRAM"
+    assert profile.memory_capacity_byte == dram.capacity_byte == capacity
+    assert (dram.capacity_provenance and dram.capacity_provenance.reference) == how
+
+
 def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: FakeMachine) -> None:
     """The hypervisor reports an L2 of 256 KiB; it has 768 KiB."""
     caches = tuple(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import psutil
 import pytest
 
 from roofline.errors import InputError, MeasurementError, RooflineError
+from roofline.machine.system.exclusive import alone_on_this_machine
 from roofline.pipeline import fresh_processes as fresh
 from roofline.pipeline.fresh_processes import Runs, fresh_processes, here
 
@@ -187,3 +190,79 @@ def test_models_of_files_are_known_there(run: Runs, tmp_path: Path) -> None:
     model = load(f"{tmp_path / 'mine.py'}:Mine").rebuild
     assert model is not None
     assert run(parameters_of, model()) == ("Mine", 9)
+
+
+_MEASURING = """
+import sys
+from pathlib import Path
+from tests.pipeline.test_fresh_processes import UNPREPARED, compute_for_ever
+from roofline.machine.system.exclusive import alone_on_this_machine
+from roofline.pipeline import fresh_processes as fresh
+fresh._SERVER = UNPREPARED
+with alone_on_this_machine(print, folder=Path(sys.argv[1])), fresh.fresh_processes() as run:
+    run(compute_for_ever, sys.argv[2])
+"""
+
+
+def compute_for_ever(told: str) -> None:
+    Path(told).write_text(f"{os.getpid()} {os.getppid()}", encoding="utf-8")
+    while True:
+        pass
+
+
+def runs(process_id: int) -> bool:
+    try:
+        return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_measures_ends_with_who_asked_and_holds_the_lock_until_then(
+    tmp_path: Path, number: int
+) -> None:
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    asked = subprocess.Popen([sys.executable, "-c", _MEASURING, str(tmp_path), str(told)])
+    left = tuple(map(int, told.read_text(encoding="utf-8").split()))
+    try:
+        # Stopped, they cannot notice, and live on for as long as the test wants them to.
+        for each in left:
+            os.kill(each, signal.SIGSTOP)
+            while psutil.Process(each).status() != psutil.STATUS_STOPPED:
+                time.sleep(0.01)
+        asked.send_signal(number)
+        assert asked.wait() == -number
+        assert all(map(runs, left))
+        with (
+            pytest.raises(MeasurementError, match=f"still running .process {asked.pid}"),
+            alone_on_this_machine(lambda _: None, folder=tmp_path, wait_limit_s=0.0),
+        ):
+            pass
+        for each in left:
+            os.kill(each, signal.SIGCONT)
+        deadline = time.monotonic() + 60.0
+        while any(map(runs, left)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not any(map(runs, left))
+        with alone_on_this_machine(lambda _: None, folder=tmp_path, wait_limit_s=60.0):
+            pass
+    finally:
+        for each in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+
+
+def test_what_measures_ends_with_its_server_too(tmp_path: Path) -> None:
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    asked = subprocess.Popen([sys.executable, "-c", _MEASURING, str(tmp_path), str(told)])
+    worker, server = map(int, told.read_text(encoding="utf-8").split())
+    # As where memory runs out, or somebody ends all that has the name.
+    asked.kill()
+    os.kill(server, signal.SIGKILL)
+    asked.wait()
+    deadline = time.monotonic() + 60.0
+    while runs(worker) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not runs(worker)

@@ -186,13 +186,13 @@ def test_what_is_not_known_on_paper_has_no_line_and_no_area():
 
 
 def test_figures_of_a_data_sheet_are_paper_and_their_loss_is_not_known():
-    chart = layers_chart_of(load_hardware("h100"))
+    chart = layers_chart_of(load_hardware("rtx4090"))
     assert not chart.areas
     assert {each.label for each in chart.base.ceilings} <= chart.base.on_paper
     assert {each.label for each in chart.base.diagonals} <= chart.base.on_paper
-    assert "On paper only, not measured: float32 tensor-core-tf32 mma" in said(chart)
+    assert "On paper only, not measured: float32 cuda-core fma" in said(chart)
     assert [entry.kind for entry in chart.key.entries] == ["paper"]
-    assert chart.base.title == "What h100 can do on paper"
+    assert chart.base.title == "What rtx4090 can do on paper"
 
 
 def test_a_measurement_above_paper_is_said_and_not_shaded():

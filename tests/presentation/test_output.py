@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from roofline.analysis import read_analysis
 from roofline.errors import InputError
+from roofline.foundation.rows import csv_text
 from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
 from roofline.presentation.reports.analysis_report import report_of
@@ -31,6 +33,23 @@ def test_csv_comes_back_as_it_was(name: str):
         assert text["bound_s"] == ("" if row.bound_s is None else repr(row.bound_s))
         assert int(text["traffic_byte"]) == row.traffic_byte
         assert text["measured_s"] == ("" if row.measured_s is None else str(row.measured_s))
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝"])  # noqa: RUF001
+def test_no_name_is_a_formula_in_a_spreadsheet(start: str):
+    name = f"{start}1+cmd|' /C calc'!A0"
+    text = csv_text([name, "rate"], [[name, -1.5], [(name, 2), -3], ["-7", None]])
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == [f"'{name}", "rate"]
+    assert rows == [[f"'{name}", "-1.5"], [f"'{name} 2", "-3"], ["-7", ""]]
+
+
+def test_csv_of_a_model_whose_name_is_a_formula():
+    analysis = small()
+    row = replace(analysis.operators[0], module_path="=1+1")
+    operators = (row, *analysis.operators[1:])
+    first, *_ = csv.DictReader(io.StringIO(to_csv(replace(analysis, operators=operators))))
+    assert first["module_path"] == "'=1+1"
 
 
 def test_csv_has_the_columns_of_the_frame_and_the_promised_ones_first():

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.presentation.examples import (
     full_profile,
     hostile,
     resnet,
+    small,
     trained,
 )
 from tests.presentation.machines import eight
@@ -146,6 +148,18 @@ def test_scalars_are_the_numbers_of_the_analysis() -> None:
         bound = None if row.state is State.FREE else row.bound_s
         assert said.get(("operators/bound_s", row.index)) == bound
     assert ("totals/predicted_s", 0) not in said
+
+
+def test_sizes_and_times_beyond_64_bits_are_unknown(tmp_path: Path) -> None:
+    analysis = small()
+    row = analysis.operators[-1]
+    wide = replace(row.outputs[0], shape=(2**200,))
+    odd = replace(row, outputs=(wide,), bound_s=1e30)
+    analysis = replace(analysis, operators=(*analysis.operators[:-1], odd))
+    (shape,) = graph(analysis, tmp_path)[-1].attr["_output_shapes"].list.shape
+    assert [each.size for each in shape.dim] == [-1]
+    kinds = {each.WhichOneof("what") for each in events(analysis, tmp_path)}
+    assert "tagged_run_metadata" not in kinds
 
 
 def test_what_is_unknown_is_left_out() -> None:

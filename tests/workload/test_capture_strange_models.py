@@ -7,7 +7,7 @@ import concurrent.futures
 import functools
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -265,18 +265,54 @@ def test_caches_outside_the_model_keep_nothing_of_an_analysis(is_real: bool) -> 
     Caching.shared.clear()
 
 
-def test_what_cannot_be_taken_out_again_is_said() -> None:
+def test_variables_of_functions_and_slots_keep_nothing_of_an_analysis() -> None:
     kept: list[Any] = []
+    last: Any = None
+    scale = torch.ones(4)
 
     class Kept:
-        __slots__ = ("value",)
+        __slots__ = ("calls", "value")
 
     place = Kept()
+    place.calls = 0
     kept.append(place)
+
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        nonlocal last, scale
+        last, scale = x.cos(), scale * 2
+        kept[0].value, kept[0].calls = x + 1, kept[0].calls + 1
+        return last * scale
+
+    class Leaks(nn.Module):
+        latest: Any = None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.noted = functools.partial(noted)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Leaks.latest = x.sin()
+            return self.noted(x)
+
+    before = scale
+    assert not passed(Leaks(), (4, 4)).notes
+    assert (last, Leaks.latest) == (None, None)
+    assert scale is before
+    assert not hasattr(place, "value")
+
+
+def test_what_cannot_be_taken_out_again_is_said() -> None:
+    def keep() -> Generator[None, torch.Tensor, None]:
+        kept: list[torch.Tensor] = []
+        while True:
+            kept.append((yield))
+
+    keeper = keep()
+    next(keeper)
 
     class Leaks(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            kept[0].value = x + 1
+            keeper.send(x + 1)
             return x
 
     (note,) = passed(Leaks(), (2, 2)).notes
@@ -352,16 +388,68 @@ def test_a_static_forward() -> None:
     assert ops(passed(Static(), (2, 4))) == ["aten.add"]
 
 
+def _encoder() -> nn.TransformerEncoder:
+    torch.manual_seed(0)
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+
+
 def test_padding_in_torchs_encoder() -> None:
-    """The fast path makes nested tensors; without it all is counted, and that is said."""
-    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    model = nn.TransformerEncoder(layer, 2)
-    captured = passed(model, (2, 5, 16), src_key_padding_mask=torch.zeros(2, 5, dtype=torch.bool))
+    """The fast path makes nested tensors, whose lengths are values: all is counted, and said."""
+    captured = passed(
+        _encoder(), (2, 5, 16), src_key_padding_mask=torch.zeros(2, 5, dtype=torch.bool)
+    )
     (note,) = captured.notes
-    assert "fast path for transformers off" in note
+    assert "fast path for transformers" in note
     dense = 2 * 5 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 2 * 5 * 5 * 8
     assert total(captured).multiply_add == 2 * dense
-    assert torch.backends.mha.get_fastpath_enabled()
+    assert all(each.state is not State.UNKNOWN for each in captured.records)
+    layers = [each for each in captured.records if each.op.endswith("encoder_layer_fwd")]
+    assert len(layers) == 2
+
+
+def test_what_padding_leaves_is_one_token_at_the_least() -> None:
+    """The least of every layer is that of a layer on one token."""
+    encoder = _encoder()
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    padded = passed(encoder, (2, 5, 16), src_key_padding_mask=mask)
+    one = passed(encoder, (1, 1, 16))
+    assert total(padded).least_flop == total(one).least_flop
+    layers = [each for each in padded.records if each.op.endswith("encoder_layer_fwd")]
+    of_one = [each for each in one.records if each.op.endswith("encoder_layer_fwd")]
+    for layer, alone in zip(layers, of_one, strict=True):
+        assert [each.least_byte for each in layer.inputs] == [each.byte for each in alone.inputs]
+        assert [each.byte for each in layer.outputs] == [4 * 2 * 5 * 16]
+        assert [each.least_byte for each in layer.outputs] == [4 * 16]
+    # The input is read at as many places; what comes out is written everywhere.
+    without, back = (
+        next(each for each in padded.records if each.op == f"aten.{name}")
+        for name in ("_nested_tensor_from_mask", "to_padded_tensor")
+    )
+    assert [each.least_byte for each in without.inputs] == [4 * 16, 2 * 5]
+    assert [each.least_byte for each in back.inputs] == [4 * 16]
+    assert [each.least_byte for each in back.outputs] == [4 * 2 * 5 * 16]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_torch_computes_one_token_and_no_fewer() -> None:
+    """What is padding is not a number, and does not show; without a token there is no result."""
+    x, mask = torch.full((2, 5, 16), float("nan")), torch.ones(2, 5, dtype=torch.bool)
+    x[1, 0], mask[1, 0] = 1.0, False
+    with torch.no_grad():
+        assert not _encoder()(x, src_key_padding_mask=mask).isnan().any()
+        with pytest.raises(RuntimeError, match="at least one constituent tensor"):
+            _encoder()(x, src_key_padding_mask=torch.ones_like(mask))
+
+
+def test_a_mask_drops_nothing_where_no_nested_tensor_is_made() -> None:
+    """A layer alone computes all tokens."""
+    mask = torch.zeros(2, 5, dtype=torch.bool)
+    layer = passed(_encoder().layers[0], (2, 5, 16), src_key_padding_mask=mask)
+    whole = passed(_encoder().layers[0], (2, 5, 16))
+    least, of_whole = total(layer).least_flop, total(whole).least_flop
+    assert least is not None
+    assert of_whole is not None
+    assert 0.95 * of_whole < least <= of_whole
 
 
 def test_an_exported_program_runs() -> None:

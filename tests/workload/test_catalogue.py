@@ -123,7 +123,7 @@ def test_an_entry_of_roofline() -> None:
     found = entry("aten.embedding")
     assert (found.type, found.byte_rule, found.is_user) == (
         "embedding",
-        "the rows looked up, not the table",
+        "the rows looked up, not the table; minimum: one row (indices may be equal)",
         False,
     )
     assert found.flop_rule == "The rows that are looked up are read, not the table."

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.workload.formulas import find, known
 from roofline.workload.operators import State
@@ -263,3 +264,70 @@ def test_legal_calls(function: Callable[..., Any], shape: tuple[int, ...]) -> No
         assert record.state is not State.UNKNOWN, record.op
         assert 0 <= (record.work.least_flop or 0) <= (record.work.flop or 0)
     assert math.isfinite(total(captured).flop or 0)
+
+
+@pytest.mark.parametrize(("decimals", "flop"), [(2, 72), (-1, 72), (0, 24)])
+def test_rounding_to_decimals_scales_there_and_back(decimals: int, flop: int) -> None:
+    """24 elements: a product, a rounding, a quotient; without decimals the rounding alone."""
+    assert total(passed(lambda x: x.round(decimals=decimals), (4, 6))).flop == flop
+    assert total(passed(lambda x: x.round_(decimals=decimals), (4, 6))).flop == flop
+
+
+class _Calls(TorchDispatchMode):
+    """What torch calls for real."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(f"aten.{func._opname}")
+        return func(*args, **(kwargs or {}))
+
+
+def test_one_hot_calls_what_it_calls_for_real() -> None:
+    """A tensor on no device would take another way."""
+    labels = torch.arange(24) % 5
+    with torch.no_grad(), _Calls() as real:
+        torch.nn.functional.one_hot(labels, 7)
+    captured = passed(lambda x: torch.nn.functional.one_hot(x, 7), labels)
+    assert not captured.notes
+    called = [name for name in real.names if name != "aten._local_scalar_dense"]
+    assert [each.op for each in captured.records] == called
+    assert called == ["aten.aminmax", "aten.zeros", "aten.unsqueeze", "aten.scatter_"]
+    # 24 labels of 8 bytes read twice; two limits; 24 x 7 zeros, of which 24 are written again.
+    read, written = 24 * 8, 24 * 7 * 8
+    assert total(captured).traffic_byte == 2 * read + 16 + written + 2 * 24 * 8
+
+
+OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+"""torch scripts its forward derivatives when they are first asked for."""
+
+
+def test_classes_in_the_values_make_one_hot_run_for_real() -> None:
+    captured = passed(torch.nn.functional.one_hot, torch.arange(5))
+    assert "needs values" in captured.notes[0]
+    assert captured.records[-1].outputs[0].shape == (5, 5)
+
+
+@OF_TORCH
+def test_forward_mode_differentiation_is_known() -> None:
+    """A sine of 24, a cosine and a product."""
+    captured = passed(
+        lambda x: torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),)), torch.rand(4, 6)
+    )
+    assert all(each.state is not State.UNKNOWN for each in captured.records)
+    assert total(captured).flop == 24 * (8 + 8 + 1)
+
+
+@OF_TORCH
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x**3).sum(), lambda x: (x.sin() * x + x / 2 - x.exp()).sum(), lambda x: x @ x],
+)
+def test_second_derivatives_are_known(function: Callable[..., Any]) -> None:
+    """Zeros that have no memory are moved and multiplied by their shapes alone: that is free."""
+    captured = passed(torch.func.hessian(function), torch.rand(4))
+    assert all(each.state is not State.UNKNOWN for each in captured.records)
+    about_shapes = [each for each in captured.records if each.op.startswith("prims.")]
+    assert all(each.state is State.FREE for each in about_shapes)

@@ -161,6 +161,16 @@ def test_cholesky(size: int, sides: int) -> None:
     assert counted(torch.cholesky_solve, right, factor).flop == tally.flop
 
 
+def test_a_factorization_may_stop_at_its_first_root() -> None:
+    """Of the first of its numbers; torch leaves the rest as it was, and says where it stopped."""
+    x = -torch.eye(5).expand(3, 5, 5)
+    _, stopped = torch.linalg.cholesky_ex(x)
+    assert stopped.tolist() == [1, 1, 1]
+    assert counted(torch.linalg.cholesky_ex, x).least_flop == 3
+    whole = counted(lambda a: torch.linalg.cholesky_ex(a, check_errors=True), x)
+    assert whole.least_flop == whole.flop == counted(torch.linalg.cholesky_ex, x).flop
+
+
 def invert_upper(a: Matrix, tally: Tally) -> Matrix:
     """Column by column of the inverse, which is a triangle too."""
     size = len(a)

@@ -375,3 +375,23 @@ def test_recurrent_cells(operator: str, gates: int) -> None:
         hx=[state, state] if operator == "lstm" else state,
     )
     assert count.multiply_add == 3 * gates * 5 * (6 + 5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("kind", "bits"), [(torch.quint8, 8), (torch.quint4x2, 4)])
+def test_packed_tables_are_read_by_rows(kind: torch.dtype, bits: int) -> None:
+    """20 rows of 64 of a table of 1000; they may be the same row, and a bag may be empty."""
+    scale, zero = torch.full((1000,), 0.01), torch.zeros(1000)
+    table = torch.quantize_per_channel(torch.rand(1000, 64), scale, zero, 0, kind)
+    packed = torch.ops.quantized.embedding_bag_prepack(table)
+    name = "byte" if bits == 8 else "4bit"
+    rows, begins = torch.zeros(20, dtype=torch.int64), torch.tensor([0, 10])
+    for least, function in (
+        (64, lambda i, _: getattr(torch.ops.quantized, f"embedding_{name}")(packed, i)),
+        (0, lambda i, o: getattr(torch.ops.quantized, f"embedding_bag_{name}")(packed, i, o)),
+    ):
+        weight = only(passed(function, rows, begins)).inputs[0]
+        assert weight.shape == (1000, 64)
+        assert weight.byte == 20 * 64 * bits // 8
+        assert weight.least_byte == least * bits // 8

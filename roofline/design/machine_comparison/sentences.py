@@ -80,7 +80,8 @@ def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
         )
     elif known and any(each.fits is False for each in analyses):
         ((only_s, only),) = known
-        yield f"the bound is {format_s(only_s)} on {only}, the only one where it may fit"
+        fits = "fits" if analyses[names.index(only)].fits else "may fit"
+        yield f"the bound is {format_s(only_s)} on {only}, the only one where it {fits}"
     unknown = [
         name for name, each in zip(names, analyses, strict=True) if each.totals.bound_s is None
     ]

@@ -21,9 +21,13 @@ _ALIGNMENT_BYTE = 64
 """Of what torch's allocator gives; a tensor's place in its storage counts within that."""
 
 _OPAQUE = {
+    **dict.fromkeys(
+        ("aten._nested_tensor_from_mask", "aten.to_padded_tensor"),
+        "what it makes or takes has no padding, and so no shape",
+    ),
     "aten.mkldnn_rnn_layer_backward": "it reads what oneDNN left in memory of its own format",
 }
-"""Operators that crash on tensors that are like those of a pass and were not made by it."""
+"""Operators that fail on tensors that are like those of a pass and were not made by it."""
 
 _LONGEST_KEY = 600
 """Lists of an optimizer make keys of many pages, of which this much and a digest are left."""

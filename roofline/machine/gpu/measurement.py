@@ -169,6 +169,7 @@ def _measure(
         description=describe(device.facts),
         host=replace(host, versions={**host.versions, "driver": device.facts.driver}),
         effort=effort,
+        multiprocessors=device.facts.multiprocessors,
         clock=_clock(trials),
         compute=tuple(compute_ceilings(found, sheet)),
         memory=tuple(memory_levels(found, sheet)),

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -24,6 +23,8 @@ from typing import Any, TypeVar
 
 from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.units import format_s
+from roofline.machine.system.exclusive import held_locks
+from roofline.machine.system.lifeline import end_with
 
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ class _Process:
         try:
             self.running = subprocess.Popen(
                 [sys.executable, "-P", "-c", _RANK, str(ask_there), str(answer_there)],
-                pass_fds=(ask_there, answer_there),
+                pass_fds=(ask_there, answer_there, *held_locks()),
                 stdin=subprocess.DEVNULL,
                 # What models print is no part of a result.
                 stdout=subprocess.DEVNULL,
@@ -205,7 +206,7 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
         told: closed when the process that asked is gone, which ends this one.
         answers: where the result goes.
     """
-    threading.Thread(target=_end_with, args=(told,), daemon=True).start()
+    end_with(told.fileno())
     try:
         place, function, args = pickle.loads(request)
         result = True, _joined(place, function, args)
@@ -216,12 +217,6 @@ def run_rank(request: bytes, told: Connection, answers: Connection) -> None:
     answers.send_bytes(pickle.dumps(result))
     if result[0]:
         _leave()
-
-
-def _end_with(told: Connection) -> None:
-    with contextlib.suppress(EOFError, OSError):
-        told.recv_bytes()
-    os._exit(1)
 
 
 def _joined(place: _Place, function: Callable[..., T], args: Sequence[Any]) -> T:

@@ -249,7 +249,7 @@ def memory_levels(
         facts = levels.get(name, LevelFacts())
         yield MemoryLevel(
             name=name,
-            capacity_byte=sets[name].capacity_byte,
+            capacity_byte=sets[name].capacity_byte or facts.capacity_byte,
             scope=sets[name].scope,
             capacity_provenance=facts.capacity_provenance,
             latency=facts.latency,
@@ -269,8 +269,12 @@ def memory_levels(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelFacts:
-    """What is known of a memory level besides its bandwidths."""
+    """What is known of a memory level besides its bandwidths.
 
+    ``capacity_byte`` is that of a level of which working sets say none, as of DRAM.
+    """
+
+    capacity_byte: int | None = None
     capacity_provenance: Provenance | None = None
     latency: Duration | None = None
 

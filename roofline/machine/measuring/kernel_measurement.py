@@ -11,10 +11,12 @@ from roofline.machine.hardware import (
     BandwidthCurve,
     Clock,
     ComputeCeiling,
+    Duration,
     LatencyCurve,
     Link,
     MemoryLevel,
     Overhead,
+    Provenance,
 )
 from roofline.machine.hierarchy.exploration import Probes, explore
 from roofline.machine.hierarchy.working_sets import (
@@ -178,7 +180,11 @@ def measure_kernels(
         level.name: LevelFacts(capacity_provenance=level.provenance, latency=level.latency)
         for level in explored.hierarchy.levels
     }
-    levels[DRAM] = LevelFacts(latency=explored.hierarchy.memory_latency)
+    levels[DRAM] = _memory_facts(
+        situation,
+        explored.hierarchy.memory_latency,
+        caches_byte=max((each.capacity_byte or 0 for each in sets), default=0),
+    )
     return KernelFindings(
         compute=without_lower_mixes(
             [compute_ceiling(each, core, core_clock) for each in _of(reached, "flop")]
@@ -206,6 +212,28 @@ def measure_kernels(
             *(clock_conditions(core_clock, situation.frequency.most_hz) if core_clock else ()),
             *links.conditions,
         ),
+    )
+
+
+def _memory_facts(
+    situation: Situation, latency: Duration | None, *, caches_byte: int
+) -> LevelFacts:
+    """What the system says of its memory: the size, within the limit of the container.
+
+    Unknown where not told, and where the limit is below the largest cache, of `caches_byte`.
+    """
+    known = {
+        "reported by the operating system": situation.memory_byte,
+        "limit of the container (cgroup)": situation.memory_limit_byte,
+    }
+    sizes = {how: byte for how, byte in known.items() if byte is not None}
+    how = min(sizes, key=sizes.__getitem__, default="")
+    if not how or sizes[how] < caches_byte:
+        return LevelFacts(latency=latency)
+    return LevelFacts(
+        capacity_byte=sizes[how],
+        capacity_provenance=Provenance(source="datasheet", reference=how, date=""),
+        latency=latency,
     )
 
 

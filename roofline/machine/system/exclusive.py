@@ -23,6 +23,8 @@ _NOTE = re.compile(r"process \d+, since [0-9 :-]+")
 
 _LOCKED = "locked"
 
+_held: list[int] = []
+
 Say = Callable[[str], None]
 """Called with a line for the user."""
 
@@ -38,8 +40,9 @@ def alone_on_this_machine(
 ) -> Generator[None]:
     """A context in which no other measurement of this user runs on this machine.
 
-    It rests on a lock that ends with the process that holds it, so none is ever left behind. Where
-    there are no such locks, or the folder cannot be written, it says so and goes on without.
+    It rests on a lock that ends with the processes that hold it, so none is ever left behind: this
+    one, and those that it starts with `held_locks`. Where there are no such locks, or the folder
+    cannot be written, it says so and goes on without.
 
     Args:
         say: called with a line where it has to wait, or goes on without.
@@ -60,9 +63,17 @@ def alone_on_this_machine(
         obstacle = _take(file, say, wait_limit_s, sleep, clock)
         if obstacle:
             say(f"cannot make sure that no other roofline measurement is running: {obstacle}")
+        _held.append(file)
         yield
     finally:
+        if file in _held:
+            _held.remove(file)
         os.close(file)  # and with it the lock
+
+
+def held_locks() -> tuple[int, ...]:
+    """File descriptors that a process which measures for this one inherits, to hold its locks."""
+    return tuple(_held)
 
 
 def lock_file(folder: Path | None = None) -> Path:

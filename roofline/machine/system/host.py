@@ -106,6 +106,15 @@ def _versions() -> dict[str, str]:
     }
 
 
+def total_memory_byte(root: Path = ROOT) -> int | None:
+    """Bytes of memory that the operating system has; None: it does not say."""
+    if sys.platform == "darwin" and root == ROOT:
+        import psutil
+
+        return int(psutil.virtual_memory().total)
+    return kilobytes(table(read(root / "proc/meminfo")).get("MemTotal", ""))
+
+
 def available_memory_byte(
     root: Path = ROOT,
     ask_system: Callable[[], int] | None = None,

@@ -8,7 +8,12 @@ from pathlib import Path
 from roofline.machine.hardware import Host
 from roofline.machine.system.cgroups import control_group
 from roofline.machine.system.frequency import Frequency, read_frequency
-from roofline.machine.system.host import CompilerFeatures, available_memory_byte, describe_host
+from roofline.machine.system.host import (
+    CompilerFeatures,
+    available_memory_byte,
+    describe_host,
+    total_memory_byte,
+)
 from roofline.machine.system.memory_nodes import Node, read_nodes
 from roofline.machine.system.system_files import read
 from roofline.machine.system.topology import ROOT, Topology, describe_topology
@@ -18,8 +23,9 @@ from roofline.machine.system.topology import ROOT, Topology, describe_topology
 class Situation:
     """What the system tells about this host.
 
-    ``memory_limit_byte`` is the container's (None: there is none); ``huge_pages`` is whether memory
-    gets them: ``always``, ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
+    ``memory_byte`` is all that the operating system has (None: not told); ``memory_limit_byte`` is
+    the container's (None: there is none); ``huge_pages`` is whether memory gets them: ``always``,
+    ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
     """
 
     host: Host
@@ -27,6 +33,7 @@ class Situation:
     frequency: Frequency
     nodes: tuple[Node, ...]
     available_byte: int
+    memory_byte: int | None
     memory_limit_byte: int | None
     huge_pages: str
 
@@ -42,6 +49,7 @@ def read_situation(
         frequency=read_frequency(root, topology.cores),
         nodes=read_nodes(root),
         available_byte=available_memory_byte(root),
+        memory_byte=total_memory_byte(root),
         memory_limit_byte=control_group(root).memory_limit_byte(),
         huge_pages=_huge_pages(read(root / "sys/kernel/mm/transparent_hugepage/enabled")),
     )

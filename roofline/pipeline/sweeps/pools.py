@@ -8,7 +8,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import threading
 import warnings
 from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -16,6 +15,7 @@ from typing import Any, Protocol
 
 from roofline.design.sweeps.cells import Cell
 from roofline.errors import InputError, said_by
+from roofline.machine.system.lifeline import end_with
 from roofline.pipeline.sweeps.jobs import Job, receive, work
 
 Answer = list[list[Cell]] | None
@@ -100,15 +100,8 @@ def _begin(name: str, packed: bytes) -> None:
     gc.set_threshold(50_000)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        end_with(parent.sentinel)
     receive(name, packed)
-
-
-def _end_with(sentinel: int) -> None:
-    from multiprocessing.connection import wait
-
-    wait([sentinel])
-    os._exit(1)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, fit_warnings
 from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.presentation.charts.ceilings import RoofLines
@@ -52,7 +52,11 @@ def subject_of(analysis: Analysis, lines: RoofLines) -> Subject:
         points=points_of(analysis),
         aside=strip_of(analysis),
         look=styles(_types_by_time(analysis)),
-        warnings=(*above_roof(analysis), *_without_place(analysis)),
+        warnings=(
+            *above_roof(analysis),
+            *map(printable, fit_warnings(analysis)),
+            *_without_place(analysis),
+        ),
     )
 
 

@@ -121,7 +121,11 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
     lines = [("Name", profile.name)]
     if profile.description:
         lines.append(("What", profile.description))
+    if profile.aliases:
+        lines.append(("Aliases", ", ".join(profile.aliases)))
     how = f", {describe_threads(profile, profile.threads)}" if profile.has_threads else ""
+    if profile.multiprocessors is not None:
+        how = f", {profile.multiprocessors} multiprocessors"
     lines.append(("Device", f"{profile.device}{how}"))
     host = profile.host
     if host is not None:

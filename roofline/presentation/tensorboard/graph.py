@@ -100,7 +100,8 @@ def _add_node(
     shapes = node.attr["_output_shapes"].list
     shapes.SetInParent()
     for spec in outputs:
-        shapes.shape.add(dim=[{"size": each} for each in spec.shape])
+        # A size that has no 64 bits is one that TensorBoard does not know: -1.
+        shapes.shape.add(dim=[{"size": each if each < 2**63 else -1} for each in spec.shape])
     return node
 
 
@@ -125,6 +126,9 @@ def _encoded(value: object) -> bytes:
     return str(value).encode("utf-8", "backslashreplace")
 
 
+_LONGEST_S = 2**63 / 1e6
+
+
 def run_metadata(
     known: TensorBoard, analysis: Analysis, time_s: Callable[[OperatorRow], float | None]
 ) -> Any:
@@ -136,7 +140,8 @@ def run_metadata(
         time_s: of an operator.
 
     Returns:
-        None where the time of an operator that works is not known.
+        None where the time of an operator that works is not known, or all of them take longer than
+        whole microseconds of 64 bits can say.
     """
     metadata = known.run_metadata()
     device = metadata.step_stats.dev_stats.add(device=_device(analysis))
@@ -145,7 +150,7 @@ def run_metadata(
         if row.state is State.FREE:
             continue
         row_s = time_s(row)
-        if row_s is None:
+        if row_s is None or now_s + row_s >= _LONGEST_S:
             return None
         long = round(row_s * 1e6)
         device.node_stats.add(

@@ -27,6 +27,8 @@ from roofline.workload.capture.passes import one_at_a_time
 from roofline.workload.capture.restoration import (
     left_as_it_was,
     process_left_as_it_was,
+    tensors_left_as_they_were,
+    weights_of,
     without_stack_traces,
 )
 
@@ -232,6 +234,8 @@ def _undisturbed(module: torch.nn.Module, given: list[Any]) -> Iterator[None]:
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()),
         left_as_it_was(module, given),
+        # No conversion runs on the weights themselves.
+        tensors_left_as_they_were(module, given, but=weights_of(module)),
         process_left_as_it_was(),
         without_stack_traces(),
         quiet(),

@@ -17,6 +17,8 @@ _BOOKKEEPING = frozenset(
         *("aten._functional_assert_async", "aten._functional_assert_scalar", "aten._print"),
         *("aten.sym_constrain_range", "aten.sym_constrain_range_for_size", "aten.record_stream"),
         *("aten._functional_sym_constrain_range", "aten.is_pinned", "aten.q_scale"),
+        # Asked of every tensor and its tangent in forward-mode differentiation.
+        "aten._has_same_storage_numel",
         *("aten.q_zero_point", "aten.qscheme", "aten.q_per_channel_axis"),
         # Hands a constant such as torch.tensor(3.0) to the modes that are on; eager makes no call.
         "aten.lift_fresh",
@@ -31,6 +33,8 @@ _ALLOCATIONS = frozenset(
         "aten.empty_permuted",
         "aten.new_empty",
         "aten.new_empty_strided",
+        # The zeros of forward-mode differentiation have no memory behind them.
+        "aten._efficientzerotensor",
     }
 )
 _METADATA = frozenset(

@@ -48,11 +48,6 @@ class PassError(Exception):
         )
 
     @property
-    def is_for_nested_tensors(self) -> bool:
-        """Whether torch took its fast path for padded sequences, whose tensors have no shape."""
-        return "NestedTensor" in said_by(self.error)
-
-    @property
     def reason(self) -> str:
         """Why fake tensors did not do, in a few words."""
         if self.is_fakes_fault:
@@ -70,6 +65,14 @@ _NO_CUDA = (
     *("not compiled with CUDA", "not linked with support for cuda", "without ATen_cuda"),
     "no NVIDIA driver",
 )
+
+
+def ran_elsewhere(what: str) -> ModelError:
+    """A part of the model ran where nothing is recorded."""
+    return ModelError(
+        f"{what} ran in another thread, whose operators cannot be seen;"
+        " run it in the thread that calls the model"
+    )
 
 
 def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> ModelError:

@@ -1,12 +1,14 @@
 """Results of fake calls where torch's own fakes say something else than its CPU kernels give.
 
 What they say wrong is the order of elements in memory, or that there is a tensor where there is
-none: later operators would copy what needs no copy, or none where one is made.
+none: later operators would copy what needs no copy, or none where one is made. Or they are made by
+other operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,3 +72,45 @@ _MENDED: Mapping[Any, Callable[..., Any]] = {
     _aten.native_layer_norm_backward.default: _first_contiguous,
     _aten.mse_loss_backward.default: _contiguous,
 }
+
+
+def _padded(t: torch.Tensor, mask: torch.Tensor, mask_check: bool = True) -> torch.Tensor:
+    return torch.empty_like(t, memory_format=torch.contiguous_format)
+
+
+def _in_full(
+    self: torch.Tensor, padding: float, output_size: Sequence[int] | None = None
+) -> torch.Tensor:
+    return torch.empty(output_size or self.shape, dtype=self.dtype, device=self.device)
+
+
+PADDED: Mapping[Any, Callable[..., Any]] = {
+    # Masks that leave a sequence from its start on; others keep torch from dropping padding.
+    _aten._nested_tensor_from_mask_left_aligned.default: lambda t, mask: True,
+    _aten._nested_tensor_from_mask.default: _padded,
+    _aten.to_padded_tensor.default: _in_full,
+}
+"""What makes nested tensors, and dense ones of them again: dense all the way, padding included."""
+
+
+@contextlib.contextmanager
+def same_calls_as_kernels() -> Iterator[None]:
+    """Has functions that take another way for fakes call what they call for real tensors."""
+    before = torch.nn.functional.one_hot
+
+    def one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+        # The number of classes is in the values where it is not given; others raise in torch's.
+        kind = tensor.device.type if type(tensor) is FakeTensor and tensor.numel() else ""
+        if kind not in ("cpu", "cuda") or tensor.dtype != torch.int64 or num_classes <= 0:
+            return before(tensor, num_classes)
+        if kind == "cpu":
+            # Whether all classes are from 0 to `num_classes`.
+            torch.aminmax(tensor)
+        zeros = torch.zeros((*tensor.shape, num_classes), dtype=tensor.dtype, device=tensor.device)
+        return zeros.scatter_(-1, tensor.unsqueeze(-1), 1)
+
+    torch.nn.functional.one_hot = one_hot
+    try:
+        yield
+    finally:
+        torch.nn.functional.one_hot = before

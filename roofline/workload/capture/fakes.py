@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from roofline.errors import ModelError
 from roofline.workload.capture import known_calls, packed
-from roofline.workload.capture.fake_results import mended, view_of
+from roofline.workload.capture.elsewhere import works_for_capture
+from roofline.workload.capture.fake_results import PADDED, mended, view_of
 from roofline.workload.capture.layouts import layout_for
 from roofline.workload.inputs import InputRequest, physical_order
 from roofline.workload.runs import Run
@@ -46,17 +48,30 @@ def with_hooks_of(tensor: torch.Tensor, other: torch.Tensor) -> None:
 
 
 class _Mode(FakeTensorMode):
-    """Notices operators of other threads, which no mode that records sees."""
+    """Notices operators of other threads, which no mode that records sees.
+
+    Where these are of the model's own tensors alone, which another thread may use without calling
+    the model, they run on those. ``originals`` are the tensors that fakes stand for, by identity.
+    """
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.allow_meta = True
         self.was_elsewhere = False
+        self.originals: dict[int, torch.Tensor] = {}
         self._thread = threading.get_ident()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if threading.get_ident() != self._thread:
             self.was_elsewhere = True
+            given = args, kwargs or {}
+            fakes = [each for each in pytree.tree_leaves(given) if type(each) is FakeTensor]
+            are_kept = fakes and all(id(each) in self.originals for each in fakes)
+            if are_kept and not works_for_capture():
+                args, kwargs = pytree.tree_map_only(
+                    FakeTensor, lambda fake: self.originals[id(fake)], given
+                )
+                return func(*args, **kwargs)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
@@ -95,6 +110,8 @@ class Fakes:
                 if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
                     with_hooks_of(tensor, fake)
             self._made[id(tensor)] = tensor, fake
+            if not tensor.is_meta:
+                self.mode.originals[id(fake)] = tensor
             self.roles.setdefault(fake.untyped_storage()._cdata, role)
         return self._made[id(tensor)][1]
 
@@ -152,6 +169,8 @@ class Fakes:
             return made
         if (view := view_of(self.mode, func, args)) is not None:
             return view
+        if func in PADDED:
+            return PADDED[func](*args, **kwargs)
         return mended(func, args, kwargs, self._calls.call(func, args, kwargs))
 
     def _fake(self, tensor: torch.Tensor, is_changed: bool) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from roofline.workload.capture.compiled import path_of_own
+from roofline.workload.capture.elsewhere import wait_for_capture
 
 _CHANGED_BY_TRAINING = (
     torch.nn.modules.batchnorm._BatchNorm,
@@ -117,6 +118,7 @@ class ModuleStack:
         @functools.wraps(forward)
         def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._thread:
+                wait_for_capture(module, (args, kwargs))
                 return forward(module, *args, **kwargs)
             innermost = self._running[-1] if self._running else None
             if innermost and innermost.module == id(module) and not innermost.is_in_forward:
@@ -140,7 +142,7 @@ class ModuleStack:
         @functools.wraps(call)
         def run(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != self._thread:
-                if id(module) in self._paths:
+                if id(module) in self._paths and not wait_for_capture(module, (args, kwargs)):
                     # The mode that records is of one thread: what this one calls is not seen.
                     self.elsewhere = self._paths[id(module)]
                 return call(module, *args, **kwargs)

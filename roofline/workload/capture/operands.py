@@ -188,17 +188,45 @@ def _elements_of_storage(
     return tuple(pairs)
 
 
+_MOST_WALKED = 2**28
+"""The longest reach of a tensor that is looked at element by element, in 32 MB."""
+
+
 @functools.lru_cache(maxsize=10_000)
 def _distinct_elements(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements of its storage that a tensor can touch.
+    """Elements of its storage that a tensor can touch, each once however often it is repeated.
 
-    Repeated elements (stride 0) count once, and overlapping windows (unfold) reach no further than
-    from the first element to the last.
+    Where dimensions overlap whose strides are no multiples of one another, over a reach too long to
+    look at every element, it is the number without the wider ones: no more than there are.
     """
     if 0 in shape:
         return 0
-    distinct, reach = 1, 1
-    for size, stride in zip(shape, strides, strict=True):
-        distinct *= size if stride else 1
+    pairs = [each for each in sorted(zip(strides, shape, strict=True)) if each[0] and each[1] > 1]
+    total_reach = 1 + sum((size - 1) * stride for stride, size in pairs)
+    # The outermost dimension so far has `count` steps, wider than all that lies within one.
+    distinct, reach, step, count = 1, 1, 1, 1
+    for stride, size in pairs:
+        if stride % step == 0 and stride <= step * count:
+            # Windows over the same steps, which overlap or touch: one longer run of them.
+            longer = count + (size - 1) * (stride // step)
+            distinct, count = distinct // count * longer, longer
+        elif stride >= reach:
+            distinct, step, count = distinct * size, stride, size
+        elif total_reach <= _MOST_WALKED:
+            return _walked(pairs)
+        else:
+            return distinct
         reach += (size - 1) * stride
-    return min(distinct, reach)
+    return distinct
+
+
+def _walked(pairs: Sequence[tuple[int, int]]) -> int:
+    """Places that (stride, size) pairs reach, a bit for each."""
+    places = 1
+    for stride, size in pairs:
+        steps = 1
+        while steps < size:
+            more = min(steps, size - steps)
+            places |= places << more * stride
+            steps += more
+    return places.bit_count()

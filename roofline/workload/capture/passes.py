@@ -6,9 +6,8 @@ makes on a CPU, after every composite operator took itself apart.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import psutil
@@ -18,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.errors import ModelError, RooflineError
 from roofline.foundation.units import format_byte
 from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.capture.failures import NoFakesError, PassError, model_error
+from roofline.workload.capture.failures import NoFakesError, PassError, model_error, ran_elsewhere
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall as OnCall
@@ -73,7 +72,7 @@ def capture(
     # What looks on at its caller has no part in it.
     with one_at_a_time, _disable_current_modes():
         try:
-            return _on_fakes(asked)
+            return asked.captured(Fakes(asked.run))
         except NoFakesError as reason:
             said, why, is_worth_it = ModelError(str(reason)), "it is TorchScript", True
             first = None
@@ -140,35 +139,10 @@ class _Asked:
             raise
         # A model may raise anything, SystemExit too; none of it may end in a traceback.
         except BaseException as error:
+            if tensors.were_used_elsewhere:
+                # A pass on real tensors would not see that.
+                raise ran_elsewhere("a part of it") from error
             raise PassError(model_error(error, self.name, paths), error) from error
-
-
-def _on_fakes(asked: _Asked) -> Capture:
-    try:
-        return asked.captured(Fakes(asked.run))
-    except PassError as failure:
-        if not failure.is_for_nested_tensors:
-            raise
-    with _fast_path_off():
-        captured = asked.captured(Fakes(asked.run))
-    return replace(
-        captured,
-        notes=(
-            "counted with torch's fast path for transformers off: it would drop what is padding,"
-            " and how much that is depends on values",
-            *captured.notes,
-        ),
-    )
-
-
-@contextlib.contextmanager
-def _fast_path_off() -> Iterator[None]:
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def has_room_for(weight_byte: int) -> bool:

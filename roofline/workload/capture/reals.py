@@ -57,6 +57,11 @@ class Reals:
         self._known(tensor, role)
 
     @property
+    def storages(self) -> frozenset[int]:
+        """Addresses of the storages that copies lie in."""
+        return frozenset(copy.untyped_storage()._cdata for _, copy in self._made.values())
+
+    @property
     def were_used_elsewhere(self) -> bool:
         """Not known of real tensors; a pass on fakes came first."""
         return False

@@ -19,7 +19,7 @@ from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.operands import Operand, Operands, distinct, tensors_in
 from roofline.workload.capture.packed import unpacked
 from roofline.workload.capture.reals import Reals
-from roofline.workload.formulas.registry import Flop
+from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
@@ -29,6 +29,11 @@ _DEVICE = torch.ops.prim.device.default
 
 _COUNTS = ("flop", "multiply_add", "least_flop", "internal_byte")
 """What of an operator's work its formula says."""
+
+_WITHOUT_PADDING = "aten._nested_tensor_from_mask"
+_WITH_PADDING = "aten.to_padded_tensor"
+_OF_PADDED = {_WITHOUT_PADDING, "aten._transformer_encoder_layer_fwd", _WITH_PADDING}
+"""What torch's fast path for transformers calls where it drops padding."""
 
 _UNKNOWN: Mapping[str, int | None] = dict.fromkeys(_COUNTS)
 _NO_WORK = Work()
@@ -66,6 +71,8 @@ class Recorder(TorchDispatchMode):
         self._is_paused = False
         self._owners: dict[int, str] = {}
         self._owner = ""
+        # Storages of sequences without their padding, which stand in records with it.
+        self._unpadded: set[int] = set()
 
     @property
     def operators(self) -> int:
@@ -170,17 +177,32 @@ class Recorder(TorchDispatchMode):
         inputs, outputs = distinct(read), distinct([*results, *written])
         state, kind, key = State.UNKNOWN, "unknown", ""
         work = _NO_WORK
-        if not (inputs or outputs) or _is_free(operator, read, results):
+        formula = formulas.find(operator.name, operator.overload)
+        if (
+            not (inputs or outputs)
+            or _is_free(operator, read, results)
+            or (operator.name == "aten.copy_" and _is_itself(given["self"], given["src"]))
+            or (
+                (formula is None or operator.is_composite)
+                and _is_about_shapes(operator, given, result)
+            )
+        ):
             state, kind = State.FREE, "free"
         else:
             counts = _UNKNOWN
-            formula = formulas.find(operator.name, operator.overload)
             if formula is not None:
                 count = formula.count({**arguments, "output": output})
                 kind, key = count.type or formula.type, formula.key
+                if operator.name in _OF_PADDED:
+                    operands = {**arguments, "output": output}
+                    count = self._without_padding(operator, formula, count, operands)
                 if count.elements or count.least_elements:
                     inputs = tuple(_as_touched(spec, count, arguments) for spec in inputs)
-                    outputs = tuple(_as_touched(spec, count, arguments) for spec in outputs)
+                    is_said = "output" in {*count.elements, *count.least_elements}
+                    outputs = tuple(
+                        _as_touched(spec, count, {"output": output} if is_said else arguments)
+                        for spec in outputs
+                    )
                 # Most formulas count operations on real numbers, whose complex like is more.
                 if (
                     not count.flop
@@ -203,6 +225,34 @@ class Recorder(TorchDispatchMode):
             "work": work,
             "formula": key,
         }
+
+    def _without_padding(
+        self, operator: Operator, formula: Formula, count: Flop, operands: Mapping[str, Any]
+    ) -> Flop:
+        """`count`, its least what is left where all is padding but one token.
+
+        How much is dropped as padding is a matter of values.
+        """
+        output = operands["output"]
+        if operator.name == _WITHOUT_PADDING:
+            dropped = ["t"]
+        else:
+            dropped = [
+                name
+                for name, each in operands.items()
+                if isinstance(each, TensorSpec) and each.storage in self._unpadded
+            ]
+        if not dropped:
+            return count
+        if operator.name != _WITH_PADDING:
+            self._unpadded.add(output.storage)
+            dropped.append("output")
+        tokens = {name: _one_token(operands[name]) for name in dropped}
+        return replace(
+            count,
+            least=formula.count({**operands, **tokens}).least_flop,
+            least_elements={name: each.elements for name, each in tokens.items()},
+        )
 
     def _as_specs(self, value: Any, found: list[Operand]) -> Any:
         """`value` with specs in the place of tensors, which are added to `found`."""
@@ -232,21 +282,63 @@ def _is_free(operator: Operator, read: Sequence[Operand], results: Sequence[Oper
     return all(each.spec.storage in known for each in results)
 
 
-def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:
-    """The operand with as few elements as the formula says are touched of it."""
-    for name in (*count.elements, *count.least_elements):
-        operand = arguments.get(name)
-        # Operands may begin at the same byte and be different parts of what lies there.
-        if not isinstance(operand, TensorSpec) or operand != spec:
-            continue
-        distinct = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
-        least = min(distinct, count.least_elements.get(name, distinct))
-        return replace(
-            spec,
-            distinct_elements=distinct,
-            least_elements=least if least < distinct else None,
+def _is_itself(self: torch.Tensor, src: torch.Tensor) -> bool:
+    """Whether ``self.copy_(src)`` has nothing to copy: both are the same elements in one order.
+
+    Python calls it at the end of every ``x[i] *= 2``.
+    """
+    return (
+        self.untyped_storage()._cdata == src.untyped_storage()._cdata
+        and self.dtype == src.dtype
+        and self.shape == src.shape
+        and self.stride() == src.stride()
+        and self.storage_offset() == src.storage_offset()
+        and self.is_conj() == src.is_conj()
+        and self.is_neg() == src.is_neg()
+    )
+
+
+def _is_about_shapes(operator: Operator, given: Mapping[str, Any], result: Any) -> bool:
+    """Whether it computes shapes alone, on tensors that have no memory.
+
+    What forward-mode differentiation does with zeros: it moves them to the meta device, where
+    operators of torch's own decompositions give the shape of the result.
+    """
+    return (
+        isinstance(result, torch.Tensor)
+        and result.is_meta
+        and (
+            operator.name.startswith("prims.")
+            or any(not each.is_meta for each in tensors_in(dict(given)))
         )
-    return spec
+    )
+
+
+def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> TensorSpec:
+    """The operand with as few elements as the formula says are touched of it.
+
+    Where it is several of the arguments, it is touched as that which is touched most.
+    """
+    distinct, least = [], []
+    for name, operand in arguments.items():
+        # Operands may begin at the same byte and be different parts of what lies there.
+        if operand == spec or (isinstance(operand, list) and spec in operand):
+            touched = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
+            distinct.append(touched)
+            least.append(min(touched, count.least_elements.get(name, touched)))
+    if not distinct:
+        return spec
+    return replace(
+        spec,
+        distinct_elements=max(distinct),
+        least_elements=max(least) if max(least) < max(distinct) else None,
+    )
+
+
+def _one_token(sequences: TensorSpec) -> TensorSpec:
+    """The first token of (samples, tokens, features)."""
+    features = sequences.shape[-1]
+    return replace(sequences, shape=(1, 1, features), distinct_elements=features)
 
 
 def _plain(value: Any) -> Any:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from roofline.errors import ModelError
 from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import is_compiled
+from roofline.workload.capture.failures import ran_elsewhere
+from roofline.workload.capture.fake_results import same_calls_as_kernels
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.gradients import Gradients, noting_gradients
 from roofline.workload.capture.module_stack import ModuleStack
@@ -129,11 +130,7 @@ class Recording:
         run, tensors, lesson = stage.run, stage.tensors, stage.lesson
         if modules.elsewhere is not None or tensors.were_used_elsewhere:
             is_known = modules.elsewhere is not None
-            where = f"module '{modules.elsewhere}'" if is_known else "a part of it"
-            raise ModelError(
-                f"{where} ran in another thread, whose operators cannot be seen;"
-                " run it in the thread that calls the model"
-            )
+            raise ran_elsewhere(f"module '{modules.elsewhere}'" if is_known else "a part of it")
         records = self.recorder.records
         buffers = (byte for key, (_, byte) in self.buffers.items() if key not in self.parameters)
         return Capture(
@@ -173,7 +170,12 @@ def record(
     found = modules_in(model)
     operands = Operands(stage.tensors.roles)
     recorder = Recorder(stage.tensors, modules, operands, on_call)
-    with modules.watching(model), recorder, without_cuda.made_up_for(stage.run):
+    with (
+        modules.watching(model),
+        recorder,
+        without_cuda.made_up_for(stage.run),
+        same_calls_as_kernels(),
+    ):
         if is_first:
             stage.prepare(recorder)
         # Dropped only when the pass is over: the result is alive all the time.
@@ -206,6 +208,11 @@ def _notes(
         yield (
             "compiled modules are counted as they run without torch.compile: its kernels, which"
             " join operators, cannot be seen (--fused shows what joining them saves)"
+        )
+    if any(each.op == "aten._nested_tensor_from_mask" for each in records):
+        yield (
+            "torch's fast path for transformers drops padding, and the mask's values decide how"
+            " much: FLOP and traffic count all tokens, minimum times one token"
         )
     is_taken_apart = any(each.op == "aten._safe_softmax" for each in records)
     if is_taken_apart and run.device == "cuda" and not torch.cuda.is_available():

@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from roofline.errors import ModelError
+from roofline.workload.capture.elsewhere import others_wait
 from roofline.workload.capture.failures import NoFakesError
 from roofline.workload.capture.fakes import Fakes, silent_torch
 from roofline.workload.capture.operands import tensors_in
@@ -21,6 +22,7 @@ from roofline.workload.capture.restoration import (
     containers_in,
     left_as_it_was,
     process_left_as_it_was,
+    tensors_left_as_they_were,
 )
 from roofline.workload.capture.training import Lesson, Listener
 from roofline.workload.inputs import Inputs
@@ -111,6 +113,8 @@ def staged(
     """
     change = torch_dtype(run.dtype) if run.dtype else None
     with (
+        # Fakes are of no use to other threads; copies, which may be timed, serve them as well.
+        others_wait(model) if isinstance(tensors, Fakes) else contextlib.nullcontext(),
         process_left_as_it_was(),
         left_as_it_was(model, inputs.args, inputs.kwargs),
         silent_torch(),
@@ -122,10 +126,10 @@ def staged(
         torch.autograd.set_detect_anomaly(False),
         _no_autocast(run),
     ):
-        # Where torch's fast path makes them, it is counted without, and that is said.
+        # What stands for them is dense, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
         _put_in_place(model, tensors, is_trained=run.train)
-        with tensors.mode:
+        with _others_left_as_they_were(model, inputs, tensors), tensors.mode:
             # Last: a model of its own ideas may change its weights for inference.
             _set_mode(model, run.train)
             args, kwargs = inputs.made(
@@ -141,6 +145,19 @@ def staged(
                 tensors=tensors,
                 lesson=lesson,
             )
+
+
+def _others_left_as_they_were(
+    model: torch.nn.Module, inputs: Inputs, tensors: Fakes | Reals
+) -> contextlib.AbstractContextManager[None]:
+    """Puts back what a real pass does to tensors that no copy stands for.
+
+    Those are in lists and objects, in functions and files, and in TorchScript. Operators on fakes
+    never get them.
+    """
+    if isinstance(tensors, Fakes):
+        return contextlib.nullcontext()
+    return tensors_left_as_they_were(model, inputs.args, inputs.kwargs, but=tensors.storages)
 
 
 def _autocast(run: Run) -> contextlib.AbstractContextManager[Any]:

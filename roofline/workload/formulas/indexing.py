@@ -5,35 +5,108 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import Any
 
 from roofline.workload.formulas.complex_numbers import is_complex
 from roofline.workload.formulas.pointwise import floats
+from roofline.workload.formulas.reduction import rows_along
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 
+_SELECTED = (
+    "as many elements as are returned, and the indices; minimum: what one index selects (indices"
+    " may be equal)"
+)
+
+
+@formula("aten.gather", type="data movement", byte=_SELECTED)
+def gather(self: TensorSpec, dim: int, output: TensorSpec, **_: Any) -> Flop:
+    """An element for each index, all of which may be the same along the dimension."""
+    return _selected(self, output, rows_along(output, dim))
+
+
+@formula("aten.index_select", type="data movement", byte=_SELECTED)
+def index_select(self: TensorSpec, dim: int, output: TensorSpec, **_: Any) -> Flop:
+    """A slice for each index."""
+    return _selected(self, output, rows_along(output, dim))
+
+
+@formula("aten.take", type="data movement", byte=_SELECTED)
+def take(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """An element for each index."""
+    return _selected(self, output, 1)
+
+
+@formula("aten.index", "aten._unsafe_index", type="data movement", byte=_SELECTED)
+def index(
+    self: TensorSpec, output: TensorSpec, indices: Sequence[TensorSpec | None] = (), **_: Any
+) -> Flop:
+    """An element, or a slice over the dimensions that no index selects, for each place.
+
+    A mask selects no place twice.
+    """
+    given = [each for each in indices if each is not None]
+    is_mask = len(given) == 1 and given[0].dtype.kind == "bool"
+    return _selected(self, output, output.elements if is_mask else _slice(self, indices))
+
 
 @formula(
-    *("aten.gather", "aten.index", "aten.index_select", "aten.take", "aten._unsafe_index"),
-    *("aten._unsafe_masked_index", "aten.masked_select"),
+    "aten._unsafe_masked_index",
     type="data movement",
-    byte="as many elements as are returned, and the indices",
+    byte="as many elements as are returned, mask and indices; minimum: mask and indices",
 )
-def selection(output: TensorSpec, **_: Any) -> Flop:
-    """No more elements are read than are returned."""
-    return Flop(elements={"self": output.elements})
+def masked_index(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """As `index`, with a value instead where a mask says so, which may be everywhere."""
+    return _selected(self, output, 0)
 
 
-@formula("aten.embedding", type="embedding", byte="the rows looked up, not the table")
-def embedding(output: TensorSpec, **_: Any) -> Flop:
+@formula("aten.masked_select", type="data movement", byte="as many elements as are returned")
+def masked_select(self: TensorSpec, mask: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+    """The elements for which the mask is true; broadcast, they are repeated."""
+    both = zip_longest(reversed(self.shape), reversed(mask.shape), fillvalue=1)
+    repeated = math.prod(theirs for own, theirs in both if own == 1)
+    return _selected(self, output, -(-output.elements // max(repeated, 1)))
+
+
+def _selected(self: TensorSpec, output: TensorSpec, least: int) -> Flop:
+    """No more elements are read than are returned; how many are the same is a matter of values."""
+    if self.distinct_elements < self.elements:
+        # Broadcast: what is selected at different places may be one element.
+        least = min(least, 1)
+    return Flop(
+        elements={"self": output.elements},
+        least_elements={"self": min(least, output.elements)},
+    )
+
+
+def _slice(self: TensorSpec, indices: Sequence[TensorSpec | None]) -> int:
+    """Elements at one place: over the dimensions that no index selects."""
+    # A mask selects along as many dimensions as it has.
+    selected: set[int] = set()
+    dim = 0
+    for each in indices:
+        width = len(each.shape) if each is not None and each.dtype.kind == "bool" else 1
+        selected |= set(range(dim, dim + width)) if each is not None else set()
+        dim += width
+    return math.prod(size for dim, size in enumerate(self.shape) if dim not in selected)
+
+
+@formula(
+    "aten.embedding",
+    type="embedding",
+    byte="the rows looked up, not the table; minimum: one row (indices may be equal)",
+)
+def embedding(weight: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """The rows that are looked up are read, not the table."""
-    return Flop(elements={"weight": output.elements})
+    row = min(weight.shape[-1], output.elements)
+    return Flop(elements={"weight": output.elements}, least_elements={"weight": row})
 
 
 @formula(
     *("aten._embedding_bag", "aten._embedding_bag_forward_only"),
     type="embedding",
-    byte="the rows looked up, not the table",
+    byte="the rows looked up, not the table; minimum: one row, none with padding",
 )
 def embedding_bag(
     weight: TensorSpec,
@@ -41,39 +114,71 @@ def embedding_bag(
     output: Sequence[TensorSpec],
     mode: int = 0,
     per_sample_weights: TensorSpec | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
     **_: Any,
 ) -> Flop:
-    """The rows of a bag are added (or compared), a mean divided, and each row weighted if asked."""
+    """The rows of a bag are added (or compared), a mean divided, and each row weighted if asked.
+
+    The least: all indices may be padding, whose rows are passed over. Where the last offset is
+    given, it may be that bags end before the first index.
+    """
     looked_up = indices.elements * weight.shape[-1]
     bags = output[0].elements
     operations = max(0, looked_up - bags) + (bags if mode == 1 else 0)
     operations += looked_up if per_sample_weights is not None else 0
-    return Flop(other=operations, elements={"weight": looked_up})
+    may_be_none = padding_idx >= 0 or include_last_offset
+    return Flop(
+        other=operations,
+        # The mean of a bag without rows is not divided.
+        least=0 if may_be_none else min(operations, looked_up) if mode == 1 else operations,
+        elements={"weight": looked_up},
+        least_elements={"weight": 0 if may_be_none else min(weight.shape[-1], looked_up)},
+    )
 
 
-_TOUCHED = "in place, what the indices select, read and written; else the whole, copied"
+_TOUCHED = (
+    "in place, what the indices select, read and written (minimum: what one index selects); else"
+    " the whole, copied"
+)
 
 
-def _updated(self: TensorSpec, output: TensorSpec, touched: int, operations: int = 0) -> Flop:
+def _updated(
+    self: TensorSpec, output: TensorSpec, touched: int, least: int, operations: int = 0
+) -> Flop:
     """In place, only what is selected is touched; else the whole tensor is copied first.
 
-    The operations are additions, of which complex numbers take two.
+    It is `least` if all indices are the same. The operations are additions, of which complex
+    numbers take two.
     """
     operations *= 2 if is_complex(self) else 1
-    elements = {"self": touched} if output.storage == self.storage else {}
-    return Flop(other=operations if floats(self) else 0, elements=elements)
+    is_in_place = output.storage == self.storage
+    return Flop(
+        other=operations if floats(self) else 0,
+        elements={"self": touched} if is_in_place else {},
+        least_elements={"self": min(least, touched)} if is_in_place else {},
+    )
 
 
 @formula("aten.scatter", type="data movement", byte=_TOUCHED)
-def scatter(self: TensorSpec, index: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def scatter(
+    self: TensorSpec,
+    dim: int,
+    index: TensorSpec,
+    output: TensorSpec,
+    src: TensorSpec | None = None,
+    **_: Any,
+) -> Flop:
     """An element for each index."""
-    return _updated(self, output, index.elements)
+    return _scattered(self, dim, index, output, src, 0)
 
 
 @formula("aten.scatter_add", type="data movement", byte=_TOUCHED, is_for_complex=True)
-def scatter_add(self: TensorSpec, index: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def scatter_add(
+    self: TensorSpec, dim: int, index: TensorSpec, src: TensorSpec, output: TensorSpec, **_: Any
+) -> Flop:
     """An element for each index, added to what is there."""
-    return _updated(self, output, index.elements, index.elements)
+    return _scattered(self, dim, index, output, src, index.elements)
 
 
 @formula(
@@ -81,9 +186,31 @@ def scatter_add(self: TensorSpec, index: TensorSpec, output: TensorSpec, **_: An
     type="data movement",
     byte=_TOUCHED,
 )
-def scatter_combined(self: TensorSpec, index: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def scatter_combined(
+    self: TensorSpec,
+    dim: int,
+    index: TensorSpec,
+    output: TensorSpec,
+    src: TensorSpec | None = None,
+    **_: Any,
+) -> Flop:
     """An element for each index, combined by one operation with what is there."""
-    return _updated(self, output, index.elements, index.elements)
+    return _scattered(self, dim, index, output, src, index.elements)
+
+
+def _scattered(
+    self: TensorSpec,
+    dim: int,
+    index: TensorSpec,
+    output: TensorSpec,
+    src: TensorSpec | None,
+    operations: int,
+) -> Flop:
+    """As `_updated`; what is scattered may be larger than the indices, and is read as far as they
+    go."""
+    count = _updated(self, output, index.elements, rows_along(index, dim), operations)
+    read = {} if src is None else {"src": index.elements}
+    return replace(count, elements={**count.elements, **read})
 
 
 @formula("aten.put", type="data movement", byte=_TOUCHED, is_for_complex=True)
@@ -91,7 +218,7 @@ def put(
     self: TensorSpec, index: TensorSpec, output: TensorSpec, accumulate: bool = False, **_: Any
 ) -> Flop:
     """An element for each index, added to what is there if asked."""
-    return _updated(self, output, index.elements, index.elements if accumulate else 0)
+    return _updated(self, output, index.elements, 1, index.elements if accumulate else 0)
 
 
 @formula(
@@ -105,32 +232,42 @@ def masked_scatter(**_: Any) -> Flop:
 
 
 @formula("aten.index_copy", type="data movement", byte=_TOUCHED)
-def index_copy(self: TensorSpec, source: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def index_copy(
+    self: TensorSpec, dim: int, source: TensorSpec, output: TensorSpec, **_: Any
+) -> Flop:
     """An element for each of the source."""
-    return _updated(self, output, source.elements)
+    return _updated(self, output, source.elements, rows_along(source, dim))
 
 
 @formula("aten.index_add", type="data movement", byte=_TOUCHED, is_for_complex=True)
 def index_add(
-    self: TensorSpec, source: TensorSpec, output: TensorSpec, alpha: float = 1, **_: Any
+    self: TensorSpec,
+    dim: int,
+    source: TensorSpec,
+    output: TensorSpec,
+    alpha: float = 1,
+    **_: Any,
 ) -> Flop:
     """self + alpha * source: one operation an element of the source, two where alpha is not 1."""
     # A complex alpha makes a product of 6, three times the two of a real one.
     each = 1 if alpha == 1 else 4 if is_complex(alpha) else 2
-    return _updated(self, output, source.elements, each * source.elements)
+    least = rows_along(source, dim)
+    return _updated(self, output, source.elements, least, each * source.elements)
 
 
 @formula("aten.index_fill", type="data movement", byte=_TOUCHED)
 def index_fill(self: TensorSpec, dim: int, index: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """A slice of the tensor for each index."""
-    size = self.shape[dim] if self.shape else 1
-    return _updated(self, output, index.elements * (self.elements // size if size else 0))
+    slice_elements = rows_along(self, dim)
+    return _updated(self, output, index.elements * slice_elements, slice_elements)
 
 
 @formula("aten.index_reduce", type="data movement", byte=_TOUCHED)
-def index_reduce(self: TensorSpec, source: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
+def index_reduce(
+    self: TensorSpec, dim: int, source: TensorSpec, output: TensorSpec, **_: Any
+) -> Flop:
     """An element for each of the source, combined by one operation with what is there."""
-    return _updated(self, output, source.elements, source.elements)
+    return _updated(self, output, source.elements, rows_along(source, dim), source.elements)
 
 
 @formula(
@@ -140,7 +277,7 @@ def index_reduce(self: TensorSpec, source: TensorSpec, output: TensorSpec, **_: 
 )
 def masked_index_put(self: TensorSpec, values: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """An addition for each value that the mask lets through, which may be none."""
-    whole = _updated(self, output, values.elements, values.elements)
+    whole = _updated(self, output, values.elements, 0, values.elements)
     return replace(whole, least=0)
 
 
@@ -169,8 +306,5 @@ def index_put(
         max((shape[i] for shape in shapes if i < len(shape)), default=1)
         for i in range(max(map(len, shapes), default=0))
     )
-    slices = math.prod(
-        size for i, size in enumerate(self.shape) if i >= len(indices) or indices[i] is None
-    )
-    touched = places * slices
-    return _updated(self, output, touched, touched if accumulate else 0)
+    each = _slice(self, indices)
+    return _updated(self, output, places * each, each, places * each if accumulate else 0)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from roofline.workload.formulas.complex_numbers import is_complex
@@ -162,10 +163,18 @@ def sign_and_logarithm_of_determinant(A: TensorSpec, **_: Any) -> Flop:
     return Flop(other=simple + TRANSCENDENTAL_FLOP * diagonal, least=simple + diagonal)
 
 
-@formula("aten.linalg_cholesky_ex", "aten.cholesky", type="linear algebra", is_for_complex=True)
+@formula("aten.cholesky", type="linear algebra", is_for_complex=True)
 def cholesky_factorization(self: TensorSpec, **_: Any) -> Flop:
     """About n^3 / 3: element (i, j) of L takes j products off; a division, or a root."""
     return Flop(other=flop_of(self, cholesky(self.shape[-1])))
+
+
+@formula("aten.linalg_cholesky_ex", type="linear algebra", is_for_complex=True)
+def cholesky_factorization_if_any(self: TensorSpec, check_errors: bool = False, **_: Any) -> Flop:
+    """As `aten.cholesky`; it stops, without an error, at the first root of what is not positive."""
+    whole = cholesky_factorization(self)
+    roots = math.prod(self.shape[:-2]) * min(self.shape[-1], 1)
+    return whole if check_errors else replace(whole, least=min(roots, whole.flop))
 
 
 @formula(

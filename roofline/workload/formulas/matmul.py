@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.activation import gelu
@@ -66,7 +67,8 @@ def vector_product(self: TensorSpec, **_: Any) -> Flop:
 def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
     """A product plus a term: one addition an output, and a multiplication for each scale but 1.
 
-    The accumulator can start with the unscaled term, so only the FMAs cannot be avoided.
+    The accumulator can start with the unscaled term, so only the FMAs cannot be avoided; not even
+    these where alpha is 0, for which libraries leave the product out.
     """
     if not floats(output):
         return Flop()
@@ -80,47 +82,61 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
     return Flop(
         multiply_add=products,
         other=operations * output.elements,
-        least=FLOP_PER_FMA * products,
+        least=FLOP_PER_FMA * products if alpha else 0,
     )
 
 
-@formula("aten.addmm", type="matrix product", is_for_complex=True)
+_TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha 0"
+
+
+def _of_terms(
+    multiply_add: int, output: TensorSpec, beta: float, alpha: float, *factors: str
+) -> Flop:
+    """As `_added`; of the operands, ``self`` is the term, and `factors` are multiplied."""
+    return replace(
+        _added(multiply_add, output, beta, alpha),
+        elements={"self": 0, "output": output.elements} if beta == 0 else {},
+        least_elements=dict.fromkeys(factors, 0) if alpha == 0 else {},
+    )
+
+
+@formula("aten.addmm", type="matrix product", byte=_TERMS, is_for_complex=True)
 def added_product(
     mat1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
     """beta * self + alpha * mat1 @ mat2."""
-    return _added(output.elements * mat1.shape[-1], output, beta, alpha)
+    return _of_terms(output.elements * mat1.shape[-1], output, beta, alpha, "mat1", "mat2")
 
 
-@formula("aten.baddbmm", type="matrix product", is_for_complex=True)
+@formula("aten.baddbmm", type="matrix product", byte=_TERMS, is_for_complex=True)
 def added_batch_product(
     batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
     """beta * self + alpha * batch1 @ batch2, for each matrix of the batch."""
-    return _added(output.elements * batch1.shape[-1], output, beta, alpha)
+    return _of_terms(output.elements * batch1.shape[-1], output, beta, alpha, "batch1", "batch2")
 
 
-@formula("aten.addbmm", type="matrix product", is_for_complex=True)
+@formula("aten.addbmm", type="matrix product", byte=_TERMS, is_for_complex=True)
 def summed_batch_product(
     batch1: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
     """beta * self + alpha * the sum of batch1 @ batch2 over the batch."""
     batch, _rows, inner = batch1.shape
-    return _added(output.elements * batch * inner, output, beta, alpha)
+    return _of_terms(output.elements * batch * inner, output, beta, alpha, "batch1", "batch2")
 
 
-@formula("aten.addmv", type="matrix product", is_for_complex=True)
+@formula("aten.addmv", type="matrix product", byte=_TERMS, is_for_complex=True)
 def added_vector_product(
     mat: TensorSpec, output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any
 ) -> Flop:
     """beta * self + alpha * mat @ vec."""
-    return _added(mat.elements, output, beta, alpha)
+    return _of_terms(mat.elements, output, beta, alpha, "mat", "vec")
 
 
-@formula("aten.addr", type="matrix product", is_for_complex=True)
+@formula("aten.addr", type="matrix product", byte=_TERMS, is_for_complex=True)
 def outer_product(output: TensorSpec, beta: float = 1, alpha: float = 1, **_: Any) -> Flop:
     """beta * self + alpha * vec1 (outer) vec2: one FMA an element."""
-    return _added(output.elements, output, beta, alpha)
+    return _of_terms(output.elements, output, beta, alpha, "vec1", "vec2")
 
 
 @formula("aten.linear", type="matrix product", is_for_complex=True)
@@ -130,7 +146,7 @@ def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None
     return _added(multiply_add, output, 0 if bias is None else 1, 1)
 
 
-@formula("aten._addmm_activation", type="matrix product")
+@formula("aten._addmm_activation", type="matrix product", byte=_TERMS)
 def added_product_with_activation(
     mat1: TensorSpec,
     output: TensorSpec,
@@ -142,8 +158,8 @@ def added_product_with_activation(
     """As `added_product`, then gelu or relu."""
     product = added_product(mat1, output, beta, alpha)
     after = gelu(output) if use_gelu else one_operation(output)
-    return Flop(
-        multiply_add=product.multiply_add,
+    return replace(
+        product,
         other=product.other + after.other,
         least=product.least_flop + after.least_flop,
     )

@@ -7,7 +7,7 @@ table finds what is equal without comparing numbers, so that the least may be no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
@@ -23,24 +23,40 @@ def selection(self: TensorSpec, output: TensorSpec | Sequence[TensorSpec], **_: 
     return Flop(other=operations if floats(self) else 0)
 
 
-@formula("aten.bucketize", type="reduction")
-def bucketize(self: TensorSpec, boundaries: TensorSpec, **_: Any) -> Flop:
+_BISECTED = "of the boundaries, what a bisection reads; minimum: one a row"
+
+
+@formula("aten.bucketize", type="reduction", byte=_BISECTED)
+def bucketize(self: Any, boundaries: TensorSpec, **_: Any) -> Flop:
     """A bisection for each element: ceil(log2(n + 1)) comparisons; no method takes less than 1."""
-    return _bisection(self, boundaries, boundaries.elements)
+    return _bisection(self, {"boundaries": boundaries}, 1)
 
 
-@formula("aten.searchsorted", type="reduction")
-def searchsorted(sorted_sequence: TensorSpec, self: Any, **_: Any) -> Flop:
+@formula("aten.searchsorted", type="reduction", byte=_BISECTED)
+def searchsorted(
+    sorted_sequence: TensorSpec, self: Any, sorter: TensorSpec | None = None, **_: Any
+) -> Flop:
     """As `bucketize`, with boundaries of its own for each row of elements, or one for all."""
-    size = sorted_sequence.shape[-1] if sorted_sequence.shape else 1
-    return _bisection(self, sorted_sequence, size)
+    rows = math.prod(sorted_sequence.shape[:-1])
+    return _bisection(self, {"sorted_sequence": sorted_sequence, "sorter": sorter}, rows)
 
 
-def _bisection(values: Any, boundaries: TensorSpec, size: int) -> Flop:
-    elements = values.elements if isinstance(values, TensorSpec) else 1
-    if not floats(values, boundaries) or not size:
+def _bisection(values: Any, boundaries: Mapping[str, TensorSpec | None], rows: int) -> Flop:
+    """How many of the values go the same way is not known: it may be all those of a row."""
+    given = {name: each for name, each in boundaries.items() if each is not None}
+    numbers = next(iter(given.values()))
+    values_count = values.elements if isinstance(values, TensorSpec) else 1
+    size = numbers.shape[-1] if numbers.shape else 1
+    if not size or not values_count:
         return Flop()
-    return Flop(other=elements * math.ceil(math.log2(size + 1)), least=elements)
+    looked_at = values_count * math.ceil(math.log2(size + 1))
+    is_counted = floats(values, numbers)
+    return Flop(
+        other=looked_at if is_counted else 0,
+        least=values_count if is_counted else 0,
+        elements=dict.fromkeys(given, looked_at),
+        least_elements=dict.fromkeys(given, rows),
+    )
 
 
 @formula("aten.histc", type="reduction")

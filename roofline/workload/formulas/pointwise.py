@@ -64,13 +64,28 @@ def one_operation(output: TensorSpec, **arguments: Any) -> Flop:
 
 @formula(
     *("aten.neg", "aten._neg_view_copy", "aten.eq", "aten.ne", "aten.isnan", "aten.isinf"),
-    *("aten.equal",),
     is_for_complex=True,
 )
-def one_operation_a_part(self: TensorSpec, output: Any, **arguments: Any) -> Flop:
+def one_operation_a_part(output: TensorSpec, **arguments: Any) -> Flop:
     """One operation an element; of complex numbers, one for either part."""
-    of = output if isinstance(output, TensorSpec) else self
-    return elementwise({**arguments, "self": self}, of, 1, of_complex=Cost(2))
+    return elementwise(arguments, output, 1, of_complex=Cost(2))
+
+
+@formula(
+    "aten.equal",
+    byte="each operand once; minimum: nothing (shapes or first elements may differ)",
+    is_for_complex=True,
+)
+def equal(self: TensorSpec, other: TensorSpec, **_: Any) -> Flop:
+    """A comparison an element, of complex numbers two; it stops at the first that differs."""
+    whole = one_operation_a_part(self, other=other)
+    return Flop(other=whole.other, least=0, least_elements={"self": 0, "other": 0})
+
+
+@formula("aten.round.decimals")
+def round_to_decimals(output: TensorSpec, decimals: int, **arguments: Any) -> Flop:
+    """A scaling, a rounding, and the scaling back; to no decimals, the rounding alone."""
+    return elementwise(arguments, output, 3 if decimals else 1)
 
 
 @formula("aten.mul", is_for_complex=True)

@@ -93,7 +93,7 @@ def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec]
     )
 
 
-@formula("aten.col2im")
+@formula("aten.col2im", byte="each operand once; minimum: without what falls on padding")
 def col2im(
     self: TensorSpec,
     output_size: Sequence[int],
@@ -105,19 +105,42 @@ def col2im(
     **_: Any,
 ) -> Flop:
     """Each element of the columns is added to its place in the image; padding need not be."""
-    inner = math.prod(
-        inner_taps(size, kernel, step, pad, spread, _windows(size, kernel, step, pad, spread))
-        for size, kernel, step, pad, spread in zip(
-            output_size, kernel_size, stride, padding, dilation, strict=True
-        )
+    along = _windows_over(output_size, kernel_size, stride, padding, dilation)
+    inner = math.prod(output.shape[:-2]) * math.prod(inner_taps(*each) for each in along)
+    return Flop(
+        other=self.elements,
+        least=max(0, inner - output.elements),
+        least_elements={"self": inner},
     )
-    planes = math.prod(output.shape[:-2])
-    return Flop(other=self.elements, least=max(0, planes * inner - output.elements))
 
 
-def _windows(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    """Windows that fit along one dimension."""
-    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+@formula("aten.im2col", type="data movement", byte=UNTOUCHED)
+def im2col(
+    self: TensorSpec,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+    **_: Any,
+) -> Flop:
+    """Each window of the image is copied to a column."""
+    along = _windows_over(self.shape[-2:], kernel_size, stride, padding, dilation)
+    planes = math.prod(self.shape[:-2])
+    return Flop(least_elements={"self": planes * math.prod(touched(*each) for each in along)})
+
+
+def _windows_over(
+    image: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[tuple[int, int, int, int, int, int]]:
+    """Size, kernel, stride, padding, dilation and windows that fit, of each dimension."""
+    return [
+        (*each, (each[0] + 2 * each[3] - each[4] * (each[1] - 1) - 1) // each[2] + 1)
+        for each in zip(image, kernel_size, stride, padding, dilation, strict=True)
+    ]
 
 
 def _adaptive_elements(self: TensorSpec, pooled: TensorSpec, dimensions: int) -> int:

@@ -171,31 +171,47 @@ def product(qa: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     )
 
 
-@formula("quantized.embedding_byte", "quantized.embedding_4bit", type="embedding")
+_ROWS = "the rows looked up, not the table; minimum: one row, none in bags"
+
+
+@formula(*("quantized.embedding_byte", "quantized.embedding_4bit"), type="embedding", byte=_ROWS)
 def embedding(output: TensorSpec, **_: Any) -> Flop:
     """A product and a sum for each number that is looked up."""
-    return Flop(other=DEQUANTIZE_FLOP * output.elements, least=0)
+    return Flop(
+        other=DEQUANTIZE_FLOP * output.elements,
+        least=0,
+        elements={"weight": output.elements},
+        least_elements={"weight": min(output.shape[-1], output.elements)},
+    )
 
 
-@formula("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit", type="embedding")
+@formula(
+    *("quantized.embedding_bag_byte", "quantized.embedding_bag_4bit"), type="embedding", byte=_ROWS
+)
 def embedding_bag(indices: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """As `embedding`, and the rows of a bag are added."""
     looked_up = indices.elements * output.shape[-1]
-    return Flop(other=(DEQUANTIZE_FLOP + 1) * looked_up, least=0)
+    return _bags(looked_up, looked_up)
 
 
 @formula(
     *(f"quantized.embedding_bag_{kind}_rowwise_offsets" for kind in ("byte", "4bit", "2bit")),
     type="embedding",
-    byte="the rows looked up, not the table",
+    byte=_ROWS,
 )
 def embedding_bag_of_bytes(
     weight: TensorSpec, indices: TensorSpec, output: TensorSpec, **_: Any
 ) -> Flop:
     """As `embedding_bag`; scale and offset stand at the end of each row."""
     looked_up = indices.elements * output.shape[-1]
+    return _bags(looked_up, indices.elements * weight.shape[-1])
+
+
+def _bags(numbers: int, elements: int) -> Flop:
+    """So many numbers, in so many elements of the table; how long bags are lies in values."""
     return Flop(
-        other=(DEQUANTIZE_FLOP + 1) * looked_up,
+        other=(DEQUANTIZE_FLOP + 1) * numbers,
         least=0,
-        elements={"weight": indices.elements * weight.shape[-1]},
+        elements={"weight": elements},
+        least_elements={"weight": 0},
     )

@@ -25,9 +25,11 @@ class Flop:
     no kernel of the direct algorithm can avoid (None: all of it). ``elements`` says how many
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
     of a table, say. ``least_elements`` says how many must be, where the others are there to be
-    passed over. ``internal_byte`` is what the parts of a fused operator hand to each other, each
-    byte once written and once read, and the weights that they read again at every step: a kernel
-    that keeps none of it on chip moves as much more.
+    passed over or values decide. Of an operand that is changed in place both hold for what is read
+    and for what is written, unless ``"output"`` says otherwise of the latter. ``internal_byte`` is
+    what the parts of a fused operator hand to each other, each byte once written and once read, and
+    the weights that they read again at every step: a kernel that keeps none of it on chip moves as
+    much more.
     ``type`` refines the operator's kind (``"depthwise convolution"``).
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas import complex_numbers
@@ -116,6 +117,18 @@ def power(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop
         cost = _COMPLEX_POWERS[exponent]
         return elementwise(arguments, output, _POWERS[exponent], of_complex=cost)
     return elementwise(arguments, output, 0, 1, complex_numbers.POWER)
+
+
+@formula(
+    *("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Scalar_out", "aten.pow_.Scalar"),
+    type="pointwise",
+    byte="each operand once, but nothing is read for the power of 0",
+    is_for_complex=True,
+)
+def power_of_tensor(output: TensorSpec, exponent: object = None, **arguments: Any) -> Flop:
+    """As `aten.pow`; the power of 0 is 1, whatever it is of."""
+    unread = {"self": 0, "output": output.elements} if exponent == 0 else {}
+    return replace(power(output, exponent, **arguments), elements=unread)
 
 
 @formula("aten.xlogy", "aten.special_xlog1py", "aten.special_entr", type="pointwise")

@@ -88,6 +88,8 @@ def test_rates_come_back(
 
 def test_memory_comes_back(profile: HardwareProfile) -> None:
     l2, hbm = profile.memory
+    assert profile.multiprocessors == 132
+    assert profile.memory_capacity_byte == hbm.capacity_byte
     assert (l2.name, l2.capacity_byte, hbm.name) == ("L2", 60 << 20, "HBM")
     for level, rate in ((l2, 9e12), (hbm, 4.5e12)):
         kernels = {each.kernel: each for each in level.bandwidth}

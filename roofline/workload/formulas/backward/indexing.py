@@ -50,22 +50,37 @@ def windows(
     return Flop(other=(count * size - covered) * (grad_in.elements // (count * size)))
 
 
-@formula("aten.embedding_dense_backward", type="embedding")
+@formula(
+    "aten.embedding_dense_backward",
+    type="embedding",
+    byte="each operand once; minimum: no gradient where there is padding",
+)
 def embedding(
-    grad_output: TensorSpec, indices: TensorSpec, scale_grad_by_freq: bool, **_: Any
+    grad_output: TensorSpec,
+    indices: TensorSpec,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+    **_: Any,
 ) -> Flop:
     """Each gradient is added to its row of a table of zeros; divided by how often it occurs if so.
 
-    That is a division an index, and a product an element.
+    That is a division an index, and a product an element. Those of padding are passed over.
     """
     scaled = grad_output.elements + indices.elements if scale_grad_by_freq else 0
-    return Flop(other=grad_output.elements + scaled, least=0)
+    return Flop(
+        other=grad_output.elements + scaled,
+        least=0,
+        least_elements={"grad_output": 0} if padding_idx >= 0 else {},
+    )
 
 
 @formula(
     *("aten._embedding_bag_dense_backward", "aten._embedding_bag_backward"),
     type="embedding",
-    byte="of what says where rows went, that which the kind of bag needs",
+    byte=(
+        "of what says where rows went, that which the kind of bag needs; minimum: the gradient of"
+        " one bag, none with padding"
+    ),
 )
 def embedding_bag(
     grad: TensorSpec,
@@ -75,17 +90,19 @@ def embedding_bag(
     mode: int,
     per_sample_weights: TensorSpec | None,
     offsets: TensorSpec | None = None,
+    padding_idx: int = -1,
     **_: Any,
 ) -> Flop:
     """The gradient of a bag is added to each of its rows, of the largest to one row a column.
 
     Means and frequencies take a division an index; these and weights a product an element. Where
-    bags begin is not read if it is known for each index which bag it is in.
+    bags begin is not read if it is known for each index which bag it is in. All rows may be of one
+    bag, and all may be padding, whose gradients are not read.
     """
     unread = {"offsets": 0} if offsets is not None and offset2bag.elements else {}
     if mode == LARGEST:
         unread |= {"indices": 0, "offset2bag": 0, "bag_size": 0}
-        return Flop(other=grad.elements, least=0, elements=unread)
+        return Flop(other=grad.elements, least=0, elements=unread, least_elements={"grad": 0})
     unread |= {"maximum_indices": 0}
     if mode != MEAN:
         unread |= {"bag_size": 0}
@@ -96,16 +113,21 @@ def embedding_bag(
         other=rows * (2 if is_scaled else 1) + divisions * indices.elements,
         least=0,
         elements=unread,
+        least_elements={"grad": 0 if padding_idx >= 0 else min(grad.shape[-1], rows)},
     )
 
 
 @formula(
     "aten._embedding_bag_per_sample_weights_backward",
     type="embedding",
-    byte="the rows looked up, not the table",
+    byte="the rows looked up, not the table; minimum: one row, none with padding",
 )
 def embedding_bag_weights(
-    weight: TensorSpec, indices: TensorSpec, offset2bag: TensorSpec, **_: Any
+    weight: TensorSpec,
+    indices: TensorSpec,
+    offset2bag: TensorSpec,
+    padding_idx: int = -1,
+    **_: Any,
 ) -> Flop:
     """For each index the inner product of its row and the gradient of its bag.
 
@@ -119,6 +141,9 @@ def embedding_bag_weights(
             "weight": indices.elements * size,
             **({"offsets": 0} if offset2bag.elements else {}),
         },
+        least_elements=dict.fromkeys(
+            ("weight", "grad"), 0 if padding_idx >= 0 or not indices.elements else size
+        ),
     )
 
 

@@ -1,0 +1,266 @@
+"""The benchmark of published measurements against minimum times, on a folder of few rows."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import public_bounds
+from benchmarks.public_bounds import Measured, Placed
+from roofline.machine.catalog import load_hardware
+from roofline.workload.operators import OperatorRecord
+from tests.workload.passes import only, passed
+
+GEMM = "device,framework,version,dtype,m,n,k,time_s"
+OPERATORS = "device,operator,batch,m,n,k,width,other,time_s,kernel,split"
+CONVOLUTIONS = (
+    "device,batch,in_channels,out_channels,kernel_size,input_size,stride,padding,time_s,kernel"
+)
+NODES = "device,run,node,op,target,input_shapes,output_shape,dtype,forward_s,backward_s"
+LLM = "device,model,weights,engine,batch,ranks,what,tokens_per_s,note,source"
+TIMM = "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size,param_count"
+
+
+def write(folder: Path, name: str, header: str, *rows: str) -> None:
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    text = "\n".join([header, *rows]) + "\n"
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+
+
+def read(folder: Path) -> list[Measured]:
+    return public_bounds.measured_in(folder, models=0)[0]
+
+
+def state(row: Measured) -> str:
+    """What became of a row, in a word or the reason."""
+    if row.reason:
+        return row.reason
+    if row.measured_s >= row.minimum_s:
+        return "held"
+    return row.explanation or "unexplained"
+
+
+PEAK = next(
+    each.peak_flop_per_s
+    for each in load_hardware("h100").compute
+    if (each.dtype.name, each.unit) == ("bfloat16", "tensor-core")
+)
+FLOP = 2 * 8192**3
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "time_s", "expected"),
+    [
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 0.7, "held"),
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 1.05, "clock above paper"),
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 1.2, "unexplained"),
+        # Milliseconds that were taken for seconds, the other way round.
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 0.7 / 1000, "wrong unit"),
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 20, "wrong unit"),
+        ("h100_sxm", "bfloat16", FLOP / PEAK / 3000, "unexplained"),
+        ("h100_sxm", "bfloat16", 0.0, "no time"),
+        ("h100_sxm", "posit16", 1.0, "no ceiling for posit16 in the machine file"),
+        # It converts to another type, whose ceiling is no limit of this one.
+        ("a100_sxm", "fp8", 1.0, "no ceiling for fp8 in the machine file"),
+        ("Quantum 9000", "bfloat16", 1.0, "unknown hardware 'Quantum 9000'"),
+    ],
+)
+def test_every_row_of_products_has_one_state(
+    tmp_path: Path, device: str, kind: str, time_s: float, expected: str
+) -> None:
+    row = f"{device},some,1,{kind},8192,8192,8192,{time_s}"
+    write(tmp_path, "gpu-gemm-bf16-fp8.csv.gz", GEMM, row)
+    assert [state(each) for each in read(tmp_path)] == [expected]
+
+
+def test_float32_without_tf32_has_the_ceiling_of_the_other_units(tmp_path: Path) -> None:
+    """An A100 does 19.5 TFLOP/s in float32, and 156 in TF32, which these rows have not."""
+    seconds = 2 * 4096**3 / 19.5e12
+    write(
+        tmp_path,
+        "gpu-operators-fp32.csv.gz",
+        OPERATORS,
+        *(
+            f"NVIDIA A100-PCIE-40GB,linear,1,4096,4096,4096,,,{seconds * times},k,train"
+            for times in (1.1, 0.5)
+        ),
+    )
+    assert [state(each) for each in read(tmp_path)] == ["held", "unexplained"]
+
+
+def test_what_is_elementwise_has_a_size_in_bytes(tmp_path: Path) -> None:
+    """Two operands and a result of 4 byte × 10,000 × 1,000."""
+    write(
+        tmp_path,
+        "gpu-operators-fp32.csv.gz",
+        OPERATORS,
+        "Tesla T4,add,10000,,,,1000,large=True,1.0,k,train",
+        "Tesla T4,addu,10000,,,,1000,large=True,1.0,k,train",
+        "Tesla T4,softmax,10000,,,,1000,large=True,1.0,k,train",
+        "Tesla T4,ln,10000,,,,1000,large=True,1.0,k,train",
+        "Tesla T4,bmm,7,30,20,10,,,1.0,k,train",
+        "Tesla T4,fold,10000,,,,1000,large=True,1.0,k,train",
+    )
+    add, addu, softmax, norm, bmm, fold = read(tmp_path)
+    assert (add.size, addu.size) == (12e7, 8e7)
+    assert softmax.kind == norm.kind == "by rows"
+    # Of 80 MB the 4 MiB of L2 may keep what they hold.
+    assert softmax.minimum_s == pytest.approx((8e7 - 4 * 2**20) / 320e9)
+    assert norm.minimum_s == pytest.approx(softmax.minimum_s, rel=0.01)
+    assert bmm.size == 2 * 7 * 30 * 20 * 10
+    assert state(fold) == "unknown operator fold"
+
+
+def test_convolutions_may_be_faster_than_the_direct_algorithm(tmp_path: Path) -> None:
+    """9.5 TFLOP/s of Winograd are no violation on a card of 8.1."""
+    direct = 2 * 64 * 256 * 256 * 26**2 * 9
+    write(
+        tmp_path,
+        "gpu-convolutions-fp32.csv.gz",
+        CONVOLUTIONS,
+        f"Tesla T4,64,256,256,3,28,1,0,{direct / 9.5e12},winograd",
+        f"Tesla T4,64,256,256,3,28,1,0,{direct / 90e12},winograd",
+    )
+    assert [state(each) for each in read(tmp_path)] == ["held", "unexplained"]
+
+
+def test_nodes_that_do_nothing_known_are_not_compared(tmp_path: Path) -> None:
+    run = "Tesla V100-PCIE-32GB,run"
+    square = '"[[8, 1, 2048, 2048]]","(8, 1, 2048, 2048)",torch.float32'
+    write(
+        tmp_path,
+        "gpu-model-nodes-fp32.csv.gz",
+        NODES,
+        f'{run},view,call_method,view,"[[16, 512]]","(8192,)",torch.float32,1e-6,0',
+        f'{run},expand,call_method,expand,"[[8, 2048]]","(8, 1, 2048, 2048)",torch.float32,1e-6,0',
+        f"{run},sub,call_function,<built-in function sub>,{square},1e-6,0",
+        f"{run},gelu,call_function,<built-in function gelu>,"
+        '"[[8, 512, 4096]]","(8, 512, 4096)",torch.float32,1.76e-4,0',
+        f"{run},dense,call_module,encoder.layer.0.output.dense,"
+        '"[[2, 512, 4096]]","(2, 512, 1024)",torch.float32,8.67e-4,1.668e-3',
+    )
+    rows = read(tmp_path)
+    assert [state(each) for each in rows] == [
+        "views, masks, tables and integers",
+        "views, masks, tables and integers",
+        "operands may be expanded views",
+        "held",
+        "held",
+        "held",
+    ]
+    dense, backward = rows[-2:]
+    assert backward.size == 2 * dense.size == 4 * 1024 * 4096 * 1024
+
+
+def test_language_models_of_one_rank_and_a_numeric_batch(tmp_path: Path) -> None:
+    def row(weights: str, batch: str, ranks: int, rate: float) -> str:
+        return f"A100-SXM-80GB,Llama-2-7B,{weights},e,{batch},{ranks},decode,{rate},,s"
+
+    write(
+        tmp_path,
+        "llm.csv",
+        LLM,
+        row("bf16", "1", 1, 104.9),
+        row("bf16", "1", 1, 210.0),
+        row("bf16", "1", 8, 328.4),
+        row("bf16", "many", 1, 9000.0),
+        row("int4", "1", 1, 196.8),
+    )
+    # 13.2 GB of weights at 2,039 GB/s are 154 tokens/s.
+    assert [state(each) for each in read(tmp_path)] == [
+        "held",
+        "unexplained",
+        "several ranks",
+        "no numeric batch",
+        "which weights are int4 is not in the row",
+    ]
+
+
+def test_models_of_timm_with_their_batch_and_type(tmp_path: Path) -> None:
+    eager = "timm/benchmark-infer-amp-nchw-pt240-cu124-rtx3090.csv"
+    write(
+        tmp_path,
+        eager,
+        TIMM,
+        "resnet10t.c3_in1k,9000,7.11,64,176,5.44",
+        "resnet10t.other,9000,7.11,64,176,25.6",
+        "no_model_at_all,1,1,1,224,1.0",
+    )
+    compiled = "timm/benchmark-infer-amp-nchw-pt240-cu124-rtx4090-dynamo.csv"
+    write(tmp_path, compiled, TIMM, "resnet10t.c3_in1k,9000,7.11,64,176,5.44")
+    rows, missing = public_bounds.measured_in(tmp_path, models=0)
+    assert [state(each) for each in rows] == [
+        "held",
+        "another model has that name now: its parameters are not the row's",
+        "model that is not here, or refuses the size",
+        "compiled: below the eager minimum it may be",
+    ]
+    # 0.7 G multiply-adds for each of 64 images.
+    assert 1.2e9 * 64 * 0.9 < rows[0].size < 2e9 * 64
+    assert missing == list(public_bounds.FILES)
+
+
+def test_tables_count_all_rows_and_name_missing_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "h100_sxm,some,1,bfloat16,8192,8192,8192"
+    rates = (0.7, 0.8, 1.05, 1.2, 700)
+    rows = [f"{row},{FLOP / PEAK / rate}" for rate in rates]
+    write(tmp_path, "gpu-gemm-bf16-fp8.csv.gz", GEMM, *rows, "Quantum,s,1,bfloat16,8,8,8,1")
+    monkeypatch.setattr("sys.argv", ["public_bounds.py", str(tmp_path)])
+    assert public_bounds.main() == 1
+    said = capsys.readouterr().out
+    assert "6 rows, 5 compared, 3 below their minimum time, 1 of them unexplained." in said
+    assert "Not in the folder: gpu-operators-fp32.csv.gz" in said
+    assert "| GEMM | h100_sxm | 5 | 5 | 3 | clock above paper 1, wrong unit 1 | 700.000 |" in said
+    assert "| GEMM | Quantum | unknown hardware 'Quantum' | 1 |" in said
+    assert said.count("| 1.200 |") == 1
+
+
+def test_a_folder_that_is_not_there_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["public_bounds.py", str(tmp_path / "none")])
+    assert public_bounds.main() == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+BUILT = {
+    "mm": (public_bounds.product("float32", 1, 5, 6, 7), torch.mm, (5, 7), (7, 6)),
+    "bmm": (public_bounds.product("float32", 2, 5, 6, 7), torch.bmm, (2, 5, 7), (2, 7, 6)),
+    "add": (public_bounds.elementwise("add", 5, 6), torch.add, (5, 6), (5, 6)),
+    "powu": (public_bounds.elementwise("powu", 5, 6), lambda x: x**2.0, (5, 6)),
+    "gelu": (public_bounds.elementwise("gelu", 5, 6), torch.nn.functional.gelu, (5, 6)),
+    "softmax": (public_bounds.by_rows("softmax", 5, 6), lambda x: x.softmax(-1), (5, 6)),
+    "convolution": (
+        public_bounds.convolution(2, 3, 4, 3, 8, 2, 1),
+        lambda x, w: torch.nn.functional.conv2d(x, w, stride=2, padding=1),
+        (2, 3, 8, 8),
+        (4, 3, 3, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_records_are_those_of_a_capture(name: str) -> None:
+    """What is built from a row, without a pass, is what a pass would have recorded."""
+    placed, function, *shapes = BUILT[name]
+    assert isinstance(placed, Placed)
+    (built,) = placed.records
+    real = only(passed(function, *shapes))
+
+    def bytes_of(record: OperatorRecord) -> Counter[tuple[object, ...]]:
+        specs = (*record.inputs, *record.outputs)
+        return Counter((each.shape, each.dtype, each.byte, each.least_byte) for each in specs)
+
+    assert built.op == real.op
+    assert built.type == real.type
+    assert bytes_of(built) == bytes_of(real)
+    assert built.work.flop == real.work.flop
+    assert built.work.least_flop == real.work.least_flop
+    assert built.work.traffic_byte == real.work.traffic_byte
