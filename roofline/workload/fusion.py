@@ -85,12 +85,20 @@ class _Kernel:
     revisits: bool = False
 
 
-def fused_traffic(records: Sequence[OperatorRecord]) -> tuple[Fused, ...]:
+def fused_traffic(
+    records: Sequence[OperatorRecord], *, only_chains: bool = False
+) -> tuple[Fused, ...]:
     """What every operator still moves when the pass runs in fused kernels, in order.
 
     No operator moves more than alone. Free operators move nothing and are no part of a kernel.
+
+    Args:
+        records: the pass.
+        only_chains: no more than chains of producers and consumers and folded normalizations, as
+            compilers of inference (TensorRT) join them: an estimate, where all rules together give
+            the least.
     """
-    return _Fusion(records).fused()
+    return _Fusion(records, only_chains=only_chains).fused()
 
 
 def fused_records(
@@ -177,14 +185,24 @@ class _Read(NamedTuple):
 class _Fusion:
     """The kernels of a pass, and what each of their operators still moves."""
 
-    def __init__(self, records: Sequence[OperatorRecord]) -> None:
+    def __init__(self, records: Sequence[OperatorRecord], *, only_chains: bool) -> None:
         self._records = records
         self._flow = flow = dataflow(records)
+        self._only_chains = only_chains
         self._kinds = tuple(None if each.state is State.FREE else kind_of(each) for each in records)
-        self._constant = _constant(records, self._kinds, flow)
-        self._bases = self._computed_from()
+        self._constant = frozenset[int]()
+        self._bases: dict[Value, tuple[_Read, ...]] = {}
+        if only_chains:
+            self._kinds = tuple(
+                Kind.OPAQUE if is_concatenation(each) else kind
+                for each, kind in zip(records, self._kinds, strict=True)
+            )
+        else:
+            self._constant = _constant(records, self._kinds, flow)
+            self._bases = self._computed_from()
         self._kernels = _kernels(records, self._kinds, flow, self._constant)
-        _join_readers(self._kernels, flow, self._reads)
+        if not only_chains:
+            _join_readers(self._kernels, flow, self._reads)
         self._folded = _folded(records, self._kinds, flow)
         self._wanted: set[Value] = set()
         """Values that a kernel other than their own reads."""
@@ -261,14 +279,14 @@ class _Fusion:
                 continue
             written = self._flow.written[index]
             stored = [v for _, v in written if v.must_be_stored or v in self._wanted]
-            is_needed = bool(stored) or any(v in used for _, v in written)
+            is_needed = self._only_chains or stored or any(v in used for _, v in written)
             if not is_needed and kind not in (Kind.PRODUCT, Kind.OPAQUE):
                 continue
             live[index] = True
             for reading in self._flow.read[index]:
                 if reading.value is not None and self._kernels[reading.value.writer] is kernel:
                     used.add(reading.value)
-            if stored and is_concatenation(self._records[index]):
+            if stored and kind is Kind.GATHER and is_concatenation(self._records[index]):
                 places = {
                     value
                     for spec, value, _ in self._flow.read[index]

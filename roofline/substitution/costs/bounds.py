@@ -99,7 +99,7 @@ class FusedCosts:
         records = own_records(self._count(graph, around_byte=around_byte), around_byte)
         kernels: dict[int, list[OperatorRecord]] = {}
         traffic: dict[int, int] = {}
-        for record, fused in zip(records, fused_traffic(records), strict=True):
+        for record, fused in zip(records, fused_traffic(records, only_chains=True), strict=True):
             if record.state is State.FREE:
                 continue
             traffic[fused.chain] = traffic.get(fused.chain, 0) + fused.traffic_byte
