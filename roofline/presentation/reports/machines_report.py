@@ -91,7 +91,7 @@ def machines_grid(comparison: MachineComparison) -> Grid:
         )
 
     return Grid(
-        title="Machines: ridge in FLOP/byte, minimum times, compute and memory share of the eager one",
+        title="Machines: ridge in FLOP/byte, minimum times, compute and memory share of eager",
         columns=(
             Column(heading=""),
             Column(heading="machine"),
