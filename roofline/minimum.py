@@ -178,7 +178,7 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
         capacity_byte = level.capacity_for(roof.threads)
         held_byte = 0 if cold else max(held_byte, capacity_byte or 0)
     memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
-    if memory_s is not None and slowest is not None:
+    if memory_s and slowest is not None:
         found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))
     nothing = Minimum(time_s=0.0, ceiling="", bound=Bound.FREE)
     return max(found, key=lambda each: each.time_s, default=nothing)

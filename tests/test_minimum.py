@@ -13,7 +13,7 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model_minimum
 from roofline.pipeline.analyses import CapturedPass, captured_pass
 from roofline.pipeline.runs import RunOptions
-from roofline.placement import Roof, place
+from roofline.placement import Bound, Roof, place
 from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
@@ -144,6 +144,9 @@ def test_the_model_minimum_takes_all_of_each_unit_and_the_longest_of_units() -> 
     small = replace(alone, read_byte=900, written_byte=100)
     assert model_minimum(small, roof).time_s == pytest.approx(9e-9)
     assert model_minimum(small, roof).ceiling == "L2 read"
+    # No time, no limiter.
+    free = model_minimum(replace(alone, read_byte=0, written_byte=0), roof)
+    assert (free.time_s, free.ceiling, free.bound) == (0.0, "", Bound.FREE)
 
 
 def test_a_fused_minimum_below_that_of_the_model_is_raised_to_it() -> None:

@@ -1,4 +1,4 @@
-"""The stages of a language model under the ceilings of a machine: times that no run can beat.
+"""The stages of a language model under the ceilings of a machine: minimum times.
 
 That of a stage is its model minimum (`roofline.minimum`): all of its arithmetic, or all of its
 bytes from one memory level, for one part may compute while the next is read. Each part stands under

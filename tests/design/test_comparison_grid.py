@@ -117,6 +117,10 @@ def test_every_form_has_all_machines() -> None:
     assert "dense against light on computes, streams" in text
     assert found.verdict[0] in text
     assert "side by side" not in text
+    # Inside light, the 4,096 bytes between its convolutions need not be moved.
+    assert "Minimum times: eager, fused, model" in text
+    cells = next(line for line in text.splitlines() if " light " in line and " µs" in line)
+    assert cells.split()[1:7:2] == ["20.3", "20.3", "12.1"]
     text = plain_text(report_of_comparison(found, CompareView(by="type")))
     assert "Types of operators side by side on streams (bound)" in text
     assert "<table" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]

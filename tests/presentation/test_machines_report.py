@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from roofline.design.machine_comparison import MachineComparison
+from roofline.foundation.units import format_s
 from roofline.presentation.charts.machines_chart import machines_chart_of
 from roofline.presentation.data import machines_csv
 from roofline.presentation.drawing import savefig_bytes
@@ -113,6 +114,18 @@ def test_what_is_not_predicted_says_so():
     cells = {row[1]: row[at] for row in grid.rows}
     assert cells["maxpool"] == "bound only"
     assert grid.sums[-1][at] == "–"
+
+
+def test_machines_have_all_minimum_times_by_name():
+    comparison = pair()
+    grid = machines_grid(comparison)
+    headings = [each.heading for each in grid.columns]
+    first = headings.index("eager")
+    assert headings[first : first + 3] == ["eager", "fused", "model"]
+    assert "minimum times" in grid.title
+    for row, machine in zip(grid.rows, comparison.machines, strict=True):
+        expected = (machine.bound_s, machine.fused_min_time_s, machine.model_min_time_s)
+        assert row[first : first + 3] == tuple(map(format_s, expected))
 
 
 def test_without_predictions_there_is_no_column_for_them():

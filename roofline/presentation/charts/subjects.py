@@ -86,7 +86,7 @@ def _types_by_time(analysis: Analysis) -> list[str]:
 def _machine(analysis: Analysis, *, measured: bool) -> str:
     profile = analysis.hardware
     state = "steady state" if analysis.cache == "steady" else "cold caches"
-    points = "points: bounds, which no run can beat"
+    points = "points: eager minimum times"
     if profile.knows_only_dram:
         points = f"points: bounds with every operand from {printable(profile.memory[0].name)}"
     if measured:

@@ -10,7 +10,7 @@ from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Ceilings, Comparison
-from roofline.foundation.units import MISSING, format_percent, format_shape
+from roofline.foundation.units import MISSING, format_percent, format_s, format_shape
 from roofline.presentation.reports.report import (
     Column,
     Grid,
@@ -157,7 +157,9 @@ def machines_grid(grid: ComparisonGrid) -> Grid:
     columns = (
         Column(heading="machine"),
         Column(heading="model"),
-        Column(heading="bound", align="right"),
+        Column(heading="eager", align="right"),
+        Column(heading="fused", align="right"),
+        Column(heading="model", align="right"),
         Column(heading="predicted", align="right"),
         *([Column(heading="measured", align="right")] if is_measured else []),
         Column(heading=f"time / {base}", align="right"),
@@ -170,7 +172,7 @@ def machines_grid(grid: ComparisonGrid) -> Grid:
         rows += _machine_rows(
             printable(machine), comparison, is_measured=is_measured, any_fit=any_fit
         )
-    return Grid(title="", columns=columns, rows=tuple(rows))
+    return Grid(title="Minimum times: eager, fused, model", columns=columns, rows=tuple(rows))
 
 
 def _machine_rows(
@@ -193,6 +195,8 @@ def _machine_rows(
                 machine if i == 0 else "",
                 printable(name),
                 bound.text[i],
+                format_s(analysis.totals.fused_min_time_s),
+                format_s(analysis.totals.model_min_time_s),
                 prediction_cell(
                     predicted.values[i], comparison.intervals_s[i], analysis.totals.bound_s
                 ),

@@ -34,8 +34,8 @@ from roofline.presentation.reports.report import (
 from roofline.presentation.reports.work_facts import run_words
 
 _WHAT_A_BOUND_IS = (
-    "A bound is what no run can beat, not what a run takes: real kernels come closer to it for one"
-    " design than for another"
+    "A bound is the eager minimum, which no run operator by operator beats: real kernels come"
+    " closer to it for one design than for another"
 )
 
 _OF_THE_MODEL = ("flop", "multiply_add", "parameters", "parameter_bytes", "traffic_byte")

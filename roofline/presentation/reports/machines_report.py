@@ -91,7 +91,7 @@ def machines_grid(comparison: MachineComparison) -> Grid:
         )
 
     return Grid(
-        title="Machines: ridge in FLOP/byte, and what of the bound is compute, what memory",
+        title="Machines: ridge in FLOP/byte, minimum times, compute and memory share of eager",
         columns=(
             Column(heading=""),
             Column(heading="machine"),
@@ -100,7 +100,9 @@ def machines_grid(comparison: MachineComparison) -> Grid:
             Column(heading="peak", align="right", sacrifice=2 * crowded),
             Column(heading="bandwidth", align="right", sacrifice=3 * crowded),
             Column(heading="ridge", align="right", sacrifice=4 * crowded),
-            Column(heading="bound", align="right"),
+            Column(heading="eager", align="right"),
+            Column(heading="fused", align="right", sacrifice=int(crowded)),
+            Column(heading="model", align="right", sacrifice=int(crowded)),
             Column(heading="compute", align="right", sacrifice=5 * crowded),
             Column(heading="memory", align="right", sacrifice=6 if crowded else 1),
             *([Column(heading="predicted", align="right")] * is_predicted),
@@ -129,7 +131,9 @@ def _machine_cells(key: str, machine: MachineSummary, *, is_cpu: bool) -> tuple[
         format_flop_per_s(compute.flop_per_s if compute else None),
         format_byte_per_s(memory.byte_per_s if memory else None),
         format_intensity(machine.ridge_flop_per_byte),
-        format_s(machine.bound_s),
+        format_s(machine.eager_min_time_s),
+        format_s(machine.fused_min_time_s),
+        format_s(machine.model_min_time_s),
         format_percent(machine.compute_share),
         format_percent(machine.memory_share),
     )
