@@ -613,7 +613,11 @@ def one_kernel(
 def timm_model(
     name: str, batch: int, size: int, amp: bool, channels_last: bool, train: bool
 ) -> tuple[int, Placed]:
-    """The parameters of a model of timm, and one pass of it in torch's operators for a CPU."""
+    """The parameters of a model of timm, and one pass of it in torch's operators for a CPU.
+
+    Raises:
+        LookupError: a GPU runs other operators.
+    """
     with (
         mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", one_kernel),
         contextlib.redirect_stdout(io.StringIO()),
@@ -622,6 +626,8 @@ def timm_model(
     ):
         warnings.simplefilter("ignore")
         source = load(f"timm:{name}")
+        if amp and any(isinstance(each, torch.nn.RNNBase) for each in source.module.modules()):
+            raise LookupError("recurrent layers: one kernel of cuDNN, here every step's operators")
         given = inputs_for(
             source.module,
             Inputs((batch, 3, size, size)),
@@ -805,7 +811,7 @@ def _column(path: Path) -> Iterable[Any]:
     return pandas.read_csv(path)["model"]
 
 
-def measured_in(folder: Path, models: int) -> tuple[list[Measured], list[str]]:
+def measured_in(folder: Path, models: int | Collection[str]) -> tuple[list[Measured], list[str]]:
     """All rows of a folder, and the files that it lacks."""
     rows: list[Measured] = []
     missing: list[str] = []
@@ -816,7 +822,7 @@ def measured_in(folder: Path, models: int) -> tuple[list[Measured], list[str]]:
         else:
             missing.append(name)
     files = sorted((folder / "timm").glob("benchmark-*.csv"))
-    chosen = sampled(files, models)
+    chosen = sampled(files, models) if isinstance(models, int) else models
     rows += timm_rows(files, chosen)
     return rows, missing if files else [*missing, "timm/benchmark-*.csv"]
 
@@ -911,11 +917,13 @@ def tables(rows: Sequence[Measured], missing: Sequence[str]) -> Iterator[str]:
                 f"{part[name].median():.2f}, {part[name].max():.2f}"
                 for name in ("eager", "fused", "model")
             ]
-            names = part.row.str.partition(".")[0].str.partition(" ")[0].nunique()
             yield (
-                f"| {source} | {device} | {names} | {len(part):,} | {held} | {' | '.join(cells)} |"
+                f"| {source} | {device} | {_names(part.row).nunique()} | {len(part):,} | {held} |"
+                f" {' | '.join(cells)} |"
                 f" {int((~part.is_ordered).sum())} |"
             )
+        yield ""
+        yield f"Models (`--models` takes them too): {','.join(sorted(set(_names(models.row))))}"
     yield ""
     yield "## Not compared"
     yield ""
@@ -943,6 +951,11 @@ def _ratio(row: Measured, name: str) -> float:
     return getattr(row.minima, f"{name}_s") / row.measured_s if row.minima else math.nan
 
 
+def _names(rows: pandas.Series) -> pandas.Series:
+    """Names of models without their weights, batch and size."""
+    return rows.str.extract(r"^([^. ]+)", expand=False)
+
+
 def _counts(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common())
 
@@ -954,7 +967,12 @@ def _median(ratios: pandas.Series) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
-    parser.add_argument("--models", type=int, default=MODELS, help="timm models a file; 0: all")
+    parser.add_argument(
+        "--models",
+        type=lambda text: int(text) if text.isdigit() else set(text.split(",")),
+        default=MODELS,
+        help="how many of timm's models, 0: all; or their names, joined by commas",
+    )
     options = parser.parse_args()
     if not options.folder.is_dir():
         print(f"{options.folder}: no such folder; give one with CSV files", file=sys.stderr)

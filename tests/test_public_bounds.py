@@ -235,6 +235,13 @@ def test_compiled_models_are_held_against_the_fused_minimum(tmp_path: Path) -> N
     assert list(map(state, rows_of("", between, 1.1 * least.eager_s))) == ["unexplained", "held"]
 
 
+def test_recurrent_layers_of_gpus_are_not_compared(tmp_path: Path) -> None:
+    """One operator there; in half precision on a CPU, those of every step."""
+    write(tmp_path, f"{RTX}.csv", TIMM, "sequencer2d_s,1,1,1,224,27.65")
+    (row,) = read(tmp_path)
+    assert state(row).startswith("recurrent layers")
+
+
 def test_the_three_minimum_times_are_tabled_in_their_order() -> None:
     def row(source: str, eager_s: float, fused_s: float, model_s: float) -> Measured:
         least = Minimum(eager_s, fused_s, model_s)
