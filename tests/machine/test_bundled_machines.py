@@ -400,6 +400,46 @@ def test_a_chip_that_is_not_there_is_taken_for_no_other(said: str) -> None:
     assert str(stop.value).startswith(f"unknown hardware '{said}' (see")
 
 
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        # Names of drivers.
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("Tesla V100-SXM2-32GB", "v100-sxm2-32gb"),
+        # Names of aiconfigurator, of timm's files, and of tables of tokens per second.
+        ("h200_sxm", "h200"),
+        ("b200_sxm", "b200"),
+        ("l40s", "l40s"),
+        ("rtx5090", "rtx-5090"),
+        ("5090", "rtx-5090"),
+        ("rtx3090", "rtx-3090"),
+        ("4090", "rtx4090"),
+        ("rtx-pro-6000", "rtx-pro-6000"),
+        ("pro6000maxq", "rtx-pro-6000-max-q"),
+        ("i9-10940x", "i9-10940x"),
+        ("H200-SXM", "h200"),
+        ("L40S", "l40s"),
+        ("RTX 5090", "rtx-5090"),
+        ("MI300X", "mi300x"),
+    ],
+)
+def test_names_that_public_measurements_have(said: str, name: str) -> None:
+    assert catalog.load_hardware(said).name == name
+
+
+@pytest.mark.parametrize(
+    "said", ["gb200_sxm", "gb300_sxm", "Tesla V100-PCIE-16GB", "AMD Instinct MI250"]
+)
+def test_a_device_of_these_sources_without_a_file_is_said(said: str) -> None:
+    with pytest.raises(HardwareError, match=f"unknown hardware '{said}'"):
+        catalog.find_hardware(said)
+
+
 def test_no_name_is_that_of_two_machines() -> None:
     owners: dict[str, str] = {}
     for name in NAMES:
