@@ -6,8 +6,10 @@ from roofline.analysis.findings import Basis as Basis
 from roofline.analysis.findings import Finding as Finding
 from roofline.analysis.findings import ranked as ranked
 from roofline.analysis.grouping import Group as Group
+from roofline.analysis.grouping import Whole as Whole
 from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
+from roofline.analysis.grouping import minimum_of as minimum_of
 from roofline.analysis.grouping import sum_known_s as sum_known_s
 from roofline.analysis.grouping import working as working
 from roofline.analysis.memory_fit import fit_of as fit_of
@@ -28,6 +30,7 @@ from roofline.analysis.saved import to_json as to_json
 from roofline.analysis.totals import MINIMUM_TIMES as MINIMUM_TIMES
 from roofline.analysis.totals import Coverage as Coverage
 from roofline.analysis.totals import MemoryPeak as MemoryPeak
+from roofline.analysis.totals import MinTimes as MinTimes
 from roofline.analysis.totals import Totals as Totals
 from roofline.analysis.totals import coverage_of as coverage_of
 from roofline.analysis.totals import known_work as known_work

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
@@ -23,7 +23,16 @@ class HasMinimumTimes(Protocol):
     def model_min_time_s(self) -> float | None: ...
 
 
-MINIMUM_TIMES = ("eager_min_time_s", "fused_min_time_s", "model_min_time_s")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinTimes:
+    """The minimum times of a pass in seconds, as in `Totals`; None where one is not known."""
+
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+
+
+MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
 """The minimum times by the names that values, JSON and CSV give them, longest first."""
 
 

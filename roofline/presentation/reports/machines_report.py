@@ -77,6 +77,8 @@ def machines_grid(comparison: MachineComparison) -> Grid:
     machines = comparison.machines
     is_predicted = any(each.predicted_s is not None for each in machines)
     is_measured = any(each.measured_s is not None for each in machines)
+    # Older files do not have those of kernels and of the model.
+    is_minimal = any(each.model_min_time_s is not None for each in machines)
     is_fit_known = any(each.fits is not None for each in machines)
     # Beside times, what the bound is made of gives way.
     crowded = is_predicted or is_measured
@@ -101,6 +103,8 @@ def machines_grid(comparison: MachineComparison) -> Grid:
             Column(heading="bandwidth", align="right", sacrifice=3 * crowded),
             Column(heading="ridge", align="right", sacrifice=4 * crowded),
             Column(heading="bound", align="right"),
+            *([Column(heading="min fused", align="right", sacrifice=5)] * is_minimal),
+            *([Column(heading="min model", align="right", sacrifice=4)] * is_minimal),
             Column(heading="compute", align="right", sacrifice=5 * crowded),
             Column(heading="memory", align="right", sacrifice=6 if crowded else 1),
             *([Column(heading="predicted", align="right")] * is_predicted),
@@ -109,7 +113,12 @@ def machines_grid(comparison: MachineComparison) -> Grid:
         ),
         rows=tuple(
             (
-                *_machine_cells(key_of(number), machine, is_cpu=analysis.hardware.device == "cpu"),
+                *_machine_cells(
+                    key_of(number),
+                    machine,
+                    is_cpu=analysis.hardware.device == "cpu",
+                    is_minimal=is_minimal,
+                ),
                 *times(machine),
             )
             for number, (machine, analysis) in enumerate(
@@ -119,7 +128,9 @@ def machines_grid(comparison: MachineComparison) -> Grid:
     )
 
 
-def _machine_cells(key: str, machine: MachineSummary, *, is_cpu: bool) -> tuple[str, ...]:
+def _machine_cells(
+    key: str, machine: MachineSummary, *, is_cpu: bool, is_minimal: bool
+) -> tuple[str, ...]:
     compute, memory = machine.compute, machine.memory
     return (
         key,
@@ -130,6 +141,7 @@ def _machine_cells(key: str, machine: MachineSummary, *, is_cpu: bool) -> tuple[
         format_byte_per_s(memory.byte_per_s if memory else None),
         format_intensity(machine.ridge_flop_per_byte),
         format_s(machine.bound_s),
+        *([format_s(machine.fused_min_time_s), format_s(machine.model_min_time_s)] * is_minimal),
         format_percent(machine.compute_share),
         format_percent(machine.memory_share),
     )
