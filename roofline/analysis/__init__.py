@@ -6,8 +6,10 @@ from roofline.analysis.findings import Basis as Basis
 from roofline.analysis.findings import Finding as Finding
 from roofline.analysis.findings import ranked as ranked
 from roofline.analysis.grouping import Group as Group
+from roofline.analysis.grouping import Whole as Whole
 from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
+from roofline.analysis.grouping import minimum_of as minimum_of
 from roofline.analysis.grouping import sum_known_s as sum_known_s
 from roofline.analysis.grouping import working as working
 from roofline.analysis.memory_fit import fit_of as fit_of
@@ -25,11 +27,14 @@ from roofline.analysis.rows import row_of as row_of
 from roofline.analysis.saved import analysis_from_data as analysis_from_data
 from roofline.analysis.saved import read_analysis as read_analysis
 from roofline.analysis.saved import to_json as to_json
+from roofline.analysis.totals import MINIMUM_TIMES as MINIMUM_TIMES
 from roofline.analysis.totals import Coverage as Coverage
 from roofline.analysis.totals import MemoryPeak as MemoryPeak
+from roofline.analysis.totals import MinTimes as MinTimes
 from roofline.analysis.totals import Totals as Totals
 from roofline.analysis.totals import coverage_of as coverage_of
 from roofline.analysis.totals import known_work as known_work
+from roofline.analysis.totals import minimum_times_of as minimum_times_of
 from roofline.analysis.totals import sum_bound_s as sum_bound_s
 from roofline.analysis.totals import sum_fused_byte as sum_fused_byte
 from roofline.analysis.versions import SCHEMA_VERSION as SCHEMA_VERSION

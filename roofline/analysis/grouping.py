@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
-from roofline.analysis.totals import known_work, sum_bound_s, sum_fused_byte
+from roofline.analysis.totals import (
+    HasMinimumTimes,
+    MinTimes,
+    Totals,
+    known_work,
+    minimum_times_of,
+    sum_bound_s,
+    sum_fused_byte,
+)
 from roofline.workload.operators import State
 from roofline.workload.work import Work
 
@@ -26,7 +35,10 @@ class Group:
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
     no known FLOP. ``fused_byte`` is what would be left of the traffic in fused kernels, None where
     that is unknown. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part
-    of the whole. ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
+    of the whole. ``eager_min_time_s`` is the same as ``bound_s``, ``fused_min_time_s`` that of the
+    fused kernels, None where one of them has operators in another group too, ``model_min_time_s``
+    None of everything but the whole pass: what rewritings save is saved across groups.
+    ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
     """
 
     name: str
@@ -36,19 +48,42 @@ class Group:
     fused_byte: int | None
     bound_s: float | None
     share: float | None
+    eager_min_time_s: float | None
+    fused_min_time_s: float | None
+    model_min_time_s: float | None
     predicted_s: float | None = None
     measured_s: float | None = None
 
 
-def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> Group:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """The pass that groups are parts of.
+
+    ``kernels`` says of how many operators each fused kernel is made, by the index of the first
+    (None: of how many it is not known which they are part of); free operators are in none.
+    """
+
+    totals: Totals
+    calls: int
+    kernels: Mapping[int | None, int]
+
+    @classmethod
+    def of(cls, analysis: Analysis) -> Whole:
+        """That of an analysis."""
+        rows = working(analysis.operators)
+        kernels = Counter(row.chain for row in rows)
+        return cls(totals=analysis.totals, calls=len(rows), kernels=kernels)
+
+
+def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
     """The operators `rows` taken together; none of them is free.
 
     Args:
         name: what they are called.
         rows: the operators.
-        whole_s: the bound of all operators in seconds, of which theirs is a share.
+        whole: the pass that they are a part of.
     """
-    bound_s = sum_bound_s(rows)
+    bound_s, whole_s = sum_bound_s(rows), whole.totals.bound_s
     return Group(
         name=name,
         calls=len(rows),
@@ -57,9 +92,23 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole_s: float | None) -> G
         fused_byte=sum_fused_byte(rows) if rows else 0,
         bound_s=bound_s,
         share=bound_s / whole_s if bound_s is not None and whole_s else None,
+        **minimum_times_of(minimum_of(rows, whole)),
         predicted_s=sum_known_s([row.predicted_s for row in rows]),
         measured_s=sum_known_s([row.measured_s for row in rows]),
     )
+
+
+def minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
+    """The minimum times of operators of a pass, none of them free, as in `Group`."""
+    if len(rows) == whole.calls:
+        return whole.totals
+    bound_s, fused_s = sum_bound_s(rows), None
+    kernels = Counter(row.chain for row in rows)
+    are_inside = all(whole.kernels[chain] == calls for chain, calls in kernels.items())
+    if whole.totals.fused_min_time_s is not None and bound_s is not None and are_inside:
+        # As for whole passes, no more than the operators one by one.
+        fused_s = min(bound_s, sum(row.fused_min_time_s or 0.0 for row in rows))
+    return MinTimes(eager_min_time_s=bound_s, fused_min_time_s=fused_s)
 
 
 def sum_known_s(times_s: Iterable[float | None]) -> float | None:
@@ -81,8 +130,8 @@ def groups(
     by_name: dict[str, list[OperatorRow]] = {}
     for row in working(analysis.operators):
         by_name.setdefault(key(row), []).append(row)
-    whole_s = analysis.totals.bound_s
-    found = [group_of(name, rows, whole_s) for name, rows in by_name.items()]
+    whole = Whole.of(analysis)
+    found = [group_of(name, rows, whole) for name, rows in by_name.items()]
     return tuple(sorted(found, key=lambda group: length(group, time_s)))
 
 

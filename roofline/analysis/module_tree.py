@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from roofline.analysis.grouping import BOUND, Group, GroupTime, group_of, length, working
+from roofline.analysis.grouping import BOUND, Group, GroupTime, Whole, group_of, length, working
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.workload.modules import Module
@@ -85,7 +85,7 @@ class _Tree:
     def __init__(
         self, analysis: Analysis, depth: int | None, top: int | None, time_s: GroupTime
     ) -> None:
-        self._whole_s = analysis.totals.bound_s
+        self._whole = Whole.of(analysis)
         # What lies deeper belongs to the last module that is shown.
         self._depth = depth
         self._top = top
@@ -158,7 +158,7 @@ class _Tree:
         )
 
     def _group(self, rows: list[OperatorRow], name: str = "") -> Group:
-        group = group_of(name, rows, self._whole_s)
+        group = group_of(name, rows, self._whole)
         if rows:
             return group
         # What does nothing takes no time; of a kind that nobody knows, nothing is said.

@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
 from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
 from roofline.analysis.rows import OperatorRow
 from roofline.workload.operators import State
 from roofline.workload.work import Work
+
+
+class HasMinimumTimes(Protocol):
+    """A result with the three minimum times in seconds; None where one is not known."""
+
+    @property
+    def eager_min_time_s(self) -> float | None: ...
+    @property
+    def fused_min_time_s(self) -> float | None: ...
+    @property
+    def model_min_time_s(self) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinTimes:
+    """The minimum times of a pass in seconds, as in `Totals`; None where one is not known."""
+
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
+
+
+MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
+"""The minimum times by the names that values, JSON and CSV give them, longest first."""
+
+
+def minimum_times_of(found: HasMinimumTimes | None) -> dict[str, Any]:
+    """The three minimum times in seconds by name, None where one is not known; all None of None."""
+    return {name: found and getattr(found, name) for name in MINIMUM_TIMES}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import MINIMUM_TIMES, minimum_times_of
 from roofline.foundation import schema
 from roofline.foundation.rows import cells_of, csv_text, finite, frame_of
 from roofline.language.footprint import activations_of, fit_of
@@ -35,9 +36,7 @@ COLUMNS = {
     "traffic_byte": "Int64",
     "bound": "string",
     "bound_s": "Float64",
-    "eager_min_time_s": "Float64",
-    "fused_min_time_s": "Float64",
-    "model_min_time_s": "Float64",
+    **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     "predicted_s": "Float64",
     "predicted_low_s": "Float64",
     "predicted_high_s": "Float64",
@@ -139,9 +138,7 @@ def _analysed(stage: StageResult) -> dict[str, Any]:
         "traffic_byte": totals.traffic_byte,
         "bound": bound_of(stage).value,
         "bound_s": stage.bound_s,
-        "eager_min_time_s": totals.eager_min_time_s,
-        "fused_min_time_s": totals.fused_min_time_s,
-        "model_min_time_s": totals.model_min_time_s,
+        **minimum_times_of(totals),
         "predicted_s": run.predicted_s if run else None,
         "predicted_low_s": run.low_s if run else None,
         "predicted_high_s": run.high_s if run else None,

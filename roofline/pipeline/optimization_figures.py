@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from roofline.analysis import Analysis, sum_known_s
+from roofline.analysis import Analysis, minimum_times_of, sum_known_s
 from roofline.foundation.sampling import Sample, quantile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.optimization_machine import Machine
@@ -139,6 +139,7 @@ def figures_of(
         measured_high_s=quantile(sample.times_s, 0.9) if sample else None,
         flop_per_s=cost.flop / time_s if cost.flop is not None and time_s > 0 else None,
         share_of_roof=bound_s / time_s if bound_s is not None and time_s > 0 else None,
+        **minimum_times_of(analysis.totals),
     )
 
 

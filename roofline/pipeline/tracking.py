@@ -149,8 +149,12 @@ def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
         return cost
     bounds = [each.bound_s for each in place(records, reuse, roof, cache="steady")]
     known = [each for each in bounds if each is not None]
+    bound_s = sum(known) if len(known) == len(bounds) else None
+    # What other code reads of its results afterwards, and so what a compiler may leave out, is not
+    # seen from inside a block.
     return replace(
         cost,
         machine=Machine.of(roof.profile, roof.threads),
-        bound_s=sum(known) if len(known) == len(bounds) else None,
+        bound_s=bound_s,
+        eager_min_time_s=bound_s,
     )

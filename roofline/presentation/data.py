@@ -5,7 +5,15 @@ from __future__ import annotations
 import operator
 from typing import Unpack
 
-from roofline.analysis import FRAME_COLUMNS, Analysis, Group, groups, module_tree
+from roofline.analysis import (
+    FRAME_COLUMNS,
+    MINIMUM_TIMES,
+    Analysis,
+    Group,
+    groups,
+    minimum_times_of,
+    module_tree,
+)
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.rows import csv_text, fields_of
@@ -21,8 +29,9 @@ _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0.
 
-    By type or phase: one line each, with its calls, its work, its bound, and what its operators are
-    predicted to take and took where that is known of all of them. By module: the tree of
+    By type or phase: one line each, with its calls, its work, its bound, what its operators are
+    predicted to take and took where that is known of all of them, and the minimum times, as in
+    `Group`. By module: the tree of
     modules down to a depth, where ``part`` says what a line sums: a module with all in it
     (``whole``), what it does itself where others in it have lines (``own``), or the modules left
     out (``rest``). Lines of operators, types and phases add up to the total; those of modules do
@@ -32,7 +41,10 @@ def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
         InputError: as `View`.
     """
     view = View(**options)
-    sums = ("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s")
+    sums = (
+        *("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s"),
+        *MINIMUM_TIMES,
+    )
     time_s = TimeColumns(analysis).group_s
     if view.by == "module":
         tree = module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s)
@@ -54,15 +66,16 @@ def _sums(group: Group) -> list[object]:
     ]
     more = [getattr(group.work, name) for name in _MORE_BYTES]
     times = (group.predicted_s, group.measured_s)
-    return [group.calls, *work, group.bound_s, *more, group.fused_byte, *times]
+    minimum = minimum_times_of(group).values()
+    return [group.calls, *work, group.bound_s, *more, group.fused_byte, *times, *minimum]
 
 
 def machines_csv(comparison: MachineComparison) -> str:
     """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
     return csv_text(
-        ["machine", *FRAME_COLUMNS, "changes_sides", "fits"],
+        ["machine", *FRAME_COLUMNS, "changes_sides", "fits", "model_min_time_s"],
         (
-            [name, *cells, changes, analysis.fits]
+            [name, *cells, changes, analysis.fits, analysis.totals.model_min_time_s]
             for name, analysis in zip(comparison.names, comparison.analyses, strict=True)
             for cells, changes in zip(
                 fields_of(FRAME_COLUMNS, analysis.operators), comparison.changing_rows, strict=True

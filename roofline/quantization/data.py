@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import MINIMUM_TIMES
 from roofline.foundation import schema
 from roofline.foundation.rows import cells_of, csv_text, finite, frame_of
 
@@ -28,6 +29,7 @@ _SIDE = {
     "ceiling": "string",
     "bound": "string",
     "bound_s": "Float64",
+    **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     "intensity_flop_per_byte": "Float64",
     "attainable_flop_per_s": "Float64",
     "predicted_s": "Float64",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, MinTimes
 from roofline.design.advice.times import Time
 from roofline.foundation.rows import json_text
 from roofline.placement import Bound
@@ -33,7 +33,8 @@ class Side:
     """A layer under the roof, before or after it is quantised.
 
     Bytes are those of its operands at their bits, each once. ``bound_s`` and what stands beside it
-    are as in `Placement`. ``time`` is a prediction; None where none can be made, and always where
+    are as in `Placement`, the minimum times as in `Group`: ``fused_min_time_s`` is known before
+    quantisation alone. ``time`` is a prediction; None where none can be made, and always where
     the machine has no kernel for the width.
     """
 
@@ -45,6 +46,9 @@ class Side:
     ceiling: str
     bound: Bound
     bound_s: float | None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
     intensity_flop_per_byte: float | None
     attainable_flop_per_s: float | None
     time: Time | None
@@ -134,9 +138,11 @@ class WhatIf:
     at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they would lie in
     a file: codes packed, scales and what is not quantised as they are. ``bound_*_s`` are of the
     whole pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as
-    kernels of their own. ``before`` and ``after`` are predictions of the pass; None where there is
-    none, and ``after`` always where a layer has no kernel. ``left`` says in words what stays in
-    floats although it has weights.
+    kernels of their own. ``minimum_before`` are the minimum times of the model as it is; of
+    ``minimum_after`` the eager one alone is known, ``bound_after_s``: kernels and rewritings of a
+    pass in few bits are not derived. ``before`` and ``after`` are predictions of the pass; None
+    where there is none, and ``after`` always where a layer has no kernel. ``left`` says in words
+    what stays in floats although it has weights.
     """
 
     policy: Policy
@@ -150,6 +156,8 @@ class WhatIf:
     bound_before_s: float | None
     bound_after_s: float | None
     separate_bound_s: float | None
+    minimum_before: MinTimes = field(default_factory=MinTimes)
+    minimum_after: MinTimes = field(default_factory=MinTimes)
     before: Time | None
     after: Time | None
     left: tuple[str, ...] = ()

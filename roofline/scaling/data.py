@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import MINIMUM_TIMES, minimum_times_of
 from roofline.foundation import schema
 from roofline.foundation.rows import cells_of, csv_text, frame_of
 
@@ -47,9 +48,11 @@ COLUMNS = {
     "fits": "boolean",
     "times": "string",
     "link": "string",
+    **dict.fromkeys(MINIMUM_TIMES, "Float64"),
 }
 """The columns of `Scaling.to_frame` and of CSV files, with pandas' types; ``times`` and ``link``
-say what all the others follow from."""
+say what all the others follow from. The minimum times are those of the step on one rank alone, of
+one pass with its update, the same in all rows."""
 
 
 def data_of(scaling: Scaling) -> dict[str, Any]:
@@ -67,6 +70,7 @@ def data_of(scaling: Scaling) -> dict[str, Any]:
         "batch": scaling.batch,
         "memory_capacity_byte": scaling.memory_capacity_byte,
         "alone_s": scaling.alone_s,
+        **minimum_times_of(scaling.analysis.totals),
         "slowdown": scaling.slowdown,
         "gradient_byte": scaling.gradient_byte,
         "broadcast_byte": scaling.broadcast_byte,
@@ -111,6 +115,7 @@ def rows_of(scaling: Scaling) -> list[dict[str, Any]]:
             "fits": scaling.fits(each.memory),
             "times": scaling.time_kind,
             "link": scaling.link_words,
+            **minimum_times_of(scaling.analysis.totals),
         }
         for each in scaling.points
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from roofline.analysis import MINIMUM_TIMES, minimum_times_of
 from roofline.foundation import schema
 from roofline.foundation.rows import cells_of, csv_text, frame_of
 
@@ -30,8 +31,10 @@ COLUMNS = {
     "measured_after_s": "Float64",
     "before_operators": "object",
     "after_operators": "object",
+    **{f"{side}_{name}": "Float64" for side in ("before", "after") for name in MINIMUM_TIMES},
 }
-"""The columns of `Optimization.to_frame` and of CSV files, with pandas' types."""
+"""The columns of `Optimization.to_frame` and of CSV files, with pandas' types. The minimum times
+are those of the original and of the result, the same in all rows."""
 
 
 def data_of(optimization: Optimization) -> dict[str, Any]:
@@ -85,7 +88,14 @@ def _finite(proof: Any) -> float | None:
 def rows_of(optimization: Optimization) -> list[dict[str, Any]]:
     """One row a rewrite: those that were made, in their order, then those that were rejected."""
     both = (*optimization.substitutions, *optimization.rejected)
-    return [{name: getattr(each, name) for name in COLUMNS} for each in both]
+    wholes = {"before": optimization.figures_before, "after": optimization.figures_after}
+    minimum = {
+        f"{side}_{name}": time_s
+        for side, figures in wholes.items()
+        for name, time_s in minimum_times_of(figures).items()
+    }
+    own = [name for name in COLUMNS if name not in minimum]
+    return [{**{name: getattr(each, name) for name in own}, **minimum} for each in both]
 
 
 def rewrites_frame(optimization: Optimization) -> pandas.DataFrame:

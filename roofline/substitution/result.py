@@ -25,7 +25,9 @@ class Figures:
 
     ``cost_s`` is by the search's own cost. ``measured_s`` is the median of whole passes with the
     interval from 10 to 90 % of rounds, None where none was timed. ``flop_per_s`` and
-    ``share_of_roof`` follow from the measured time, else from the cost.
+    ``share_of_roof`` follow from the measured time, else from the cost. The minimum times are
+    those of the analysis, as in `Totals`: no result takes less than ``model_min_time_s`` of the
+    original.
     """
 
     cost_s: float
@@ -38,6 +40,9 @@ class Figures:
     measured_high_s: float | None = None
     flop_per_s: float | None = None
     share_of_roof: float | None = None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

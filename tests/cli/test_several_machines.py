@@ -31,7 +31,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_one_table_for_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*SMALL, "--top", "3"]) == 0
     said = capsys.readouterr().out
-    assert "compute-bound on 10980xe but memory-bound on v100" in said.splitlines()[0]
+    assert "compute-bound on v100 but memory-bound on 10980xe" in said.splitlines()[0]
     assert "Operators that change sides" in said
 
 

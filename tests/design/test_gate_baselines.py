@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from roofline.analysis import read_analysis
-from roofline.design.gate import read_baseline, write_baseline
+from roofline.analysis import MINIMUM_TIMES, read_analysis
+from roofline.design.gate import Check, cost_of, parse_conditions, read_baseline, write_baseline
 from roofline.design.gate.saved import baseline_json
 from roofline.errors import FileFormatError, InputError
+from roofline.pipeline.analyses import analyze
 from roofline.pipeline.checking import check as checked
 from roofline.workload.operators import State
 from tests.design.gate_examples import cost, counts_only
@@ -57,7 +58,7 @@ def damaged(**changes: Any) -> str:
         (baseline_json(cost())[:200], "not valid JSON"),
         ("[]", "not a baseline"),
         ("{}", "schema_version"),
-        (damaged(schema_version=2), "newer roofline"),
+        (damaged(schema_version=3), "newer roofline"),
         (damaged(kind="advice"), "is of the kind 'advice'"),
         (damaged(flop="many"), "flop: expected a whole number"),
         (damaged(flop=-1), "flop must be a finite number from 0"),
@@ -74,6 +75,53 @@ def test_a_damaged_one_is_refused_in_one_line(tmp_path: Path, text: str, said: s
         read_baseline(file)
     assert said in str(caught.value)
     assert str(caught.value).startswith(str(file)) and "\n" not in str(caught.value)
+
+
+def test_a_baseline_of_version_1_knows_the_eager_minimum_alone(tmp_path: Path) -> None:
+    kept = json.loads(baseline_json(cost(eager_min_time_s=2e-6)))
+    for name in MINIMUM_TIMES:
+        del kept[name]
+    file = tmp_path / "b.json"
+    file.write_text(json.dumps({**kept, "schema_version": 1}), encoding="utf-8")
+    found = read_baseline(file)
+    assert found == cost(eager_min_time_s=found.bound_s)
+    assert (found.fused_min_time_s, found.model_min_time_s) == (None, None)
+    now = cost(eager_min_time_s=2e-6, fused_min_time_s=1e-6, model_min_time_s=1e-6)
+    judged = Check(
+        now=now,
+        baseline=found,
+        conditions=parse_conditions(
+            ("eager_min_time_s>+1%", "model_min_time_s>+1%", "model_min_time_s>2us")
+        ),
+    )
+    assert [each.outcome for each in judged.judgements] == ["passes", "not judged", "passes"]
+    assert "in the baseline there is no model_min_time_s; write it anew with --update" in (
+        judged.judgements[1].why
+    )
+    line = next(each for each in judged.lines if each.quantity.name == "model_min_time_s")
+    assert (line.before, line.now, line.change) == (None, 1e-6, None)
+
+
+EXAMPLES = sorted((DATA.parents[1] / ".ci" / "baselines").glob("*.json"))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_baselines_of_the_examples_are_read(file: Path) -> None:
+    assert read_baseline(file).bound_s
+
+
+def test_a_cost_has_the_minimum_times_of_its_analysis() -> None:
+    analysis = analyze("resnet18", hardware="epyc-9654")
+    found, totals = cost_of(analysis), analysis.totals
+    assert totals.model_min_time_s and totals.fused_min_time_s
+    assert found.eager_min_time_s == totals.eager_min_time_s == totals.bound_s
+    assert found.fused_min_time_s == totals.fused_min_time_s
+    assert found.model_min_time_s == totals.model_min_time_s
+    limit = parse_conditions("model_min_time_s>+1%")
+    faster = replace(found, model_min_time_s=totals.model_min_time_s / 1.02)
+    assert Check(now=found, baseline=found, conditions=limit).passes
+    failing = Check(now=found, baseline=faster, conditions=limit)
+    assert failing.judgements[0].outcome == "fails"
 
 
 @pytest.mark.parametrize("name", ["analysis-v4-lesson", "analysis-v5-tiny", "analysis-v1-10980xe"])

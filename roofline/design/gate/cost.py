@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from roofline.analysis import Analysis
+from roofline.analysis import MINIMUM_TIMES, Analysis, minimum_times_of
 from roofline.analysis.checks import check_numbers, names_of_numbers
 from roofline.design.pass_times import predicted_s
 from roofline.machine.hardware import HardwareProfile
@@ -79,9 +79,10 @@ class Cost:
 
     ``flop`` and ``multiply_add`` are null where an operator has no formula (``unknown_operators``
     calls): a part of a sum is compared with nothing. ``launches`` are the calls of operators that
-    are not free. ``bound_s`` and ``predicted_s`` are those of ``machine``, null where there is none
-    or nothing is known; ``calibration`` says what the prediction was learned from. ``versions`` are
-    those of what counted, by name; ``types`` and ``modules`` what the totals are made of.
+    are not free. ``bound_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
+    ``machine``, null where there is none or nothing is known; ``calibration`` says what the
+    prediction was learned from. ``versions`` are those of what counted, by name; ``types`` and
+    ``modules`` what the totals are made of.
 
     Raises:
         ValueError: a negative or infinite number, or FLOP that are known though some are not.
@@ -98,6 +99,9 @@ class Cost:
     launches: int
     unknown_operators: int
     bound_s: float | None = None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
     predicted_s: float | None = None
     machine: Machine | None = None
     calibration: str = ""
@@ -114,8 +118,9 @@ class Cost:
                     f"{name} is {getattr(self, name)}, but {self.unknown_operators} operators have"
                     " no formula"
                 )
-        if self.machine is None and (self.bound_s, self.predicted_s) != (None, None):
-            raise ValueError("bound_s and predicted_s belong to a machine")
+        times = ("bound_s", *MINIMUM_TIMES, "predicted_s")
+        if self.machine is None and any(getattr(self, name) is not None for name in times):
+            raise ValueError(f"{', '.join(times[:-1])} and {times[-1]} belong to a machine")
 
     def value(self, name: str) -> float | None:
         """The total of that name, None where it is not known."""
@@ -173,6 +178,7 @@ def cost_of(
         parameters=analysis.totals.parameters,
         peak_memory_byte=analysis.totals.peak_memory_byte,
         bound_s=analysis.totals.bound_s if known else None,
+        **minimum_times_of(analysis.totals if known else None),
         predicted_s=predicted_s(analysis),
         machine=Machine.of(analysis.hardware, analysis.threads) if known else None,
         calibration=analysis.prediction.calibration if analysis.prediction else "",

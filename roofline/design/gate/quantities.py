@@ -68,6 +68,9 @@ QUANTITIES = (
     Quantity(name="launches", title="launches", kind="count"),
     Quantity(name="unknown_operators", title="calls without a formula", kind="count"),
     Quantity(name="bound_s", title="bound", kind="s"),
+    Quantity(name="eager_min_time_s", title="minimum, eager", kind="s"),
+    Quantity(name="fused_min_time_s", title="minimum, fused", kind="s"),
+    Quantity(name="model_min_time_s", title="minimum, model", kind="s"),
     Quantity(name="predicted_s", title="predicted", kind="s"),
 )
 

@@ -237,7 +237,9 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     if cost.machine is None:
         return "no machine was asked for (--hardware, or `roofline measure` for this one)"
     name = cost.machine.name
-    if quantity.name == "bound_s":
+    if quantity.name != "predicted_s" and cost.bound_s is not None:
+        return f"there is no {quantity.name}; write it anew with --update"
+    if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
     if cost.run.train or cost.run.autocast:
         return f"{'training' if cost.run.train else 'autocast'} is not predicted"

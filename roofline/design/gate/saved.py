@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +17,17 @@ from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
 from roofline.foundation.rows import json_text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Of baselines; any change that an older reader would misread or refuse is a new version."""
 
 KIND = "baseline"
 """What such a file says it is."""
+
+STEPS: Mapping[int, schema.Step] = {
+    # The eager minimum is the bound; the others need what totals do not keep.
+    1: lambda cost: {**cost, "eager_min_time_s": cost.get("bound_s")},
+}
+"""What takes a baseline of an older version to the next one."""
 
 _FIX = "write it anew with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
@@ -49,8 +56,8 @@ def read_baseline(path: str | Path) -> Cost:
     table = cast("dict[str, Any]", data)
     kind = table.get("kind", "")
     if kind == KIND:
-        schema.check_version(table, newest=SCHEMA_VERSION, file=str(file), fix=_FIX)
-        kept = {key: each for key, each in table.items() if key not in ("schema_version", "kind")}
+        newest = schema.migrated(table, STEPS, newest=SCHEMA_VERSION, file=str(file), fix=_FIX)
+        kept = {key: each for key, each in newest.items() if key not in ("schema_version", "kind")}
         return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
     if kind:
         raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, minimum_times_of
 from roofline.design.pass_times import interval_s, measured_s, predicted_s
 from roofline.foundation.dtypes import DType
 from roofline.placement import (
@@ -71,9 +71,7 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         memory=memory,
         ridge_flop_per_byte=ridge_flop_per_byte(compute, memory) if compute and memory else None,
         bound_s=whole,
-        eager_min_time_s=analysis.totals.eager_min_time_s,
-        fused_min_time_s=analysis.totals.fused_min_time_s,
-        model_min_time_s=analysis.totals.model_min_time_s,
+        **minimum_times_of(analysis.totals),
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),
         predicted_s=predicted_s(analysis),

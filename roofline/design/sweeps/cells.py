@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from roofline.analysis import Analysis, fits, groups
+from roofline.analysis import Analysis, fits, groups, minimum_times_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,7 @@ def cell_of(analysis: Analysis) -> Cell:
         parameters=totals.parameters,
         traffic_byte=totals.traffic_byte,
         bound_s=totals.bound_s,
-        eager_min_time_s=totals.eager_min_time_s,
-        fused_min_time_s=totals.fused_min_time_s,
-        model_min_time_s=totals.model_min_time_s,
+        **minimum_times_of(totals),
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,
         predicted_high_s=run.high_s if run else None,

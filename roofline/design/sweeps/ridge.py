@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import fits
+from roofline.analysis import MinTimes, fits, minimum_times_of
 from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.regions import words
 from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
@@ -159,7 +159,8 @@ class RidgeSweep:
     def rows(self) -> Iterator[dict[str, Any]]:
         """One row a design and machine: hypothetical ones first, then those that are known.
 
-        Hypothetical machines have memory without end: ``fits`` is None there.
+        Hypothetical machines have memory without end: ``fits`` is None there. Bounds are those of
+        operators one by one: of the minimum times, ``eager_min_time_s`` alone is known.
         """
         unknown = (None,) * len(self.designs)
         lines = zip(self.balances, self.bound_s, strict=True)
@@ -176,6 +177,7 @@ class RidgeSweep:
                     "balance_flop_per_byte": balance,
                     "design": self.designs[index],
                     "bound_s": times[index],
+                    **minimum_times_of(MinTimes(eager_min_time_s=times[index])),
                     "over_reference": ratio,
                     "fits": fit[index],
                     "is_best": index == best,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from roofline.analysis import Analysis, Branch, Group, group_of, groups, module_tree, working
+from roofline.analysis import Analysis, Branch, Group, Whole, group_of, groups, module_tree, working
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -51,12 +51,12 @@ def type_grid(analysis: Analysis, view: View) -> Grid:
     shown, others = found[: view.rows], found[view.rows :]
     names = {each.name for each in others}
     rows = working(analysis.operators)
-    whole_s = analysis.totals.bound_s
+    whole = Whole.of(analysis)
     sums: list[tuple[str, ...]] = []
     if others:
         rest = [row for row in rows if printable(row.type) in names]
-        sums.append(_cells(group_of(f"{len(others)} more", rest, whole_s), view, times))
-    sums.append(_cells(group_of("total", rows, whole_s), view, times, is_all=True))
+        sums.append(_cells(group_of(f"{len(others)} more", rest, whole), view, times))
+    sums.append(_cells(group_of("total", rows, whole), view, times, is_all=True))
     if free := len(analysis.operators) - len(rows):
         sums.append(("free, beside these", str(free), *[""] * len(_sums(view, times))))
     return Grid(
@@ -73,7 +73,7 @@ def phase_grid(analysis: Analysis, view: View) -> Grid:
     by_phase = {each.name: each for each in groups(analysis, lambda row: row.phase)}
     sums: tuple[tuple[str, ...], ...] = ()
     if view.by == "phase":
-        total = group_of("total", working(analysis.operators), analysis.totals.bound_s)
+        total = group_of("total", working(analysis.operators), Whole.of(analysis))
         sums = (_cells(total, view, times, is_all=True),)
     return Grid(
         title="Phases",

@@ -77,6 +77,7 @@ def machines_grid(comparison: MachineComparison) -> Grid:
     machines = comparison.machines
     is_predicted = any(each.predicted_s is not None for each in machines)
     is_measured = any(each.measured_s is not None for each in machines)
+    # Older files do not have those of kernels and of the model.
     is_fit_known = any(each.fits is not None for each in machines)
     # Beside times, what the bound is made of gives way.
     crowded = is_predicted or is_measured

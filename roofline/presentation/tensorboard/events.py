@@ -9,7 +9,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from roofline.analysis import Analysis, Coverage, OperatorRow, Totals, groups, working
+from roofline.analysis import (
+    Analysis,
+    Coverage,
+    OperatorRow,
+    Totals,
+    groups,
+    minimum_times_of,
+    working,
+)
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.text import printable
@@ -22,7 +30,7 @@ _ONE_MACHINE = "an event file shows one pass on one machine, and this has severa
 
 _OF_OPERATORS = (
     *("flop", "multiply_add", "traffic_byte", "intensity_flop_per_byte", "attainable_flop_per_s"),
-    *("bound_s", "predicted_s", "measured_s"),
+    *("bound_s", "eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
 )
 """Columns of operators that are drawn over the pass."""
 
@@ -98,8 +106,9 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
     for group in groups(analysis, lambda row: printable(row.type)):
         yield f"types/{group.name}/calls", 0, group.calls
         yield f"types/{group.name}/traffic_byte", 0, group.work.traffic_byte
-        if group.bound_s is not None:
-            yield f"types/{group.name}/bound_s", 0, group.bound_s
+        for name, time_s in {"bound_s": group.bound_s, **minimum_times_of(group)}.items():
+            if time_s is not None:
+                yield f"types/{group.name}/{name}", 0, time_s
     for column in _OF_OPERATORS:
         for row in working(analysis.operators):
             value = getattr(row, column)

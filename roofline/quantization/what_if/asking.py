@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofline.analysis import Analysis, sum_known_s
+from roofline.analysis import Analysis, MinTimes, minimum_times_of, sum_known_s
 from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
 from roofline.foundation.text import printable
@@ -64,6 +64,8 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         separate_bound_s=sum_known_s(
             (bound_after_s, bound_of([each for each in passes if not each.is_separate]))
         ),
+        minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
+        minimum_after=MinTimes(eager_min_time_s=bound_after_s),
         before=_before(analysis),
         after=after.times.whole if has_kernels else None,
         left=left_of(analysis, plan),

@@ -1,0 +1,187 @@
+"""Every result with a bound has the three minimum times of its analyses, in values and files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+from torch import nn
+
+import roofline
+from roofline.analysis import (
+    MINIMUM_TIMES,
+    Analysis,
+    MinTimes,
+    group_of,
+    groups,
+    minimum_times_of,
+    working,
+)
+from roofline.analysis.grouping import Whole
+from roofline.pipeline.sweeps.ridges import ridge_sweep
+from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.plain import plain_text
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.presentation.tensorboard.events import scalars
+from roofline.quantization.data import layers_csv
+from roofline.scaling.data import points_csv
+from roofline.substitution.data import rewrites_csv
+
+IMAGE = (1, 8, 32, 32)
+CPU = "epyc-9654"
+
+
+def model() -> nn.Module:
+    """A convolution with its ReLU in one module, and another whose ReLU is not in it."""
+    first = nn.Sequential(nn.Conv2d(8, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
+    second = nn.Sequential(nn.Conv2d(16, 16, 3))
+    return nn.Sequential(first, second, nn.ReLU()).eval()
+
+
+@cache
+def analysis(hardware: str = CPU) -> Analysis:
+    return roofline.analyze(model(), inputs=IMAGE, hardware=hardware)
+
+
+def known(found: Any) -> dict[str, Any]:
+    times = minimum_times_of(found)
+    assert list(times) == ["eager_min_time_s", "fused_min_time_s", "model_min_time_s"]
+    assert times["eager_min_time_s"] >= times["fused_min_time_s"] >= times["model_min_time_s"] > 0
+    return times
+
+
+def rows_in(text: str) -> list[dict[str, float | None]]:
+    """The columns of minimum times in a CSV text; None where a cell is empty."""
+    return [
+        {name: float(cell) if cell else None for name, cell in row.items() if "_min_time_s" in name}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+
+
+def test_groups_know_the_kernels_that_lie_whole_in_them() -> None:
+    found = analysis()
+    by_module = {
+        each.name: each for each in groups(found, lambda row: row.module_path.partition(".")[0])
+    }
+    # The ReLU of the first convolution is in its module, that of the second outside.
+    assert by_module["0"].fused_min_time_s is not None
+    assert by_module["0"].fused_min_time_s < (by_module["0"].eager_min_time_s or 0.0)
+    assert by_module["1"].fused_min_time_s is by_module["2"].fused_min_time_s is None
+    assert all(each.eager_min_time_s == each.bound_s for each in by_module.values())
+    assert all(each.model_min_time_s is None for each in by_module.values())
+    # Both of them together are whole kernels again, and everything is the pass itself.
+    whole, rows = Whole.of(found), working(found.operators)
+    rest = group_of("", [row for row in rows if not row.module_path.startswith("0")], whole)
+    parts_s = by_module["0"].fused_min_time_s + (rest.fused_min_time_s or 0.0)
+    assert parts_s == pytest.approx(sum(row.fused_min_time_s or 0.0 for row in rows))
+    assert minimum_times_of(group_of("", rows, whole)) == known(found.totals)
+    none = minimum_times_of(group_of("", [], whole))
+    assert none == {"eager_min_time_s": 0, "fused_min_time_s": 0, "model_min_time_s": None}
+
+
+def test_groups_in_csv_and_event_files_say_the_same() -> None:
+    found = analysis()
+    by_type = groups(found, lambda row: row.type)
+    assert rows_in(to_csv(found, by="type")) == [minimum_times_of(each) for each in by_type]
+    assert rows_in(to_csv(found, by="phase")) == [known(found.totals)]
+    first, *_, act = rows_in(to_csv(found, by="module", depth=1))
+    assert first == known(found.totals)
+    assert act["eager_min_time_s"] and act["fused_min_time_s"] is None
+    drawn = {tag: value for tag, _, value in scalars(found)}
+    for name, time_s in known(found.totals).items():
+        assert drawn[f"totals/{name}"] == time_s
+    for group in by_type:
+        for name, time_s in minimum_times_of(group).items():
+            assert drawn.get(f"types/{group.name}/{name}") == time_s
+
+
+def test_several_machines() -> None:
+    found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
+    for summary, each in zip(found.machines, found.analyses, strict=True):
+        assert known(summary) == known(each.totals)
+    rows = rows_in(machines_csv(found))
+    frame = found.to_frame()
+    place = 0
+    for each in found.analyses:
+        for operator in each.operators:
+            assert rows[place]["eager_min_time_s"] == operator.eager_min_time_s
+            assert rows[place]["model_min_time_s"] == each.totals.model_min_time_s
+            assert frame["model_min_time_s"][place] == each.totals.model_min_time_s
+            place += 1
+    assert place == len(rows) == len(frame)
+    text = plain_text(machines_report(found))
+    assert all(name in text for name in ("eager", "fused", "model"))
+
+
+def test_sweeps() -> None:
+    designs = ("conv2d(8,c,3)+relu()@32x32", "conv2d(8,c,1)+relu()@32x32")
+    found = roofline.sweep(*designs, axes="c=8:16:x2", hardware=CPU)
+    frame = found.to_frame().to_dict("records")
+    data = json.loads(found.to_json())["rows"]
+    assert len(data) == len(frame) == 4
+    for row, cell in zip(data, frame, strict=True):
+        alone = roofline.analyze(row["design"].replace(",c,", f",{row['c']},"), hardware=CPU)
+        assert {name: row[name] for name in MINIMUM_TIMES} == known(alone.totals)
+        assert {name: cell[name] for name in MINIMUM_TIMES} == known(alone.totals)
+
+
+def test_sweeps_of_balance_know_the_eager_minimum_alone() -> None:
+    designs = ("conv2d(8,8,3)@32x32", "conv2d(8,8,1)@32x32")
+    for row in ridge_sweep(*designs, hardware=CPU, axes="balance=1:4:x2").rows():
+        times = {name: row[name] for name in MINIMUM_TIMES}
+        assert times == minimum_times_of(MinTimes(eager_min_time_s=row["bound_s"]))
+        assert times["eager_min_time_s"] > 0 and times["model_min_time_s"] is None
+
+
+def test_optimizations() -> None:
+    found = roofline.optimize(model(), IMAGE, hardware=CPU, rules="fold-batch-norm")
+    assert found.decision == "predicted faster"
+    was, now = known(found.figures_before), known(found.figures_after)
+    assert was == known(found.before.totals)
+    assert now == known(found.after.totals)
+    assert now["eager_min_time_s"] < was["eager_min_time_s"]
+    # The fold is one of the rewritings that the model minimum allows.
+    assert now["eager_min_time_s"] >= was["model_min_time_s"]
+    data = json.loads(found.to_json())["figures"]
+    for side, times in (("before", was), ("after", now)):
+        assert {name: data[side][name] for name in MINIMUM_TIMES} == times
+    sides = {f"before_{name}": each for name, each in was.items()}
+    sides |= {f"after_{name}": each for name, each in now.items()}
+    rows = rows_in(rewrites_csv(found))
+    assert rows and all(row == sides for row in rows)
+
+
+def test_quantizations() -> None:
+    found = roofline.quantize(model(), IMAGE, hardware=CPU, weights=4, activations=4)
+    what_if, totals = found.what_if, found.analysis.totals
+    assert known(what_if.minimum_before) == known(totals)
+    assert what_if.minimum_after.eager_min_time_s == what_if.bound_after_s
+    assert what_if.minimum_after.fused_min_time_s is what_if.minimum_after.model_min_time_s is None
+    data = json.loads(found.to_json())["what_ifs"][0]
+    assert data["minimum_before"] == known(totals)
+    assert data["minimum_after"] == minimum_times_of(what_if.minimum_after)
+    rows = rows_in(layers_csv(found))
+    for layer, row in zip(what_if.layers, rows, strict=True):
+        assert (
+            layer.before.eager_min_time_s == layer.before.bound_s == row["before_eager_min_time_s"]
+        )
+        assert layer.after.eager_min_time_s == layer.after.bound_s == row["after_eager_min_time_s"]
+        assert layer.before.fused_min_time_s == row["before_fused_min_time_s"]
+        assert layer.after.fused_min_time_s is layer.after.model_min_time_s is None
+    # Each layer has its norm and its ReLU with it: kernels of the pass, all of them.
+    fused = [layer.before.fused_min_time_s for layer in what_if.layers]
+    assert all(each is not None for each in fused)
+
+
+def test_training_on_several_ranks() -> None:
+    found = roofline.scale(
+        model(), IMAGE, data_parallel=4, link_bandwidth="10GB/s", hardware=CPU, optimizer="sgd"
+    )
+    times = known(found.analysis.totals)
+    data = json.loads(found.to_json())
+    assert {name: data[name] for name in MINIMUM_TIMES} == times
+    assert rows_in(points_csv(found)) == [times] * len(found.points)
