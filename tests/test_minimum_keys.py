@@ -166,15 +166,10 @@ def test_quantizations() -> None:
     assert data["minimum_after"] == minimum_times_of(what_if.minimum_after)
     rows = rows_in(layers_csv(found))
     for layer, row in zip(what_if.layers, rows, strict=True):
-        assert (
-            layer.before.eager_min_time_s == layer.before.bound_s == row["before_eager_min_time_s"]
-        )
-        assert layer.after.eager_min_time_s == layer.after.bound_s == row["after_eager_min_time_s"]
-        assert layer.before.fused_min_time_s == row["before_fused_min_time_s"]
-        assert layer.after.fused_min_time_s is layer.after.model_min_time_s is None
-    # Each layer has its norm and its ReLU with it: kernels of the pass, all of them.
-    fused = [layer.before.fused_min_time_s for layer in what_if.layers]
-    assert all(each is not None for each in fused)
+        for name, side in (("before", layer.before), ("after", layer.after)):
+            times = minimum_times_of(MinTimes(eager_min_time_s=side.bound_s))
+            assert minimum_times_of(side) == times
+            assert {key: row[f"{name}_{key}"] for key in MINIMUM_TIMES} == times
 
 
 def test_training_on_several_ranks() -> None:
@@ -185,3 +180,22 @@ def test_training_on_several_ranks() -> None:
     data = json.loads(found.to_json())
     assert {name: data[name] for name in MINIMUM_TIMES} == times
     assert rows_in(points_csv(found)) == [times] * len(found.points)
+
+
+def test_language_models() -> None:
+    found = roofline.analyze_language(
+        "hf:llama", config="smollm2-135m", context=16, sweep_batch=(1, 2), hardware=CPU
+    )
+    data = json.loads(found.to_json())
+    rows = rows_in(found.to_frame().to_csv())
+    for stage, written, row in zip(found.stages, data["stages"], rows, strict=False):
+        times = known(stage.analysis.totals)
+        assert {name: row[name] for name in MINIMUM_TIMES} == times
+        asked_s = stage.asked.model_min_time_s
+        assert asked_s and asked_s == row["asked_model_min_time_s"]
+        assert asked_s == written["asked"]["model_min_time_s"]
+    assert found.sweep is not None
+    cells = data["sweep"]["cells"]
+    assert [each["model_min_time_s"] for each in cells] == [
+        each.bound_s for each in found.sweep.cells
+    ]

@@ -92,13 +92,13 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         fused_byte=sum_fused_byte(rows) if rows else 0,
         bound_s=bound_s,
         share=bound_s / whole_s if bound_s is not None and whole_s else None,
-        **minimum_times_of(minimum_of(rows, whole)),
+        **minimum_times_of(_minimum_of(rows, whole)),
         predicted_s=sum_known_s([row.predicted_s for row in rows]),
         measured_s=sum_known_s([row.measured_s for row in rows]),
     )
 
 
-def minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
+def _minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
     """The minimum times of operators of a pass, none of them free, as in `Group`."""
     if len(rows) == whole.calls:
         return whole.totals

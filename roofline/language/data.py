@@ -89,7 +89,9 @@ def data_of(language: Language) -> dict[str, Any]:
         },
         "stages": [_stage(each) for each in language.stages],
         "weight_bits": [schema.to_data(each) for each in language.bits],
-        "sweep": schema.to_data(sweep) if sweep is not None else None,
+        "sweep": {**schema.to_data(sweep), "cells": list(map(_with_minimum, sweep.cells))}
+        if sweep is not None
+        else None,
         "notes": list(language.notes),
         "warnings": list(language.warnings),
     }
@@ -105,9 +107,14 @@ def _stage(stage: StageResult) -> dict[str, Any]:
     }
     return {
         **schema.to_data(stage),
+        "asked": _with_minimum(stage.asked),
         "tokens": stage.tokens,
         "rates": {name: schema.to_data(rate) for name, rate in rates.items()},
     }
+
+
+def _with_minimum(asked: PlacedStage | SweepCell) -> dict[str, Any]:
+    return {**schema.to_data(asked), "model_min_time_s": asked.model_min_time_s}
 
 
 def rows_of(language: Language) -> list[dict[str, Any]]:
@@ -184,7 +191,7 @@ def _swept(cell: SweepCell) -> dict[str, Any]:
         "asked_bound": cell.bound.value,
         "asked_compute_share": cell.compute_share,
         "asked_bound_s": cell.bound_s,
-        "asked_model_min_time_s": cell.bound_s,
+        "asked_model_min_time_s": cell.model_min_time_s,
         "asked_tokens_per_s": cell.tokens_per_s,
         "footprint_byte": cell.footprint_byte,
         "fit": cell.fit,

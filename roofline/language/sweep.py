@@ -43,6 +43,11 @@ class SweepCell:
     fit: Fit
 
     @property
+    def model_min_time_s(self) -> float | None:
+        """The same as ``bound_s``, by the name that other results give it."""
+        return self.bound_s
+
+    @property
     def intensity_flop_per_byte(self) -> float | None:
         """FLOP per byte of traffic."""
         return self.flop / self.traffic_byte if self.traffic_byte else None

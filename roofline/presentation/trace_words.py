@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis import Analysis, OperatorRow, minimum_times_of
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
@@ -80,6 +80,7 @@ def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, An
         "threads": describe_threads(profile, analysis.threads),
         "ceilings": origin(profile, None),
         "operators": dict(timelines),
+        **minimum_times_of(analysis.totals),
         "not_timed": sum(row.measured_s is None for row in analysis.operators) or None,
         "memory": "known where it is fullest only; other moments are left out",
     }

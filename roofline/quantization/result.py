@@ -33,9 +33,9 @@ class Side:
     """A layer under the roof, before or after it is quantised.
 
     Bytes are those of its operands at their bits, each once. ``bound_s`` and what stands beside it
-    are as in `Placement`, the minimum times as in `Group`: ``fused_min_time_s`` is known before
-    quantisation alone. ``time`` is a prediction; None where none can be made, and always where
-    the machine has no kernel for the width.
+    are as in `Placement`; ``eager_min_time_s`` is the same, and other minimum times are not known
+    of single layers, before or after. ``time`` is a prediction; None where none can be made, and
+    always where the machine has no kernel for the width.
     """
 
     weight_byte: int

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.analysis import (
-    Analysis,
-    MinTimes,
-    OperatorRow,
-    Whole,
-    minimum_of,
-    minimum_times_of,
-    row_of,
-    sum_bound_s,
-    working,
-)
+from roofline.analysis import Analysis, OperatorRow, row_of, sum_bound_s
 from roofline.design.advice.times import Time
 from roofline.latency.predicted import Predicts
 from roofline.placement import Bound, Roof
@@ -33,7 +23,7 @@ from roofline.workload.operators import State
 class After:
     """A pass in few bits, beside the analysis of the pass as it is.
 
-    ``rows`` and ``times.steps`` are those of ``steps``, one each; ``whole`` is the pass as it is.
+    ``rows`` and ``times.steps`` are those of ``steps``, one each.
     """
 
     analysis: Analysis
@@ -42,7 +32,6 @@ class After:
     steps: tuple[Step, ...]
     rows: tuple[OperatorRow, ...]
     times: Times
-    whole: Whole
 
     def places(self, operators: Iterable[int]) -> list[int]:
         """The positions of the steps that operators became, conversions left aside."""
@@ -89,7 +78,6 @@ def after_of(analysis: Analysis, plan: Plan, predictor: Predicts | None) -> Afte
         steps=steps,
         rows=tuple(map(row_of, placements)),
         times=times_of(steps, plan, roof, analysis.cache, farther, predictor),
-        whole=Whole.of(analysis),
     )
 
 
@@ -122,18 +110,17 @@ def _layer(operators: tuple[int, ...], node: Node, after: After) -> LayerWhatIf:
         has_kernel=executable.has_kernel,
         parameters=rows[0].inputs[layer.weight].elements,
         multiply_add=multiply_add,
-        before=side_of(rows, time_of_rows(rows), after.whole),
+        before=side_of(rows, time_of_rows(rows)),
         after=side_of([after.rows[each] for each in places], after.time(places)),
     )
 
 
-def side_of(rows: Sequence[OperatorRow], time: Time | None, whole: Whole | None = None) -> Side:
+def side_of(rows: Sequence[OperatorRow], time: Time | None) -> Side:
     """Operators taken together; level and ceiling are those of the one with the longest bound.
 
     Args:
         rows: a layer, and what is folded into it.
         time: the prediction of all of them.
-        whole: the pass that they are a part of; None: one of which no kernels are known.
     """
     decisive = max(rows, key=lambda row: row.bound_s or 0.0)
     known = [row.flop for row in rows if row.flop is not None]
@@ -150,9 +137,7 @@ def side_of(rows: Sequence[OperatorRow], time: Time | None, whole: Whole | None 
         ceiling=decisive.ceiling,
         bound=decisive.bound,
         bound_s=bound_s,
-        **minimum_times_of(
-            minimum_of(working(rows), whole) if whole else MinTimes(eager_min_time_s=bound_s)
-        ),
+        eager_min_time_s=bound_s,
         intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
         attainable_flop_per_s=_attainable(rows, flop) if is_known else None,
         time=time,
