@@ -134,7 +134,9 @@ def test_mistakes_are_one_line(
 
 
 def in_csv(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Text that a spreadsheet would compute, as "-log(u)", has an apostrophe before it."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"'{text}" if isinstance(value, str) and text[:1] in ("=", "+", "-", "@") else text
 
 
 def test_json_and_csv_have_an_entry_an_operator(

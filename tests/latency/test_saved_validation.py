@@ -51,7 +51,7 @@ def test_other_files_are_none(other: object) -> None:
         ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),
         (
             {"models": [{**data()["models"][0], "measured_s": 1e-300}]},
-            r"models\[0\]: a time of 1e-300",
+            r"models\[0\]\.measured_s: expected 0 or a number from 2\^-256, got 1e-300",
         ),
         (
             {"ratios": [{**data()["ratios"][0], "predicted": 1e20}]},
