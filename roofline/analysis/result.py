@@ -81,8 +81,17 @@ class Analysis:
         return fits(self.totals.peak_memory_byte, self.hardware.memory_capacity_byte)
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row an operator, units in the column names; what is unknown is missing, never 0."""
-        return frame_of(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, self.operators))
+        """One row an operator, units in the column names; what is unknown is missing, never 0.
+
+        ``model_min_time_s`` is that of the whole pass, in every row: operators have none.
+        """
+        return frame_of(FRAME_COLUMNS, self.frame_rows())
+
+    def frame_rows(self) -> list[list[Any]]:
+        """The cells of `FRAME_COLUMNS`, an operator a row."""
+        *of_operators, _ = FRAME_COLUMNS
+        cells = fields_of(of_operators, self.operators)
+        return [[*each, self.totals.model_min_time_s] for each in cells]
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the analysis to a file whose suffix says how.
@@ -142,5 +151,7 @@ FRAME_COLUMNS = {
     "fused_byte": "Int64",
     "eager_min_time_s": "Float64",
     "fused_min_time_s": "Float64",
+    # The last: that of the whole pass.
+    "model_min_time_s": "Float64",
 }
 """The columns of `Analysis.to_frame` and of CSV files, with pandas' nullable types."""

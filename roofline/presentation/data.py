@@ -16,7 +16,7 @@ from roofline.analysis import (
 )
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
-from roofline.foundation.rows import csv_text, fields_of
+from roofline.foundation.rows import csv_text
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.report import View, ViewOptions
 from roofline.presentation.reports.time_columns import TimeColumns
@@ -56,7 +56,7 @@ def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     if view.by != "operator":
         found = groups(analysis, operator.attrgetter(view.by), time_s=time_s)
         return csv_text([view.by, *sums], ([each.name, *_sums(each)] for each in found))
-    return csv_text(FRAME_COLUMNS, fields_of(FRAME_COLUMNS, analysis.operators))
+    return csv_text(FRAME_COLUMNS, analysis.frame_rows())
 
 
 def _sums(group: Group) -> list[object]:
@@ -73,13 +73,11 @@ def _sums(group: Group) -> list[object]:
 def machines_csv(comparison: MachineComparison) -> str:
     """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
     return csv_text(
-        ["machine", *FRAME_COLUMNS, "changes_sides", "fits", "model_min_time_s"],
+        ["machine", *FRAME_COLUMNS, "changes_sides", "fits"],
         (
-            [name, *cells, changes, analysis.fits, analysis.totals.model_min_time_s]
+            [name, *cells, changes, analysis.fits]
             for name, analysis in zip(comparison.names, comparison.analyses, strict=True)
-            for cells, changes in zip(
-                fields_of(FRAME_COLUMNS, analysis.operators), comparison.changing_rows, strict=True
-            )
+            for cells, changes in zip(analysis.frame_rows(), comparison.changing_rows, strict=True)
         ),
     )
 

@@ -125,11 +125,11 @@ class MachineComparison:
         )
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row an operator and machine: the columns of `Analysis.to_frame`, and four more.
+        """One row an operator and machine: the columns of `Analysis.to_frame`, and three more.
 
         ``machine`` is its name; ``changes_sides`` says whether the operator is compute-bound on one
         of the machines and memory-bound on another; ``fits`` whether the whole model fits into the
-        machine's memory, ``model_min_time_s`` its minimum time there: operators have none.
+        machine's memory.
         """
         import pandas
 
@@ -140,8 +140,6 @@ class MachineComparison:
             frame.insert(0, "machine", pandas.Series([name] * len(frame), dtype="string"))
             frame["changes_sides"] = changes
             frame["fits"] = pandas.Series([each.fits] * len(frame), dtype="boolean")
-            model_s = [each.totals.model_min_time_s] * len(frame)
-            frame["model_min_time_s"] = pandas.Series(model_s, dtype="Float64")
             frames.append(frame)
         return pandas.concat(frames, ignore_index=True)
 
