@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from roofline.placement import Bound
 from roofline.presentation.charts.machines_chart import MachinesChart, machines_chart_of
 from roofline.presentation.charts.machines_dots import DOT_PT
 from roofline.presentation.charts.palette import roof_styles
-from tests.presentation.examples import Network
+from tests.presentation.examples import Network, full_profile, resnet_like
 from tests.presentation.machines import (
     NARROW,
     WIDE,
@@ -146,6 +147,15 @@ def test_nearer_levels_are_drawn_and_named():
     chart = machines_chart_of(with_caches())
     assert [each.level for each in chart.roofs[0].diagonals] == ["L1", "L2", "L3", "DRAM"]
     assert [text.text for text in chart.level_labels] == ["L1", "L2", "L3"]
+    assert chart.provenance.startswith("Ceilings: ")
+
+
+def test_the_caches_of_many_machines_are_drawn_without_names():
+    machines = [replace(full_profile(), name=f"machine {number}") for number in range(3)]
+    chart = machines_chart_of(compare(resnet_like(), machines))
+    assert [len(each.diagonals) for each in chart.roofs] == [4, 4, 4]
+    assert chart.level_labels == ()
+    assert chart.provenance.startswith("Thin lines: caches. Ceilings: ")
 
 
 def test_a_machine_without_ceilings_has_a_row_and_no_roof():

@@ -121,6 +121,11 @@ def machines_chart_of(
     )
     model = printable(comparison.analyses[0].model)
     title = " · ".join(filter(None, [f"{model} on {len(machines)} machines", inputs]))
+    level_labels = level_labels_of(
+        roofs, x, y, avoid=[dot.box for each in operators for dot in each.dots]
+    )
+    has_caches = any(len(each.diagonals) > 1 for each in roofs)
+    thin = "Thin lines: caches. " if has_caches and not level_labels else ""
     room = width_pt - 2 * _EDGE_PT
     verdict = printable(comparison.sentences[0])
     return MachinesChart(
@@ -128,13 +133,11 @@ def machines_chart_of(
         height_pt=y.end_pt + BADGES_PT + _TITLE_PT,
         title=cut_to(title, 0.9 * room, TITLE_SIZE_PT),
         verdict=cut_to(verdict[:1].upper() + verdict[1:], room, 8.5),
-        provenance=cut_to(_provenance(comparison), room, SMALL_PT - 0.5),
+        provenance=cut_to(thin + _provenance(comparison), room, SMALL_PT - 0.5),
         x=x,
         y=y,
         roofs=roofs,
-        level_labels=level_labels_of(
-            roofs, x, y, avoid=[dot.box for each in operators for dot in each.dots]
-        ),
+        level_labels=level_labels,
         operators=operators,
         band=_band(comparison, machines, x, y),
         panel=panel,

@@ -178,11 +178,20 @@ def _turns(places: Sequence[float | None]) -> list[Turns]:
     return turns
 
 
+_MOST_NAMED = 6
+"""Lines of caches that have room for their names."""
+
+
 def level_labels_of(
     roofs: Sequence[MachineRoof], x: LogAxis, y: LogAxis, *, avoid: Sequence[Box]
 ) -> tuple[TurnedText, ...]:
-    """The names of memory levels nearer than the farthest, along their lines, off `avoid`."""
+    """The names of memory levels nearer than the farthest, along their lines, off `avoid`.
+
+    None where there are too many for each to stand beside its own line.
+    """
     nearer = [line for roof in roofs for line in roof.diagonals[:-1]]
+    if len(nearer) > _MOST_NAMED:
+        return ()
     if sum(len(roof.diagonals) > 1 for roof in roofs) == 1:
         # Only one machine has such levels, so they need not say whose they are.
         nearer = [replace(line, label=line.level) for line in nearer]
