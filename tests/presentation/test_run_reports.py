@@ -10,7 +10,7 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, Run
 from roofline.errors import InputError
-from roofline.placement import Roof, roof_notes
+from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.data import to_csv
 from roofline.presentation.markdown import to_markdown
@@ -216,6 +216,10 @@ def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
         sheet, "cuda"
     )
     assert "on the meta device: on a CPU it may call others" in notes(sheet, "meta")
+    assert notes(gpu, "cpu").endswith("may be shorter (--device cuda calls those)")
+    # There is no --device for Apple's GPUs.
+    note = other_device_note(replace(gpu, device="mps"))
+    assert note.endswith("on mps it may call others, whose minimum times may be shorter")
 
 
 def sheet_memory():
