@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import roofline
+from roofline.workload.capture import single_pass
 from roofline.workload.models.sources import load
 from roofline.workload.operators import State
 from tests.workload.passes import passed, trained, working
@@ -202,6 +203,22 @@ def test_two_threads_at_once() -> None:
         each.join()
     assert len(found) == 4
     assert all(totals == alone[train] for train, totals in found)
+
+
+def test_what_a_profiler_holds_for_a_moment_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that samples frames does: it holds the local variables of a call that has ended."""
+    held: list[torch.Tensor] = []
+    monkeypatch.setattr(single_pass, "_PATIENCE_S", 10.0)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        inner = x.exp()
+        held.append(inner)
+        threading.Timer(0.01, held.clear).start()
+        return inner.sum()
+
+    _, last = working(passed(forward, (100,)))
+    assert not held
+    assert {spec.storage for spec in last.inputs} == set(last.freed)
 
 
 # -- memory ----------------------------------------------------------------------------------------

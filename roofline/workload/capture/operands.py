@@ -59,8 +59,8 @@ class _Storages:
         return known
 
     @property
-    def are_alive(self) -> bool:
-        return bool(self._watched)
+    def alive(self) -> frozenset[int]:
+        return frozenset(self._watched.keys() - self._gone)
 
     def dropped(self) -> tuple[int, ...]:
         """Numbers of what does not persist and has gone since the last call."""
@@ -104,10 +104,9 @@ class Operands:
         """Numbers of the activations and gradients that have gone since the last call."""
         return self._storages.dropped()
 
-    def are_alive(self) -> bool:
-        """Whether some activation or gradient has not gone."""
-        self._storages.dropped()
-        return self._storages.are_alive
+    def alive(self) -> frozenset[int]:
+        """Numbers of the activations and gradients that have not gone."""
+        return self._storages.alive
 
     def operand(self, tensor: torch.Tensor) -> Operand:
         """One tensor, be it empty.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.gradients import Gradients, noting_gradients
 from roofline.workload.capture.module_stack import ModuleStack
 from roofline.workload.capture.module_table import in_order, modules_in
-from roofline.workload.capture.operands import Operands
+from roofline.workload.capture.operands import Operands, tensors_in
 from roofline.workload.capture.packed import packed_in
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall, Recorder
@@ -182,6 +183,7 @@ def record(
         with noting_gradients(model, stage.run.train, recorder) as gradients:
             alive = stage.step(recorder, modules)
         gradients.note_states(model, stage.optimizer)
+    _await_release(operands, (alive, [each.grad for each in model.parameters()]))
     recorder.note_dropped()
     del alive
     return Recording(
@@ -194,6 +196,21 @@ def record(
         buffers=buffers,
         gradients=gradients,
     )
+
+
+_PATIENCE_S = 0.02
+
+
+def _await_release(operands: Operands, left: object) -> None:
+    """Wait until only the tensors in `left` are left of a pass, or the model evidently keeps more.
+
+    A thread that samples the frames of others (a profiler, Dask's workers) holds their local
+    variables for a moment longer, and what is left after a pass counts as written by it.
+    """
+    expected = operands.storages(tensors_in(left))
+    end = time.monotonic() + _PATIENCE_S
+    while operands.alive() - expected and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def _notes(
@@ -226,9 +243,9 @@ def _notes(
             f"{names} ran in training mode: torch does not know it as part of the model, so"
             " model.eval() does not reach it"
         )
-    if isinstance(tensors, Fakes) and operands.are_alive():
+    if isinstance(tensors, Fakes) and operands.alive():
         gc.collect()
-        if operands.are_alive():
+        if operands.alive():
             yield (
                 "the model keeps tensors of this analysis where they could not be taken out again"
                 " (in a cache outside its modules); make it anew before you run it"
