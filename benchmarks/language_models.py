@@ -117,7 +117,7 @@ def _computed(key: str, quick: bool) -> Row:
     )
     with bench(force=quick, say=tell) as here:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            judge = Judge(all=calibration_of(store), known={})
+            judge = Judge(all=calibration_of(store, here.profile), known={})
         asked = stage_workload(
             shape.model,
             config=shape.config,

@@ -253,7 +253,7 @@ def predict(rows: Sequence[Row]) -> None:
     """Adds what is predicted of each row by what was learned from other families."""
     profile = load_hardware("host")
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
-        judge = Judge(all=calibration_of(store), known={})
+        judge = Judge(all=calibration_of(store, profile), known={})
     options = RunOptions()
     for row in rows:
         setting = row.setting

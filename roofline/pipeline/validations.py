@@ -116,7 +116,7 @@ def validate(
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            calibration, notes = calibration_of(store), store.unused()
+            calibration, notes = calibration_of(store, here.profile), store.unused()
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:
             here.profile.check_threads(each)

@@ -51,8 +51,8 @@ from roofline.machine.measuring.core_clock import (
 )
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.effort import Program
-from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.page_faults import page_fault_overheads
+from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Progress
