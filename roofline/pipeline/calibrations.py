@@ -81,7 +81,7 @@ def calibrate(
     with (
         bench(force=force, say=tell, progress=None) as here,
         Store.open(host_latency_file(), host_environment(), say=tell) as store,
-        fresh_processes() as run,
+        fresh_processes(settled=True) as run,
     ):
         settings = Settings.of(here.profile, dtypes, lambda: run(int8_problem))
         if fresh:
