@@ -29,8 +29,8 @@ _PAGE_BYTE = 4096
 _FAULT_S = 1e-6
 """What taking and clearing a page costs, to the order of magnitude."""
 
-_FAULTS_MATTER = 0.02
-"""The share of a pass from which the cost of page faults is worth a word."""
+_FAULTS_MATTER = 0.03
+"""The share of a pass from which the time of page faults is printed."""
 
 _NAMED = 4
 
@@ -105,13 +105,25 @@ def _predicted(prediction: RunPrediction, comparison: str) -> str:
         )
         known = prediction.overhead_s is not None
         added = f" + overhead {overhead} {unit}" if known else ", overhead unknown"
-        parts.append(f"operators {operators} {unit}{added}")
+        parts.append(f"operators {operators} {unit}{added}{_fault_time(prediction)}")
     if prediction.calibration:
         parts.append(f"learned from {printable(prediction.calibration)}")
     if prediction.held_out_error is not None:
         off = _percent(prediction.held_out_error)
         parts.append(f"{off} off on the average for models of families that were left out")
     return " · ".join(parts)
+
+
+def _fault_time(prediction: RunPrediction) -> str:
+    """What page faults add, where they matter; the rest is the time of a settled allocator."""
+    faults_s = prediction.predicted_s - prediction.settled_s
+    if not prediction.faults or faults_s <= _FAULTS_MATTER * prediction.settled_s:
+        return ""
+    settled = format_s(prediction.settled_s, 3)
+    return (
+        f" + {prediction.faults:,} page faults {format_s(faults_s, 2)} (default allocator;"
+        f" settled, without faults: {settled})"
+    )
 
 
 def _comparison(analysis: Analysis) -> str:
