@@ -13,8 +13,10 @@ between them from coalescing with the top.
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 PAGE_BYTE = 4096
 HUGE_PAGE_BYTE = 2**21
@@ -56,6 +58,47 @@ class MallocSettings:
     is_dynamic: bool = True
     has_huge_pages: bool = False
 
+    @property
+    def page_byte(self) -> int:
+        """What one page fault maps."""
+        return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
+
+
+_VARIABLES = {
+    "mmap_threshold": "mmap_threshold_byte",
+    "trim_threshold": "trim_threshold_byte",
+    "top_pad": "top_pad_byte",
+    "mmap_max": "mmap_max",
+}
+
+
+def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> MallocSettings:
+    """The settings of a process with these environment variables.
+
+    ``GLIBC_TUNABLES`` and the ``MALLOC_…_`` variables are read as glibc does it: what is no number
+    is passed over, and any setting turns the dynamic thresholds off.
+
+    Args:
+        environment: the variables.
+        huge_pages: what ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
+    """
+    found: dict[str, int] = {}
+    given = [
+        (name.removeprefix("MALLOC_").removesuffix("_").lower(), value)
+        for name, value in environment.items()
+        if name.startswith("MALLOC_")
+    ]
+    for each in environment.get("GLIBC_TUNABLES", "").split(":"):
+        name, _, value = each.partition("=")
+        given.append((name.removeprefix("glibc.malloc."), value))
+    for name, value in given:
+        with contextlib.suppress(ValueError):
+            if name in _VARIABLES:
+                found[_VARIABLES[name]] = int(value, 0)
+    return replace(
+        MallocSettings(is_dynamic=not found, has_huge_pages="[always]" in huge_pages), **found
+    )
+
 
 @dataclass(slots=True)
 class _Pages:
@@ -85,7 +128,7 @@ class Heap:
         self._settings = settings
         self.mmap_threshold_byte = settings.mmap_threshold_byte
         self.trim_threshold_byte = settings.trim_threshold_byte
-        self._pages = _Pages(HUGE_PAGE_BYTE if settings.has_huge_pages else PAGE_BYTE)
+        self._pages = _Pages(settings.page_byte)
         self._mapped_faults = 0
         self._top = 0
         self._end = 0
@@ -107,22 +150,9 @@ class Heap:
         return self._pages.faults + self._mapped_faults
 
     @property
-    def is_grown_byte(self) -> int:
-        """Size of the heap."""
+    def size_byte(self) -> int:
+        """Bytes from the start of the heap to its end, without mappings."""
         return self._end
-
-    def state(self) -> tuple[object, ...]:
-        """Equal states: the same requests have the same effects."""
-        return (
-            self._top,
-            self._end,
-            self.mmap_threshold_byte,
-            self.trim_threshold_byte,
-            tuple(sorted(self._free.items())),
-            tuple(self._unsorted),
-            tuple((size, tuple(self._bins[size])) for size in self._bin_sizes),
-            bytes(self._pages.present),
-        )
 
     def malloc(self, byte: int) -> int:
         """Allocates and touches `byte` bytes; the chunk's address (negative: a mapping)."""
