@@ -331,6 +331,19 @@ to refuse, and need not touch ``schema_version``.
 """
 
 
+def with_copied(value: Any, key: str, new: str) -> Any:
+    """A table that says under `new` what it says under `key`; a list with each table so; for steps.
+
+    A `key` that is not there counts as null, and what is neither table nor list stays as it is.
+    """
+    if isinstance(value, list):
+        return [with_copied(each, key, new) for each in typing.cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    table = typing.cast("dict[str, Any]", value)
+    return {**table, new: table.get(key)}
+
+
 def migrated(
     data: Any, steps: Mapping[int, Step], *, newest: int, file: str, fix: str
 ) -> dict[str, Any]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.analysis import InputSpec
+from roofline.analysis import InputSpec, MinTimes, minimum_times_of, sum_known_s
 from roofline.latency.calibration import Calibration
 from roofline.latency.families import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation
 from roofline.machine.pace import Pace
+from roofline.minimum import minimum_times
 from roofline.pipeline.timing import MeasuredAgain, MeasuredPass
+from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
+from roofline.workload.rewritings import model_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +70,9 @@ def judged_pass(
         prediction = predicted.operators[place]
         if prediction is not None:
             errors.append(abs(prediction.predicted_s - took_s))
-    bounds = [placements[place].bound_s for place in at_work]
-    known = [each for each in bounds if each is not None]
+    bound_s = sum_known_s(placements[place].bound_s for place in at_work)
+    records = found.capture.records
+    minimum = minimum_times(placements, fused_traffic(records), model_work(records), found.roof)
     shapes = [each.shape for each in specs if each.shape]
     run = predicted.run
     usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
@@ -85,7 +89,8 @@ def judged_pass(
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
         remeasured_s=again.sample.median_s if again else None,
-        bound_s=sum(known) if len(known) == len(bounds) else None,
+        bound_s=bound_s,
+        **minimum_times_of(MinTimes.of(bound_s, minimum)),
         operators=bounded,
         below_bound=below,
         operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
