@@ -32,7 +32,11 @@ _DEEPEST = 50
 
 
 def to_data(value: Any) -> Any:
-    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts."""
+    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts.
+
+    These hold the fields, then the properties that the class names in ``ALSO_WRITTEN``: what
+    follows from fields and readers of files want to find. `from_data` takes none of the latter.
+    """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, DType):
@@ -42,7 +46,7 @@ def to_data(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_data(item) for item in typing.cast("Sequence[Any]", value)]
     if dataclasses.is_dataclass(value):
-        return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
+        return {name: to_data(getattr(value, name)) for name in _written(type(value))}
     if isinstance(value, Mapping):
         items = typing.cast("Mapping[Any, Any]", value).items()
         return {str(key): to_data(item) for key, item in items}
@@ -53,6 +57,11 @@ def to_data(value: Any) -> Any:
 def _field_types(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _written(cls: type) -> tuple[str, ...]:
+    return (*_field_types(cls), *getattr(cls, "ALSO_WRITTEN", ()))
 
 
 @functools.cache
