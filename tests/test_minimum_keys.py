@@ -23,9 +23,11 @@ from roofline.analysis import (
     working,
 )
 from roofline.analysis.grouping import Whole
+from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.presentation.chrome_trace import trace_json
 from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.interactive.columns import page_data
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
@@ -138,6 +140,17 @@ def test_groups_on_several_machines_are_those_of_each_alone() -> None:
     for place, name in enumerate((CPU, "v100")):
         times = {key: getattr(whole, key)[place] for key in MINIMUM_TIMES}
         assert times == known(analysis(name).totals)
+
+
+def test_the_interactive_page_has_those_of_every_machine_and_operator() -> None:
+    found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
+    machines = page_data(found.names, found.analyses)["machines"]
+    for machine, each in zip(machines, found.analyses, strict=True):
+        for name, time_s in known(each.totals).items():
+            assert f"{name.removesuffix('_min_time_s')} {format_s(time_s)}" in machine["minimum"]
+        times = [row.eager_min_time_s for row in each.operators]
+        assert machine["eager_min_time_s"] == times
+        assert sum(time_s or 0.0 for time_s in times) == pytest.approx(each.totals.eager_min_time_s)
 
 
 def test_modules_and_types_of_models_side_by_side() -> None:
