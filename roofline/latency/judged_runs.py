@@ -28,7 +28,7 @@ class ModelValidation:
     prediction from operators that were timed one by one, where it was asked for. ``measured_s``
     and ``remeasured_s`` are two measurements, apart in time. ``operators`` are those that work and
     have a bound; ``below_bound`` of them took less than `BOUND_MARGIN` of it. The minimum times of
-    the pass are under the ceilings as measured; ``eager_min_time_s`` is ``bound_s``.
+    the pass, and these bounds, hold at the clock of the run; ``eager_min_time_s`` is ``bound_s``.
     ``operator_abs_error_s`` sums |predicted - measured| over operators, ``operators_s`` what they
     took. The prediction was learned from ``samples`` samples.
 
