@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +42,10 @@ from tests.presentation.examples import measured
 IMAGE = (1, 8, 32, 32)
 CPU = "epyc-9654"
 SIDES = ("before", "after")
+MIXTURE = (
+    "hidden_size=16,intermediate_size=24,num_hidden_layers=1,num_attention_heads=2,"
+    "num_key_value_heads=2,vocab_size=20,num_local_experts=8,num_experts_per_tok=2"
+)
 
 
 def model() -> nn.Module:
@@ -66,6 +73,71 @@ def rows_in(text: str) -> list[dict[str, float | None]]:
         {name: float(cell) if cell else None for name, cell in row.items() if "_min_time_s" in name}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+
+def sources() -> dict[str, Callable[[], Any]]:
+    """What makes a small result of every kind that can be saved."""
+    on = {"inputs": IMAGE, "hardware": CPU}
+    two = {"inputs": IMAGE, "hardware": [CPU, "v100"]}
+    return {
+        "analysis": analysis,
+        "machines": lambda: roofline.compare_machines(model(), **two),
+        "models": lambda: roofline.compare(model(), nn.Conv2d(8, 16, 3), **on),
+        "models on machines": lambda: roofline.compare(model(), nn.Conv2d(8, 16, 3), **two),
+        "advice": lambda: roofline.advise(model(), IMAGE, hardware=CPU),
+        "optimization": lambda: roofline.optimize(model(), IMAGE, hardware=CPU),
+        "quantization": lambda: roofline.quantize(model(), IMAGE, hardware=CPU),
+        "scaling": lambda: roofline.scale(
+            model(), IMAGE, data_parallel=2, link_bandwidth="10GB/s", hardware=CPU, optimizer="sgd"
+        ),
+        "language model": lambda: roofline.analyze_language(
+            "hf:mixtral",
+            config=MIXTURE,
+            context=16,
+            sweep_batch=(1, 2),
+            weight_bits=("w8a16",),
+            hardware=CPU,
+        ),
+    }
+
+
+def tables(data: Any) -> Iterator[dict[str, Any]]:
+    """All tables in plain data, however deep."""
+    if isinstance(data, dict):
+        yield data
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from tables(each)
+
+
+def stands_beside(bound: str) -> set[str]:
+    """By what a minimum time is called beside a bound of that name, any of which will do."""
+    if side := re.fullmatch(r"bound_(before|after)_s|(separate)_bound_s", bound):
+        return {f"minimum_{side[1] or side[2]}"}
+    return {bound.replace("bound_s", name) for name in MINIMUM_TIMES}
+
+
+def lacking(names: Iterable[str]) -> list[str]:
+    """The bounds in seconds among `names` without a minimum time beside them."""
+    found = set(names)
+    bounds = [name for name in found if re.search(r"(^|_)bound(_before|_after)?_s$", name)]
+    return [name for name in bounds if not stands_beside(name) & found]
+
+
+@pytest.mark.parametrize("kind", sources())
+def test_beside_every_bound_that_is_saved_stands_a_minimum_time(kind: str, tmp_path: Path) -> None:
+    found = sources()[kind]()
+    found.save(tmp_path / "a.json")
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    seen = 0
+    for table in tables(data):
+        seen += any(name in MINIMUM_TIMES for name in table)
+        # Parts of an architecture have none (docs/counting.md).
+        assert not lacking(table) or {"cache_byte", "least_flop"} <= table.keys()
+    assert seen
+    if kind != "advice":
+        found.save(tmp_path / "a.csv")
+        header = (tmp_path / "a.csv").read_text(encoding="utf-8").partition("\n")[0].split(",")
+        assert not lacking(header) and any("_min_time_s" in name for name in header)
 
 
 def test_groups_know_the_kernels_that_lie_whole_in_them() -> None:
