@@ -35,16 +35,9 @@ def _to_7(analysis: dict[str, Any]) -> dict[str, Any]:
         return analysis
     return {
         **analysis,
-        "totals": _with_eager(totals),
-        "operators": [_with_eager(row) for row in cast("list[Any]", rows)],
+        "totals": schema.with_copied(totals, "bound_s", "eager_min_time_s"),
+        "operators": schema.with_copied(rows, "bound_s", "eager_min_time_s"),
     }
-
-
-def _with_eager(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    kept = cast("dict[str, Any]", value)
-    return {**kept, "eager_min_time_s": kept.get("bound_s")}
 
 
 STEPS: Mapping[int, schema.Step] = {
