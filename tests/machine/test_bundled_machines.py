@@ -393,11 +393,34 @@ def test_a_name_of_several_machines_lists_them(said: str, names: str) -> None:
         catalog.find_hardware(said)
 
 
-@pytest.mark.parametrize("said", ["b100", "a1000", "l20", "t40", "p400", "gb200", "h100-nvl"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("b100", "a1000", "l20", "t40", "p400", "gb200", "h100-nvl"),
+        # Products whose names are parts of those of bundled machines.
+        *("h20", "b20", "p10", "v100s", "a10g", "a100x", "l40g", "rtx-50", "rtx-4090-d", "m1"),
+        *("m2 max", "apple m3", "mi25", "mi250", "mi300", "mi300a", "xeon-8592", "9950x3d"),
+    ],
+)
 def test_a_chip_that_is_not_there_is_taken_for_no_other(said: str) -> None:
     with pytest.raises(HardwareError) as stop:
         catalog.find_hardware(said)
     assert str(stop.value).startswith(f"unknown hardware '{said}' (see")
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("10980x", "10980xe"),
+        ("gravitn4", "graviton-4"),
+        ("v100 pcie", "v100-pcie-32gb"),
+        ("geforce 3090", "rtx-3090"),
+        ("snapdragon", "snapdragon-8-gen-3"),
+    ],
+)
+def test_a_part_of_a_name_or_a_misspelled_one_suggests_its_machine(said: str, name: str) -> None:
+    with pytest.raises(HardwareError, match=rf"'{said}'; did you mean '{name}'\?"):
+        catalog.find_hardware(said)
 
 
 @pytest.mark.parametrize(
