@@ -171,12 +171,12 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
     found = [
         Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
     ]
-    all_byte, held_byte = work.read_byte + work.written_byte, 0
+    crossing = work.read_byte + work.written_byte
     level_byte: dict[str, int] = {}
-    for level in roof.profile.memory:
-        level_byte[level.name] = max(0, all_byte - held_byte)
-        capacity_byte = level.capacity_for(roof.threads)
-        held_byte = 0 if cold else max(held_byte, capacity_byte or 0)
+    for level, held_byte in zip(roof.profile.memory, roof.held_byte, strict=True):
+        level_byte[level.name] = crossing
+        if not cold and held_byte is not None:
+            crossing = max(0, work.read_byte + work.written_byte - held_byte)
     memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
     if memory_s and slowest is not None:
         found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))

@@ -319,21 +319,29 @@ class Roof:
                 return instruction_set
         return ""
 
-    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
-        """Bytes that must come from each level: all from the nearest, the rest from beyond it.
+    @cached_property
+    def held_byte(self) -> tuple[int | None, ...]:
+        """Bytes that each level and all nearer ones hold together; None: no limit known.
 
-        A shared level that is smaller than the private ones together keeps nothing back: what they
-        hold crosses neither.
+        Caches need not be inclusive: with a victim L3, as on Zen and on Intel servers since
+        Skylake, L2 and L3 hold different bytes. Where they are, these bounds are a little lower.
         """
+        held: list[int | None] = []
+        for level in self.profile.memory:
+            nearer = held[-1] if held else 0
+            own = level.capacity_for(self.threads)
+            held.append(None if nearer is None or own is None else nearer + own)
+        return tuple(held)
+
+    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
+        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
-        levels = self.profile.memory
-        for i, level in enumerate(levels):
+        for level, held_byte in zip(self.profile.memory, self.held_byte, strict=True):
             byte[level.name] = crossing
-            capacity = level.capacity_for(self.threads)
-            if i + 1 < len(levels) and capacity is not None:
-                crossing = min(crossing, sum(reuse.beyond(capacity) for reuse in reuses))
+            if held_byte is not None:
+                crossing = sum(reuse.beyond(held_byte) for reuse in reuses)
         return byte
 
     def memory_bound(
