@@ -31,7 +31,6 @@ from roofline.workload.linear_maps import (
 )
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
     if any(record.phase != "forward" for record in records):
         for n in working:
             memory.touch(n, records[n], records[n].inputs)
-        products = [(records[n], least_of_products(records[n])) for n in working]
+        products = [(records[n], records[n].work.least_product_flop or 0) for n in working]
     else:
         regions = _Regions(records=records, made_by=made_by, constants=constants)
         for n in working:
@@ -74,18 +73,6 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
         read_byte=read,
         written_byte=written,
     )
-
-
-def least_of_products(record: OperatorRecord) -> int:
-    """The FLOP that an operator's products take at least; 0 where its FLOP is not known.
-
-    How many of the products are optional is not known (padding taps are), so all that is optional
-    is taken to be products.
-    """
-    work = record.work
-    if not work.multiply_add or work.least_flop is None or work.flop is None:
-        return 0
-    return max(0, work.least_flop - (work.flop - FLOP_PER_FMA * work.multiply_add))
 
 
 def _outliving(records: Sequence[OperatorRecord]) -> frozenset[int]:
@@ -369,9 +356,9 @@ class _Product:
     @property
     def map(self) -> LinearMap:
         """What it is among other linear maps."""
-        work, attributes = self.record.work, self.record.attributes
+        attributes = self.record.attributes
         numbers = (
-            min(work.least_flop or 0, FLOP_PER_FMA * (work.multiply_add or 0)),
+            self.record.work.least_product_flop or 0,
             self.weight.byte,
             self.weight.dtype.byte(1),
             self.given.distinct_elements,
@@ -445,7 +432,7 @@ class _Regions:
                 if _name(record) in _JOINS:
                     self.joins.add(n)
         else:
-            self.others.append((record, least_of_products(record)))
+            self.others.append((record, record.work.least_product_flop or 0))
             for spec in data:
                 self.kept.update(far for far, _ in self._links(n, [spec]))
             return record.inputs
@@ -495,15 +482,14 @@ class _Regions:
             whole = sum(each.flop for each in group.maps)
             least = least_of(group) if len(products) > 1 else Least(whole, 0)
             if least.flop < whole:
-                flop = sum(least_of_products(each.record) for each in products)
-                found.append((_standing_for(products), max(0, flop - whole + least.flop)))
+                found.append((_standing_for(products), least.flop))
                 if all(uses[each.weight.storage] == 1 for each in products):
                     memory.merged_byte += least.weight_byte
                 continue
             for value in group.edges:
                 if value in self.products:
                     each = self.products[value]
-                    found.append((each.record, least_of_products(each.record)))
+                    found.append((each.record, each.record.work.least_product_flop or 0))
                     memory.reads(value, each.weight)
         self._read_what_is_added(memory)
         return found
