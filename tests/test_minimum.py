@@ -14,7 +14,7 @@ from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model
 from roofline.pipeline.analyses import CapturedPass, captured_pass
 from roofline.pipeline.runs import RunOptions
 from roofline.placement import Bound, Roof, place
-from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.fusion import Fused, fused_records, fused_traffic
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.rewritings import ModelWork, model_work
@@ -249,3 +249,16 @@ def test_no_minimum_time_is_above_a_weaker_one(
     assert set(found.kernels_s) == {
         each.chain for record, each in zip(records, fused, strict=True) if record.state != "free"
     }
+
+
+def test_kernels_leave_gradients_of_parameters_until_the_pass_ends() -> None:
+    """Their memory is not there for what comes after them."""
+    name = "conv2d(8,8,3)+batchnorm2d(8)+relu()@14x14"
+    records = captured(name, train=True).capture.records
+    *before, _last = fused_records(records, worked_out(name, train=True)[0])
+    gradients = {
+        spec.storage for each in records for spec in each.outputs if spec.role is Role.GRADIENT
+    }
+    left = gradients.intersection(records[-1].freed)
+    assert len(left) >= 4
+    assert left.isdisjoint(storage for _, kernel in before for storage in kernel.freed)

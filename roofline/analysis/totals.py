@@ -133,6 +133,8 @@ class Totals:
 
 
 _NUMBERS = names_of_numbers(Totals)
+SUMMED = tuple(each.name for each in fields(Work) if each.name in Totals.__dataclass_fields__)
+"""Fields of the operators' work that add up to those of `Totals`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

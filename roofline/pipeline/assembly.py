@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import (
+    SUMMED,
     Analysis,
     InputSpec,
     MemoryPeak,
@@ -36,7 +37,6 @@ from roofline.workload.operators import State
 from roofline.workload.residency import Residency
 from roofline.workload.rewritings import model_work
 from roofline.workload.runs import Run
-from roofline.workload.work import Work
 
 if TYPE_CHECKING:
     from roofline.workload.capture.passes import Capture
@@ -94,7 +94,7 @@ def assemble(
     peak, bound_s = memory_peak(capture, reuse), sum_bound_s(rows)
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
-        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        **{name: getattr(work, name) for name in SUMMED},
         traffic_byte=work.traffic_byte,
         fused_byte=sum_fused_byte(rows),
         unknown_operators=len(unknown),
