@@ -71,11 +71,12 @@ def minimum_times(
         key = (each.ceiling, each.bound)
         by_ceiling[key] = by_ceiling.get(key, 0.0) + each.time_s
     ceiling, bound = max(by_ceiling, key=lambda key: by_ceiling[key], default=("", Bound.FREE))
-    # Charged operator by operator, reads may pass for a part of stores, which are faster; and sums
-    # in another order differ in their last digits.
+    # Neither is longer but for rounding (sums in another order): no kernel is longer than its
+    # operators, and all bytes that a pass must touch are among those that its operators move.
     fused_s = min(eager_s, sum(each.time_s for each in kernels.values()))
     model = replace(model, time_s=min(eager_s, model.time_s))
-    # No run beats the model minimum, so none that a compiler fused does.
+    # No run beats the model minimum, so none that a compiler fused does. Kernels may come to less:
+    # each is held to its operators, and parts of one result count as one that is touched again.
     of_fused = Minimum(time_s=fused_s, ceiling=ceiling, bound=bound)
     if model.time_s > fused_s:
         of_fused = model
@@ -104,6 +105,9 @@ def kernel_minimums(
         done = [records[index] for index in members if fused[index].is_done]
         minimum = kernel_minimum(done, kernel, reuses, traffic_byte, roof)
         eager_s = sum(placements[index].bound_s or 0.0 for index in members)
+        # A run that does not fuse these may be faster: results then take memory that values inside
+        # the kernel have left in a cache; and reads pass for stores that stay there, which are
+        # faster.
         found[members[0]] = replace(minimum, time_s=min(eager_s, minimum.time_s))
     return found
 
@@ -171,12 +175,12 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
     found = [
         Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
     ]
-    all_byte, held_byte = work.read_byte + work.written_byte, 0
+    crossing = work.read_byte + work.written_byte
     level_byte: dict[str, int] = {}
-    for level in roof.profile.memory:
-        level_byte[level.name] = max(0, all_byte - held_byte)
-        capacity_byte = level.capacity_for(roof.threads)
-        held_byte = 0 if cold else max(held_byte, capacity_byte or 0)
+    for level, held_byte in zip(roof.profile.memory, roof.held_byte, strict=True):
+        level_byte[level.name] = crossing
+        if not cold and held_byte is not None:
+            crossing = max(0, work.read_byte + work.written_byte - held_byte)
     memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
     if memory_s and slowest is not None:
         found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))

@@ -21,7 +21,6 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
 from roofline.workload.runs import DEVICES, Device
 from roofline.workload.tensors import TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
 
 Pass = Literal["steady", "cold"]
 
@@ -249,20 +248,17 @@ class Roof:
         """The seconds that an operator's products take at least, and all of its arithmetic.
 
         Its products take at least their share of the multiplying units, all of its FLOP at least
-        their share of all units. How many of the products are optional is not known (padding taps
-        are part of ``multiply_add`` but not of ``least_flop``), so all that is optional is taken to
-        be products. Of convolutions, those of the algorithm that takes the fewest count, where the
-        library of the machine has several. None: its FLOP, or the ceiling of its type, is unknown.
+        their share of all units. Of convolutions, those of the algorithm that takes the fewest
+        count, where the library of the machine has several. None: its FLOP, or the ceiling of its
+        type, is unknown.
         """
-        work = record.work
         of_products, of_any = self.ceilings_of(record, compute_as)
         least_flop = self._least_flop(record)
         if least_flop is None or of_products is None or of_any is None:
             return None
-        others = (work.flop or 0) - FLOP_PER_FMA * (work.multiply_add or 0)
-        least_of_products = max(0, least_flop - others) if work.multiply_add else 0
+        direct_flop = record.work.least_product_flop or 0
         return (
-            (least_of_products / of_products.flop_per_s, of_products),
+            (self.least_share(record) * direct_flop / of_products.flop_per_s, of_products),
             (least_flop / of_any.flop_per_s, of_any),
         )
 
@@ -293,13 +289,11 @@ class Roof:
 
     def least_share(self, record: OperatorRecord) -> float:
         """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
-        work = record.work
-        if work.flop is None or work.least_flop is None or work.multiply_add is None:
+        direct_flop = record.work.least_product_flop
+        if not direct_flop:
             return 1.0
-        others = work.flop - FLOP_PER_FMA * work.multiply_add
-        direct = work.least_flop - others
-        least = (self._least_flop(record) or 0) - others
-        return max(0, least) / direct if 0 <= least < direct else float(least >= direct)
+        spared_flop = (record.work.least_flop or 0) - (self._least_flop(record) or 0)
+        return max(0, direct_flop - spared_flop) / direct_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:
         """The seconds that the arithmetic of an operator takes at least, its bytes left aside.
@@ -319,21 +313,29 @@ class Roof:
                 return instruction_set
         return ""
 
-    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
-        """Bytes that must come from each level: all from the nearest, the rest from beyond it.
+    @cached_property
+    def held_byte(self) -> tuple[int | None, ...]:
+        """Bytes that each level and all nearer ones hold together; None: no limit known.
 
-        A shared level that is smaller than the private ones together keeps nothing back: what they
-        hold crosses neither.
+        Caches need not be inclusive: with a victim L3, as on Zen and on Intel servers since
+        Skylake, L2 and L3 hold different bytes. Where they are, these bounds are a little lower.
         """
+        held: list[int | None] = []
+        for level in self.profile.memory:
+            nearer = held[-1] if held else 0
+            own = level.capacity_for(self.threads)
+            held.append(None if nearer is None or own is None else nearer + own)
+        return tuple(held)
+
+    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
+        """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
-        levels = self.profile.memory
-        for i, level in enumerate(levels):
+        for level, held_byte in zip(self.profile.memory, self.held_byte, strict=True):
             byte[level.name] = crossing
-            capacity = level.capacity_for(self.threads)
-            if i + 1 < len(levels) and capacity is not None:
-                crossing = min(crossing, sum(reuse.beyond(capacity) for reuse in reuses))
+            if held_byte is not None:
+                crossing = sum(reuse.beyond(held_byte) for reuse in reuses)
         return byte
 
     def memory_bound(

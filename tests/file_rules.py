@@ -473,6 +473,8 @@ def counts_agree(it: dict[str, Any]) -> None:
     need(len({it[key] is None for key in COUNTS}) == 1, "known together")
     if it["flop"] is not None:
         need(it["flop"] >= max(2 * it["multiply_add"], it["least_flop"]), "flop")
+    most = min(it["multiply_add"] or 0, (it["least_flop"] or 0) // 2)
+    need((it["least_multiply_add"] or 0) <= most, "least products")
     need(it["measured_iqr_s"] is None or it["measured_s"] is not None, "measured")
     if it["measured_times_s"]:
         need(close(it["measured_s"], statistics.median(it["measured_times_s"])), "median")
@@ -541,6 +543,7 @@ ROW = table(
         "state": (word("counted", "free", "unknown"), REQUIRED),
         "formula": (text, ""),
         **{key: (maybe(whole(0)), REQUIRED) for key in COUNTS},
+        "least_multiply_add": (maybe(whole(0)), None),
         **{key: (whole(0), REQUIRED) for key in (*BYTES, "traffic_byte")},
         "internal_byte": (maybe(whole(0)), 0),
         "chain": (maybe(whole(0)), None),
@@ -870,7 +873,7 @@ def prediction_is_of_operators(it: dict[str, Any]) -> None:
 
 NEWEST_ANALYSIS = table(
     {
-        "schema_version": (version(7), REQUIRED),
+        "schema_version": (version(8), REQUIRED),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
         "run": (RUN, RUN({})),

@@ -41,8 +41,8 @@ def test_an_old_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     again = tmp_path / path.name
     again.write_text(to_json(read_analysis(path)), encoding="utf-8")
     written_by = int(path.stem.split("-")[1].removeprefix("v"))
-    assert json.loads(path.read_text())["schema_version"] == written_by < 7
-    assert json.loads(again.read_text())["schema_version"] == 7
+    assert json.loads(path.read_text())["schema_version"] == written_by < 8
+    assert json.loads(again.read_text())["schema_version"] == 8
     assert json.loads(again.read_text())["hardware"]["schema_version"] == 4
     for each in (path, again):
         analysis = read_analysis(each)
@@ -180,7 +180,7 @@ Edit = Callable[[dict[str, Any]], object]
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda d: d.update(schema_version=8), "a.json: schema_version 8 was written by a newer"),
+        (lambda d: d.update(schema_version=9), "a.json: schema_version 9 was written by a newer"),
         (
             lambda d: d["hardware"].update(schema_version=5),
             "a.json: hardware: schema_version 5 was written by a newer",
@@ -197,7 +197,7 @@ def test_a_newer_version_is_refused_with_the_fix(
     with pytest.raises(FileFormatError) as refused:
         read_analysis(path)
     assert message in str(refused.value)
-    newest = 4 if "hardware" in message else 7
+    newest = 4 if "hardware" in message else 8
     assert f"this one reads up to {newest}" in str(refused.value)
     assert str(refused.value).endswith("upgrade with `pip install --upgrade roofline`")
     assert run(["show", str(path)]) == 2
@@ -209,7 +209,7 @@ def test_an_old_file_is_brought_up_to_date_from_the_command_line(
 ) -> None:
     target = tmp_path / "new.json"
     assert run(["show", str(ANALYSES[0]), "-o", str(target)]) == 0
-    assert json.loads(target.read_text())["schema_version"] == 7
+    assert json.loads(target.read_text())["schema_version"] == 8
     assert read_analysis(target) == read_analysis(ANALYSES[0])
 
 
@@ -219,7 +219,7 @@ def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
     found = read_analysis(path)
     again.write_text(to_json(found), encoding="utf-8")
     new = json.loads(again.read_text(encoding="utf-8"))
-    assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 7)
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (5, 8)
     assert new.pop("findings") == []
     assert "findings" not in old
     # The hardware has a version of its own.
@@ -239,6 +239,7 @@ def without_minimums(data: dict[str, Any]) -> dict[str, Any]:
     rows = [dict(row) for row in data["operators"]]
     for row in rows:
         assert row.pop("fused_min_time_s") is None
+        assert row.pop("least_multiply_add") is None
         assert row.pop("eager_min_time_s") == row["bound_s"]
     return {**data, "totals": totals, "operators": rows}
 
@@ -249,7 +250,7 @@ def test_version_6_had_bounds_and_no_other_minimum_times(tmp_path: Path) -> None
     found = read_analysis(path)
     again.write_text(to_json(found), encoding="utf-8")
     new = json.loads(again.read_text(encoding="utf-8"))
-    assert (old.pop("schema_version"), new.pop("schema_version")) == (6, 7)
+    assert (old.pop("schema_version"), new.pop("schema_version")) == (6, 8)
     assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
     assert without_minimums(new) == old
     assert read_analysis(again) == found

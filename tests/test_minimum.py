@@ -14,7 +14,7 @@ from roofline.minimum import MinimumTimes, kernel_minimums, minimum_times, model
 from roofline.pipeline.analyses import CapturedPass, captured_pass
 from roofline.pipeline.runs import RunOptions
 from roofline.placement import Bound, Roof, place
-from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.fusion import Fused, fused_records, fused_traffic
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import residency
 from roofline.workload.rewritings import ModelWork, model_work
@@ -149,6 +149,26 @@ def test_the_model_minimum_takes_all_of_each_unit_and_the_longest_of_units() -> 
     assert (free.time_s, free.ceiling, free.bound) == (0.0, "", Bound.FREE)
 
 
+def test_the_model_minimum_leaves_out_what_all_caches_hold_together() -> None:
+    """Two cores: 2 x 100 byte of L2 beside 300 of L3 hold 500 of 1,200; 700 cross at 10 byte/s."""
+    machine = profile(
+        [ceiling(1e30)],
+        [
+            level("L2", 100, {"read": {2: 1e12}}, scope="private"),
+            level("L3", 300, {"read": {2: 1e12}}),
+            level("DRAM", None, {"read": {2: 10.0}}),
+        ],
+        threads=2,
+    )
+    work = ModelWork(products=(), read_byte=1000, written_byte=200)
+    roof = Roof(machine, 2)
+    assert model_minimum(work, roof).time_s == pytest.approx(70.0)
+    assert model_minimum(work, roof, cold=True).time_s == pytest.approx(120.0)
+    in_caches = ModelWork(products=(), read_byte=300, written_byte=200)
+    # All of it crosses the L2, and 300 the L3, at 10^12 byte/s.
+    assert model_minimum(in_caches, roof).time_s == pytest.approx(500e-12)
+
+
 def test_a_fused_minimum_below_that_of_the_model_is_raised_to_it() -> None:
     roof = Roof(CACHED, 1)
     records = chain()
@@ -229,3 +249,16 @@ def test_no_minimum_time_is_above_a_weaker_one(
     assert set(found.kernels_s) == {
         each.chain for record, each in zip(records, fused, strict=True) if record.state != "free"
     }
+
+
+def test_kernels_leave_gradients_of_parameters_until_the_pass_ends() -> None:
+    """Their memory is not there for what comes after them."""
+    name = "conv2d(8,8,3)+batchnorm2d(8)+relu()@14x14"
+    records = captured(name, train=True).capture.records
+    *before, _last = fused_records(records, worked_out(name, train=True)[0])
+    gradients = {
+        spec.storage for each in records for spec in each.outputs if spec.role is Role.GRADIENT
+    }
+    left = gradients.intersection(records[-1].freed)
+    assert len(left) >= 4
+    assert left.isdisjoint(storage for _, kernel in before for storage in kernel.freed)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +26,26 @@ from roofline.analysis import (
     working,
 )
 from roofline.analysis.grouping import Whole
+from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
+from roofline.presentation.chrome_trace import trace_json
 from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.interactive.columns import page_data
 from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
 from roofline.quantization.data import layers_csv
 from roofline.scaling.data import points_csv
 from roofline.substitution.data import rewrites_csv
+from tests.presentation.examples import measured
 
 IMAGE = (1, 8, 32, 32)
 CPU = "epyc-9654"
+SIDES = ("before", "after")
+MIXTURE = (
+    "hidden_size=16,intermediate_size=24,num_hidden_layers=1,num_attention_heads=2,"
+    "num_key_value_heads=2,vocab_size=20,num_local_experts=8,num_experts_per_tok=2"
+)
 
 
 def model() -> nn.Module:
@@ -60,6 +73,71 @@ def rows_in(text: str) -> list[dict[str, float | None]]:
         {name: float(cell) if cell else None for name, cell in row.items() if "_min_time_s" in name}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+
+def sources() -> dict[str, Callable[[], Any]]:
+    """What makes a small result of every kind that can be saved."""
+    on = {"inputs": IMAGE, "hardware": CPU}
+    two = {"inputs": IMAGE, "hardware": [CPU, "v100"]}
+    return {
+        "analysis": analysis,
+        "machines": lambda: roofline.compare_machines(model(), **two),
+        "models": lambda: roofline.compare(model(), nn.Conv2d(8, 16, 3), **on),
+        "models on machines": lambda: roofline.compare(model(), nn.Conv2d(8, 16, 3), **two),
+        "advice": lambda: roofline.advise(model(), IMAGE, hardware=CPU),
+        "optimization": lambda: roofline.optimize(model(), IMAGE, hardware=CPU),
+        "quantization": lambda: roofline.quantize(model(), IMAGE, hardware=CPU),
+        "scaling": lambda: roofline.scale(
+            model(), IMAGE, data_parallel=2, link_bandwidth="10GB/s", hardware=CPU, optimizer="sgd"
+        ),
+        "language model": lambda: roofline.analyze_language(
+            "hf:mixtral",
+            config=MIXTURE,
+            context=16,
+            sweep_batch=(1, 2),
+            weight_bits=("w8a16",),
+            hardware=CPU,
+        ),
+    }
+
+
+def tables(data: Any) -> Iterator[dict[str, Any]]:
+    """All tables in plain data, however deep."""
+    if isinstance(data, dict):
+        yield data
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from tables(each)
+
+
+def stands_beside(bound: str) -> set[str]:
+    """By what a minimum time is called beside a bound of that name, any of which will do."""
+    if side := re.fullmatch(r"bound_(before|after)_s|(separate)_bound_s", bound):
+        return {f"minimum_{side[1] or side[2]}"}
+    return {bound.replace("bound_s", name) for name in MINIMUM_TIMES}
+
+
+def lacking(names: Iterable[str]) -> list[str]:
+    """The bounds in seconds among `names` without a minimum time beside them."""
+    found = set(names)
+    bounds = [name for name in found if re.search(r"(^|_)bound(_before|_after)?_s$", name)]
+    return [name for name in bounds if not stands_beside(name) & found]
+
+
+@pytest.mark.parametrize("kind", sources())
+def test_beside_every_bound_that_is_saved_stands_a_minimum_time(kind: str, tmp_path: Path) -> None:
+    found = sources()[kind]()
+    found.save(tmp_path / "a.json")
+    data = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))
+    seen = 0
+    for table in tables(data):
+        seen += any(name in MINIMUM_TIMES for name in table)
+        # Parts of an architecture have none (docs/counting.md).
+        assert not lacking(table) or {"cache_byte", "least_flop"} <= table.keys()
+    assert seen
+    if kind != "advice":
+        found.save(tmp_path / "a.csv")
+        header = (tmp_path / "a.csv").read_text(encoding="utf-8").partition("\n")[0].split(",")
+        assert not lacking(header) and any("_min_time_s" in name for name in header)
 
 
 def test_groups_know_the_kernels_that_lie_whole_in_them() -> None:
@@ -117,6 +195,84 @@ def test_several_machines() -> None:
     assert all(name in text for name in ("eager", "fused", "model"))
 
 
+def test_groups_on_several_machines_are_those_of_each_alone() -> None:
+    found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
+    alone = [
+        {each.name: each for each in groups(analysis(name), lambda row: row.type)}
+        for name in (CPU, "v100")
+    ]
+    across = found.groups(lambda across: across[0].type)
+    assert {each.operators[0][0].type for each in across} == alone[0].keys()
+    for group in across:
+        for place, by_type in enumerate(alone):
+            expected = minimum_times_of(by_type[group.operators[0][0].type])
+            for name in MINIMUM_TIMES:
+                assert getattr(group, name)[place] == expected[name]
+    whole = found.group(found.operators)
+    for place, name in enumerate((CPU, "v100")):
+        times = {key: getattr(whole, key)[place] for key in MINIMUM_TIMES}
+        assert times == known(analysis(name).totals)
+
+
+def test_the_interactive_page_has_those_of_every_machine_and_operator() -> None:
+    found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
+    machines = page_data(found.names, found.analyses)["machines"]
+    for machine, each in zip(machines, found.analyses, strict=True):
+        for name, time_s in known(each.totals).items():
+            assert f"{name.removesuffix('_min_time_s')} {format_s(time_s)}" in machine["minimum"]
+        times = [row.eager_min_time_s for row in each.operators]
+        assert machine["eager_min_time_s"] == times
+        assert sum(time_s or 0.0 for time_s in times) == pytest.approx(each.totals.eager_min_time_s)
+
+
+def test_modules_and_types_of_models_side_by_side() -> None:
+    wider = nn.Sequential(nn.Conv2d(8, 32, 3), nn.ReLU()).eval()
+    found = roofline.compare(model(), wider, inputs=IMAGE, hardware=CPU)
+    data = json.loads(found.to_json())
+    other = roofline.analyze(wider, inputs=IMAGE, hardware=CPU)
+    for row, each in zip(data["models"], (analysis(), other), strict=True):
+        assert {name: row[name] for name in MINIMUM_TIMES} == known(each.totals)
+    by_type = [
+        {group.name: group for group in groups(each, lambda row: row.type)}
+        for each in (analysis(), other)
+    ]
+    seen = 0
+    for row in data["types"]["rows"]:
+        for part, of in zip(row, by_type, strict=True):
+            if part is not None:
+                expected = minimum_times_of(of[part["name"]])
+                assert {name: part[name] for name in MINIMUM_TIMES} == expected
+                seen += 1
+    assert seen == sum(map(len, by_type))
+    parts = [part for row in data["modules"]["rows"] for part in row if part]
+    assert all(part["eager_min_time_s"] == part["time_s"] for part in parts)
+    assert all(part["model_min_time_s"] is None for part in parts)
+
+
+def test_work_of_one_sample_has_the_minimum_times_of_one() -> None:
+    found = roofline.compare(model(), batch=(1, 4), inputs=IMAGE, hardware=CPU)
+    for number, each in enumerate(found.analyses):
+        by_type = {group.name: group for group in groups(each, lambda row: row.type)}
+        for row in found.types.rows:
+            part = row.parts[number]
+            assert part is not None and part.eager_min_time_s is not None
+            whole_s = by_type[part.name].eager_min_time_s
+            assert part.eager_min_time_s * (1, 4)[number] == pytest.approx(whole_s)
+
+
+def test_traces_have_those_of_operators_and_of_the_pass() -> None:
+    found = replace(analysis(), operators=measured(analysis()).operators)
+    events = json.loads(trace_json(found))
+    assert {name: events["otherData"][name] for name in MINIMUM_TIMES} == known(found.totals)
+    told = [each.get("args", {}) for each in events["traceEvents"]]
+    of_operators = {args["index"]: args for args in told if "index" in args}
+    assert of_operators.keys() >= {row.index for row in working(found.operators)}
+    for args in of_operators.values():
+        row = found.operators[args["index"]]
+        assert args.get("eager_min_time_s") == row.eager_min_time_s == row.bound_s
+        assert args.get("fused_min_time_s") == row.fused_min_time_s
+
+
 def test_sweeps() -> None:
     designs = ("conv2d(8,c,3)+relu()@32x32", "conv2d(8,c,1)+relu()@32x32")
     found = roofline.sweep(*designs, axes="c=8:16:x2", hardware=CPU)
@@ -164,6 +320,23 @@ def test_quantizations() -> None:
     data = json.loads(found.to_json())["what_ifs"][0]
     assert data["minimum_before"] == known(totals)
     assert data["minimum_after"] == minimum_times_of(what_if.minimum_after)
+    assert data["minimum_separate"]["eager_min_time_s"] == what_if.separate_bound_s
+    # A part or a pass over a tensor has the eager one alone.
+    sides = dict.fromkeys(SIDES, 0.0)
+    for part, written in zip(what_if.parts, data["parts"], strict=True):
+        assert {key for key in written if "_min_time_s" in key} == {
+            f"{side}_eager_min_time_s" for side in sides
+        }
+        for side in sides:
+            time_s = written[f"{side}_eager_min_time_s"]
+            assert time_s == getattr(part, f"{side}_eager_min_time_s")
+            sides[side] += 0.0 if part.name == "requantization" else time_s
+    assert sides["before"] == pytest.approx(totals.eager_min_time_s)
+    assert sides["after"] == pytest.approx(what_if.minimum_after.eager_min_time_s)
+    assert what_if.passes
+    for walk, written in zip(what_if.passes, data["passes"], strict=True):
+        assert {key for key in written if "_min_time_s" in key} == {"eager_min_time_s"}
+        assert 0 < written["eager_min_time_s"] == walk.eager_min_time_s
     rows = rows_in(layers_csv(found))
     for layer, row in zip(what_if.layers, rows, strict=True):
         for name, side in (("before", layer.before), ("after", layer.after)):
@@ -184,7 +357,12 @@ def test_training_on_several_ranks() -> None:
 
 def test_language_models() -> None:
     found = roofline.analyze_language(
-        "hf:llama", config="smollm2-135m", context=16, sweep_batch=(1, 2), hardware=CPU
+        "hf:llama",
+        config="smollm2-135m",
+        context=16,
+        sweep_batch=(1, 2),
+        weight_bits=("w8a16",),
+        hardware=CPU,
     )
     data = json.loads(found.to_json())
     rows = rows_in(found.to_frame().to_csv())
@@ -194,6 +372,13 @@ def test_language_models() -> None:
         asked_s = stage.asked.model_min_time_s
         assert asked_s and asked_s == row["asked_model_min_time_s"]
         assert asked_s == written["asked"]["model_min_time_s"]
+    for stage, written in zip(found.stages, data["weight_bits"][0]["stages"], strict=True):
+        assert written["minimum_before"] == known(stage.analysis.totals)
+        assert written["minimum_after"] == minimum_times_of(
+            MinTimes(eager_min_time_s=written["bound_after_s"])
+        )
+        before_s, after_s = (written[f"asked_{side}"]["model_min_time_s"] for side in SIDES)
+        assert before_s == stage.asked.model_min_time_s >= after_s > 0
     assert found.sweep is not None
     cells = data["sweep"]["cells"]
     assert [each["model_min_time_s"] for each in cells] == [

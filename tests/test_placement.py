@@ -227,7 +227,7 @@ def test_private_levels_hold_more_with_more_threads() -> None:
     assert Roof(machine, 2).level_byte(reuses) == {"L1": 50, "DRAM": 20}
 
 
-def test_what_private_levels_hold_crosses_no_smaller_shared_level() -> None:
+def test_a_level_and_the_nearer_ones_hold_different_bytes() -> None:
     """Graviton 4 has 2 MiB of L2 in each of 96 cores, and 36 MiB of L3."""
     machine = profile(
         [ceiling(1000.0)],
@@ -238,10 +238,46 @@ def test_what_private_levels_hold_crosses_no_smaller_shared_level() -> None:
         ],
         threads=4,
     )
+    assert Roof(machine, 4).held_byte == (160, 220, None)
+    assert Roof(machine, 1).held_byte == (40, 100, None)
     # 100 bytes fit into four times 40, but not into 60; of 200 bytes, 160 stay in the L2.
     assert Roof(machine, 4).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 0, "DRAM": 0}
-    assert Roof(machine, 4).level_byte([Reuse(200, 200)]) == {"L2": 200, "L3": 40, "DRAM": 40}
-    assert Roof(machine, 1).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 60, "DRAM": 40}
+    assert Roof(machine, 4).level_byte([Reuse(200, 200)]) == {"L2": 200, "L3": 40, "DRAM": 0}
+    assert Roof(machine, 4).level_byte([Reuse(250, 250)]) == {"L2": 250, "L3": 90, "DRAM": 30}
+    # One core has 40 in its L2 and 60 others in L3.
+    assert Roof(machine, 1).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 60, "DRAM": 0}
+    assert Roof(machine, 1).level_byte([Reuse(101, 101)]) == {"L2": 101, "L3": 61, "DRAM": 1}
+    # Streams and first touches come from memory as before.
+    assert Roof(machine, 4).level_byte([Reuse(9, 999)]) == {"L2": 9, "L3": 9, "DRAM": 9}
+    assert Roof(machine, 4).level_byte([Reuse(9, None)]) == {"L2": 9, "L3": 9, "DRAM": 9}
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("working_set", [1, 7, 10, 11, 24, 25, 40, 54, 55, 60, 99])
+def test_a_victim_cache_serves_a_loop_over_its_own_bytes_and_those_of_the_level_before(
+    working_set: int, threads: int
+) -> None:
+    """A hierarchy without copies that pins the first bytes of a loop, counted byte by byte.
+
+    Nothing fetches less in a steady state: a level fetches what no nearer one has room for.
+    """
+    private, shared = 5, 10
+    machine = profile(
+        [ceiling(1.0)],
+        [
+            level("L2", private, {"read": {1: 1.0}}, scope="private"),
+            level("L3", shared, {"read": {1: 1.0}}),
+            level("DRAM", None, {"read": {1: 1.0}}),
+        ],
+        threads=3,
+    )
+    kept = {"L2": range(private * threads), "L3": range(private * threads + shared)}
+    fetched = {
+        "L2": working_set,
+        "L3": sum(byte not in kept["L2"] for byte in range(working_set)),
+        "DRAM": sum(byte not in kept["L3"] for byte in range(working_set)),
+    }
+    assert Roof(machine, threads).level_byte([Reuse(working_set, working_set)]) == fetched
 
 
 @pytest.mark.parametrize(

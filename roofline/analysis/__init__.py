@@ -27,6 +27,7 @@ from roofline.analysis.saved import analysis_from_data as analysis_from_data
 from roofline.analysis.saved import read_analysis as read_analysis
 from roofline.analysis.saved import to_json as to_json
 from roofline.analysis.totals import MINIMUM_TIMES as MINIMUM_TIMES
+from roofline.analysis.totals import SUMMED as SUMMED
 from roofline.analysis.totals import Coverage as Coverage
 from roofline.analysis.totals import MemoryPeak as MemoryPeak
 from roofline.analysis.totals import MinTimes as MinTimes

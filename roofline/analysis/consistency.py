@@ -11,6 +11,7 @@ from statistics import median
 from roofline.analysis.result import Analysis
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import (
+    SUMMED,
     Coverage,
     MemoryPeak,
     coverage_of,
@@ -220,6 +221,11 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
         yield f"flop is {row.flop}, but each of {row.multiply_add} multiply_add counts for two"
     if row.flop is not None and row.flop < (row.least_flop or 0):
         yield f"flop is {row.flop}, but least_flop is {row.least_flop}"
+    if (row.least_multiply_add or 0) > min(row.multiply_add or 0, (row.least_flop or 0) / 2):
+        yield (
+            f"least_multiply_add is {row.least_multiply_add}, of {row.multiply_add} multiply_add"
+            f" and least_flop {row.least_flop}"
+        )
     if row.measured_iqr_s is not None and row.measured_s is None:
         yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
     if row.measured_times_s and not _is_same(row.measured_s, median(row.measured_times_s)):
@@ -250,7 +256,7 @@ def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
         return sum(known) if known and len(known) == len(times) else None
 
     return {
-        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        **{name: getattr(work, name) for name in SUMMED},
         "traffic_byte": work.traffic_byte,
         "fused_byte": sum_fused_byte(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),

@@ -49,6 +49,7 @@ class OperatorRow:
     flop: int | None
     multiply_add: int | None
     least_flop: int | None
+    least_multiply_add: int | None = None
     parameter_byte: int
     input_byte: int
     output_byte: int
@@ -109,6 +110,7 @@ class OperatorRow:
             flop=self.flop,
             multiply_add=self.multiply_add,
             least_flop=self.least_flop,
+            least_multiply_add=self.least_multiply_add,
             parameter_byte=self.parameter_byte,
             input_byte=self.input_byte,
             output_byte=self.output_byte,
@@ -171,6 +173,7 @@ def row_of(
         flop=work.flop,
         multiply_add=work.multiply_add,
         least_flop=work.least_flop,
+        least_multiply_add=work.least_multiply_add,
         parameter_byte=work.parameter_byte,
         input_byte=work.input_byte,
         output_byte=work.output_byte,

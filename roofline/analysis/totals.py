@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from roofline.analysis.checks import check_interval, check_numbers, names_of_numbers
 from roofline.analysis.rows import OperatorRow
+from roofline.minimum import MinimumTimes
 from roofline.workload.operators import State
 from roofline.workload.work import Work
 
@@ -30,6 +31,15 @@ class MinTimes:
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
+
+    @classmethod
+    def of(cls, bound_s: float | None, minimum: MinimumTimes | None) -> MinTimes:
+        """Those of a pass: the sum of its operators' bounds, and what is derived of the whole."""
+        return cls(
+            eager_min_time_s=bound_s,
+            fused_min_time_s=minimum.fused.time_s if minimum else None,
+            model_min_time_s=minimum.model.time_s if minimum else None,
+        )
 
 
 MINIMUM_TIMES = tuple(each.name for each in fields(MinTimes))
@@ -123,6 +133,8 @@ class Totals:
 
 
 _NUMBERS = names_of_numbers(Totals)
+SUMMED = tuple(each.name for each in fields(Work) if each.name in Totals.__dataclass_fields__)
+"""Fields of the operators' work that add up to those of `Totals`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

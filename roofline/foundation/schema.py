@@ -32,7 +32,11 @@ _DEEPEST = 50
 
 
 def to_data(value: Any) -> Any:
-    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts."""
+    """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts.
+
+    These hold the fields, then the properties that the class names in ``ALSO_WRITTEN``: what
+    follows from fields and readers of files want to find. `from_data` takes none of the latter.
+    """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, DType):
@@ -42,7 +46,7 @@ def to_data(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_data(item) for item in typing.cast("Sequence[Any]", value)]
     if dataclasses.is_dataclass(value):
-        return {name: to_data(getattr(value, name)) for name in _field_types(type(value))}
+        return {name: to_data(getattr(value, name)) for name in _written(type(value))}
     if isinstance(value, Mapping):
         items = typing.cast("Mapping[Any, Any]", value).items()
         return {str(key): to_data(item) for key, item in items}
@@ -53,6 +57,11 @@ def to_data(value: Any) -> Any:
 def _field_types(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _written(cls: type) -> tuple[str, ...]:
+    return (*_field_types(cls), *getattr(cls, "ALSO_WRITTEN", ()))
 
 
 @functools.cache
@@ -329,6 +338,19 @@ Step = Callable[[dict[str, Any]], dict[str, Any]]
 Nobody has checked the data yet: a step leaves what it does not understand as it is, for `from_data`
 to refuse, and need not touch ``schema_version``.
 """
+
+
+def with_copied(value: Any, key: str, new: str) -> Any:
+    """A table that says under `new` what it says under `key`; a list with each table so; for steps.
+
+    A `key` that is not there counts as null, and what is neither table nor list stays as it is.
+    """
+    if isinstance(value, list):
+        return [with_copied(each, key, new) for each in typing.cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    table = typing.cast("dict[str, Any]", value)
+    return {**table, new: table.get(key)}
 
 
 def migrated(

@@ -64,7 +64,6 @@ are of the operators of transformers, and missing where only the architecture wa
 
 def data_of(language: Language) -> dict[str, Any]:
     """All of a language model as plain data; what is not finite is null."""
-    sweep = language.sweep
     data = {
         "schema_version": SCHEMA_VERSION,
         "kind": KIND,
@@ -89,9 +88,7 @@ def data_of(language: Language) -> dict[str, Any]:
         },
         "stages": [_stage(each) for each in language.stages],
         "weight_bits": [schema.to_data(each) for each in language.bits],
-        "sweep": {**schema.to_data(sweep), "cells": list(map(_with_minimum, sweep.cells))}
-        if sweep is not None
-        else None,
+        "sweep": schema.to_data(language.sweep),
         "notes": list(language.notes),
         "warnings": list(language.warnings),
     }
@@ -107,14 +104,9 @@ def _stage(stage: StageResult) -> dict[str, Any]:
     }
     return {
         **schema.to_data(stage),
-        "asked": _with_minimum(stage.asked),
         "tokens": stage.tokens,
         "rates": {name: schema.to_data(rate) for name, rate in rates.items()},
     }
-
-
-def _with_minimum(asked: PlacedStage | SweepCell) -> dict[str, Any]:
-    return {**schema.to_data(asked), "model_min_time_s": asked.model_min_time_s}
 
 
 def rows_of(language: Language) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
@@ -49,6 +50,7 @@ class Types:
 class PlacedPart:
     """A part under the roof, its numbers those of all ``count`` layers together.
 
+    It has no minimum time of its own: a run may hold one part in caches, and read more of others.
     ``flop`` counts the whole rectangle of attention, ``least_flop`` what must be done.
     ``weight_byte`` and ``cache_byte`` (read and written) are its traffic.
     ``level``, ``ceiling``, ``bound`` and ``intensity_flop_per_byte`` as in `Placement`;
@@ -87,6 +89,8 @@ class PlacedStage:
     distinct_experts: int | None
     parts: tuple[PlacedPart, ...]
     minimum: Minimum | None
+
+    ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
 
     @property
     def flop(self) -> int:

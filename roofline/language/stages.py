@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
@@ -43,6 +44,13 @@ class RoutedBound:
     weight_byte: int
     bound_s: float | None
     tokens_per_s: float | None
+
+    ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
+
+    @property
+    def model_min_time_s(self) -> float | None:
+        """The same as ``bound_s``, by the name that other results give it."""
+        return self.bound_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from roofline.analysis import fits
 from roofline.language.architecture import Architecture
@@ -41,6 +42,8 @@ class SweepCell:
     tokens_per_s: float | None
     footprint_byte: int
     fit: Fit
+
+    ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
 
     @property
     def model_min_time_s(self) -> float | None:

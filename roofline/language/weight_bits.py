@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, MinTimes, minimum_times_of
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.text import printable
@@ -101,8 +102,8 @@ class StageInBits:
 
     ``asked_before`` and ``asked_after`` are what the architecture asks for; ``bound_*_s`` are those
     of the operators that the library calls, with weights of their layers in these bits, None where
-    nothing could be quantised in them. ``unpacked_weights`` are the codes that become floats in one
-    pass.
+    nothing could be quantised in them. ``minimum_before`` are the minimum times of these operators
+    as they are. ``unpacked_weights`` are the codes that become floats in one pass.
     """
 
     stage: Stage
@@ -110,8 +111,16 @@ class StageInBits:
     asked_after: PlacedStage
     bound_before_s: float | None
     bound_after_s: float | None
+    minimum_before: MinTimes = field(default_factory=MinTimes)
     unpacked_weights: int
     notes: tuple[str, ...] = ()
+
+    ALSO_WRITTEN: ClassVar = ("minimum_after",)
+
+    @property
+    def minimum_after(self) -> MinTimes:
+        """The minimum times after: the eager one alone, as in `WhatIf`."""
+        return MinTimes(eager_min_time_s=self.bound_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +180,7 @@ def stage_in_bits(
         before, after: what the architecture asks for, as it is and in these bits.
         unpacked_weights: the codes that a pass reads.
     """
+    minimum = MinTimes(**minimum_times_of(analysis.totals))
     try:
         found = what_if_of(analysis, bits)
     except InputError as error:
@@ -180,6 +190,7 @@ def stage_in_bits(
             asked_after=after,
             bound_before_s=analysis.totals.bound_s,
             bound_after_s=None,
+            minimum_before=minimum,
             unpacked_weights=unpacked_weights,
             notes=(f"of the operators of {stage} none could be quantised: {error}",),
         )
@@ -189,6 +200,7 @@ def stage_in_bits(
         asked_after=after,
         bound_before_s=found.bound_before_s,
         bound_after_s=_unfused_s(found, analysis),
+        minimum_before=minimum,
         unpacked_weights=unpacked_weights,
         notes=tuple(f"left in floats: {each}" for each in found.left),
     )

@@ -27,7 +27,8 @@ class ModelValidation:
     ``predicted_high_s`` are the 10 and 90 % ends of its interval. ``operators_measured_s`` is the
     prediction from operators that were timed one by one, where it was asked for. ``measured_s``
     and ``remeasured_s`` are two measurements, apart in time. ``operators`` are those that work and
-    have a bound; ``below_bound`` of them took less than `BOUND_MARGIN` of it.
+    have a bound; ``below_bound`` of them took less than `BOUND_MARGIN` of it. The minimum times of
+    the pass, and these bounds, hold at the clock of the run; ``eager_min_time_s`` is ``bound_s``.
     ``operator_abs_error_s`` sums |predicted - measured| over operators, ``operators_s`` what they
     took. The prediction was learned from ``samples`` samples.
 
@@ -58,6 +59,9 @@ class ModelValidation:
     measured_s: float
     remeasured_s: float | None
     bound_s: float | None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
     operators: int
     below_bound: int
     operator_abs_error_s: float | None
@@ -87,8 +91,13 @@ class ModelValidation:
             raise ValueError(f"{self.model}: an interval has two ends, and a prediction in it")
         if low is not None and high is not None and not 0 <= low <= high < math.inf:
             raise ValueError(f"{self.model}: an interval from {low} to {high} s is none")
-        sums = (self.operator_abs_error_s or 0.0, self.operators_s, self.bound_s or 0.0)
-        if not all(0 <= each < math.inf for each in sums) or min(self.samples, self.discarded) < 0:
+        sums = (
+            *(self.operator_abs_error_s, self.operators_s, self.bound_s),
+            *(self.eager_min_time_s, self.fused_min_time_s, self.model_min_time_s),
+        )
+        if not all(0 <= (each or 0.0) < math.inf for each in sums) or (
+            min(self.samples, self.discarded) < 0
+        ):
             raise ValueError(f"{self.model}: bounds, sums of times and samples are not negative")
         if not 0 <= self.below_bound <= self.operators:
             raise ValueError(

@@ -9,10 +9,11 @@ from typing import Literal
 from roofline.foundation.sampling import Sample
 from roofline.machine.pace import UNKNOWN, Pace
 
-FACTS_VERSION = 2
+FACTS_VERSION = 3
 """Meaning of the numbers of `Facts`; samples of another version are not used.
 
-Version 2: bytes that are only read take the fastest read or copy kernel of their level.
+Version 2: bytes that are only read take the fastest read or copy kernel of their level. Version 3:
+caches hold what all of them hold together.
 """
 
 Origin = Literal["calibrate", "profile", "validate"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -21,6 +21,18 @@ _LARGEST = 1e12
 would be beyond all floating-point numbers."""
 
 _FIX = "make it anew with `roofline validate -o FILE.json`"
+
+
+def _to_2(validation: dict[str, Any]) -> dict[str, Any]:
+    """The eager minimum is the bound; the others need operators, which no validation keeps."""
+    if "models" in validation:
+        runs = schema.with_copied(validation["models"], "bound_s", "eager_min_time_s")
+        return {**validation, "models": runs}
+    return validation
+
+
+STEPS: Mapping[int, schema.Step] = {1: _to_2}
+"""What takes a validation of an older version to the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +66,17 @@ def validation_from_data(data: Any, *, file: str) -> Validation:
         FileFormatError: newer than this version, cut short, not a validation, or of times that
             nothing takes.
     """
-    schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
-    saved = schema.from_data(_Saved, data, file=file, fix=_FIX)
+    newest = schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    saved = schema.from_data(_Saved, newest, file=file, fix=_FIX)
     for i, run in enumerate(saved.models):
         times = (
             *(run.measured_s, run.remeasured_s, run.predicted_s, run.bound_s),
             *(run.predicted_usual_s, run.operators_measured_s, run.hop_s),
+            *(run.fused_min_time_s, run.model_min_time_s),
         )
+        if run.eager_min_time_s != run.bound_s:
+            wrong = f"eager_min_time_s is {run.eager_min_time_s}, but bound_s is {run.bound_s}"
+            raise refused(file, f"models[{i}]: {wrong}", _FIX)
         _check_range(times, f"models[{i}]: a time", file)
         _check_range((run.clock_hz, run.remeasured_clock_hz), f"models[{i}]: a clock", file)
     for i, ratio in enumerate(saved.ratios):

@@ -19,7 +19,8 @@ from roofline.latency.judged_runs import Skipped as Skipped
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of validations: older ones are migrated, newer ones refused (docs/file-formats.md)."""
 
 _PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 """pandas' nullable type for each type of a field."""

@@ -119,7 +119,9 @@ def find_hardware(name_or_file: str) -> Path:
     if len(family) > 1:
         raise HardwareError(_ambiguous(name_or_file, family))
     names = [each.name for each in known if _is_near(name_or_file, each.name)]
-    hint = f"; did you mean '{family[0].name}'?" if family else nearest(name_or_file, names)
+    hint = nearest(name_or_file, names)
+    if family and _is_whole(name_or_file, family[0]):
+        hint = f"; did you mean '{family[0].name}'?"
     raise HardwareError(
         f"unknown hardware '{name_or_file}'{hint}"
         " (see `roofline hardware list`, or give a .toml file)"
@@ -152,24 +154,57 @@ def _has_words(entry: Entry, name: str) -> bool:
     )
 
 
+def _is_whole(name: str, entry: Entry) -> bool:
+    """Whether `name` leaves out no word that could make another product of it.
+
+    After a model number, that is a word of letters alone: an `m1` is no `m1-max`.
+    """
+    words = _SEPARATORS.split(name.lower())
+    if not any(character.isdigit() for character in name):
+        return True
+    for known in (entry.name, *_aliases(entry)):
+        all_words = _SEPARATORS.split(known.lower())
+        if set(words) <= set(all_words):
+            last = max(all_words.index(word) for word in words)
+            if not any(word.isalpha() for word in all_words[last + 1 :]):
+                return True
+    return False
+
+
 def _ambiguous(name: str, candidates: Iterable[Entry]) -> str:
     return f"ambiguous hardware '{name}': give one of {', '.join(each.name for each in candidates)}"
 
 
 def _is_near(name: str, known: str) -> bool:
-    """Whether `name` may be a misspelled `known`, and not the name of another chip.
+    """Whether `name` may be a misspelled `known`, and not the name of another product.
 
-    Its numbers and letters agree one by one; the last may be cut short, words and what follows a
-    number may be misspelled: `a100` is near neither `v100` nor `a1000`.
+    Numbers agree digit by digit, and so do the letters before and after them: `h20` is not near
+    `h200`, nor `mi250` near `mi250x`, nor `v100s` near `v100-sxm2`. The last letters may be cut
+    short, words and suffixes of two letters or more may be misspelled.
     """
-    runs, whole = (re.findall(r"[a-z]+|[0-9]+", each.lower()) for each in (name, known))
-    return len(runs) <= len(whole) and all(
+    runs, whole = _runs(name), _runs(known)
+    if not runs or len(runs) > len(whole):
+        return False
+    left_out = whole[len(runs) : len(runs) + 1]
+    if left_out and runs[-1] == whole[len(runs) - 1] and not left_out[0].isdigit():
+        return False
+    return all(
         run == other
-        or (i == len(runs) and other.startswith(run))
+        or (i == len(runs) and not run.isdigit() and other.startswith(run))
         or (run.isalpha() and len(run) > 2 and bool(get_close_matches(run, [other])))
-        or (run.isalpha() and len(run) > 1 and i > 1 and other.startswith(run[0]))
+        or (run.startswith(_SUFFIX) and len(run) > 2 and other.startswith(run[:2]))
         for i, (run, other) in enumerate(zip(runs, whole, strict=False), start=1)
     )
+
+
+_SUFFIX = "+"
+"""Stands before letters that follow a number at once."""
+
+
+def _runs(name: str) -> list[str]:
+    """The numbers and the letters of a name, letter runs marked that are a number's suffix."""
+    marked = re.sub("(?<=[0-9])(?=[a-z])", _SUFFIX, name.lower())
+    return re.findall(r"\+?[a-z]+|[0-9]+", marked)
 
 
 def name_of_host() -> str:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import (
+    SUMMED,
     Analysis,
     InputSpec,
     MemoryPeak,
+    MinTimes,
     OperatorRow,
     Totals,
     coverage_of,
     known_work,
+    minimum_times_of,
     row_of,
     sum_bound_s,
     sum_fused_byte,
@@ -34,7 +37,6 @@ from roofline.workload.operators import State
 from roofline.workload.residency import Residency
 from roofline.workload.rewritings import model_work
 from roofline.workload.runs import Run
-from roofline.workload.work import Work
 
 if TYPE_CHECKING:
     from roofline.workload.capture.passes import Capture
@@ -89,10 +91,10 @@ def assemble(
         + capture.input_bytes
         + capture.optimizer_bytes
     )
-    peak = memory_peak(capture, reuse)
+    peak, bound_s = memory_peak(capture, reuse), sum_bound_s(rows)
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
-        **{each.name: getattr(work, each.name) for each in fields(Work)},
+        **{name: getattr(work, name) for name in SUMMED},
         traffic_byte=work.traffic_byte,
         fused_byte=sum_fused_byte(rows),
         unknown_operators=len(unknown),
@@ -102,10 +104,8 @@ def assemble(
         optimizer_bytes=capture.optimizer_bytes,
         peak_memory_byte=peak.byte,
         all_tensors_byte=kept + reuse.all_activation_byte,
-        bound_s=sum_bound_s(rows),
-        eager_min_time_s=sum_bound_s(rows),
-        fused_min_time_s=minimum.fused.time_s if minimum else None,
-        model_min_time_s=minimum.model.time_s if minimum else None,
+        bound_s=bound_s,
+        **minimum_times_of(MinTimes.of(bound_s, minimum)),
         fused_limiter=minimum.fused.ceiling if minimum else "",
         model_limiter=minimum.model.ceiling if minimum else "",
     )

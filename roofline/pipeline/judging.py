@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.analysis import InputSpec
+from roofline.analysis import InputSpec, MinTimes, minimum_times_of, sum_known_s
 from roofline.latency.calibration import Calibration
 from roofline.latency.families import family_of
 from roofline.latency.predictor import Predictor
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation
 from roofline.machine.pace import Pace
+from roofline.minimum import minimum_times
 from roofline.pipeline.timing import MeasuredAgain, MeasuredPass
+from roofline.placement import place
+from roofline.workload.fusion import fused_traffic
 from roofline.workload.operators import State
+from roofline.workload.rewritings import model_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +59,23 @@ def judged_pass(
     placements, samples = found.placements, found.timed.operators
     predicted = predictor.predict(placements, found.roof.threads)
     at_work = [
-        place for place, each in enumerate(placements) if each.record.state is not State.FREE
+        index for index, each in enumerate(placements) if each.record.state is not State.FREE
     ]
+    # Predictions are learned under the ceilings as measured; minimum times hold at this clock.
+    roof, records = found.roof_at_clock, found.capture.records
+    limits = place(records, found.reuse, roof, cache="steady")
     errors: list[float] = []
     bounded = below = 0
-    for place in at_work:
-        bound_s, took_s = placements[place].bound_s, samples[place].median_s
+    for index in at_work:
+        bound_s, took_s = limits[index].bound_s, samples[index].median_s
         if bound_s:
             bounded += 1
             below += took_s < BOUND_MARGIN * bound_s
-        prediction = predicted.operators[place]
+        prediction = predicted.operators[index]
         if prediction is not None:
             errors.append(abs(prediction.predicted_s - took_s))
-    bounds = [placements[place].bound_s for place in at_work]
-    known = [each for each in bounds if each is not None]
+    bound_s = sum_known_s(limits[index].bound_s for index in at_work)
+    minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
     shapes = [each.shape for each in specs if each.shape]
     run = predicted.run
     usual = replace(predictor, pace=None).predict(placements, found.roof.threads).run
@@ -85,11 +92,12 @@ def judged_pass(
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
         remeasured_s=again.sample.median_s if again else None,
-        bound_s=sum(known) if len(known) == len(bounds) else None,
+        bound_s=bound_s,
+        **minimum_times_of(MinTimes.of(bound_s, minimum)),
         operators=bounded,
         below_bound=below,
         operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
-        operators_s=sum(samples[place].median_s for place in at_work),
+        operators_s=sum(samples[index].median_s for index in at_work),
         samples=sum(len(each.operators) for each in predictor.calibration.runs),
         clock_hz=found.timed.run.clock_hz,
         hop_s=found.timed.run.hop_s,

@@ -57,6 +57,14 @@ class MeasuredPass:
     placements: tuple[Placement, ...]
     timed: Timed
 
+    @property
+    def roof_at_clock(self) -> Roof:
+        """The roof at the clock of the measured passes, under which no minimum time is beaten."""
+        clock_hz = self.timed.run.clock_hz
+        if not clock_hz:
+            return self.roof
+        return Roof(self.roof.profile.at_clock(clock_hz), self.roof.threads)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredAgain:

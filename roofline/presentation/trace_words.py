@@ -43,6 +43,8 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "ceiling": printable(row.ceiling) or None,
         "bound_by": str(row.bound),
         "bound_s": row.bound_s,
+        "eager_min_time_s": row.eager_min_time_s,
+        "fused_min_time_s": row.fused_min_time_s,
         "predicted_s": row.predicted_s,
         "predicted_low_s": row.predicted_low_s,
         "predicted_high_s": row.predicted_high_s,

@@ -78,11 +78,7 @@ def data_of(quantization: Quantization) -> dict[str, Any]:
 
 def _what_if(what_if: WhatIf) -> dict[str, Any]:
     # The policy as `Policy.from_data` reads it.
-    return {
-        **schema.to_data(what_if),
-        "policy": what_if.policy.to_data(),
-        "has_kernels": what_if.has_kernels,
-    }
+    return {**schema.to_data(what_if), "policy": what_if.policy.to_data()}
 
 
 def rows_of(quantization: Quantization) -> list[dict[str, Any]]:

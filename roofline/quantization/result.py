@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import Analysis, MinTimes
 from roofline.design.advice.times import Time
@@ -104,10 +104,17 @@ class QuantizationPass:
     bound_s: float | None
     time: Time | None
 
+    ALSO_WRITTEN: ClassVar = ("eager_min_time_s",)
+
     @property
     def traffic_byte(self) -> int:
         """Bytes read and written."""
         return self.read_byte + self.written_byte
+
+    @property
+    def eager_min_time_s(self) -> float | None:
+        """The same as ``bound_s``: of a kernel of its own. A single pass has no other minimum."""
+        return self.bound_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,20 +136,31 @@ class Part:
     before_time: Time | None
     after_time: Time | None
 
+    ALSO_WRITTEN: ClassVar = ("before_eager_min_time_s", "after_eager_min_time_s")
+
+    @property
+    def before_eager_min_time_s(self) -> float | None:
+        """The same as ``before_bound_s``: operators one by one. Parts have no other minimum."""
+        return self.before_bound_s
+
+    @property
+    def after_eager_min_time_s(self) -> float | None:
+        """The same as ``after_bound_s``."""
+        return self.after_bound_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """A model in the bits of a policy, on the machine of its analysis.
 
-    ``layer_byte_*`` count each weight once and what each layer writes twice (written, then read),
-    at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they would lie in
-    a file: codes packed, scales and what is not quantised as they are. ``bound_*_s`` are of the
-    whole pass, with requantisation inside the kernels; ``separate_bound_s`` with those passes as
-    kernels of their own. ``minimum_before`` are the minimum times of the model as it is; of
-    ``minimum_after`` the eager one alone is known, ``bound_after_s``: kernels and rewritings of a
-    pass in few bits are not derived. ``before`` and ``after`` are predictions of the pass; None
-    where there is none, and ``after`` always where a layer has no kernel. ``left`` says in words
-    what stays in floats although it has weights.
+    ``layer_byte_*`` count each weight once and what each layer writes twice (written, then
+    read), at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they
+    would lie in a file: codes packed, scales and what is not quantised as they are.
+    ``bound_*_s`` are of the whole pass, with requantisation inside the kernels;
+    ``separate_bound_s`` with those passes as kernels of their own. ``minimum_before`` are the
+    minimum times of the model as it is. ``before`` and ``after`` are predictions of the pass;
+    None where there is none, and ``after`` always where a layer has no kernel. ``left`` says in
+    words what stays in floats although it has weights.
     """
 
     policy: Policy
@@ -157,11 +175,25 @@ class WhatIf:
     bound_after_s: float | None
     separate_bound_s: float | None
     minimum_before: MinTimes = field(default_factory=MinTimes)
-    minimum_after: MinTimes = field(default_factory=MinTimes)
     before: Time | None
     after: Time | None
     left: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    ALSO_WRITTEN: ClassVar = ("minimum_after", "minimum_separate", "has_kernels")
+
+    @property
+    def minimum_after(self) -> MinTimes:
+        """The minimum times after: the eager one alone, which is ``bound_after_s``.
+
+        Kernels and rewritings of a pass in few bits are not derived.
+        """
+        return MinTimes(eager_min_time_s=self.bound_after_s)
+
+    @property
+    def minimum_separate(self) -> MinTimes:
+        """The same with requantisation in kernels of its own: ``separate_bound_s``."""
+        return MinTimes(eager_min_time_s=self.separate_bound_s)
 
     @property
     def has_kernels(self) -> bool:

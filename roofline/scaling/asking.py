@@ -131,10 +131,10 @@ def _in_order(buckets: Sequence[Bucket]) -> list[Bucket]:
 
 def _byte_s(analysis: Analysis, kind: TimeKind, whole_byte: int) -> float:
     """The seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
-    levels = Roof(analysis.hardware, analysis.threads).levels
-    if not levels or not whole_byte:
+    roof = Roof(analysis.hardware, analysis.threads)
+    if not roof.levels or not whole_byte:
         return 0.0
-    *caches, farthest = levels
-    held = caches[-1].level.capacity_for(analysis.threads) if caches else 0
+    *_, held = (0, *roof.held_byte[:-1])
+    *_, farthest = roof.levels
     share = max(0, whole_byte - (held or 0)) / whole_byte if kind == "bound" else 1.0
     return share / farthest.byte_per_s

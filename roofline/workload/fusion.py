@@ -113,7 +113,7 @@ def fused_records(
     Returns:
         For each kernel its operators, by position, and a record of what crosses memory there: its
         ``work`` is that of the operators whose arithmetic it does, and ``freed`` what no later
-        kernel touches.
+        kernel touches; gradients that are there until the pass ends are freed by the last one.
     """
     members: dict[int, list[int]] = {}
     for index, (record, each) in enumerate(zip(records, fused, strict=True)):
@@ -125,6 +125,10 @@ def fused_records(
         for index in members[chain]:
             for spec in (*fused[index].reads, *fused[index].writes):
                 last_touch[spec.storage] = position
+    for record in records:
+        for spec in record.outputs:
+            if spec.role is Role.GRADIENT and spec.storage in records[-1].freed:
+                last_touch[spec.storage] = len(order) - 1
     freed: dict[int, list[int]] = {}
     for storage in (each for record in records for each in record.freed):
         if storage in last_touch:

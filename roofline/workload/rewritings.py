@@ -15,23 +15,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.workload.dataflow import Dataflow, dataflow
-from roofline.workload.formulas.convolution import each_dimension
+from roofline.workload.formulas.convolution import batched, leading_padding, spatial_dimensions
 from roofline.workload.fusion_kinds import Kind, is_copy, kind_of
 from roofline.workload.linear_maps import (
     Edge,
     Group,
-    Least,
     LinearMap,
     Link,
     convolution_map,
     least_of,
     matrix_map,
-    may_pass_by,
-    unknown_map,
 )
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import FLOP_PER_FMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
     if any(record.phase != "forward" for record in records):
         for n in working:
             memory.touch(n, records[n], records[n].inputs)
-        products = [(records[n], least_of_products(records[n])) for n in working]
+        products = [(records[n], records[n].work.least_product_flop or 0) for n in working]
     else:
         regions = _Regions(records=records, made_by=made_by, constants=constants)
         for n in working:
@@ -74,18 +70,6 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
         read_byte=read,
         written_byte=written,
     )
-
-
-def least_of_products(record: OperatorRecord) -> int:
-    """The FLOP that an operator's products take at least; 0 where its FLOP is not known.
-
-    How many of the products are optional is not known (padding taps are), so all that is optional
-    is taken to be products.
-    """
-    work = record.work
-    if not work.multiply_add or work.least_flop is None or work.flop is None:
-        return 0
-    return max(0, work.least_flop - (work.flop - FLOP_PER_FMA * work.multiply_add))
 
 
 def _outliving(records: Sequence[OperatorRecord]) -> frozenset[int]:
@@ -327,7 +311,12 @@ _MOVES = frozenset(
 _JOINS = frozenset({"cat", "concat", "concatenate", "stack"})
 _POOLINGS = frozenset({"adaptive_avg_pool1d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"})
 _MATRIX_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "linear", "matmul"})
-_CONVOLUTIONS = frozenset({"convolution", "_convolution", "conv1d", "conv2d", "conv3d"})
+_CONVOLUTIONS = frozenset(
+    {
+        *("convolution", "_convolution", "conv1d", "conv2d", "conv3d"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    }
+)
 
 
 def _name(record: OperatorRecord) -> str:
@@ -369,29 +358,30 @@ class _Product:
     @property
     def map(self) -> LinearMap:
         """What it is among other linear maps."""
-        work, attributes = self.record.work, self.record.attributes
+        weight, attributes = self.weight, self.record.attributes
+        (result,) = self.record.outputs
         numbers = (
-            min(work.least_flop or 0, FLOP_PER_FMA * (work.multiply_add or 0)),
-            self.weight.byte,
-            self.weight.dtype.byte(1),
+            self.record.work.least_product_flop or 0,
+            weight.byte,
             self.given.distinct_elements,
-            self.record.outputs[0].elements,
+            result.elements,
         )
         if _name(self.record) in _MATRIX_PRODUCTS:
-            is_right = len(self.weight.shape) == 2 and self.given != self.record.inputs[-1]
-            return matrix_map(*numbers, keeps_rows=is_right)
-        taps: list[Sequence[int]] = [attributes[n] for n in ("stride", "padding", "dilation")]
-        if attributes.get("transposed") or any(isinstance(each, str) for each in taps):
-            return unknown_map(*numbers)
-        dimensions = len(self.weight.shape) - 2
+            return matrix_map(*numbers)
+        kernel, dilation = weight.shape[2:], attributes["dilation"]
+        given, result = batched(self.given, weight), batched(result, weight)
+        is_transposed = attributes.get("transposed") or "transpose" in self.record.op
         return convolution_map(
             *numbers,
-            given=self.given.shape[-dimensions:],
-            weight=self.weight.shape,
-            windows=self.record.outputs[0].shape[-dimensions:],
-            groups=attributes["groups"],
-            taps=tuple(tuple(each_dimension(each, dimensions)) for each in taps),
-            channels_last=self.given.layout != "contiguous",
+            channels=(weight.shape[0] // attributes["groups"], weight.shape[1]),
+            dimensions=spatial_dimensions(
+                *((result, given) if is_transposed else (given, result)),
+                kernel,
+                attributes["stride"],
+                leading_padding(attributes["padding"], kernel, dilation),
+                dilation,
+            ),
+            is_transposed=bool(is_transposed),
         )
 
 
@@ -409,11 +399,9 @@ class _Regions:
     edges: dict[int, list[tuple[int, Edge]]] = field(default_factory=dict[int, Any])
     same: dict[int, int] = field(default_factory=dict[int, int])
     kept: set[int] = field(default_factory=set[int])
-    joins: set[int] = field(default_factory=set[int])
-    together: _Sets = field(default_factory=_Sets)
     products: dict[int, _Product] = field(default_factory=dict[int, _Product])
     others: list[tuple[OperatorRecord, int]] = field(default_factory=list[Any])
-    added: dict[int, list[tuple[int, TensorSpec]]] = field(default_factory=dict[int, Any])
+    put_together: dict[int, int] = field(default_factory=dict[int, int])
 
     def keep(self, n: int) -> None:
         """What an operator makes is there, whatever is merged."""
@@ -432,36 +420,25 @@ class _Regions:
             *summands, _ = data
             self.edges[n] = [each for spec in summands for each in self._links(n, [spec])]
             self.edges[n].append((self._value(n, data[-1]), product.map))
-            fixed.remove(product.weight)
         elif data and _is_linear(record, data):
             links = self._links(n, data)
             elements = sum(spec.elements for spec in record.outputs)
             (far, link), *more = links
-            is_moved = isinstance(link, Link) and link.elements >= elements
+            is_moved = isinstance(link, Link) and link.inputs >= elements
             if is_moved and not more and (far not in self.edges or self._elements(far) <= elements):
                 self.same[n] = far
             else:
                 self.edges[n] = links
-                if _name(record) in _JOINS:
-                    self.joins.add(n)
         else:
-            self.others.append((record, least_of_products(record)))
+            self.others.append((record, record.work.least_product_flop or 0))
             for spec in data:
                 self.kept.update(far for far, _ in self._links(n, [spec]))
             return record.inputs
-        value = self.same.get(n, n)
-        place = value if value in self.edges else n
-        self.together.join(place, n)
-        for spec in data:
-            for maker in self.made_by.get((n, spec.storage), ()):
-                if maker in self.same or maker in self.edges:
-                    self.together.join(place, maker)
-        self.added.setdefault(place, []).extend((n, spec) for spec in fixed)
         return data
 
     def _elements(self, value: int) -> int:
-        if value < 0 or value >= len(self.records):
-            return 0
+        if not 0 <= value < len(self.records):
+            return self.put_together.get(value, 0)
         return sum(spec.elements for spec in self.records[value].outputs)
 
     def _links(self, n: int, data: Sequence[TensorSpec]) -> list[tuple[int, Edge]]:
@@ -483,7 +460,7 @@ class _Regions:
         product = self.edges.pop(n)
         self.edges[value] = links
         self.edges[n] = product
-        self.joins.add(value)
+        self.put_together[value] = spec.elements
         return value
 
     def settle(self, memory: _Memory) -> list[tuple[OperatorRecord, int]]:
@@ -491,101 +468,47 @@ class _Regions:
         found = list(self.others)
         uses = Counter(each.weight.storage for each in self.products.values())
         for group in self._groups():
-            products = [self.products[value] for value in group.edges if value in self.products]
-            whole = sum(each.flop for each in group.maps)
-            least = least_of(group) if len(products) > 1 else Least(whole, 0)
-            if least.flop < whole:
-                flop = sum(least_of_products(each.record) for each in products)
-                found.append((_standing_for(products), max(0, flop - whole + least.flop)))
-                if all(uses[each.weight.storage] == 1 for each in products):
-                    memory.merged_byte += least.weight_byte
-                continue
-            for value in group.edges:
-                if value in self.products:
-                    each = self.products[value]
-                    found.append((each.record, least_of_products(each.record)))
-                    memory.reads(value, each.weight)
-        self._read_what_is_added(memory)
+            products = {n: self.products[n] for n in group.edges if n in self.products}
+            flop = {n: each.record.work.least_product_flop or 0 for n, each in products.items()}
+            if len(products) > 1:
+                least_flop, weight_byte = least_of(group)
+                if least_flop < sum(flop.values()):
+                    found.append((_standing_for(products.values()), least_flop))
+                    if all(uses[each.weight.storage] == 1 for each in products.values()):
+                        memory.merged_byte += weight_byte
+                    continue
+            for n, each in products.items():
+                found.append((each.record, flop[n]))
+                memory.reads(n, each.weight)
         return found
 
     def _groups(self) -> list[Group]:
-        """Values that may be left out together; those that must be there stand between groups."""
-        free = self._free()
-        apart = {*free, *(self.kept & self.edges.keys() - self._passed_by(free))}
-        together = self._joined(apart)
-        # Two products of one value can be one, if they read that and what it is moved to.
-        root = _Sets()
-        for value in free:
-            for far, _ in self.edges[value]:
-                root.join(value, far)
-        read: dict[tuple[int, int], set[int]] = defaultdict(set)
-        for value in self.edges.keys() - free:
-            for far, _ in self.edges[value]:
-                if far in apart or far not in self.edges:
-                    read[together.of(value), root.of(far)].add(far)
-        apart.difference_update(*(each & free for each in read.values() if len(each) > 1))
-        together = self._joined(apart)
-        groups: dict[int, list[int]] = defaultdict(list)
-        for value in self.edges:
-            groups[together.of(value)].append(value)
+        """Values that are made of one another, but for those that are made without a product."""
+        free: set[int] = set()
+        roots, together = _Sets(), _Sets()
+        for value, edges in self.edges.items():
+            inner = [far for far, _ in edges if far in self.edges and far not in free]
+            for far in inner:
+                together.join(value, far)
+            if not inner and all(isinstance(edge, Link) for _, edge in edges):
+                free.add(value)
+                for far, _ in edges:
+                    roots.join(value, far)
+        groups: dict[int, dict[int, Sequence[tuple[int, Edge]]]] = defaultdict(dict)
+        for value in (each for each in self.edges if each not in free):
+            groups[together.of(value)][value] = self.edges[value]
         return [
             Group(
-                edges={value: self.edges[value] for value in values},
-                kept=frozenset(self.kept.intersection(values)),
-                joins=frozenset(self.joins.intersection(values)),
+                edges=edges,
+                kept=frozenset(self.kept & edges.keys()),
+                sizes={value: self._elements(value) for value in edges},
+                roots={far: roots.of(far) for each in edges.values() for far, _ in each},
             )
-            for values in groups.values()
+            for edges in groups.values()
         ]
 
-    def _free(self) -> set[int]:
-        """Values that are put together of what is given, without a product."""
-        free: set[int] = set()
-        for value, edges in self.edges.items():
-            if all(
-                isinstance(edge, Link) and (far in free or far not in self.edges)
-                for far, edge in edges
-            ):
-                free.add(value)
-        return free
 
-    def _passed_by(self, free: set[int]) -> set[int]:
-        """Values that products may not read, but in their place what these are made of."""
-        given = {value: edges for value, edges in self.edges.items() if value not in free}
-        waiting = [
-            far
-            for edges in given.values()
-            for far, edge in edges
-            if isinstance(edge, LinearMap) and may_pass_by(far, edge, given)
-        ]
-        found: set[int] = set()
-        while waiting:
-            value = waiting.pop()
-            if value in given and value not in found:
-                found.add(value)
-                waiting += (far for far, _ in given[value])
-        return found
-
-    def _joined(self, apart: set[int]) -> _Sets:
-        """Values that are made of one another, but for those that stand apart for their readers."""
-        together = _Sets()
-        for value, edges in self.edges.items():
-            for far, _ in edges:
-                if far in self.edges and far not in apart:
-                    together.join(value, far)
-        return together
-
-    def _read_what_is_added(self, memory: _Memory) -> None:
-        """Of scales and shifts between products one can be left: the largest is taken."""
-        of_region: dict[int, list[tuple[int, TensorSpec]]] = defaultdict(list)
-        for value, specs in self.added.items():
-            of_region[self.together.of(value)] += specs
-        for specs in of_region.values():
-            if specs:
-                n, largest = max(specs, key=lambda each: each[1].least_byte)
-                memory.reads(n, largest)
-
-
-def _standing_for(products: Sequence[_Product]) -> OperatorRecord:
+def _standing_for(products: Iterable[_Product]) -> OperatorRecord:
     """Of merged products the one with the largest kernel, of the narrowest type."""
 
     def rank(each: _Product) -> tuple[int, int]:

@@ -59,7 +59,10 @@ def test_paper_figures_of_another_profile(tmp_path: Path) -> None:
         (["--layers", "-o", "a.html"], "--layers has no effect without a picture"),
         (["--layers", "--format", "csv"], "--layers has no effect without a picture"),
         (["--paper", "h100", "-o", "a.png"], "--paper h100 has no effect without --layers"),
-        (["--layers", "--paper", "h10", "-o", "a.png"], "unknown hardware 'h10'; did you mean"),
+        (
+            ["--layers", "--paper", "10980x", "-o", "a.png"],
+            "unknown hardware '10980x'; did you mean",
+        ),
     ],
 )
 def test_what_has_no_effect_is_refused_before_anything_is_read(

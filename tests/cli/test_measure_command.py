@@ -218,7 +218,7 @@ def test_a_file_that_exists_is_refused_before_anything_is_measured(
         (["--threads", "two"], "'two' is not a valid integer"),
         (["--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda'"),
         (["--device", "cuda", "--threads", "2"], "computes as a whole; leave --threads out"),
-        (["--compare", "h10"], "unknown hardware 'h10'; did you mean 'h100'?"),
+        (["--compare", "10980x"], "unknown hardware '10980x'; did you mean '10980xe'?"),
         (["--compare", "host"], "this machine was not measured yet"),
         (["--compare", "TMP/none.toml"], "no such file"),
         (["--explain", "-o", "TMP/mine.md"], "--explain measures nothing and writes nothing"),

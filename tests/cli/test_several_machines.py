@@ -70,7 +70,7 @@ def test_the_host_is_one_of_the_machines(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "words"),
     [
         ([*SMALL, "--hardware", "v100"], "--hardware v100 is given twice; name it once"),
-        ([*SMALL, "--hardware", "v10"], "did you mean 'v100'"),
+        ([*SMALL, "--hardware", "v100-pcie"], "did you mean 'v100-pcie-32gb'"),
         ([*SMALL, "-o", "a.jsn"], "unknown suffix"),
         (["profile", "resnet18", *PAIR], "takes one machine; for one model on several"),
     ],

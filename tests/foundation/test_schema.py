@@ -7,7 +7,7 @@ import operator
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +136,33 @@ def test_wrong_data_is_refused_with_its_place(data: Any, message: str) -> None:
 def test_versions(data: Any, message: str) -> None:
     with pytest.raises(FileFormatError, match=message):
         schema.check_version(data, newest=2, file="f", fix="mend it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    width: int
+
+    ALSO_WRITTEN: ClassVar = ("area",)
+
+    @property
+    def area(self) -> int:
+        return self.width**2
+
+
+def test_properties_may_be_written_and_are_not_read() -> None:
+    data = schema.to_data({"boxes": (Box(width=2), Box(width=3))})
+    assert data == {"boxes": [{"width": 2, "area": 4}, {"width": 3, "area": 9}]}
+    assert schema.from_data(Box, {"width": 2}, file="b.json") == Box(width=2)
+    with pytest.raises(FileFormatError, match="unknown key 'area'"):
+        schema.from_data(Box, data["boxes"][0], file="b.json")
+
+
+def test_keys_are_copied_in_tables_and_nothing_else_is_touched() -> None:
+    rows = [{"a": 1}, {"b": 2}, 3, None, [{"a": 4}]]
+    copied = [{"a": 1, "c": 1}, {"b": 2, "c": None}, 3, None, [{"a": 4, "c": 4}]]
+    assert schema.with_copied(rows, "a", "c") == copied
+    assert rows[0] == {"a": 1}
+    assert schema.with_copied("text", "a", "c") == "text"
 
 
 def test_steps_are_taken_one_after_the_other_on_a_copy() -> None:

@@ -273,7 +273,7 @@ ELSEWHERE = {
     ),
     "available CPUs 1 became 2": replace(HERE, host=replace(HOST, available_cpus=1)),
     "instruction sets fma are new": replace(HERE, host=replace(HOST, instruction_sets=("avx2",))),
-    "what is told of an operator changed (version 0 became 2)": replace(HERE, facts_version=0),
+    "what is told of an operator changed (version 0 became 3)": replace(HERE, facts_version=0),
 }
 
 
@@ -281,7 +281,7 @@ ELSEWHERE = {
 def test_what_was_measured_elsewhere_is_not_used_and_that_is_said(
     path: Path, why: str, other: Environment
 ) -> None:
-    assert FACTS_VERSION == 2
+    assert FACTS_VERSION == 3
     with opened(path, other) as store:
         store.add(run(operators=1_233))
         store.keep_isolated("key", alone(times_s=(1.0,)))
@@ -305,7 +305,7 @@ def test_everything_that_differs_is_said() -> None:
     other = replace(OLDER, host=replace(HOST, available_cpus=4), facts_version=7)
     assert other.difference(HERE) == (
         "available CPUs 4 became 2; torch 2.12.0+cpu became 2.13.0+cpu;"
-        " what is told of an operator changed (version 7 became 2)"
+        " what is told of an operator changed (version 7 became 3)"
     )
     assert HERE.difference(HERE) == ""
 

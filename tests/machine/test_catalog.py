@@ -173,7 +173,14 @@ def test_a_near_miss_suggests_no_other_chip(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("imagnied 9000x", "imagined-9000x"), ("imagined-900", "imagined-9000x"), ("9009", "")],
+    [
+        ("imagnied 9000x", "imagined-9000x"),
+        ("imagined", "imagined-9000x"),
+        ("imagind9000x", "imagined-9000x"),
+        ("imagined-900", ""),
+        ("imagined-9000", ""),
+        ("9009", ""),
+    ],
 )
 def test_a_misspelled_name_suggests_the_right_one(name: str, meant: str) -> None:
     keep("imagined-9000x")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,7 +18,7 @@ import pytest
 import torch
 from torch import nn
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, minimum_times_of
 from roofline.errors import HardwareError, InputError, MeasurementError, ModelError
 from roofline.latency.curriculum import Subject
 from roofline.latency.measuring.gauges import Gauges
@@ -35,6 +37,7 @@ from roofline.pipeline import (
     timing,
     validations,
 )
+from roofline.pipeline.analyses import analyze
 from roofline.pipeline.calibration_steps import Step
 from roofline.pipeline.calibrations import calibrate
 from roofline.pipeline.fresh_processes import here
@@ -452,6 +455,35 @@ def test_without_a_calibration_nothing_is_predicted_and_that_is_said(
     assert model.predicted_s is None and model.measured_s > 0
     assert any("not calibrated" in each for each in found.warnings)
     assert stored() == ()
+
+
+def test_validated_runs_have_the_minimum_times_of_their_analyses(
+    own: str, machine: HardwareProfile, tmp_path: Path
+) -> None:
+    model, inputs = f"{own}:Kin", torch.zeros(1, 7, 8, 8)
+    ceilings = tuple(replace(each, clock_hz=1e8) for each in machine.compute)
+    near, far = machine.memory
+    bandwidth = tuple(replace(each, clock_hz=1e8) for each in near.bandwidth)
+    memory = (replace(near, bandwidth=bandwidth), far)
+    slow = replace(machine, compute=ceilings, memory=memory)
+    save_measured_profile(slow, ())
+    found = validate([(model, inputs)])
+    (run,) = found.models
+    # What follows the clock holds at that of the run.
+    assert run.clock_hz is not None and run.clock_hz > 1e8
+    alone = minimum_times_of(analyze(model, inputs, hardware=slow.at_clock(run.clock_hz)).totals)
+    as_measured = minimum_times_of(analyze(model, inputs, hardware=slow).totals)
+    assert all(alone[name] < as_measured[name] for name in alone)
+    assert alone["eager_min_time_s"] >= alone["fused_min_time_s"] >= alone["model_min_time_s"] > 0
+    assert minimum_times_of(run) == alone
+    for suffix in ("json", "csv"):
+        found.save(tmp_path / f"v.{suffix}")
+    (saved,) = json.loads((tmp_path / "v.json").read_text(encoding="utf-8"))["models"]
+    assert {name: saved[name] for name in alone} == alone
+    (row,) = csv.DictReader((tmp_path / "v.csv").read_text(encoding="utf-8").splitlines())
+    assert {name: float(row[name]) for name in alone} == alone
+    frame = found.to_frame()
+    assert {name: frame[name][0] for name in alone} == alone
 
 
 # -- predict ---------------------------------------------------------------------------------------

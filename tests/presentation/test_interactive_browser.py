@@ -257,10 +257,10 @@ def test_hovering_tells_of_the_operator_under_the_pointer(browser: Browser) -> N
     assert said[f"Crosses {row.level}"] == f"{format_byte(crossing)} (slowest level)"
     assert said["Intensity"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/byte"
     assert said["Bound by"] == f"{row.bound}: {row.ceiling}"
-    assert said["Bound"] == format_s(row.bound_s)
+    assert said["Eager minimum"] == format_s(row.bound_s)
     grid = TimeColumns(analysis)
     bound, predicted, taken, spread, rate, byte, roof, _, share = grid.cells([row])
-    assert said["Bound"] == bound
+    assert said["Eager minimum"] == bound
     assert said["Predicted"] == f"{predicted} · {row.prediction_source}"
     assert said["Measured"] == f"{taken}, IQR {spread}"
     assert said["Reached"] == f"{rate} · {byte} · {roof} of the roof"
@@ -342,11 +342,12 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["slowest level"] == f"{row.level} {format_byte(row.level_byte[row.level])}"
         assert said["FLOP/byte"] == format_intensity(row.intensity_flop_per_byte)
         assert said["bound by"] == row.ceiling
-        assert (said["bound"], said["predicted"], said["measured"]) == (bound, predicted, taken)
+        assert said["eager min"] == bound
+        assert (said["predicted"], said["measured"]) == (predicted, taken)
         assert (said["IQR"], said["of the roof"], said["share"]) == (spread, roof, share)
         assert row.measured_s is not None and row.bound_s is not None
         above = row.measured_s - row.bound_s
-        assert said["above bound"] == (format_s(above, 2) if above >= 0 else "–")
+        assert said["above min"] == (format_s(above, 2) if above >= 0 else "–")
     order = [analysis.operators[index].measured_s or 0.0 for index in indexes(browser)]
     assert order == sorted(order, reverse=True)
 
@@ -560,7 +561,7 @@ def test_the_machine_can_be_chosen(browser: Browser) -> None:
     for number, each in enumerate(comparison.analyses):
         browser.choose("#machine", str(number))
         row = next(row for row in each.operators if row.module_path == "fc")
-        assert cells(browser, row.index)["bound"] == format_s(row.bound_s)
+        assert cells(browser, row.index)["eager min"] == format_s(row.bound_s)
         levels = [level.name for level in each.hardware.memory]
         assert browser.texts("#level option") == ["binding", *levels]
         points = sorted(places(browser))
@@ -839,9 +840,8 @@ def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
     def without(row: OperatorRow) -> OperatorRow:
         if row.type != "pooling" and row.index != convolutions[0]:
             return row
-        return replace(
-            row, bound=Bound.UNKNOWN, bound_s=None, attainable_flop_per_s=None, ceiling=""
-        )
+        unknown = dict.fromkeys(("bound_s", "eager_min_time_s", "attainable_flop_per_s"))
+        return replace(row, bound=Bound.UNKNOWN, ceiling="", **unknown)
 
     analysis = with_rows(whole, [without(row) for row in whole.operators])
     browser.open(interactive_page(analysis))
@@ -860,7 +860,7 @@ def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
 def test_a_point_above_its_roof_is_ringed(browser: Browser) -> None:
     browser.open(interactive_page(measured(resnet(), 0.5)))
     assert browser.values("#marks .mark.above", "id")
-    assert "faster than its bound" in browser.text("#picture-note")
+    assert "faster than its eager minimum" in browser.text("#picture-note")
     browser.open(interactive_page(measured(resnet(), 2.0)))
     assert not browser.values("#marks .mark.above", "id")
 

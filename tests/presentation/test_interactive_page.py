@@ -118,7 +118,7 @@ def test_columns_hold_every_number_whole() -> None:
         assert columns["traffic_byte"][i] == row.traffic_byte
         assert texts[machine["bound"][i]] == row.bound
         assert texts[machine["ceiling"][i]] == row.ceiling
-        for name in ("bound_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"):
+        for name in ("eager_min_time_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"):
             assert machine[name][i] == getattr(row, name)
         assert machine["measured_s"][i] == row.measured_s
         assert machine["measured_iqr_s"][i] == row.measured_iqr_s

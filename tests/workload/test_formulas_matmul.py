@@ -138,6 +138,7 @@ def test_linear_layer(samples: int, features: int, outputs: int, bias: bool) -> 
         flop=tally.flop,
         multiply_add=samples * features * outputs,
         least_flop=tally.flop - bias * samples * outputs,
+        least_multiply_add=samples * features * outputs,
         parameter_byte=4 * outputs * (features + bias),
         input_byte=4 * samples * features,
         output_byte=4 * samples * outputs,

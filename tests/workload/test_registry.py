@@ -189,4 +189,5 @@ def test_the_public_names() -> None:
     assert {each.name for each in fields(Flop)} == {
         *("multiply_add", "other", "least", "type", "elements", "least_elements"),
         "internal_byte",
+        "least_multiply_add",
     }

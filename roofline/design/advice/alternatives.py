@@ -11,7 +11,7 @@ from roofline.analysis import OperatorRow
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import Work, traffic_of
+from roofline.workload.work import COUNTS, Work, traffic_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +153,7 @@ def _counted(
         if each is not None
     )
     work = Work(
-        flop=count.flop,
-        multiply_add=count.multiply_add,
-        least_flop=count.least_flop,
+        **{name: getattr(count, name) for name in COUNTS},
         internal_byte=count.internal_byte,
         **traffic_of(inputs, (output,)),
     )

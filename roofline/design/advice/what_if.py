@@ -69,10 +69,9 @@ def reuses_for(level_byte: Mapping[str, int], roof: Roof) -> list[Reuse]:
     byte = [level_byte.get(level.name, 0) for level in levels]
     reuses: list[Reuse] = []
     inner = 0
-    for place, level in enumerate(levels):
+    for place, capacity in enumerate(roof.held_byte):
         farther = byte[place + 1] if place + 1 < len(levels) else 0
         stays = max(0, byte[place] - farther)
-        capacity = level.capacity_for(roof.threads)
         if place + 1 == len(levels) or capacity is None:
             reuses.append(Reuse(stays, None))
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.analysis import OperatorRow
+from roofline.analysis import Group, OperatorRow
 from roofline.placement import Bound
 
 Across = tuple[OperatorRow, ...]
@@ -22,17 +22,41 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAcross:
-    """Operators taken together, on every machine: ``bound_s``, ``shares`` and ``sides`` are theirs.
-
-    ``shares`` are fractions of the machine's bound; None where that is unknown. ``predicted_s`` is
-    None where that of an operator is.
-    """
+    """Operators taken together: what they come to on every machine, and which side they are on."""
 
     operators: tuple[Across, ...]
-    bound_s: tuple[float | None, ...]
-    shares: tuple[float | None, ...]
+    groups: tuple[Group, ...]
     sides: tuple[Side, ...]
-    predicted_s: tuple[float | None, ...]
+
+    @property
+    def bound_s(self) -> tuple[float | None, ...]:
+        """Their bound in seconds on every machine, as in `Group`."""
+        return tuple(each.bound_s for each in self.groups)
+
+    @property
+    def eager_min_time_s(self) -> tuple[float | None, ...]:
+        """Their eager minimum in seconds on every machine: the same as ``bound_s``."""
+        return tuple(each.eager_min_time_s for each in self.groups)
+
+    @property
+    def fused_min_time_s(self) -> tuple[float | None, ...]:
+        """Their fused minimum in seconds on every machine, as in `Group`."""
+        return tuple(each.fused_min_time_s for each in self.groups)
+
+    @property
+    def model_min_time_s(self) -> tuple[float | None, ...]:
+        """The model minimum in seconds on every machine; None of all but the whole pass."""
+        return tuple(each.model_min_time_s for each in self.groups)
+
+    @property
+    def shares(self) -> tuple[float | None, ...]:
+        """Fractions of every machine's bound; None where that is unknown."""
+        return tuple(each.share for each in self.groups)
+
+    @property
+    def predicted_s(self) -> tuple[float | None, ...]:
+        """Predicted seconds on every machine; None where that of an operator is not known."""
+        return tuple(each.predicted_s if each.calls else None for each in self.groups)
 
     @property
     def largest_share(self) -> float:

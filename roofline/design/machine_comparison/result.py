@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.analysis import Analysis, OperatorRow, sum_bound_s, sum_known_s
+from roofline.analysis import Analysis, OperatorRow, group_of
+from roofline.analysis.grouping import Whole
 from roofline.design.machine_comparison.grouping import Across, GroupAcross, changes_sides, side_of
 from roofline.design.machine_comparison.sentences import (
     bounds,
@@ -85,7 +86,8 @@ class MachineComparison:
         by_key: dict[Hashable, list[Across]] = {}
         for across in self.operators:
             by_key.setdefault(key(across), []).append(across)
-        found = [self.group(operators) for operators in by_key.values()]
+        wholes = [Whole.of(each) for each in self.analyses]
+        found = [_group(operators, wholes) for operators in by_key.values()]
         return tuple(
             sorted(
                 found,
@@ -98,21 +100,7 @@ class MachineComparison:
 
     def group(self, operators: Sequence[Across]) -> GroupAcross:
         """These operators taken together."""
-        columns = list(zip(*operators, strict=True)) or [()] * len(self.analyses)
-        bound_s = tuple(sum_bound_s(rows) for rows in columns)
-        wholes = [each.totals.bound_s for each in self.analyses]
-        return GroupAcross(
-            operators=tuple(operators),
-            bound_s=bound_s,
-            shares=tuple(
-                part / whole if part is not None and whole else None
-                for part, whole in zip(bound_s, wholes, strict=True)
-            ),
-            sides=tuple(map(side_of, columns)),
-            predicted_s=tuple(
-                sum_known_s([row.predicted_s for row in rows]) if rows else None for rows in columns
-            ),
-        )
+        return _group(operators, [Whole.of(each) for each in self.analyses])
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -178,6 +166,16 @@ class MachineComparison:
         from roofline.presentation.page import machines_html
 
         return machines_html(self)
+
+
+def _group(operators: Sequence[Across], wholes: Sequence[Whole]) -> GroupAcross:
+    columns = list(zip(*operators, strict=True)) or [()] * len(wholes)
+    groups = [group_of("", rows, whole) for rows, whole in zip(columns, wholes, strict=True)]
+    return GroupAcross(
+        operators=tuple(operators),
+        groups=tuple(groups),
+        sides=tuple(map(side_of, columns)),
+    )
 
 
 def _identity(row: OperatorRow) -> object:

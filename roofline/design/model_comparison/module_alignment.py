@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from roofline.analysis import Analysis, Branch, Group, groups, module_tree
+from roofline.analysis import Analysis, Branch, Group, groups, minimum_times_of, module_tree
 from roofline.design.model_comparison.time_parts import Kind, kind_of_times, whole_of
 
 DEPTH = 2
@@ -19,7 +19,8 @@ class Counterpart:
 
     ``kind`` is the module's class, ``""`` where it is not known. ``flop`` is None where that of an
     operator is unknown, ``time_s`` where not all models have that time; ``share`` is its part of
-    the whole pass. Work and times are of one sample where those of the comparison are.
+    the whole pass. The minimum times are as in `Group`. Work and times are of one sample where
+    those of the comparison are.
     """
 
     name: str
@@ -28,6 +29,9 @@ class Counterpart:
     traffic_byte: float
     time_s: float | None
     share: float | None
+    eager_min_time_s: float | None = None
+    fused_min_time_s: float | None = None
+    model_min_time_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,7 @@ def _counterpart(
 ) -> Counterpart:
     time_s = {None: None, "predicted": group.predicted_s, "bound": group.bound_s}[kind]
     whole_s = whole_of(analysis, kind) if kind else 0.0
+    minimum = minimum_times_of(group)
     return Counterpart(
         name=name,
         kind=kind_of_module,
@@ -146,6 +151,7 @@ def _counterpart(
         traffic_byte=group.work.traffic_byte / samples,
         time_s=None if time_s is None else time_s / samples,
         share=time_s / whole_s if time_s is not None and whole_s else None,
+        **{name: each and each / samples for name, each in minimum.items()},
     )
 
 

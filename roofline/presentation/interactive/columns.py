@@ -27,6 +27,7 @@ from roofline.presentation.charts.palette import (
     Style,
     styles,
 )
+from roofline.presentation.reports.analysis_report import minimum_text
 from roofline.presentation.reports.report import origin, shape_of, short_op
 from roofline.presentation.reports.times import beats_bound, kind_of_time, time_s
 
@@ -121,6 +122,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
     return {
         "name": printable(name),
         "facts": _facts(analysis),
+        "minimum": minimum_text(analysis),
         "kind": kind_of_time(analysis),
         "overhead_s": _overheads(analysis),
         "levels": list(map(printable, levels)),
@@ -130,7 +132,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         "ceiling": named(row.ceiling for row in rows),
         "bound": named(row.bound for row in rows),
         "source": _sources(rows, strings),
-        "bound_s": _known(row.bound_s for row in rows),
+        "eager_min_time_s": _known(row.eager_min_time_s for row in rows),
         "attainable_flop_per_s": _known(row.attainable_flop_per_s for row in rows),
         "predicted_s": _known(row.predicted_s for row in rows),
         "predicted_low_s": _known(row.predicted_low_s for row in rows),

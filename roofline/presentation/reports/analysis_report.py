@@ -142,24 +142,23 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
     *work, (memory, peak) = work_facts(analysis, fused=view.fused)
     yield from work
     yield memory, f"{peak} · {_fit(analysis)}"
-    if totals.bound_s is None:
-        yield "Minimum", "none: the hardware's ceilings are unknown"
-    else:
-        yield (
-            "Minimum",
-            " · ".join(
-                [
-                    f"eager {_at_least(analysis, format_s(totals.bound_s))}",
-                    *minimum_words(totals),
-                ]
-            ),
-        )
+    yield "Minimum", minimum_text(analysis)
+    if totals.bound_s is not None:
         if ceilings := _ceilings(analysis):
             yield "Limiters", " · ".join(ceilings)
         if any(is_convolution(row.record) for row in analysis.operators):
             roof = Roof(analysis.hardware, analysis.threads)
             yield "Convolutions", roof.convolution_algorithms
     yield from latency_facts(analysis, today)
+
+
+def minimum_text(analysis: Analysis) -> str:
+    """The minimum times of a pass by name: ``"eager 3.1 ms · fused 2.0 ms (DRAM read) · …"``."""
+    totals = analysis.totals
+    if totals.bound_s is None:
+        return "none: the hardware's ceilings are unknown"
+    eager = f"eager {_at_least(analysis, format_s(totals.bound_s))}"
+    return " · ".join([eager, *minimum_words(totals)])
 
 
 def _fit(analysis: Analysis) -> str:

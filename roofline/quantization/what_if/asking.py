@@ -65,7 +65,6 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
             (bound_after_s, bound_of([each for each in passes if not each.is_separate]))
         ),
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
-        minimum_after=MinTimes(eager_min_time_s=bound_after_s),
         before=_before(analysis),
         after=after.times.whole if has_kernels else None,
         left=left_of(analysis, plan),

@@ -11,7 +11,7 @@ from roofline.foundation.dtypes import DType
 from roofline.workload import formulas
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Layout, TensorSpec
-from roofline.workload.work import Work, traffic_of
+from roofline.workload.work import COUNTS, Work, traffic_of
 
 Specs = tuple[TensorSpec, ...]
 
@@ -38,8 +38,7 @@ def narrowed(spec: TensorSpec, to: DType, renamed: Mapping[int, int]) -> TensorS
 def retyped(record: OperatorRecord, inputs: Specs, outputs: Specs) -> OperatorRecord:
     """The operator on other operands of the same sizes."""
     counts: dict[str, Any] = {
-        name: getattr(record.work, name)
-        for name in ("flop", "multiply_add", "least_flop", "internal_byte")
+        name: getattr(record.work, name) for name in (*COUNTS, "internal_byte")
     }
     work = Work(**counts, **traffic_of(inputs, outputs))
     return replace(record, inputs=inputs, outputs=outputs, work=work, freed=())
@@ -55,9 +54,7 @@ def recounted(record: OperatorRecord, op: str, inputs: Specs, outputs: Specs) ->
         count = formula.count({**record.attributes, "self": inputs[0], "output": outputs[0]})
     except RooflineError:
         return other
-    work = replace(
-        other.work, flop=count.flop, multiply_add=count.multiply_add, least_flop=count.least_flop
-    )
+    work = replace(other.work, **{name: getattr(count, name) for name in COUNTS})
     return replace(other, type=count.type or formula.type, formula=formula.key, work=work)
 
 
@@ -85,9 +82,7 @@ def call(op: str, like: OperatorRecord, inputs: Specs, output: TensorSpec) -> Op
         formula=formula.key,
         freed=(),
         work=Work(
-            flop=count.flop,
-            multiply_add=count.multiply_add,
-            least_flop=count.least_flop,
+            **{name: getattr(count, name) for name in COUNTS},
             **traffic_of(inputs, (output,)),
         ),
     )

@@ -16,7 +16,7 @@ from roofline.workload.dataflow import Value
 from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, QUANTIZE_FLOP
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import Work, traffic_of
+from roofline.workload.work import COUNTS, Work, traffic_of
 
 _SCALE = dtype("float32")
 
@@ -215,9 +215,7 @@ def _layer_record(node: Node, plan: Plan, storages: _Storages) -> OperatorRecord
         inputs=tuple(inputs),
         outputs=(written,),
         work=Work(
-            flop=work.flop,
-            multiply_add=work.multiply_add,
-            least_flop=work.least_flop,
+            **{name: getattr(work, name) for name in COUNTS},
             **traffic_of(inputs, (written,)),
         ),
     )
@@ -239,7 +237,7 @@ def _other_record(node: Node, plan: Plan, storages: _Storages) -> OperatorRecord
         for spec in (folded or [first])[-1].outputs
     )
     work = sum((each.work for each in folded), start=first.work)
-    counts = {name: getattr(work, name) for name in ("flop", "multiply_add", "least_flop")}
+    counts = {name: getattr(work, name) for name in COUNTS}
     return replace(
         first,
         inputs=inputs,

@@ -22,12 +22,12 @@ from roofline.workload.capture.reals import Reals
 from roofline.workload.formulas.registry import Flop, Formula
 from roofline.workload.operators import OperatorRecord, Phase, State
 from roofline.workload.tensors import Role, TensorSpec
-from roofline.workload.work import Work, traffic_of
+from roofline.workload.work import COUNTS, Work, traffic_of
 
 _DEVICE = torch.ops.prim.device.default
 """Asked several times a call; the answer need not go through the modes."""
 
-_COUNTS = ("flop", "multiply_add", "least_flop", "internal_byte")
+_COUNTS = (*COUNTS, "internal_byte")
 """What of an operator's work its formula says."""
 
 _WITHOUT_PADDING = "aten._nested_tensor_from_mask"
@@ -248,9 +248,11 @@ class Recorder(TorchDispatchMode):
             self._unpadded.add(output.storage)
             dropped.append("output")
         tokens = {name: _one_token(operands[name]) for name in dropped}
+        least = formula.count({**operands, **tokens})
         return replace(
             count,
-            least=formula.count({**operands, **tokens}).least_flop,
+            least=least.least_flop,
+            least_multiply_add=least.least_multiply_add,
             least_elements={name: each.elements for name, each in tokens.items()},
         )
 

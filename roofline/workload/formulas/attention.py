@@ -92,11 +92,13 @@ def of_heads(heads: Heads, *, is_masked: bool = False, operations: int = 0) -> F
         divisions = heads.band.capped(heads.values)
         exponentials = 2 * heads.least_pairs - heads.band.seeing_queries + divisions
     softmax = heads.scores * SOFTMAX_FLOP - 2 * heads.rows * heads.queries
+    products = heads.rows * heads.least_pairs * vectors
     return Flop(
         multiply_add=heads.scores * vectors,
         # With fewer keys than queries there are queries of packed sequences that have none.
         other=max(softmax, heads.scores * TRANSCENDENTAL_FLOP) + heads.scores * operations,
-        least=heads.rows * (FLOP_PER_FMA * heads.least_pairs * vectors + exponentials),
+        least=FLOP_PER_FMA * products + heads.rows * exponentials,
+        least_multiply_add=products,
         internal_byte=heads.internal_byte(2, 2),
     )
 

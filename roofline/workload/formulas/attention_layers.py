@@ -21,6 +21,7 @@ def _sum(*parts: Flop) -> Flop:
         multiply_add=sum(each.multiply_add for each in parts),
         other=sum(each.other for each in parts),
         least=sum(each.least_flop for each in parts),
+        least_multiply_add=sum(each.least_multiply_add or 0 for each in parts),
         internal_byte=sum(each.internal_byte for each in parts),
     )
 

@@ -164,6 +164,7 @@ def convolution(
         multiply_add=multiply_add,
         other=output.elements if bias is not None else 0,
         least=FLOP_PER_FMA * swept.shape[0] * channels * taps,
+        least_multiply_add=swept.shape[0] * channels * taps,
         least_elements=least_elements,
         type="depthwise convolution" if depthwise else "",
     )
@@ -193,8 +194,10 @@ def convolution_over_time(
     """Time, batch and channels: each output takes kernel * in_channels FMAs, and a bias."""
     kernel, inputs, outputs = weight.shape
     taps = inner_taps(self.shape[0], kernel, 1, pad, 1, output.shape[0])
+    products = taps * self.shape[1] * inputs * outputs
     return Flop(
         multiply_add=output.elements * kernel * inputs,
         other=output.elements,
-        least=FLOP_PER_FMA * taps * self.shape[1] * inputs * outputs,
+        least=FLOP_PER_FMA * products,
+        least_multiply_add=products,
     )

@@ -140,10 +140,12 @@ def deformable_convolution(
             strict=True,
         )
     )
+    products = samples * weight.shape[0] * weight.shape[1] * taps
     return Flop(
         multiply_add=output.elements * math.prod(weight.shape[1:]),
         other=places * offset_groups * 12 + columns * (7 + use_mask) + output.elements,
-        least=FLOP_PER_FMA * samples * weight.shape[0] * weight.shape[1] * taps,
+        least=FLOP_PER_FMA * products,
+        least_multiply_add=products,
         least_elements={"input": 0},
         internal_byte=2 * input.dtype.byte(columns),
     )

@@ -57,6 +57,7 @@ def euclidean(x1: TensorSpec, x2: TensorSpec, output: TensorSpec, **_: Any) -> F
         multiply_add=pairs * (size + 2),
         other=vectors * (2 * size - 1) + x1.elements + 2 * pairs,
         least=pairs * (FLOP_PER_FMA * size + 1),
+        least_multiply_add=pairs * size,
     )
 
 

@@ -52,6 +52,7 @@ def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
         multiply_add=sum(each.multiply_add for each in counts),
         other=sum(each.other for each in counts),
         least=sum(each.least_flop for each in counts),
+        least_multiply_add=sum(each.least_multiply_add or 0 for each in counts),
     )
 
 

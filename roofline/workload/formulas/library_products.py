@@ -197,6 +197,7 @@ def scaled_product(
         multiply_add=multiply_add,
         other=each * output.elements,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
 
 
@@ -221,6 +222,7 @@ def scaled_grouped_product(
         multiply_add=multiply_add,
         other=each * output.elements,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
 
 
@@ -242,6 +244,7 @@ def half_sparse_product(
         multiply_add=multiply_add,
         other=each * output.elements,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
 
 
@@ -262,6 +265,7 @@ def added_compressed_product(
         multiply_add=multiply_add,
         other=each * output.elements,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
 
 
@@ -279,6 +283,7 @@ def compressed_linear(
         multiply_add=multiply_add,
         other=output.elements if bias is not None else 0,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
     return followed(count, output, [activation])
 

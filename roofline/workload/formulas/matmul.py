@@ -83,6 +83,7 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
         multiply_add=products,
         other=operations * output.elements,
         least=FLOP_PER_FMA * products if alpha else 0,
+        least_multiply_add=products if alpha else 0,
     )
 
 

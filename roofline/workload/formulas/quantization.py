@@ -168,6 +168,7 @@ def product(qa: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
         multiply_add=multiply_add,
         other=QUANTIZE_FLOP * output.elements,
         least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
     )
 
 

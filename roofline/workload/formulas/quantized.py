@@ -28,7 +28,12 @@ Packed = Sequence[TensorSpec | None]
 
 
 def _product(multiply_add: int, other: int) -> Flop:
-    return Flop(multiply_add=multiply_add, other=other, least=FLOP_PER_FMA * multiply_add)
+    return Flop(
+        multiply_add=multiply_add,
+        other=other,
+        least=FLOP_PER_FMA * multiply_add,
+        least_multiply_add=multiply_add,
+    )
 
 
 def has_bias(packed: Packed) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.library_products import after
@@ -25,10 +26,12 @@ def _convolution(qx: TensorSpec, packed: Packed, output: TensorSpec, each: int) 
     assert weight is not None
     inner = math.prod(weight.shape[1:])
     taps = weight.shape[1] if len(weight.shape) > 1 else 1
+    products = output.elements * taps if qx.elements else 0
     return Flop(
         multiply_add=output.elements * inner,
         other=output.elements * (each + has_bias(packed)),
-        least=FLOP_PER_FMA * output.elements * taps if qx.elements else 0,
+        least=FLOP_PER_FMA * products,
+        least_multiply_add=products,
     )
 
 
@@ -80,7 +83,7 @@ def dynamic_convolution(
     """The limits of the input are found and it is quantised; the result is scaled, a bias added."""
     count = _convolution(qx, packed_weight, output, 1)
     before = (LIMITS_FLOP + QUANTIZE_FLOP) * qx.elements
-    return Flop(multiply_add=count.multiply_add, other=count.other + before, least=count.least_flop)
+    return replace(count, other=count.other + before, least=count.least_flop)
 
 
 @formula(
@@ -130,8 +133,10 @@ def convolution_of_onednn(
     each, _least = after([attr, binary_attr, unary_attr], algorithm or unary_algorithm)
     multiply_add = places * qw.elements
     kernel = math.prod(qw.shape[-(len(output.shape) - 2) :])
+    products = multiply_add // max(1, kernel) if qx.elements else 0
     return Flop(
         multiply_add=multiply_add,
         other=output.elements * (each + (bias is not None) + end(output)),
-        least=FLOP_PER_FMA * multiply_add // max(1, kernel) if qx.elements else 0,
+        least=FLOP_PER_FMA * products,
+        least_multiply_add=products,
     )

@@ -136,6 +136,7 @@ class Layers:
             multiply_add=products,
             other=inside.other + dropped,
             least=FLOP_PER_FMA * products + inside.least_flop + dropped,
+            least_multiply_add=products,
             internal_byte=self.dtype.byte(self._internal()),
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roofline.errors import InputError, RooflineError, said_by
-from roofline.workload.work import FLOP_PER_FMA
+from roofline.workload.work import FLOP_PER_FMA, least_products
 
 _MOST = 2**100
 """More than any operator takes."""
@@ -22,7 +22,9 @@ class Flop:
 
     ``multiply_add`` are those of convolutions and matrix products by the usual convention,
     ``other`` every further operation (1 per add, multiply, division, comparison …), ``least`` what
-    no kernel of the direct algorithm can avoid (None: all of it). ``elements`` says how many
+    no kernel of the direct algorithm can avoid (None: all of it), and ``least_multiply_add`` the
+    multiply-adds among that (None: as many as are left of it if no other operation is optional).
+    ``elements`` says how many
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
     of a table, say. ``least_elements`` says how many must be, where the others are there to be
     passed over or values decide. Of an operand that is changed in place both hold for what is read
@@ -39,21 +41,31 @@ class Flop:
     multiply_add: int = 0
     other: int = 0
     least: int | None = None
+    least_multiply_add: int | None = None
     elements: Mapping[str, int] = field(default_factory=dict[str, int])
     least_elements: Mapping[str, int] = field(default_factory=dict[str, int])
     internal_byte: int = 0
     type: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("multiply_add", "other", "least", "internal_byte"):
+        for name in ("multiply_add", "other", "least", "least_multiply_add", "internal_byte"):
             count = getattr(self, name)
-            if count is not None or name != "least":
+            if count is not None or not name.startswith("least"):
                 _check_count(name, count)
         for name in ("elements", "least_elements"):
             for operand, count in getattr(self, name).items():
                 _check_count(f"{name}[{operand!r}]", count)
         if self.least_flop > self.flop:
             raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
+        if self.least_multiply_add is None:
+            products = least_products(self.multiply_add, self.flop, self.least_flop)
+            # So that it stays what it is when other operations are added.
+            object.__setattr__(self, "least_multiply_add", products)
+        elif self.least_multiply_add > min(self.multiply_add, self.least_flop // FLOP_PER_FMA):
+            raise ValueError(
+                f"least_multiply_add must not exceed multiply_add ({self.multiply_add}) or half of"
+                f" least ({self.least_flop}), got {self.least_multiply_add}"
+            )
 
     @property
     def flop(self) -> int:

@@ -26,6 +26,7 @@ function drawBars() {
   ];
   if (hasPhases) charts.push(barsOf("By phase", sumsBy((row) => row.phase), null));
   byId("bars").replaceChildren(...charts);
+  byId("minimum").textContent = `Minimum times of the pass: ${machine().given.minimum}`;
   byId("time-title").textContent = `Where the ${NAMES[state.kind]} goes`;
 }
 

@@ -6,7 +6,7 @@ function columnsNow() {
   const at = machine();
   const level = state.level === "binding" ? "slowest level" : `crosses ${state.level}`;
   const number = (id, title, value, form) => ({ id, title, value, form, isNumber: true });
-  const time = (kind, form) => number(kind, kind, (row) => at.time(kind, row.index), form);
+  const time = (kind, title, form) => number(kind, title, (row) => at.time(kind, row.index), form);
   const intensity = (row) => at.intensity(state.level, row.index);
   const words = (id, title, value) => ({ id, title, value, form: (each) => each });
   const isIn = (kind, columns) => (at.kinds.includes(kind) ? columns : []);
@@ -22,15 +22,15 @@ function columnsNow() {
     number("crossing", level, (row) => at.crossing(state.level, row.index), crossingWords),
     number("intensity", "FLOP/byte", intensity, formatIntensity),
     words("ceiling", "bound by", (row) => at.ceiling(row.index) || MISSING),
-    time("bound", (value) => formatS(value)),
-    ...isIn("predicted", [time("predicted", predictedCell)]),
+    time("bound", "eager min", (value) => formatS(value)),
+    ...isIn("predicted", [time("predicted", "predicted", predictedCell)]),
     ...isIn("measured", [
-      time("measured", (value, row) => formatMedian(value, at.iqr(row.index))),
+      time("measured", "measured", (value, row) => formatMedian(value, at.iqr(row.index))),
       number("iqr", "IQR", (row) => at.iqr(row.index), (value) => formatS(value, 2)),
       number("roof", "of the roof", roofShare, formatPercent),
     ]),
     ...(state.kind === "bound" ? [] : [
-      number("gap", "above bound", gapOf, (seconds) => formatS(seconds, 2)),
+      number("gap", "above min", gapOf, (seconds) => formatS(seconds, 2)),
     ]),
   ];
 }
@@ -52,7 +52,7 @@ function roofShare(row) {
   return bound !== null && measured ? bound / measured : null;
 }
 
-// Seconds of the chosen kind beyond the bound: at most what a better kernel could save.
+// Seconds of the chosen kind beyond the eager minimum: at most what a better kernel could save.
 function gapOf(row) {
   const [bound, seconds] = ["bound", state.kind].map((kind) => machine().time(kind, row.index));
   return bound === null || seconds === null || seconds < bound ? null : seconds - bound;

@@ -26,7 +26,7 @@ function kindButton(kind) {
   const isChosen = state.kind === kind;
   const about = { type: "button", role: "radio", "data-kind": kind };
   const chosen = { "aria-checked": String(isChosen), tabindex: isChosen ? 0 : -1 };
-  const button = make("button", { ...about, ...chosen }, kind);
+  const button = make("button", { ...about, ...chosen }, kind === "bound" ? NAMES.bound : kind);
   button.addEventListener("click", () => chooseKind(kind));
   return button;
 }

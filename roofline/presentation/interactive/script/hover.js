@@ -24,7 +24,7 @@ function factsOf(members) {
     ["Bytes", formatByte(sumOf(members, (i) => operators[i].byte))],
     ...levelFacts(members, flop),
     ["Bound by", boundWords(members, at)],
-    ["Bound", formatS(sumOf(members, (i) => at.time("bound", i)))],
+    ["Eager minimum", formatS(sumOf(members, (i) => at.time("bound", i)))],
     ...(at.kinds.includes("predicted") ? [["Predicted", predictedWords(members)]] : []),
     ...(at.kinds.includes("measured") ? measuredFacts(members, flop) : []),
     ["Share", shareWords(members)],

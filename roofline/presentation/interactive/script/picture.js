@@ -153,7 +153,7 @@ function remarks() {
   const time = NAMES[state.kind];
   const words = [`A mark’s area is its share of the ${time}; calls on the same spot share a mark.`];
   if (drawn.some((spot) => spot.isAbove)) {
-    words.unshift("Ringed in red: faster than its bound, which is an error of a count or a ceiling.");
+    words.unshift("Ringed in red: faster than its eager minimum, which is an error of a count or a ceiling.");
   }
   if (untimed) {
     const who = untimed === 1 ? "1 operator has" : `${untimed} operators have`;

@@ -31,7 +31,7 @@ function change(patch) {
 
 const machine = () => machines[state.machine];
 const timeOf = (i) => machine().time(state.kind, i);
-const NAMES = { bound: "bound", predicted: "predicted time", measured: "measured time" };
+const NAMES = { bound: "eager minimum", predicted: "predicted time", measured: "measured time" };
 
 function isInside(path, module) {
   return module === "" || path === module || path.startsWith(`${module}.`);

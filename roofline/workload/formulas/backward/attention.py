@@ -69,10 +69,12 @@ def _backward(
     has_softmax = heads.band is not None and mask is None
     softmax = heads.rows * heads.least_pairs * (1 + for_scores) if has_softmax else 0
     rectangles = 2 + 2 * for_scores
+    products = heads.rows * heads.least_pairs * vectors
     return Flop(
         multiply_add=heads.scores * vectors,
         other=heads.scores * each + sums + scales + max(added_up, 0),
-        least=FLOP_PER_FMA * heads.rows * heads.least_pairs * vectors + softmax + sums,
+        least=FLOP_PER_FMA * products + softmax + sums,
+        least_multiply_add=products,
         internal_byte=heads.internal_byte(rectangles, rectangles)
         + 2 * for_scores * logarithms.dtype.byte(queries),
     )

@@ -66,6 +66,7 @@ def convolution_backward(
         multiply_add=gradients * pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
         other=bias,
         least=gradients * FLOP_PER_FMA * pairs * inner + bias,
+        least_multiply_add=gradients * pairs * inner,
         elements=unread,
         least_elements=least_elements,
         type="depthwise convolution" if depthwise else "",

@@ -108,6 +108,7 @@ def _backward(
         multiply_add=products,
         other=own + states,
         least=FLOP_PER_FMA * (products - avoidable) + own - (layers.cells if cell is GRU else 0),
+        least_multiply_add=products - avoidable,
         internal_byte=layers.dtype.byte(_internal(layers, inside, for_input, for_weights)),
     )
 
