@@ -35,7 +35,7 @@ from roofline.machine.pace import UNKNOWN, Pace
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.judging import Judge
-from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file
+from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.validations import validate
 from roofline.placement import Roof, place
@@ -253,7 +253,7 @@ def predict(rows: Sequence[Row]) -> None:
     """Adds what is predicted of each row by what was learned from other families."""
     profile = load_hardware("host")
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
-        judge = Judge(all=calibration_of(store, profile), known={})
+        judge = Judge(all=calibration_of(store, profile), known={}, lanes=lanes_of(profile))
     options = RunOptions()
     for row in rows:
         setting = row.setting

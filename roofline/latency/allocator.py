@@ -32,7 +32,7 @@ class Allocator:
     """
 
     library: str = "glibc"
-    settings: MallocSettings | None = MallocSettings()
+    settings: MallocSettings | None
     changed: tuple[str, ...] = ()
 
     @property
@@ -44,7 +44,7 @@ class Allocator:
         return ", ".join((*self.changed, *huge)) or "default"
 
 
-DEFAULT = Allocator()
+DEFAULT = Allocator(settings=MallocSettings())
 """What ``python script.py`` meets on Linux."""
 
 

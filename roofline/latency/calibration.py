@@ -16,6 +16,7 @@ from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import INT8, Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace, usual_pace
+from roofline.workload.page_faults import PageFaults
 
 _TOGETHER = 0.5
 """The correlation of the errors of operators in one model: the same libraries ran them."""
@@ -30,7 +31,7 @@ _LEAST_SPREAD = 0.1
 """An interval is never taken to be narrower than this share of what operators say."""
 
 _FAULT_DEVIATION = 0.2
-"""The relative deviation of what page faults take: of their simulated number and their cost."""
+"""The relative deviation of what a page fault takes, from machine to machine state."""
 
 _LEAST_SHARE = 0.3
 """Of a time, what is left of it at least when its page faults are taken out: they were counted in
@@ -234,7 +235,7 @@ class Calibration:
         *,
         calls: int,
         pace: Pace | None = None,
-        faults: int | None = None,
+        faults: PageFaults | None = None,
     ) -> RunPrediction:
         """A whole pass, from the predictions of its operators.
 
@@ -254,12 +255,15 @@ class Calibration:
         operators_s = sum(each.predicted_s for each, _ in predictions)
         settled_s = operators_s + overhead_s
         fault_s = self.fault_s.get(threads)
-        faults_s = faults * fault_s if faults is not None and fault_s is not None else None
-        predicted_s = settled_s + (faults_s or 0.0)
+        if faults is None or fault_s is None:
+            faults, fault_s = None, 0.0
+        faults_s = faults.faults * fault_s if faults else 0.0
+        predicted_s = settled_s + faults_s
         by_operators = _deviation([(each.predicted_s, by) for each, by in predictions])
         by_operators *= self.spread if is_told else self.usual_spread
-        # Their numbers and costs come from elsewhere than the times of operators.
-        deviation_s = math.hypot(by_operators, _FAULT_DEVIATION * (faults_s or 0.0))
+        # What faults take comes from elsewhere than the times of operators.
+        by_number = (faults.high - faults.low) * fault_s / (2 * Z_80) if faults else 0.0
+        deviation_s = math.hypot(by_operators, by_number, _FAULT_DEVIATION * faults_s)
         factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
             predicted_s=predicted_s,
@@ -267,7 +271,7 @@ class Calibration:
             high_s=predicted_s * factor,
             operators_s=operators_s,
             overhead_s=overhead_s,
-            faults=faults if faults_s is not None else None,
+            faults=faults.faults if faults else None,
             calibration=self.said,
             held_out_error=self._error_of(facts),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.predicted import Predicted
@@ -13,6 +14,7 @@ from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
 from roofline.workload.operators import State
+from roofline.workload.page_faults import PageFaults, page_faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +23,16 @@ class Predictor:
 
     ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
     (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
-    the torch that is there now.
+    the torch that is there now. ``allocator`` is that of the process in which a pass will run,
+    ``lanes`` the float32 elements in a vector register.
     """
 
     calibration: Calibration
     pace: Pace | None = None
     notes: tuple[str, ...] = ()
     is_of_host: bool = False
+    allocator: Allocator = DEFAULT
+    lanes: int = 16
 
     @property
     def runs_here(self) -> Sequence[RunSample]:
@@ -47,7 +52,13 @@ class Predictor:
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
-            run = self.calibration.predict_run(facts, known, calls=len(placements), pace=self.pace)
+            run = self.calibration.predict_run(
+                facts,
+                known,
+                calls=len(placements),
+                pace=self.pace,
+                faults=self._faults(placements, threads),
+            )
         elif facts:
             kinds = sorted(
                 {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
@@ -58,3 +69,11 @@ class Predictor:
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
+
+    def _faults(self, placements: Sequence[Placement], threads: int) -> PageFaults | None:
+        """The page faults of a pass; None: what one takes is not known, or not how many there are."""
+        settings = self.allocator.settings
+        if settings is None or threads not in self.calibration.fault_s:
+            return None
+        records = [each.record for each in placements]
+        return page_faults(records, settings, threads=threads, lanes=self.lanes)

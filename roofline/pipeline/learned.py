@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline.errors import FileFormatError, InputError
+from roofline.latency.allocator import DEFAULT, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
@@ -102,7 +103,20 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
             notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
     if not calibration.runs and not notes:
         return None
-    return Predictor(calibration=calibration, notes=tuple(notes), is_of_host=is_of_host)
+    return Predictor(
+        calibration=calibration,
+        notes=tuple(notes),
+        is_of_host=is_of_host,
+        # A user's script will run where this process does; other machines' processes are unknown.
+        allocator=allocator_here() if is_of_host else DEFAULT,
+        lanes=lanes_of(profile),
+    )
+
+
+def lanes_of(profile: HardwareProfile) -> int:
+    """float32 elements in a vector register of a CPU."""
+    sets = profile.host.instruction_sets if profile.host else ()
+    return 16 if any(each.startswith("avx512") for each in sets) else 8
 
 
 def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[str, ...]]:

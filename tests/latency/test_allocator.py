@@ -51,7 +51,8 @@ def test_other_libraries_have_no_settings(malloc: int, library: str) -> None:
 def test_tunables_win_over_variables() -> None:
     allocator = allocator_of(
         {
-            "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=0x1000000:glibc.cpu.x=1:glibc.malloc.top_pad=0",
+            "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=0x1000000:glibc.cpu.x=1"
+            ":glibc.malloc.top_pad=0",
             "MALLOC_TOP_PAD_": "4096",
             "MALLOC_TRIM_THRESHOLD_": "65536",
             "MALLOC_MMAP_MAX_": "many",
