@@ -39,12 +39,6 @@ _PRIMITIVE_BYTE = (2216, 6560, 13552, 13552, 4592)
 _REORDER_BYTE = (5496, 3664)
 """What oneDNN keeps of every convolution, and of every change of layout, that it met."""
 
-_KEPT_BYTE = (24, 24, 48, 48, 72, 72, 88, 104, 104, 104, 104, 136, 224, 256)
-"""Small blocks of a primitive, which stay with it."""
-
-_TENSOR_BYTE = (176, 24, 96)
-"""What torch keeps of a tensor besides its elements."""
-
 _LEAST_TRIM_BYTE = 2**20
 
 _SMALL_BLOCKS = 400
@@ -143,7 +137,7 @@ class _Process:
                 trim_threshold_byte=2 * _IMPORTED_THRESHOLD_BYTE,
             )
         self._heap = Heap(settings)
-        self._alive: dict[int, list[int]] = {}
+        self._alive: dict[int, int] = {}
         self._primitives: set[object] = set()
         self._kept_byte = 0
         self._scatter(random.Random(seed))
@@ -170,7 +164,8 @@ class _Process:
         return self._heap.faults - before
 
     def _drop(self, storage: int) -> None:
-        self._free(self._alive.pop(storage, ()))
+        if storage in self._alive:
+            self._heap.free(self._alive.pop(storage))
 
     def _call(self, record: OperatorRecord, each: Scratch) -> None:
         heap = self._heap
@@ -188,8 +183,7 @@ class _Process:
         for spec in record.outputs:
             storage = spec.storage
             if storage not in self._alive and storage not in self._lasting:
-                block = heap.memalign(self._sizes[storage])
-                self._alive[storage] = [block, *map(heap.malloc, _TENSOR_BYTE)]
+                self._alive[storage] = heap.memalign(self._sizes[storage])
         if each.kept_byte > self._kept_byte:
             self._kept_byte = each.kept_byte
             heap.malloc(each.kept_byte)
@@ -209,8 +203,6 @@ class _Process:
             building = self._heap.memalign(sizes[0])
             for byte in sizes:
                 self._heap.memalign(byte)
-            for byte in _KEPT_BYTE:
-                self._heap.malloc(byte)
             self._heap.free(building)
 
     def _free(self, blocks: Sequence[int]) -> None:
