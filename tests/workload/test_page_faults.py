@@ -106,13 +106,16 @@ def test_the_same_records_have_the_same_faults() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (10, 10, 10)])
-def test_the_smallest_settings_that_suffice(sizes: tuple[int, ...]) -> None:
+def test_settings_that_suffice(sizes: tuple[int, ...]) -> None:
     records = [replace(each, freed=()) for each in chain(*sizes)]
     found = settling(records)
     assert page_faults(records, found).high == 0
     assert found.mmap_threshold_byte > max(sizes) * MIB
+    # Twice what is needed, but no more.
     half = replace(found, trim_threshold_byte=found.trim_threshold_byte // 2)
-    assert page_faults(records, half).high > 0
+    assert page_faults(records, half).high == 0
+    quarter = replace(found, trim_threshold_byte=found.trim_threshold_byte // 4)
+    assert page_faults(records, quarter).high > 0
 
 
 def convolution(
