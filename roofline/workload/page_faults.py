@@ -9,7 +9,7 @@ which memory can be given back, and differs from process to process. So several 
 simulated, each with other small blocks in its heap, and the result is a range.
 
 Only memory of the thread that runs the model counts: worker threads take theirs from arenas of
-their own, and keep it. torch's own libraries, as MKL, keep their buffers from call to call.
+their own, and keep it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from roofline.workload.glibc_heap import Heap, MallocSettings
+from roofline.workload.glibc_heap import PAGE_BYTE, Heap, MallocSettings
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.residency import storage_sizes
 from roofline.workload.scratch import Scratch, scratch
@@ -39,12 +39,7 @@ _PRIMITIVE_BYTE = (2216, 6560, 13552, 13552, 4592)
 _REORDER_BYTE = (5496, 3664)
 """What oneDNN keeps of every convolution, and of every change of layout, that it met."""
 
-_KEPT_BYTE = (24, 24, 48, 48, 72, 72, 88, 104, 104, 104, 104, 136, 224, 256)
-_WORKING_BYTE = (32,) * 20 + (56,) * 4
-"""Small blocks of a primitive: those that stay, and those that are there while it runs."""
-
-_TENSOR_BYTE = (176, 24, 96)
-"""What torch keeps of a tensor besides its elements."""
+_LEAST_TRIM_BYTE = 2**20
 
 _SMALL_BLOCKS = 400
 _SMALL_BLOCK_BYTE = 4096
@@ -98,6 +93,30 @@ def page_faults(
     )
 
 
+def settling(
+    records: Sequence[OperatorRecord], *, threads: int = 1, lanes: int = 16
+) -> MallocSettings:
+    """Thresholds, as powers of two, with which a warm process has no page faults.
+
+    The mmap threshold is above the largest block, so that every block is taken from the heap; the
+    trim threshold is twice the smallest that keeps the heap of every simulated process from being
+    given back. Without that margin 2 of 10 models still had faults: real heaps are less compact.
+    """
+    blocks = list(storage_sizes(records)[0].values())
+    for record in records:
+        known = scratch(record, threads=threads, lanes=lanes) or Scratch()
+        blocks += [*known.before, *known.around, *known.after]
+    largest = max(blocks, default=0) + PAGE_BYTE
+    settings = MallocSettings(
+        mmap_threshold_byte=max(_LEAST_TRIM_BYTE, 2 ** largest.bit_length()),
+        trim_threshold_byte=_LEAST_TRIM_BYTE,
+        is_dynamic=False,
+    )
+    while page_faults(records, settings, threads=threads, lanes=lanes).high:
+        settings = replace(settings, trim_threshold_byte=2 * settings.trim_threshold_byte)
+    return replace(settings, trim_threshold_byte=2 * settings.trim_threshold_byte)
+
+
 class _Process:
     """One process that runs the model again and again."""
 
@@ -119,8 +138,9 @@ class _Process:
                 trim_threshold_byte=2 * _IMPORTED_THRESHOLD_BYTE,
             )
         self._heap = Heap(settings)
-        self._alive: dict[int, list[int]] = {}
+        self._alive: dict[int, int] = {}
         self._primitives: set[object] = set()
+        self._kept_byte = 0
         self._scatter(random.Random(seed))
 
     def _scatter(self, random_numbers: random.Random) -> None:
@@ -145,14 +165,14 @@ class _Process:
         return self._heap.faults - before
 
     def _drop(self, storage: int) -> None:
-        self._free(self._alive.pop(storage, ()))
+        if storage in self._alive:
+            self._heap.free(self._alive.pop(storage))
 
     def _call(self, record: OperatorRecord, each: Scratch) -> None:
         heap = self._heap
         descriptors: list[int] = []
         if each.is_onednn:
             descriptors = [heap.memalign(_DESCRIPTOR_BYTE) for _ in range(_DESCRIPTORS)]
-            descriptors += map(heap.malloc, _WORKING_BYTE)
             shapes = (record.inputs[0].shape, record.inputs[1].shape, record.outputs[0].shape)
             self._keep(shapes, _PRIMITIVE_BYTE)
         before = [self._block(record, each, byte) for byte in each.before]
@@ -164,8 +184,10 @@ class _Process:
         for spec in record.outputs:
             storage = spec.storage
             if storage not in self._alive and storage not in self._lasting:
-                block = heap.memalign(self._sizes[storage])
-                self._alive[storage] = [block, *map(heap.malloc, _TENSOR_BYTE)]
+                self._alive[storage] = heap.memalign(self._sizes[storage])
+        if each.kept_byte > self._kept_byte:
+            self._kept_byte = each.kept_byte
+            heap.malloc(each.kept_byte)
         self._free([self._block(record, each, byte) for byte in each.after])
         self._free(around)
 
@@ -182,8 +204,6 @@ class _Process:
             building = self._heap.memalign(sizes[0])
             for byte in sizes:
                 self._heap.memalign(byte)
-            for byte in _KEPT_BYTE:
-                self._heap.malloc(byte)
             self._heap.free(building)
 
     def _free(self, blocks: Sequence[int]) -> None:

@@ -141,10 +141,10 @@ def test_blocks_beyond_the_largest_threshold_are_faulted_in_every_time() -> None
 
 def test_the_top_is_given_back_from_the_trim_threshold_on() -> None:
     heap = Heap(MallocSettings(mmap_threshold_byte=MIB, trim_threshold_byte=2 * MIB))
-    three = [heap.memalign(900 * KIB) for _ in range(3)]
+    three = [heap.malloc(900 * KIB) for _ in range(3)]
     heap.free(three[2])
     before, size = heap.faults, heap.size_byte
-    three[2] = heap.memalign(900 * KIB)
+    three[2] = heap.malloc(900 * KIB)
     assert (heap.faults, heap.size_byte) == (before, size)
     for each in reversed(three):
         heap.free(each)
