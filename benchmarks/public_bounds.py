@@ -40,6 +40,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import io
 import itertools
 import json
@@ -68,13 +69,13 @@ from roofline.placement import Bound, Roof
 from roofline.workload import formulas
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
-from roofline.workload.fusion import Fused, fused_traffic
+from roofline.workload.fusion import fused_traffic
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.functions import Function
 from roofline.workload.models.sources import Source, load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
-from roofline.workload.rewritings import ModelWork, model_work
+from roofline.workload.rewritings import model_work
 from roofline.workload.runs import Run
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
@@ -105,33 +106,23 @@ class Operand:
     role: Role = Role.INPUT
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Placed:
     """Operators with the reuse of their operands, ready for any machine.
 
     ``has_own_kernels``: machines run some of them as one kernel that is none of ours.
-    ``minima`` keeps what `minimum_of` found, by the machine's `id`.
+    ``minima`` keeps what `minimum_of` found.
     """
 
     records: tuple[OperatorRecord, ...]
     reuses: tuple[tuple[Reuse, ...], ...]
     has_own_kernels: bool = False
-    minima: dict[int, Minimum | None] = field(default_factory=dict, repr=False)
+    minima: dict[tuple[int, bool], Minimum | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, records: Sequence[OperatorRecord]) -> Placed:
         """In the steady state: what the pass before left in a cache is still there."""
         return cls(tuple(records), tuple(residency(records).steady))
-
-    @functools.cached_property
-    def fused(self) -> tuple[Fused, ...]:
-        """What each still moves in fused kernels."""
-        return fused_traffic(self.records)
-
-    @functools.cached_property
-    def work(self) -> ModelWork:
-        """What no run of the same function avoids."""
-        return model_work(self.records)
 
     @property
     def flop(self) -> int | None:
@@ -325,7 +316,7 @@ class Minimum:
     """The least times of one row's operators on one machine, in seconds.
 
     ``is_rate``: the eager one is that of a lone product at the peak of its type. The fused and the
-    model minimum are those of whole models alone.
+    model minimum are asked for where a row is held against one of them.
     """
 
     eager_s: float
@@ -339,14 +330,21 @@ class Minimum:
         return self.model_s <= self.fused_s <= self.eager_s
 
 
-def minimum_of(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
-    """The minimum times, None where a ceiling or a count is unknown."""
-    if id(roof) not in placed.minima:
-        placed.minima[id(roof)] = _minimum(placed, roof, is_model=is_model)
-    return placed.minima[id(roof)]
+def minimum_of(placed: Placed, roof: Roof, *, is_fused: bool) -> Minimum | None:
+    """The minimum times, None where a ceiling or a count is unknown.
+
+    Args:
+        placed: the operators.
+        roof: the machine's.
+        is_fused: whether the fused and the model minimum are asked for, too.
+    """
+    key = (id(roof), is_fused)
+    if key not in placed.minima:
+        placed.minima[key] = _minimum(placed, roof, is_fused=is_fused)
+    return placed.minima[key]
 
 
-def _minimum(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
+def _minimum(placed: Placed, roof: Roof, *, is_fused: bool) -> Minimum | None:
     found = [
         roof.place(record, reuses)
         for record, reuses in zip(placed.records, placed.reuses, strict=True)
@@ -354,10 +352,10 @@ def _minimum(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
     if any(each.bound_s is None or each.bound is Bound.UNKNOWN for each in found):
         return None
     eager_s = sum(each.bound_s or 0.0 for each in found)
-    if not is_model:
+    if not is_fused:
         is_product = len(found) == 1 and found[0].record.type == "matrix product"
         return Minimum(eager_s, is_rate=is_product and found[0].bound is Bound.COMPUTE)
-    times = minimum_times(found, placed.fused, placed.work, roof)
+    times = minimum_times(found, fused_traffic(placed.records), model_work(placed.records), roof)
     if times is None:
         return None
     return Minimum(eager_s, times.fused.time_s, times.model.time_s)
@@ -371,7 +369,7 @@ class Measured:
     """One row of a source, and what it came to.
 
     ``reason`` says why it is not compared. ``size`` is FLOP, of what is elementwise bytes.
-    ``minimum_s`` is the minimum that applies, ``minima`` are all three, of whole models.
+    ``minimum_s`` is the minimum that applies, ``minima`` are all three, of compiled models.
     """
 
     source: str
@@ -430,7 +428,9 @@ def compared(
     source: str, device: str, subject: Subject, measured_s: float, *, tf32: bool = False
 ) -> Measured:
     """A row against its minimum time."""
-    base = Measured(source, device, subject.kind, subject.dtype, measured_s=measured_s)
+    base = Measured(
+        source, device, subject.kind, subject.dtype, measured_s=measured_s, row=subject.name
+    )
     if subject.reason or subject.make is None:
         return replace(base, reason=subject.reason)
     machine = machine_of(device, tf32=tf32)
@@ -451,18 +451,18 @@ def compared(
         return replace(base, reason="row without work")
     if placed.flop is None:
         return replace(base, reason="operators of unknown FLOP")
-    least = minimum_of(placed, machine.roof, is_model=subject.kind == "model")
+    is_fused = subject.is_compiled or placed.has_own_kernels
+    least = minimum_of(placed, machine.roof, is_fused=is_fused)
     if least is None:
         return replace(base, reason="no minimum time")
     held_s = least.fused_s if subject.is_compiled else least.eager_s
-    is_plain_model = subject.kind == "model" and not placed.has_own_kernels
     first = f"{[each.op for each in placed.records][:3]} {placed.records[0].outputs[0].shape}"
     return replace(
         base,
         size=float(placed.byte if subject.kind == "elementwise" else placed.flop),
         minimum_s=least.model_s if placed.has_own_kernels else held_s,
         is_rate=least.is_rate,
-        minima=least if is_plain_model else None,
+        minima=least if subject.is_compiled and not placed.has_own_kernels else None,
         row=subject.name or first,
     )
 
@@ -908,12 +908,12 @@ def timm_rows(
 
 
 def _timm_row(row: Cell, reason: str) -> Measured:
-    make, said = None, ""
+    make, said = None, row["model"]
     if not reason:
         sizes = whole(row, "batch", "size")
         of = (row["amp"], row["channels_last"], row["train"])
         make = functools.partial(published_model, row["parameters"], row["model"], *sizes, *of)
-        said = f"{row['model']} batch {sizes[0]} of {sizes[1]}"
+        said += f" batch {sizes[0]} of {sizes[1]}"
     kind = "float16" if row["amp"] else "float32"
     source = f"timm {row['mode']}{' compiled' if row['compiled'] else ''}".strip()
     subject = Subject("model", kind, make, reason, row["compiled"], said)
@@ -1064,6 +1064,8 @@ def measured_in(
     if isinstance(models, int):
         found = sampled(name for table in tables.values() for name in models_of(table))
         models = found[:models] if models else found
+    # Whatever is there stays: collections would look through it again and again.
+    gc.freeze()
     rows += timm_rows(tables, models, minutes)
     return rows, left_out
 
@@ -1138,36 +1140,42 @@ def tables(rows: Sequence[Measured], left_out: Sequence[str]) -> Iterator[str]:
             cells.append(_median(part[(part["size"] >= low) & (part["size"] < most)].ratio))
             low = most
         yield f"| {' | '.join(map(str, names))} | {' | '.join(cells)} | {_median(part.ratio)} |"
-    models = done[done.eager.notna()]
+    models = frame[frame.kind == "model"]
     if len(models):
+        models = models.assign(name=_names(models.row))
+        names = sorted(models.name[models.reason == ""].unique())
+        others = models[~models.name.isin(names)].drop_duplicates("name")
         yield ""
-        yield "## The three minimum times of whole models"
-        yield ""
-        yield (
-            "Median and highest of each minimum ÷ measured time. Eager runs are held against the"
-            " eager minimum, compiled ones against the fused; out of order are rows where not"
-            " model ≤ fused ≤ eager."
-        )
+        yield "## Whole models"
         yield ""
         yield (
-            "| source | device | models | rows | held against | eager | fused | model |"
-            " out of order |"
+            f"Of {models.name.nunique():,} models {len(names):,} are compared; of the others:"
+            f" {_counts(others.reason) or 'none'}."
         )
-        yield "|---|---|---:|---:|---|---:|---:|---:|---:|"
-        for (source, device), part in models.groupby(["source", "device"], sort=True):
-            held = "fused" if str(source).endswith("compiled") else "eager"
+        yield ""
+        yield f"Models (`--models` takes them too): {','.join(names)}"
+    compiled = done[done.eager.notna()]
+    if len(compiled):
+        yield ""
+        yield "## The three minimum times of compiled models"
+        yield ""
+        yield (
+            "Median and highest of each minimum ÷ measured time. These runs are held against the"
+            " fused minimum; out of order are rows where not model ≤ fused ≤ eager."
+        )
+        yield ""
+        yield "| source | device | models | rows | eager | fused | model | out of order |"
+        yield "|---|---|---:|---:|---:|---:|---:|---:|"
+        for (source, device), part in compiled.groupby(["source", "device"], sort=True):
             cells = [
                 f"{part[name].median():.2f}, {part[name].max():.2f}"
                 for name in ("eager", "fused", "model")
             ]
             yield (
-                f"| {source} | {device} | {_names(part.row).nunique()} | {len(part):,} | {held} |"
+                f"| {source} | {device} | {_names(part.row).nunique()} | {len(part):,} |"
                 f" {' | '.join(cells)} |"
                 f" {int((~part.is_ordered).sum())} |"
             )
-        yield ""
-        names = sorted(set(_names(models.row)))
-        yield f"{len(names):,} models (`--models` takes them too): {','.join(names)}"
     yield ""
     yield "## Not compared"
     yield ""

@@ -316,7 +316,7 @@ def test_the_three_minimum_times_are_tabled_in_their_order() -> None:
 
     rows = [row("timm", 8.0, 4.0, 2.0), row("timm", 6.0, 2.0, 1.0), row("timm", 4.0, 5.0, 1.0)]
     table = "\n".join(public_bounds.tables(rows, []))
-    assert "| timm | d | 1 | 3 | eager | 0.60, 0.80 | 0.40, 0.50 | 0.10, 0.20 | 1 |" in table
+    assert "| timm | d | 1 | 3 | 0.60, 0.80 | 0.40, 0.50 | 0.10, 0.20 | 1 |" in table
 
 
 @pytest.mark.parametrize(
@@ -339,6 +339,21 @@ def test_models_that_time_does_not_allow_are_said(tmp_path: Path) -> None:
     assert list(map(state, rows)) == ["not reached in the time given"] * 2
     rows, _ = public_bounds.measured_in(tmp_path, ["resnet10t"])
     assert list(map(state, rows)) == ["held", "not in the sample"]
+    table = "\n".join(public_bounds.tables(rows, []))
+    assert "Of 2 models 1 are compared; of the others: not in the sample 1." in table
+    assert "Models (`--models` takes them too): resnet10t\n" in table
+
+
+def test_a_model_that_is_built_once_gives_what_a_new_one_gives() -> None:
+    """Whatever was captured of it before: another type, layout, size, or a step of training."""
+    asked = [("test_vit", 2, 160, True, False, True), ("test_vit", 3, 160, False, True, False)]
+    shared = [public_bounds.timm_model(*each) for each in asked]
+    for each, (parameters, placed) in zip(asked, shared, strict=True):
+        public_bounds.built.cache_clear()
+        public_bounds.timm_model.cache_clear()
+        alone, anew = public_bounds.timm_model(*each)
+        assert alone == parameters
+        assert anew.records == placed.records
 
 
 ODD = "cells that are no sizes, shapes or times"
