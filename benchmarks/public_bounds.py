@@ -445,8 +445,9 @@ def compared(
     except OtherModelError as error:
         return replace(base, reason=str(error))
     except RooflineError:
-        what = "model that is not here" if subject.kind == "model" else "operator"
-        return replace(base, reason=f"{what}, or refuses the size")
+        is_model = subject.kind == "model"
+        reason = f"{'model that is not here, or' if is_model else 'operator that'} refuses the size"
+        return replace(base, reason=reason)
     if not any(spec.byte for record in placed.records for spec in record.outputs):
         return replace(base, reason="row without work")
     if placed.flop is None:
@@ -474,7 +475,7 @@ def each_row(
     for row in table.astype(object).fillna("").to_dict("records"):
         try:
             yield from compare(row)
-        except (TypeError, ValueError, OverflowError):
+        except (TypeError, ValueError, ArithmeticError):
             reason = "cells that are no sizes, shapes or times"
             yield Measured(source, str(row.get("device", "")), "", "", reason=reason)
         except KeyError as error:
@@ -723,9 +724,10 @@ def _called(
 def node_rows(table: pandas.DataFrame) -> Iterator[Measured]:
     """Nodes of whole runs in float32, forward and, where the run trains, backward."""
     expanded: dict[Any, set[Shape]] = {}
-    for row in table[table["target"] == "expand"].to_dict("records"):
-        shape = tuple(int(each) for each in re.findall(r"\d+", str(row["output_shape"])))
-        expanded.setdefault((row["device"], row["run"]), set()).add(shape)
+    for row in table.to_dict("records"):
+        if row.get("target") == "expand":
+            shape = tuple(map(int, re.findall(r"\d+", str(row.get("output_shape")))))
+            expanded.setdefault((row.get("device"), row.get("run")), set()).add(shape)
 
     def compare(row: Cell) -> Iterator[Measured]:
         repeated = expanded.get((row["device"], row["run"]), set())

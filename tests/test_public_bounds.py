@@ -131,6 +131,13 @@ def test_convolutions_may_be_faster_than_the_direct_algorithm(tmp_path: Path) ->
     assert [state(each) for each in read(tmp_path)] == ["held", "unexplained"]
 
 
+@pytest.mark.parametrize("sizes", ["64,3,8,7,5,1,0", "64,3,8,3,8,0,1"])
+def test_convolutions_that_do_not_fit_are_said(tmp_path: Path, sizes: str) -> None:
+    """A kernel larger than the image, and a stride of nothing."""
+    write(tmp_path, "gpu-convolutions-fp32.csv.gz", CONVOLUTIONS, f"Tesla T4,{sizes},1,k")
+    assert [state(each) for each in read(tmp_path)] == [ODD]
+
+
 def test_nodes_of_models_or_why_they_are_not_compared(tmp_path: Path) -> None:
     run = "Tesla V100-PCIE-32GB,run"
     square = '"[[8, 1, 2048, 2048]]","(8, 1, 2048, 2048)",torch.float32'
@@ -379,7 +386,7 @@ def test_odd_files_and_rows_are_a_line_each(
     )
     (tmp_path / "gpu-operators-fp32.csv.gz").write_bytes(b"device,operator\n")
     (tmp_path / "gpu-convolutions-fp32.csv.gz").write_bytes(gzip.compress(b""))
-    write(tmp_path, "gpu-model-nodes-fp32.csv.gz", NODES)
+    write(tmp_path, "gpu-model-nodes-fp32.csv.gz", "device,target", "Tesla T4,expand")
     write(tmp_path, "llm.csv", "device,model", "A40,Llama-3-8B")
     write(tmp_path, f"{RTX}.csv", "model,param_count", "resnet10t,5.44", ",", "resnet10t,many")
     rows, left_out = public_bounds.measured_in(tmp_path, 0)
@@ -391,6 +398,7 @@ def test_odd_files_and_rows_are_a_line_each(
         ODD,
         "no device",
         "no ceiling for  in the machine file",
+        "no column run",
         "no column weights",
         *["no batch, size or number of parameters"] * 3,
     ]
