@@ -563,6 +563,7 @@ NODES: Mapping[str, tuple[str, Callable[..., Any], Callable[..., Any] | None]] =
     "mul": ("elementwise", lambda x, y=2.0: x * y, lambda g, x, _y: g * x),
     "truediv": ("elementwise", lambda x, y=2.0: x / y, None),
     "pow": ("elementwise", lambda x: torch.pow(x, 2.0), lambda g, x: g * x),
+    "relu": ("elementwise", torch.relu, lambda g, y: torch.ops.aten.threshold_backward(g, y, 0)),
     "tanh": ("elementwise", torch.tanh, torch.ops.aten.tanh_backward),
     "gelu": ("elementwise", torch.nn.functional.gelu, torch.ops.aten.gelu_backward),
     "max": ("elementwise", torch.maximum, None),
@@ -587,7 +588,7 @@ One kernel of several is enough, as are the gradients of one operand of `mul` an
 factors, which all models train.
 """
 
-ALONE = ("pow", "tanh", "gelu", "softmax")
+ALONE = ("pow", "relu", "tanh", "gelu", "softmax")
 """Those whose first tensor is all that they take; other cells are numbers."""
 
 BINARY = ("add", "sub", "mul", "truediv")
@@ -667,8 +668,9 @@ def node_subjects(row: Cell, expanded: Collection[Shape] = ()) -> tuple[Subject,
             # At least one row of the table is read; how many it has is not in the row.
             name, given = "embedding", [given[0], (1, out[-1])]
         elif name in ("activation", "activation_fn"):
-            # Which function of each element it is makes no difference to its bytes.
-            name = "tanh"
+            # Which function of each element it is makes no difference to its bytes; relu's FLOP are
+            # the fewest.
+            name = "relu"
     if name not in NODES:
         return unknown(f"unknown operator {name}")
     kind, function, gradient = NODES[name]
