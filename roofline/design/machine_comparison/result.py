@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis, OperatorRow, sum_bound_s, sum_known_s
-from roofline.design.machine_comparison.grouping import Across, GroupAcross, changes_sides, side_of
+from roofline.design.machine_comparison.grouping import (
+    Across,
+    GroupAcross,
+    changes_sides,
+    positions_across,
+    side_of,
+)
 from roofline.design.machine_comparison.sentences import (
     bounds,
     memory_fit,
@@ -20,6 +26,7 @@ from roofline.errors import InputError
 from roofline.foundation import schema
 from roofline.foundation.rows import json_text
 from roofline.workload.operators import State
+from roofline.workload.runs import Device
 
 if TYPE_CHECKING:
     import pandas
@@ -33,27 +40,33 @@ KIND = "machine comparison"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MachineComparison:
-    """Analyses of one model, from a single capture, on at least two machines."""
+    """Analyses of one model on at least two machines, from one capture for each kind of device.
+
+    ``places`` are the rows, in each analysis, of every operator that all machines call.
+    """
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
+    places: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, analyses: Sequence[Analysis]) -> MachineComparison:
         """The comparison of `analyses`; machines of the same name are numbered.
 
         Raises:
-            InputError: fewer than two, a machine twice, or not the same operators everywhere.
+            InputError: fewer than two, a machine twice, or not the same operators on all machines
+                that are asked for those of one device.
         """
         if len(analyses) < 2:
             raise InputError("a comparison of machines takes at least two")
-        first = analyses[0]
+        of_devices: dict[Device, Analysis] = {}
         for position, each in enumerate(analyses):
-            if (each.model, each.inputs, each.cache) != (
-                first.model,
-                first.inputs,
-                first.cache,
-            ) or list(map(_identity, each.operators)) != list(map(_identity, first.operators)):
+            first = of_devices.setdefault(each.run.device, each)
+            is_one_task = _task(each) == _task(analyses[0])
+            if not is_one_task or (
+                list(map(_identity, each.operators)) != list(map(_identity, first.operators))
+            ):
+                first = first if is_one_task else analyses[0]
                 raise InputError(
                     f"'{each.model}' on {each.hardware.name} is not what '{first.model}' is on"
                     f" {first.hardware.name}: analyse one model with one input for all machines"
@@ -64,16 +77,37 @@ class MachineComparison:
         names = [each.hardware.name for each in analyses]
         if len(set(names)) < len(names):
             names = [f"{name} ({number})" for number, name in enumerate(names, start=1)]
-        return cls(names=tuple(names), analyses=tuple(analyses))
+        return cls(names=tuple(names), analyses=tuple(analyses), places=positions_across(analyses))
 
     def __repr__(self) -> str:
         return f"<MachineComparison of {self.analyses[0].model}: {'; '.join(self.sentences)}>"
 
     @property
     def operators(self) -> tuple[Across, ...]:
-        """The operators that are not free, each on every machine."""
-        rows = zip(*(each.operators for each in self.analyses), strict=True)
+        """The operators that all machines call and that are not free, each on every machine."""
+        rows = map(self._across, self.places)
         return tuple(across for across in rows if across[0].state is not State.FREE)
+
+    def _across(self, places: tuple[int, ...]) -> Across:
+        pairs = zip(self.analyses, places, strict=True)
+        return tuple(analysis.operators[place] for analysis, place in pairs)
+
+    @property
+    def whole(self) -> GroupAcross:
+        """All that each machine calls."""
+        return self._group((), [each.operators for each in self.analyses])
+
+    @property
+    def apart(self) -> GroupAcross | None:
+        """What not every machine calls: CPUs and GPUs have some of their own; None: nothing."""
+        columns = [
+            [row for row in each.operators if row.index not in shared]
+            for each, shared in zip(
+                self.analyses, map(set, zip(*self.places, strict=True)), strict=True
+            )
+        ]
+        working = [[row for row in each if row.state is not State.FREE] for each in columns]
+        return self._group((), working) if any(working) else None
 
     @property
     def machines(self) -> tuple[MachineSummary, ...]:
@@ -99,10 +133,16 @@ class MachineComparison:
     def group(self, operators: Sequence[Across]) -> GroupAcross:
         """These operators taken together."""
         columns = list(zip(*operators, strict=True)) or [()] * len(self.analyses)
+        return self._group(tuple(operators), columns)
+
+    def _group(
+        self, operators: tuple[Across, ...], columns: Sequence[Sequence[OperatorRow]]
+    ) -> GroupAcross:
+        """Operators taken together, and the rows that they are on each machine."""
         bound_s = tuple(sum_bound_s(rows) for rows in columns)
         wholes = [each.totals.bound_s for each in self.analyses]
         return GroupAcross(
-            operators=tuple(operators),
+            operators=operators,
             bound_s=bound_s,
             shares=tuple(
                 part / whole if part is not None and whole else None
@@ -134,20 +174,25 @@ class MachineComparison:
         import pandas
 
         frames: list[pandas.DataFrame] = []
-        changes = pandas.Series(self.changing_rows, dtype="boolean")
-        for name, each in zip(self.names, self.analyses, strict=True):
+        for place, (name, each) in enumerate(zip(self.names, self.analyses, strict=True)):
             frame = each.to_frame()
             frame.insert(0, "machine", pandas.Series([name] * len(frame), dtype="string"))
-            frame["changes_sides"] = changes
+            frame["changes_sides"] = pandas.Series(self.changing_rows(place), dtype="boolean")
             frame["fits"] = pandas.Series([each.fits] * len(frame), dtype="boolean")
             frames.append(frame)
         return pandas.concat(frames, ignore_index=True)
 
-    @property
-    def changing_rows(self) -> tuple[bool, ...]:
-        """For every row of the analyses, the free ones too, whether its operator changes sides."""
-        rows = zip(*(each.operators for each in self.analyses), strict=True)
-        return tuple(changes_sides(row.bound for row in across) for across in rows)
+    def changing_rows(self, machine: int = 0) -> tuple[bool, ...]:
+        """For every row of a machine's analysis, whether its operator changes sides.
+
+        One that not all machines call does not.
+        """
+        changing = {
+            places[machine]
+            for places in self.places
+            if changes_sides(row.bound for row in self._across(places))
+        }
+        return tuple(i in changing for i in range(len(self.analyses[machine].operators)))
 
     def to_json(self) -> str:
         """The analyses whole, as JSON text; `read_machine_comparison` gives an equal value back."""
@@ -178,6 +223,11 @@ class MachineComparison:
         from roofline.presentation.page import machines_html
 
         return machines_html(self)
+
+
+def _task(analysis: Analysis) -> object:
+    """What is done on every machine."""
+    return (analysis.model, analysis.inputs, analysis.cache)
 
 
 def _identity(row: OperatorRow) -> object:
