@@ -86,7 +86,7 @@ class MachineComparison:
     def operators(self) -> tuple[Across, ...]:
         """The operators that all machines call and that are not free, each on every machine."""
         rows = map(self._across, self.places)
-        return tuple(across for across in rows if across[0].state is not State.FREE)
+        return tuple(across for across in rows if _is_work(across[0]))
 
     def _across(self, places: tuple[int, ...]) -> Across:
         pairs = zip(self.analyses, places, strict=True)
@@ -94,20 +94,18 @@ class MachineComparison:
 
     @property
     def whole(self) -> GroupAcross:
-        """All that each machine calls."""
-        return self._group((), [each.operators for each in self.analyses])
+        """All operators that are not free, also those that not every machine calls."""
+        rows = [[row for row in each.operators if _is_work(row)] for each in self.analyses]
+        return self._group(self.operators, rows)
 
     @property
     def apart(self) -> GroupAcross | None:
         """What not every machine calls: CPUs and GPUs have some of their own; None: nothing."""
-        columns = [
-            [row for row in each.operators if row.index not in shared]
-            for each, shared in zip(
-                self.analyses, map(set, zip(*self.places, strict=True)), strict=True
-            )
-        ]
-        working = [[row for row in each if row.state is not State.FREE] for each in columns]
-        return self._group((), working) if any(working) else None
+        rows: list[list[OperatorRow]] = []
+        for machine, each in enumerate(self.analyses):
+            shared = {places[machine] for places in self.places}
+            rows.append([r for r in each.operators if r.index not in shared and _is_work(r)])
+        return self._group((), rows) if any(rows) else None
 
     @property
     def machines(self) -> tuple[MachineSummary, ...]:
@@ -228,6 +226,10 @@ class MachineComparison:
 def _task(analysis: Analysis) -> object:
     """What is done on every machine."""
     return (analysis.model, analysis.inputs, analysis.cache)
+
+
+def _is_work(row: OperatorRow) -> bool:
+    return row.state is not State.FREE
 
 
 def _identity(row: OperatorRow) -> object:
