@@ -139,6 +139,10 @@ def test_stages_and_gates_and_predictions() -> None:
     stage: dict[str, Any] = {"config": config, "stage": "prefill", "context": 8, "batch": 1}
     for name, device in ((CPU, "cpu"), (GPU, "cuda")):
         assert analyze_stage("hf:llama", hardware=name, **stage).run.device == device
+        # A prompt before it fills the cache.
+        decode = analyze_stage("hf:llama", hardware=name, **{**stage, "stage": "decode"})
+        assert decode.run.device == device
+        assert kernels(decode) == {ON_GPU if device == "cuda" else ON_CPU}
         assert roofline.predict(Attention(), SHAPE, hardware=name).run.device == device
         assert roofline.check(Attention(), SHAPE, hardware=name).now.run.device == device
         assert roofline.quantize(Attention(), SHAPE, hardware=name).analysis.run.device == device
