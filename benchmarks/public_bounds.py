@@ -20,9 +20,9 @@ names end in -dynamo) against the fused one, models with recurrent layers agains
 timm's models are taken in an order of which every beginning has them from all families evenly,
 until N are done (0: all) or M minutes are over: a family has the names that begin with the same
 letters (and `tf_`). Where the parameters of a row are not those of the model, it is another of that
-name. Each model runs in torch's operators for a CPU, but for attention: in one kernel, as GPUs have
-it. It is built once and captured at every batch, size and type that a row has, once for all
-machines; nothing is scaled from another batch. That takes about half a second of one core.
+name. Each model is built once and captured at every batch, size and type that a row has, in torch's
+operators for its kind of device, once for all machines; nothing is scaled from another batch. That
+takes about half a second of one core.
 
 A measured time below its minimum is a violation. It is explained only by a class that the row
 itself proves:
@@ -55,7 +55,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from unittest import mock
 
 import pandas
 import torch
@@ -76,7 +75,7 @@ from roofline.workload.models.sources import Source, load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.rewritings import model_work
-from roofline.workload.runs import Run
+from roofline.workload.runs import Device, Run
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
@@ -744,34 +743,6 @@ def node_rows(table: pandas.DataFrame) -> Iterator[Measured]:
 # -- whole models ----------------------------------------------------------------------------------
 
 
-def one_kernel(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    **_named: Any,
-) -> torch.Tensor:
-    """Attention in one kernel, as GPUs run it at best; on a CPU it may come as its parts."""
-    if torch.is_autocast_enabled("cpu"):
-        half = torch.get_autocast_dtype("cpu")
-        query, key, value = (each.to(half) for each in (query, key, value))
-        attn_mask = attn_mask.to(half) if attn_mask is not None else None
-    *leading, tokens, _ = query.shape
-    if attn_mask is not None:
-        attn_mask = attn_mask.expand(*leading, tokens, key.shape[-2]).reshape(
-            -1, leading[-1], tokens, key.shape[-2]
-        )
-    query, key, value = (
-        each.reshape(-1, each.shape[-3], *each.shape[-2:]) for each in (query, key, value)
-    )
-    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
-    out = kernel(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
-    return out.reshape(*leading, tokens, value.shape[-1])
-
-
 class OtherModelError(Exception):
     """A row is of another model than the one that has its name."""
 
@@ -785,22 +756,30 @@ def built(name: str) -> Source:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what models print, and with attention as GPUs have it."""
-    with (
-        mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", one_kernel),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        yield
+    """Without what models print, and with attention in parts as torch had it before 2.5.
+
+    From then on these parts are in float32; most rows are older.
+    """
+    core: Any = torch.backends.cuda
+    before = core.fp16_bf16_reduction_math_sdp_allowed()
+    core.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        core.allow_fp16_bf16_reduction_math_sdp(before)
 
 
 @functools.lru_cache(maxsize=1)
 def timm_model(
-    name: str, batch: int, size: int, amp: bool, channels_last: bool, train: bool
+    name: str, batch: int, size: int, device: Device, amp: bool, channels_last: bool, train: bool
 ) -> tuple[int, Placed]:
-    """The parameters of a model of timm, and one pass of it in torch's operators for a CPU."""
+    """The parameters of a model of timm, and one pass of it in torch's operators for a device."""
     source = built(name)
     with quiet():
         given = inputs_for(
@@ -810,7 +789,12 @@ def timm_model(
             name=name,
             batch=None,
         )
-        run = Run(train=train, autocast="float16" if amp else "", channels_last=channels_last)
+        run = Run(
+            device=device,
+            train=train,
+            autocast="float16" if amp else "",
+            channels_last=channels_last,
+        )
         found = capture(
             source.module,
             given,
@@ -836,14 +820,14 @@ def published_model(parameters: float, *arguments: Any) -> Placed:
 
 
 _TIMM = re.compile(
-    r"benchmark-(?P<mode>infer|train)-(?P<precision>amp|fp32)-(?P<layout>nchw|nhwc)-pt\d+-[^-]+-"
+    r"benchmark-(?P<mode>infer|train)-(?P<precision>amp|fp32)-(?P<layout>nchw|nhwc)-pt\d+-(?P<build>[^-]+)-"
     r"(?P<device>.+?)(?P<compiled>-dynamo)?$"
 )
 
 
 NO_RUN = "file whose name says no run that is known"
 
-CONFIGURATION = ["size", "amp", "channels_last", "train", "batch"]
+CONFIGURATION = ["size", "device_type", "amp", "channels_last", "train", "batch"]
 """What rows of one capture have in common, but for the model."""
 
 
@@ -861,6 +845,7 @@ def timm_table(file: str, table: pandas.DataFrame) -> pandas.DataFrame:
     return found.apply(pandas.to_numeric, errors="coerce").assign(
         model=models_of(table),
         device=said["device"] if said else file,
+        device_type="cpu" if said and said["build"] == "cpu" else "cuda",
         mode=mode,
         compiled=bool(said and said["compiled"]),
         amp=bool(said and said["precision"] == "amp"),
@@ -915,7 +900,7 @@ def _timm_row(row: Cell, reason: str) -> Measured:
     make, said = None, row["model"]
     if not reason:
         sizes = whole(row, "batch", "size")
-        of = (row["amp"], row["channels_last"], row["train"])
+        of = (row["device_type"], row["amp"], row["channels_last"], row["train"])
         make = functools.partial(published_model, row["parameters"], row["model"], *sizes, *of)
         said += f" batch {sizes[0]} of {sizes[1]}"
     kind = "float16" if row["amp"] else "float32"
