@@ -1,23 +1,28 @@
 """Does any measurement that others published beat our minimum times?
 
-    python benchmarks/public_bounds.py [FOLDER] [--models N] > benchmarks/public_bounds.md
+    python benchmarks/public_bounds.py [FOLDER] [--models N] [--minutes M] > public_bounds.md
 
-FOLDER has public measurements as CSV files, `../shared/measurements` unless given: products of
-matrices (gpu-gemm-bf16-fp8.csv.gz), single operators (gpu-operators-fp32.csv.gz), convolutions
-(gpu-convolutions-fp32.csv.gz), the nodes of models (gpu-model-nodes-fp32.csv.gz), whole models of
-timm (timm/benchmark-*.csv) and tokens per second of language models (llm.csv). Files that are not
-there are said. Each row is held against the minimum time on the machine file that its device's name
-stands for: the operator is counted by the formula that counts it in every analysis, its operands
-are where two passes of it leave them, and no ceiling is fitted to any row. Eager runs are held
-against the eager minimum, those of torch.compile (timm's files whose names end in -dynamo) against
-the fused one.
+FOLDER has public measurements as CSV files, packed or not, `../shared/measurements` unless given:
+products of matrices (gpu-gemm-bf16-fp8.csv.gz), single operators (gpu-operators-fp32.csv.gz),
+convolutions (gpu-convolutions-fp32.csv.gz), the nodes of models (gpu-model-nodes-fp32.csv.gz),
+whole models of timm (timm/benchmark-*.csv) and tokens per second of language models (llm.csv). Any
+device may be in them; other columns are ignored. A file that is missing or not readable is one line
+of the report, and a row that is not compared has its reason there.
 
-Of timm's models N are taken (all: 0), in every file that has them, from all families in turn: a
-family has the names that begin with the same letters (and `tf_`), in their order; the first of each
-family are taken, then the second, and of the last round names evenly spaced. Where the parameters
-of a row are not those of the model, it is another of that name. Each model runs in torch's
-operators for a CPU, but for attention: in one kernel, as GPUs have it. A row takes about half a
-second of one core, nearly all of it the capture of that pass.
+Each row is held against the minimum time on the machine file that its device's name stands for: the
+operator is counted by the formula that counts it in every analysis, its operands are where two
+passes of it leave them, and no ceiling is fitted to any row. What a row leaves open stands at its
+least: an operand that may be an expanded view repeats one element, an embedding reads one row.
+Eager runs of models are held against the eager minimum, those of torch.compile (timm's files whose
+names end in -dynamo) against the fused one, models with recurrent layers against the model minimum
+(GPUs run all steps in one kernel; the captured pass has the operators of each).
+
+timm's models are taken in an order of which every beginning has them from all families evenly,
+until N are done (0: all) or M minutes are over: a family has the names that begin with the same
+letters (and `tf_`). Where the parameters of a row are not those of the model, it is another of that
+name. Each model is built once and captured at every batch, size and type that a row has, in torch's
+operators for its kind of device, once for all machines; nothing is scaled from another batch. That
+takes about half a second of one core.
 
 A measured time below its minimum is a violation. It is explained only by a class that the row
 itself proves:
@@ -35,19 +40,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gc
 import io
 import itertools
 import json
 import math
 import re
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
-from unittest import mock
 
 import pandas
 import torch
@@ -62,19 +69,19 @@ from roofline.workload import formulas
 from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.fusion import fused_traffic
-from roofline.workload.inputs import Inputs, inputs_for
+from roofline.workload.inputs import InputRequest, Inputs, inputs_for
 from roofline.workload.models.functions import Function
-from roofline.workload.models.sources import load
+from roofline.workload.models.sources import Source, load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.rewritings import model_work
-from roofline.workload.runs import Run
+from roofline.workload.runs import Device, Run
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work, traffic_of
 
 FOLDER = Path(__file__).parents[1].parent / "shared" / "measurements"
-MODELS = 60
-"""How many of timm's models are taken by default: some ten minutes on one core."""
+MINUTES = 60.0
+"""After which no further model of timm is taken."""
 
 ABOVE_PAPER = 1.1
 """How far a rate may lie above the peak at boost clock for a clock above paper to explain it."""
@@ -102,12 +109,14 @@ class Operand:
 class Placed:
     """Operators with the reuse of their operands, ready for any machine.
 
-    ``minima`` keeps what `minimum_of` found, by the machine's `id`.
+    ``has_own_kernels``: machines run some of them as one kernel that is none of ours.
+    ``minima`` keeps what `minimum_of` found.
     """
 
     records: tuple[OperatorRecord, ...]
     reuses: tuple[tuple[Reuse, ...], ...]
-    minima: dict[int, Minimum | None] = field(default_factory=dict, repr=False)
+    has_own_kernels: bool = False
+    minima: dict[tuple[int, bool], Minimum | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, records: Sequence[OperatorRecord]) -> Placed:
@@ -258,9 +267,9 @@ def convolution(
     return Placed.of([record])
 
 
-def captured(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Placed:
-    """What one call of a function of tensors dispatches."""
-    found = capture(Function(function), Inputs(*shapes), name="row", run=Run())
+def captured(function: Callable[..., Any], *given: Any) -> Placed:
+    """What one call of a function of tensors dispatches; they are given as `Inputs` takes them."""
+    found = capture(Function(function), Inputs(*given), name="row", run=Run())
     return Placed.of(found.records)
 
 
@@ -278,16 +287,27 @@ class Machine:
 @functools.cache
 def machine_of(device: str, *, tf32: bool) -> Machine:
     """The machine file that a device's name resolves to, with or without TF32 for float32."""
+    if not device:
+        return Machine(error="no device")
     try:
         profile = load_hardware(device)
     except RooflineError as error:
-        return Machine(error=str(error).partition("(see")[0].strip())
+        said = str(error).partition("(see")[0].strip()
+        is_unknown = said.startswith("unknown hardware")
+        return Machine(error=f"no machine file for {device}" if is_unknown else said)
     if profile.knows_only_dram:
         return Machine(error=f"machine file '{profile.name}' has no caches: no minimum time")
+    return Machine(roof=_roof(profile.name, tf32=tf32))
+
+
+@functools.cache
+def _roof(name: str, *, tf32: bool) -> Roof:
+    """One for all names of a machine, so that what was placed under it is found again."""
+    profile = load_hardware(name)
     if not tf32:
         kept = tuple(each for each in profile.compute if each.unit != "tensor-core-tf32")
         profile = replace(profile, compute=kept)
-    return Machine(roof=Roof(profile, profile.threads))
+    return Roof(profile, profile.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +315,7 @@ class Minimum:
     """The least times of one row's operators on one machine, in seconds.
 
     ``is_rate``: the eager one is that of a lone product at the peak of its type. The fused and the
-    model minimum are those of whole models alone.
+    model minimum are asked for where a row is held against one of them.
     """
 
     eager_s: float
@@ -309,14 +329,21 @@ class Minimum:
         return self.model_s <= self.fused_s <= self.eager_s
 
 
-def minimum_of(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
-    """The minimum times, None where a ceiling or a count is unknown."""
-    if id(roof) not in placed.minima:
-        placed.minima[id(roof)] = _minimum(placed, roof, is_model=is_model)
-    return placed.minima[id(roof)]
+def minimum_of(placed: Placed, roof: Roof, *, is_fused: bool) -> Minimum | None:
+    """The minimum times, None where a ceiling or a count is unknown.
+
+    Args:
+        placed: the operators.
+        roof: the machine's.
+        is_fused: whether the fused and the model minimum are asked for, too.
+    """
+    key = (id(roof), is_fused)
+    if key not in placed.minima:
+        placed.minima[key] = _minimum(placed, roof, is_fused=is_fused)
+    return placed.minima[key]
 
 
-def _minimum(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
+def _minimum(placed: Placed, roof: Roof, *, is_fused: bool) -> Minimum | None:
     found = [
         roof.place(record, reuses)
         for record, reuses in zip(placed.records, placed.reuses, strict=True)
@@ -324,11 +351,10 @@ def _minimum(placed: Placed, roof: Roof, *, is_model: bool) -> Minimum | None:
     if any(each.bound_s is None or each.bound is Bound.UNKNOWN for each in found):
         return None
     eager_s = sum(each.bound_s or 0.0 for each in found)
-    if not is_model:
+    if not is_fused:
         is_product = len(found) == 1 and found[0].record.type == "matrix product"
         return Minimum(eager_s, is_rate=is_product and found[0].bound is Bound.COMPUTE)
-    records = placed.records
-    times = minimum_times(found, fused_traffic(records), model_work(records), roof)
+    times = minimum_times(found, fused_traffic(placed.records), model_work(placed.records), roof)
     if times is None:
         return None
     return Minimum(eager_s, times.fused.time_s, times.model.time_s)
@@ -342,7 +368,7 @@ class Measured:
     """One row of a source, and what it came to.
 
     ``reason`` says why it is not compared. ``size`` is FLOP, of what is elementwise bytes.
-    ``minimum_s`` is the minimum that applies, ``minima`` are all three, of whole models.
+    ``minimum_s`` is the minimum that applies, ``minima`` are all three, of compiled models.
     """
 
     source: str
@@ -401,7 +427,9 @@ def compared(
     source: str, device: str, subject: Subject, measured_s: float, *, tf32: bool = False
 ) -> Measured:
     """A row against its minimum time."""
-    base = Measured(source, device, subject.kind, subject.dtype, measured_s=measured_s)
+    base = Measured(
+        source, device, subject.kind, subject.dtype, measured_s=measured_s, row=subject.name
+    )
     if subject.reason or subject.make is None:
         return replace(base, reason=subject.reason)
     machine = machine_of(device, tf32=tf32)
@@ -409,74 +437,103 @@ def compared(
         return replace(base, reason=machine.error)
     if not has_ceiling(machine.roof, TYPES.get(subject.dtype, subject.dtype)):
         return replace(base, reason=f"no ceiling for {subject.dtype} in the machine file")
-    if not measured_s > 0:
+    if not 0 < measured_s < math.inf:
         return replace(base, reason="no time")
     try:
         placed = subject.make()
-    except LookupError as error:
+    except OtherModelError as error:
         return replace(base, reason=str(error))
     except RooflineError:
-        return replace(base, reason="model that is not here, or refuses the size")
-    if not placed.byte:
+        is_model = subject.kind == "model"
+        reason = f"{'model that is not here, or' if is_model else 'operator that'} refuses the size"
+        return replace(base, reason=reason)
+    if not any(spec.byte for record in placed.records for spec in record.outputs):
         return replace(base, reason="row without work")
     if placed.flop is None:
         return replace(base, reason="operators of unknown FLOP")
-    least = minimum_of(placed, machine.roof, is_model=subject.kind == "model")
+    is_fused = subject.is_compiled or placed.has_own_kernels
+    least = minimum_of(placed, machine.roof, is_fused=is_fused)
     if least is None:
         return replace(base, reason="no minimum time")
+    held_s = least.fused_s if subject.is_compiled else least.eager_s
     first = f"{[each.op for each in placed.records][:3]} {placed.records[0].outputs[0].shape}"
     return replace(
         base,
         size=float(placed.byte if subject.kind == "elementwise" else placed.flop),
-        minimum_s=least.fused_s if subject.is_compiled else least.eager_s,
+        minimum_s=least.model_s if placed.has_own_kernels else held_s,
         is_rate=least.is_rate,
-        minima=least if subject.kind == "model" else None,
+        minima=least if subject.is_compiled and not placed.has_own_kernels else None,
         row=subject.name or first,
     )
 
 
-def gemm_rows(table: pandas.DataFrame) -> Iterator[Measured]:
-    """Products of a matrix with a weight."""
-    for device, kind, m, n, k, time_s in table[
-        ["device", "dtype", "m", "n", "k", "time_s"]
-    ].itertuples(index=False):
-        of = TYPES.get(kind, kind)
-        make = functools.partial(product, of, 1, int(m), int(n), int(k))
-        yield compared("GEMM", device, Subject("product", kind, make), time_s)
+def each_row(
+    source: str, table: pandas.DataFrame, compare: Callable[[Cell], Iterable[Measured]]
+) -> Iterator[Measured]:
+    """All rows of a table, with "" where a cell is empty; one that cannot be read says so."""
+    for row in table.astype(object).fillna("").to_dict("records"):
+        try:
+            yield from compare(row)
+        except (TypeError, ValueError, ArithmeticError):
+            reason = "cells that are no sizes, shapes or times"
+            yield Measured(source, str(row.get("device", "")), "", "", reason=reason)
+        except KeyError as error:
+            reason = f"no column {error.args[0]}"
+            yield Measured(source, str(row.get("device", "")), "", "", reason=reason)
 
 
-def operator_rows(table: pandas.DataFrame) -> Iterator[Measured]:
-    """Single operators in float32, TF32 off."""
-    columns = ["device", "operator", "batch", "m", "n", "k", "width", "time_s"]
-    for device, name, batch, m, n, k, width, time_s in table[columns].itertuples(index=False):
-        if name in ("bmm", "linear"):
-            make = functools.partial(product, "float32", int(batch), int(m), int(n), int(k))
-            subject = Subject("product", "float32", make)
-        elif name in ELEMENTWISE:
-            make = functools.partial(elementwise, name, int(batch), int(width))
-            subject = Subject("elementwise", "float32", make)
-        elif name in ("softmax", "ln"):
-            make = functools.partial(by_rows, name, int(batch), int(width))
-            subject = Subject("by rows", "float32", make)
-        else:
-            subject = Subject(name, "float32", reason=f"unknown operator {name}")
-        yield compared("operators", device, subject, time_s)
+def whole(row: Cell, *columns: str) -> list[int]:
+    """Cells that are whole numbers.
+
+    Raises:
+        ValueError: one is not, or is negative.
+    """
+    numbers = [float(row[each]) for each in columns]
+    if not all(each >= 0 and each.is_integer() for each in numbers):
+        raise ValueError(f"no whole numbers: {numbers}")
+    return [int(each) for each in numbers]
 
 
-def convolution_rows(table: pandas.DataFrame) -> Iterator[Measured]:
-    """Convolutions in float32, TF32 off; which kernel ran is not looked at."""
-    sizes = ["batch", "in_channels", "out_channels", "kernel_size", "input_size"]
-    for device, time_s, *rest in table[
-        ["device", "time_s", *sizes, "stride", "padding"]
-    ].itertuples(index=False):
-        make = functools.partial(convolution, *map(int, rest))
-        subject = Subject("convolution", "float32", make)
-        yield compared("convolutions", device, subject, time_s)
+def seconds(row: Cell, column: str = "time_s") -> float:
+    """A time; 0: there is none."""
+    return float(row[column] or 0)
+
+
+def gemm_row(row: Cell) -> Iterator[Measured]:
+    """A product of a matrix with a weight."""
+    kind = str(row["dtype"])
+    make = functools.partial(product, TYPES.get(kind, kind), 1, *whole(row, "m", "n", "k"))
+    yield compared("GEMM", str(row["device"]), Subject("product", kind, make), seconds(row))
+
+
+def operator_row(row: Cell) -> Iterator[Measured]:
+    """A single operator in float32, TF32 off."""
+    name = str(row["operator"])
+    if name in ("bmm", "linear"):
+        make = functools.partial(product, "float32", *whole(row, "batch", "m", "n", "k"))
+        subject = Subject("product", "float32", make)
+    elif name in ELEMENTWISE:
+        make = functools.partial(elementwise, name, *whole(row, "batch", "width"))
+        subject = Subject("elementwise", "float32", make)
+    elif name in ("softmax", "ln"):
+        make = functools.partial(by_rows, name, *whole(row, "batch", "width"))
+        subject = Subject("by rows", "float32", make)
+    else:
+        subject = Subject(name, "float32", reason=f"unknown operator {name}")
+    yield compared("operators", str(row["device"]), subject, seconds(row))
+
+
+def convolution_row(row: Cell) -> Iterator[Measured]:
+    """A convolution in float32, TF32 off; which kernel ran is not looked at."""
+    sizes = ("batch", "in_channels", "out_channels", "kernel_size", "input_size")
+    make = functools.partial(convolution, *whole(row, *sizes, "stride", "padding"))
+    subject = Subject("convolution", "float32", make)
+    yield compared("convolutions", str(row["device"]), subject, seconds(row))
 
 
 # -- nodes of models -------------------------------------------------------------------------------
 
-Shapes = list[tuple[int, ...]]
+Shape = tuple[int, ...]
 
 
 def _linear_backward(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -487,147 +544,244 @@ def _matmul_backward(g: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> Any:
     return g @ y.transpose(-1, -2), x.transpose(-1, -2) @ g
 
 
+def _scaled(g: torch.Tensor, _x: torch.Tensor) -> torch.Tensor:
+    return g * 2.0
+
+
+def _layer_norm_backward(
+    g: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, weight: torch.Tensor
+) -> Any:
+    normed = list(weight.shape)
+    backward = torch.ops.aten.native_layer_norm_backward
+    return backward(g, x, normed, mean, mean, weight, weight, [True, True, True])
+
+
 NODES: Mapping[str, tuple[str, Callable[..., Any], Callable[..., Any] | None]] = {
-    "add": ("elementwise", torch.add, None),
-    "sub": ("elementwise", torch.sub, None),
-    "mul": ("elementwise", torch.mul, None),
-    "truediv": ("elementwise", torch.div, None),
-    "pow": ("elementwise", lambda x, *_: torch.pow(x, 2.0), None),
-    "tanh": ("elementwise", torch.tanh, None),
-    "gelu": ("elementwise", torch.nn.functional.gelu, None),
+    "add": ("elementwise", lambda x, y=2.0: x + y, None),
+    "sub": ("elementwise", lambda x, y=2.0: x - y, None),
+    "mul": ("elementwise", lambda x, y=2.0: x * y, lambda g, x, _y: g * x),
+    "truediv": ("elementwise", lambda x, y=2.0: x / y, None),
+    "pow": ("elementwise", lambda x: torch.pow(x, 2.0), lambda g, x: g * x),
+    "relu": ("elementwise", torch.relu, lambda g, y: torch.ops.aten.threshold_backward(g, y, 0)),
+    "tanh": ("elementwise", torch.tanh, torch.ops.aten.tanh_backward),
+    "gelu": ("elementwise", torch.nn.functional.gelu, torch.ops.aten.gelu_backward),
     "max": ("elementwise", torch.maximum, None),
-    "softmax": ("by rows", lambda x, *_: torch.softmax(x, -1), None),
+    "masked_fill": ("elementwise", lambda x, at: x.masked_fill(at, 0.0), None),
+    "masked_fill_": ("elementwise", lambda x, at: x.masked_fill_(at, 0.0), None),
+    "where": ("elementwise", torch.where, lambda g, at, _x, _y: torch.where(at, g, 0.0)),
+    "softmax": (
+        "by rows",
+        lambda x: torch.softmax(x, -1),
+        lambda g, y: torch.ops.aten._softmax_backward_data(g, y, -1, g.dtype),
+    ),
+    "embedding": ("by rows", torch.nn.functional.embedding, None),
+    "full": ("elementwise", lambda like: torch.ones(like.shape), None),
+    "ones": ("elementwise", lambda like: torch.ones(like.shape), None),
     "matmul": ("product", torch.matmul, _matmul_backward),
     "bmm": ("product", torch.bmm, _matmul_backward),
-    "addmm": ("product", torch.addmm, None),
+    "addmm": ("product", torch.addmm, lambda g, _bias, x, w: (g @ w.t(), x.t() @ g)),
 }
-"""Functions and methods by name: what they are, what runs, and what its gradients are."""
+"""Functions and methods by name: what they are, what runs, and what its gradients take at least.
+
+One kernel of several is enough, as are the gradients of one operand of `mul` and of a product's
+factors, which all models train.
+"""
+
+ALONE = ("pow", "relu", "tanh", "gelu", "softmax")
+"""Those whose first tensor is all that they take; other cells are numbers."""
+
+BINARY = ("add", "sub", "mul", "truediv")
+
+OTHERS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("view", "permute", "transpose", "unsqueeze", "split", "expand", "getitem"),
+        "views: no operator runs",
+    ),
+    **dict.fromkeys(
+        ("contiguous", "to", "type", "type_as", "reshape"),
+        "copies, if any: layout and type of operands are not in the row",
+    ),
+    "dropout": "dropout: its rate is not in the row",
+    "tensor": "copies from the host",
+}
+"""Why other functions and methods are not compared, by name."""
+
+TYPED: Mapping[str, Mapping[int, str]] = {
+    "where": {0: "bool"},
+    "masked_fill": {1: "bool"},
+    "masked_fill_": {1: "bool"},
+    "embedding": {0: "int64"},
+}
+"""Types of operands that are no float32, by position."""
 
 _NORM = re.compile(r"(layer_?norm|ln_\w+)$", re.IGNORECASE)
 _LINEAR = re.compile(
     r"(dense|query|key|value|[qkv]_proj|out_proj|fc\d|lm_head|decoder|classifier|seq_relationship)$"
 )
+_EMBEDDING = re.compile(r"(\w+_embeddings|wte|wpe|embed_tokens)$")
+_DROPOUT = re.compile(r"(\w+_)?drop(out)?$")
+
+GRADIENTS = "gradients: operands that want one, or other operands of it, are not in the row"
 
 
-def node_subjects(row: Cell) -> tuple[Subject, Subject]:
-    """What the forward and the backward time of a node are of."""
+def node_subjects(row: Cell, expanded: Collection[Shape] = ()) -> tuple[Subject, Subject]:
+    """What the forward and the backward time of a node are of.
+
+    Args:
+        row: the node.
+        expanded: shapes of views that repeat elements in this run. Rows have no strides, so that
+            operands of these shapes are taken to repeat a single one.
+    """
     name = str(row["target"]).rpartition("method ")[2].rpartition("function ")[2]
     name = re.split(r" of | at |>", name)[0]
-    shapes: Shapes = [tuple(each) for each in json.loads(row["input_shapes"] or "[]")]
+    given: list[Shape] = [tuple(each) for each in json.loads(row["input_shapes"] or "[]")]
     out = tuple(int(each) for each in re.findall(r"\d+", str(row["output_shape"])))
-    backward = Subject("backward", "float32", reason="gradients of other operators")
-    unknown = Subject("other", "float32", reason="views, masks, tables and integers")
-    if row["dtype"] != "torch.float32" or not shapes or not out:
-        return unknown, backward
+    backward = Subject("backward", "float32", reason=GRADIENTS)
+
+    def unknown(reason: str) -> tuple[Subject, Subject]:
+        return Subject("other", "float32", reason=reason), backward
+
+    if not row["dtype"]:
+        return unknown("numbers and sizes: no tensor comes out")
     if row["op"] == "call_module":
-        last = name.rpartition(".")[2]
-        if _NORM.search(last):
-            width = shapes[0][-1:]
-            rows = math.prod(shapes[0][:-1])
-            make = functools.partial(by_rows, "ln", rows, width[0])
-            return Subject("by rows", "float32", make), backward
-        if _LINEAR.search(last):
-            m, k, n = math.prod(shapes[0][:-1]), shapes[0][-1], out[-1]
-            make = functools.partial(product, "float32", 1, m, n, k)
-            both = functools.partial(_called, _linear_backward, ((m, n), (m, k), (n, k)))
+        name = name.rpartition(".")[2]
+    name = "dropout" if _DROPOUT.match(name) else name
+    if name in OTHERS:
+        return unknown(OTHERS[name])
+    if row["dtype"] != "torch.float32" or not given or not out:
+        return unknown("integers and masks: types of operands are not in the row")
+    if row["op"] == "call_module":
+        rows, width = math.prod(given[0][:-1]), given[0][-1]
+        if (_NORM.search(name) or _LINEAR.search(name)) and given[0] in expanded:
+            return unknown("operands may be expanded views")
+        if _NORM.search(name):
+            make = functools.partial(by_rows, "ln", rows, width)
+            shapes = (given[0], given[0], (*given[0][:-1], 1), (width,))
+            both = _of(_layer_norm_backward, *shapes)
+            return Subject("by rows", "float32", make), Subject("by rows", "float32", both)
+        if _LINEAR.search(name):
+            make = functools.partial(product, "float32", 1, rows, out[-1], width)
+            both = _of(_linear_backward, (rows, out[-1]), (rows, width), (out[-1], width))
             return Subject("product", "float32", make), Subject("product", "float32", both)
-        if last in ("activation", "activation_fn"):
-            make = functools.partial(elementwise, "relu", math.prod(out[:-1]), out[-1])
-            return Subject("elementwise", "float32", make), backward
-        return unknown, backward
-    known = NODES.get(name)
-    if known is None:
-        return unknown, backward
-    kind, function, gradient = known
-    binary = {"add", "sub", "mul", "truediv"}
-    given = (shapes * 2)[:2] if name == "max" and len(shapes) < 2 else shapes
-    if name in binary and len(given) == 1:
-        make = functools.partial(elementwise, "addu", math.prod(out[:-1]), out[-1])
-    else:
-        make = functools.partial(_called, function, tuple(given))
-    if gradient is not None and kind == "product" and len(given) == 2:
-        both = functools.partial(_called, gradient, (out, *given))
+        if _EMBEDDING.search(name):
+            # At least one row of the table is read; how many it has is not in the row.
+            name, given = "embedding", [given[0], (1, out[-1])]
+        elif name in ("activation", "activation_fn"):
+            # Which function of each element it is makes no difference to its bytes; relu's FLOP are
+            # the fewest.
+            name = "relu"
+    if name not in NODES:
+        return unknown(f"unknown operator {name}")
+    kind, function, gradient = NODES[name]
+    if name in ALONE or (name in BINARY and given[1:] == [(1,)]):
+        del given[1:]
+    elif name in ("full", "ones"):
+        given = [out]
+    elif name == "max":
+        given = (given * 2)[:2]
+    elif name == "masked_fill":
+        del given[2:]
+    if name in ("mul", "truediv") and len(given) == 1:
+        gradient = _scaled
+    elif name == "mul" and given[0] != given[1]:
+        gradient = None
+    types = TYPED.get(name, {})
+    forward = Subject(kind, "float32", _of(function, *given, types=types, expanded=expanded))
+    if gradient is not None:
+        after = {position + 1: each for position, each in types.items()}
+        both = _of(gradient, out, *given, types=after, expanded=expanded)
         backward = Subject(kind, "float32", both)
-    return Subject(kind, "float32", make), backward
+    return forward, backward
+
+
+def _of(
+    function: Callable[..., Any],
+    *shapes: Shape,
+    types: Mapping[int, str] = MappingProxyType({}),
+    expanded: Collection[Shape] = (),
+) -> Callable[[], Placed]:
+    """What captures a function of tensors, which are in float32 but for `types`, by position."""
+    kinds = tuple(types.get(place, "float32") for place in range(len(shapes)))
+    return functools.partial(_called, function, shapes, kinds, tuple(s in expanded for s in shapes))
 
 
 @functools.cache
-def _called(function: Callable[..., Any], shapes: tuple[tuple[int, ...], ...]) -> Placed:
-    return captured(function, *shapes)
+def _called(
+    function: Callable[..., Any],
+    shapes: tuple[Shape, ...],
+    kinds: tuple[str, ...],
+    repeated: tuple[bool, ...],
+) -> Placed:
+    def call(*tensors: torch.Tensor) -> Any:
+        return function(*(x.expand(shape) for x, shape in zip(tensors, shapes, strict=True)))
 
-
-def _plain(table: pandas.DataFrame) -> list[dict[Any, Any]]:
-    """Rows with "" where a cell is empty."""
-    return table.astype(object).fillna("").to_dict("records")
+    given = [
+        InputRequest(shape=(1,) * len(shape) if is_repeated else shape, dtype=dtype(kind))
+        for shape, kind, is_repeated in zip(shapes, kinds, repeated, strict=True)
+    ]
+    return captured(call, *given)
 
 
 def node_rows(table: pandas.DataFrame) -> Iterator[Measured]:
     """Nodes of whole runs in float32, forward and, where the run trains, backward."""
-    expanded = {
-        (row["device"], row["run"], row["output_shape"].replace("(", "[").replace(")", "]"))
-        for row in table[table["target"] == "expand"].to_dict("records")
-    }
-    for row in _plain(table):
-        forward, backward = node_subjects(row)
-        shapes = map(str, json.loads(row["input_shapes"] or "[]"))
-        if any((row["device"], row["run"], each) in expanded for each in shapes):
-            # Rows have no strides: how few elements such a view repeats is not known.
-            forward = replace(forward, reason="operands may be expanded views")
-        yield compared("model nodes", row["device"], forward, float(row["forward_s"] or 0))
-        if float(row["backward_s"] or 0) > 0:
-            yield compared("model nodes", row["device"], backward, float(row["backward_s"]))
+    expanded: dict[Any, set[Shape]] = {}
+    for row in table.to_dict("records"):
+        if row.get("target") == "expand":
+            shape = tuple(map(int, re.findall(r"\d+", str(row.get("output_shape")))))
+            expanded.setdefault((row.get("device"), row.get("run")), set()).add(shape)
+
+    def compare(row: Cell) -> Iterator[Measured]:
+        repeated = expanded.get((row["device"], row["run"]), set())
+        forward, backward = node_subjects(row, repeated)
+        yield compared("model nodes", str(row["device"]), forward, seconds(row, "forward_s"))
+        if seconds(row, "backward_s") > 0:
+            yield compared("model nodes", str(row["device"]), backward, seconds(row, "backward_s"))
+
+    return each_row("model nodes", table, compare)
 
 
 # -- whole models ----------------------------------------------------------------------------------
 
 
-def one_kernel(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    **_named: Any,
-) -> torch.Tensor:
-    """Attention in one kernel, as GPUs run it at best; on a CPU it may come as its parts."""
-    if torch.is_autocast_enabled("cpu"):
-        half = torch.get_autocast_dtype("cpu")
-        query, key, value = (each.to(half) for each in (query, key, value))
-        attn_mask = attn_mask.to(half) if attn_mask is not None else None
-    *leading, tokens, _ = query.shape
-    if attn_mask is not None:
-        attn_mask = attn_mask.expand(*leading, tokens, key.shape[-2]).reshape(
-            -1, leading[-1], tokens, key.shape[-2]
-        )
-    query, key, value = (
-        each.reshape(-1, each.shape[-3], *each.shape[-2:]) for each in (query, key, value)
-    )
-    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
-    out = kernel(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
-    return out.reshape(*leading, tokens, value.shape[-1])
+class OtherModelError(Exception):
+    """A row is of another model than the one that has its name."""
 
 
-@functools.lru_cache(maxsize=100)
-def timm_model(
-    name: str, batch: int, size: int, amp: bool, channels_last: bool, train: bool
-) -> tuple[int, Placed]:
-    """The parameters of a model of timm, and one pass of it in torch's operators for a CPU.
+@functools.lru_cache(maxsize=1)
+def built(name: str) -> Source:
+    """A model of timm, without weights; rows of a model follow each other."""
+    with quiet():
+        return load(f"timm:{name}")
 
-    Raises:
-        LookupError: a GPU runs other operators.
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without what models print, and with attention in parts as torch had it before 2.5.
+
+    From then on these parts are in float32; most rows are older.
     """
-    with (
-        mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", one_kernel),
-        contextlib.redirect_stdout(io.StringIO()),
-        contextlib.redirect_stderr(io.StringIO()),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        source = load(f"timm:{name}")
-        if amp and any(isinstance(each, torch.nn.RNNBase) for each in source.module.modules()):
-            raise LookupError("recurrent layers: one kernel of cuDNN, here every step's operators")
+    core: Any = torch.backends.cuda
+    before = core.fp16_bf16_reduction_math_sdp_allowed()
+    core.allow_fp16_bf16_reduction_math_sdp(True)
+    try:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        core.allow_fp16_bf16_reduction_math_sdp(before)
+
+
+@functools.lru_cache(maxsize=1)
+def timm_model(
+    name: str, batch: int, size: int, device: Device, amp: bool, channels_last: bool, train: bool
+) -> tuple[int, Placed]:
+    """The parameters of a model of timm, and one pass of it in torch's operators for a device."""
+    source = built(name)
+    with quiet():
         given = inputs_for(
             source.module,
             Inputs((batch, 3, size, size)),
@@ -635,7 +789,12 @@ def timm_model(
             name=name,
             batch=None,
         )
-        run = Run(train=train, autocast="float16" if amp else "", channels_last=channels_last)
+        run = Run(
+            device=device,
+            train=train,
+            autocast="float16" if amp else "",
+            channels_last=channels_last,
+        )
         found = capture(
             source.module,
             given,
@@ -644,80 +803,110 @@ def timm_model(
             teaching=Teaching() if train else None,
             rebuild=source.rebuild,
         )
-    return found.parameters, Placed.of(found.records)
+    is_recurrent = any(isinstance(each, torch.nn.RNNBase) for each in source.module.modules())
+    return found.parameters, replace(Placed.of(found.records), has_own_kernels=is_recurrent)
 
 
 def published_model(parameters: float, *arguments: Any) -> Placed:
     """The pass of a model, if it has the parameters that the row has, in millions.
 
     Raises:
-        LookupError: another model had that name then.
+        OtherModelError: another model had that name then.
     """
     found, placed = timm_model(*arguments)
     if abs(found / 1e6 - parameters) > max(0.01, 0.005 * parameters):
-        raise LookupError("another model has that name now: its parameters are not the row's")
+        raise OtherModelError("another model has that name now: its parameters are not the row's")
     return placed
 
 
 _TIMM = re.compile(
-    r"benchmark-(?P<mode>infer|train)-(?P<precision>amp|fp32)-(?P<layout>nchw|nhwc)-pt\d+-[^-]+-"
+    r"benchmark-(?P<mode>infer|train)-(?P<precision>amp|fp32)-(?P<layout>nchw|nhwc)-pt\d+-(?P<build>[^-]+)-"
     r"(?P<device>.+?)(?P<compiled>-dynamo)?$"
 )
 
 
 NO_RUN = "file whose name says no run that is known"
 
+CONFIGURATION = ["size", "device_type", "amp", "channels_last", "train", "batch"]
+"""What rows of one capture have in common, but for the model."""
 
-def timm_rows(paths: Iterable[Path], names: Collection[str]) -> Iterator[Measured]:
-    """The rows of timm's files, compared where they are of these models.
 
-    One model after the other: what the files ask of it is captured once for all machines.
+def timm_table(file: str, table: pandas.DataFrame) -> pandas.DataFrame:
+    """A file of timm under the same columns for all runs; NaN: the row does not say."""
+    said = _TIMM.match(file)
+    mode = said["mode"] if said else ""
+    columns = {
+        "batch": f"{mode}_batch_size",
+        "size": f"{mode}_img_size",
+        "step_ms": f"{mode}_step_time",
+        "parameters": "param_count",
+    }
+    found = table.reindex(columns=list(columns.values())).set_axis(list(columns), axis="columns")
+    return found.apply(pandas.to_numeric, errors="coerce").assign(
+        model=models_of(table),
+        device=said["device"] if said else file,
+        device_type="cpu" if said and said["build"] == "cpu" else "cuda",
+        mode=mode,
+        compiled=bool(said and said["compiled"]),
+        amp=bool(said and said["precision"] == "amp"),
+        channels_last=bool(said and said["layout"] == "nhwc"),
+        train=mode == "train",
+    )
+
+
+def models_of(table: pandas.DataFrame) -> pandas.Series:
+    """The names of models, without their weights."""
+    return table.reindex(columns=["model"])["model"].map(lambda name: str(name).partition(".")[0])
+
+
+def timm_rows(
+    tables: Mapping[str, pandas.DataFrame], names: Sequence[str], minutes: float
+) -> Iterator[Measured]:
+    """The rows of timm's files, compared where they are of these models, while time is left.
+
+    One model after the other, in the order of `names`: what the files ask of it is captured once
+    for all machines.
     """
-    asked: list[tuple[str, Callable[[], Measured]]] = []
-    for path in paths:
-        said = _TIMM.match(path.stem)
-        table = pandas.read_csv(path)
-        if said is None:
-            unknown = Measured("timm", path.stem, "model", "", reason=NO_RUN)
-            yield from [unknown] * len(table)
-            continue
-        for row in table.to_dict("records"):
-            name = str(row["model"]).partition(".")[0]
-            asked.append((name, functools.partial(_timm_row, said, name, row, names)))
-    asked.sort(key=lambda each: each[0])
+    if not tables:
+        return iter(())
+    table = pandas.concat([timm_table(*each) for each in tables.items()], ignore_index=True)
+    place = {name: position for position, name in enumerate(names)}
+    table = table.assign(place=table["model"].map(place)).sort_values(["place", *CONFIGURATION])
+    until = time.monotonic() + 60 * minutes
     last = ""
-    for name, compare in asked:
-        if name != last and name in names:
-            _say(f"timm: {name}")
-        last = name
-        yield compare()
+
+    def compare(row: Cell) -> Iterator[Measured]:
+        nonlocal last
+        name = row["model"]
+        if not row["mode"]:
+            reason = NO_RUN
+        elif name not in place:
+            reason = "not in the sample"
+        elif not all(row[each] and row[each] > 0 for each in ("parameters", "batch", "size")):
+            reason = "no batch, size or number of parameters"
+        elif time.monotonic() > until:
+            reason = "not reached in the time given"
+        else:
+            reason = ""
+            if name != last:
+                _say(f"timm: {name}, model {place[name] + 1} of {len(names)}")
+            last = name
+        yield _timm_row(row, reason)
+
+    return each_row("timm", table, compare)
 
 
-def _timm_row(said: re.Match[str], name: str, row: Cell, names: Collection[str]) -> Measured:
-    mode = said["mode"]
-    is_compiled = bool(said["compiled"])
-    parameters, *sizes = (
-        float(row[each]) for each in ("param_count", f"{mode}_batch_size", f"{mode}_img_size")
-    )
-    reason = "" if name in names else "not in the sample"
-    make = None
-    if not all(each > 0 for each in (parameters, *sizes)):
-        reason = "no batch, size or number of parameters"
-    else:
-        batch, size = map(int, sizes)
-        of = (said["precision"] == "amp", said["layout"] == "nhwc", mode == "train")
-        make = functools.partial(published_model, parameters, name, batch, size, *of)
-    subject = Subject(
-        "model",
-        "float16" if said["precision"] == "amp" else "float32",
-        make,
-        reason,
-        is_compiled,
-        f"{row['model']} batch {sizes[0]:.0f} of {sizes[1]:.0f}",
-    )
-    source = f"timm {mode}{' compiled' if is_compiled else ''}"
-    measured_s = float(row[f"{mode}_step_time"]) / 1e3
-    return compared(source, said["device"], subject, measured_s, tf32=True)
+def _timm_row(row: Cell, reason: str) -> Measured:
+    make, said = None, row["model"]
+    if not reason:
+        sizes = whole(row, "batch", "size")
+        of = (row["device_type"], row["amp"], row["channels_last"], row["train"])
+        make = functools.partial(published_model, row["parameters"], row["model"], *sizes, *of)
+        said += f" batch {sizes[0]} of {sizes[1]}"
+    kind = "float16" if row["amp"] else "float32"
+    source = f"timm {row['mode']}{' compiled' if row['compiled'] else ''}".strip()
+    subject = Subject("model", kind, make, reason, row["compiled"], said)
+    return compared(source, row["device"], subject, seconds(row, "step_ms") / 1e3, tf32=True)
 
 
 # -- language models -------------------------------------------------------------------------------
@@ -728,26 +917,30 @@ CONFIGURATIONS = {"Llama-2-7B": "llama-2-7b", "Llama-3-8B": "llama-3.1-8b"}
 WEIGHTS = {"bf16": "bfloat16", "f16": "float16", "fp16": "float16", "fp32": "float32"}
 
 
-def language_rows(table: pandas.DataFrame) -> Iterator[Measured]:
+def language_row(row: Cell) -> Iterator[Measured]:
     """Tokens per second of one rank, with the shortest context: of one token."""
-    for row in _plain(table):
-        base = Measured("language models", row["device"], "language", str(row["weights"]))
-        yield _language(base, row)
+    base = Measured("language models", str(row["device"]), "language", str(row["weights"]))
+    yield _language(base, row)
 
 
 def _language(base: Measured, row: Cell) -> Measured:
     config = CONFIGURATIONS.get(row["model"]) or str(row["model"]).lower()
     stage = row["what"]
-    if str(row["ranks"]) != "1":
+    if whole(row, "ranks") != [1]:
         return replace(base, reason="several ranks")
-    if not str(row["batch"]).isdigit():
+    try:
+        (batch,) = whole(row, "batch")
+    except ValueError:
         return replace(base, reason="no numeric batch")
     if stage not in ("decode", "prefill"):
         return replace(base, reason="neither prefill nor decode")
     of = WEIGHTS.get(row["weights"])
     if of is None:
         return replace(base, reason=f"which weights are {row['weights']} is not in the row")
-    machine = machine_of(row["device"], tf32=True)
+    rate = seconds(row, "tokens_per_s")
+    if not 0 < rate < math.inf:
+        return replace(base, reason="no time")
+    machine = machine_of(base.device, tf32=True)
     if machine.roof is None:
         return replace(base, reason=machine.error)
     if not has_ceiling(machine.roof, of):
@@ -758,7 +951,7 @@ def _language(base: Measured, row: Cell) -> Measured:
             config=config,
             stage=stage,
             context=1,
-            batch=int(row["batch"]),
+            batch=batch,
             dtype=of,
             hardware=machine.roof.profile,
         )
@@ -770,7 +963,7 @@ def _language(base: Measured, row: Cell) -> Measured:
     return replace(
         base,
         size=float(result.asked.flop),
-        measured_s=result.tokens / float(row["tokens_per_s"]),
+        measured_s=result.tokens / rate,
         minimum_s=result.asked.bound_s,
         row=f"{row['model']} {stage}",
     )
@@ -779,59 +972,98 @@ def _language(base: Measured, row: Cell) -> Measured:
 # -- tables ----------------------------------------------------------------------------------------
 
 FILES: Mapping[str, Callable[[pandas.DataFrame], Iterable[Measured]]] = {
-    "gpu-gemm-bf16-fp8.csv.gz": gemm_rows,
-    "gpu-operators-fp32.csv.gz": operator_rows,
-    "gpu-convolutions-fp32.csv.gz": convolution_rows,
+    "gpu-gemm-bf16-fp8.csv.gz": lambda table: each_row("GEMM", table, gemm_row),
+    "gpu-operators-fp32.csv.gz": lambda table: each_row("operators", table, operator_row),
+    "gpu-convolutions-fp32.csv.gz": lambda table: each_row("convolutions", table, convolution_row),
     "gpu-model-nodes-fp32.csv.gz": node_rows,
-    "llm.csv": language_rows,
+    "llm.csv": lambda table: each_row("language models", table, language_row),
 }
 
 
-def sampled(files: Iterable[Path], models: int) -> set[str]:
-    """So many of the models that files have, from all families in turn; 0: all."""
-    names = sorted({str(name).partition(".")[0] for path in files for name in _column(path)})
+def sampled(names: Iterable[str]) -> list[str]:
+    """All names in an order of which every beginning has them from all families evenly."""
     families: dict[str, list[str]] = {}
-    for name in names:
+    for name in sorted(set(names)):
         families.setdefault(_FAMILY.sub(r"\1", name), []).append(name)
-    rounds = itertools.zip_longest(*families.values())
-    chosen: list[str] = []
-    for each in rounds:
-        left = models - len(chosen) if models else len(names)
-        members = [name for name in each if name is not None]
-        if left < len(members):
-            members = [members[i * len(members) // left] for i in range(left)]
-        chosen += members
-    return set(chosen)
+    return [
+        members[position]
+        for each in itertools.zip_longest(*families.values())
+        for members in [[name for name in each if name is not None]]
+        for position in _spread(len(members))
+    ]
 
 
 _FAMILY = re.compile(r"((?:tf_)?[a-z]*).*")
 
 
-def _column(path: Path) -> Iterable[Any]:
-    return pandas.read_csv(path)["model"]
+def _spread(length: int) -> list[int]:
+    """Positions from 0, of which every beginning is spread evenly (bits reversed)."""
+    width = length.bit_length()
+    return sorted(range(length), key=lambda position: format(position, f"0{width}b")[::-1])
 
 
-def measured_in(folder: Path, models: int | Collection[str]) -> tuple[list[Measured], list[str]]:
-    """All rows of a folder, and the files that it lacks."""
+def table_of(path: Path) -> pandas.DataFrame | str:
+    """A file, packed or plain, or why it cannot be read."""
+    is_packed = path.suffix == ".gz"
+    found = next(
+        (
+            each
+            for each in (path, path.with_suffix("") if is_packed else Path(f"{path}.gz"))
+            if each.is_file()
+        ),
+        None,
+    )
+    if found is None:
+        return f"{path.name}: not in the folder"
+    try:
+        return pandas.read_csv(found, low_memory=False)
+    except (OSError, EOFError, ValueError) as error:
+        return f"{path.name}: not readable: {str(error).partition(chr(10))[0]}"
+
+
+def measured_in(
+    folder: Path, models: int | Sequence[str], minutes: float = math.inf
+) -> tuple[list[Measured], list[str]]:
+    """All rows of a folder, and why files of it are left out.
+
+    Args:
+        folder: the folder.
+        models: which of timm's models, or how many (0: all).
+        minutes: after which no further model of timm is taken.
+    """
     rows: list[Measured] = []
-    missing: list[str] = []
+    left_out: list[str] = []
     for name, read in FILES.items():
-        if (folder / name).is_file():
-            rows += read(pandas.read_csv(folder / name, low_memory=False))
-            _say(f"{name}: {len(rows)} rows so far")
+        table = table_of(folder / name)
+        if isinstance(table, str):
+            left_out.append(table)
         else:
-            missing.append(name)
-    files = sorted((folder / "timm").glob("benchmark-*.csv"))
-    chosen = sampled(files, models) if isinstance(models, int) else models
-    rows += timm_rows(files, chosen)
-    return rows, missing if files else [*missing, "timm/benchmark-*.csv"]
+            rows += read(table)
+            _say(f"{name}: {len(rows)} rows so far")
+    files = sorted((folder / "timm").glob("benchmark-*.csv*"))
+    if not files:
+        left_out.append("timm/benchmark-*.csv: not in the folder")
+    tables: dict[str, pandas.DataFrame] = {}
+    for path in files:
+        table = table_of(path)
+        if isinstance(table, str):
+            left_out.append(table)
+        else:
+            tables[path.name.partition(".csv")[0]] = table
+    if isinstance(models, int):
+        found = sampled(name for table in tables.values() for name in models_of(table))
+        models = found[:models] if models else found
+    # Whatever is there stays: collections would look through it again and again.
+    gc.freeze()
+    rows += timm_rows(tables, models, minutes)
+    return rows, left_out
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def tables(rows: Sequence[Measured], missing: Sequence[str]) -> Iterator[str]:
+def tables(rows: Sequence[Measured], left_out: Sequence[str]) -> Iterator[str]:
     """The report in Markdown, line by line."""
     frame = pandas.DataFrame(
         {
@@ -840,7 +1072,9 @@ def tables(rows: Sequence[Measured], missing: Sequence[str]) -> Iterator[str]:
             "kind": [each.kind for each in rows],
             "dtype": [each.dtype for each in rows],
             "size": [each.size for each in rows],
-            "ratio": [each.minimum_s / each.measured_s for each in rows],
+            "ratio": [
+                math.nan if each.reason else each.minimum_s / each.measured_s for each in rows
+            ],
             "reason": [each.reason for each in rows],
             "explanation": [each.explanation for each in rows],
             "row": [each.row for each in rows],
@@ -857,9 +1091,9 @@ def tables(rows: Sequence[Measured], missing: Sequence[str]) -> Iterator[str]:
         f" {int((beaten.explanation == '').sum()):,} of them unexplained."
     )
     yield "Rerun: `python benchmarks/public_bounds.py FOLDER > benchmarks/public_bounds.md`"
-    if missing:
+    if left_out:
         yield ""
-        yield f"Not in the folder: {', '.join(missing)}."
+        yield from (f"* {each}" for each in left_out)
     yield ""
     yield "## Rows"
     yield ""
@@ -895,35 +1129,42 @@ def tables(rows: Sequence[Measured], missing: Sequence[str]) -> Iterator[str]:
             cells.append(_median(part[(part["size"] >= low) & (part["size"] < most)].ratio))
             low = most
         yield f"| {' | '.join(map(str, names))} | {' | '.join(cells)} | {_median(part.ratio)} |"
-    models = done[done.eager.notna()]
+    models = frame[frame.kind == "model"]
     if len(models):
+        models = models.assign(name=_names(models.row))
+        names = sorted(models.name[models.reason == ""].unique())
+        others = models[~models.name.isin(names)].drop_duplicates("name")
         yield ""
-        yield "## The three minimum times of whole models"
-        yield ""
-        yield (
-            "Median and highest of each minimum ÷ measured time. Eager runs are held against the"
-            " eager minimum, compiled ones against the fused; out of order are rows where not"
-            " model ≤ fused ≤ eager."
-        )
+        yield "## Whole models"
         yield ""
         yield (
-            "| source | device | models | rows | held against | eager | fused | model |"
-            " out of order |"
+            f"Of {models.name.nunique():,} models {len(names):,} are compared; of the others:"
+            f" {_counts(others.reason) or 'none'}."
         )
-        yield "|---|---|---:|---:|---|---:|---:|---:|---:|"
-        for (source, device), part in models.groupby(["source", "device"], sort=True):
-            held = "fused" if str(source).endswith("compiled") else "eager"
+        yield ""
+        yield f"Models (`--models` takes them too): {','.join(names)}"
+    compiled = done[done.eager.notna()]
+    if len(compiled):
+        yield ""
+        yield "## The three minimum times of compiled models"
+        yield ""
+        yield (
+            "Median and highest of each minimum ÷ measured time. These runs are held against the"
+            " fused minimum; out of order are rows where not model ≤ fused ≤ eager."
+        )
+        yield ""
+        yield "| source | device | models | rows | eager | fused | model | out of order |"
+        yield "|---|---|---:|---:|---:|---:|---:|---:|"
+        for (source, device), part in compiled.groupby(["source", "device"], sort=True):
             cells = [
                 f"{part[name].median():.2f}, {part[name].max():.2f}"
                 for name in ("eager", "fused", "model")
             ]
             yield (
-                f"| {source} | {device} | {_names(part.row).nunique()} | {len(part):,} | {held} |"
+                f"| {source} | {device} | {_names(part.row).nunique()} | {len(part):,} |"
                 f" {' | '.join(cells)} |"
                 f" {int((~part.is_ordered).sum())} |"
             )
-        yield ""
-        yield f"Models (`--models` takes them too): {','.join(sorted(set(_names(models.row))))}"
     yield ""
     yield "## Not compared"
     yield ""
@@ -969,16 +1210,22 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=FOLDER)
     parser.add_argument(
         "--models",
-        type=lambda text: int(text) if text.isdigit() else set(text.split(",")),
-        default=MODELS,
+        type=lambda text: int(text) if text.isdigit() else text.split(","),
+        default=0,
         help="how many of timm's models, 0: all; or their names, joined by commas",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=MINUTES,
+        help="after which no further model of timm is taken [default: %(default)s]",
     )
     options = parser.parse_args()
     if not options.folder.is_dir():
         print(f"{options.folder}: no such folder; give one with CSV files", file=sys.stderr)
         return 2
-    rows, missing = measured_in(options.folder, options.models)
-    for line in tables(rows, missing):
+    rows, left_out = measured_in(options.folder, options.models, options.minutes)
+    for line in tables(rows, left_out):
         print(line)
     left = [each for each in rows if each.minimum_s > each.measured_s and not each.explanation]
     disordered = [each for each in rows if each.minima and not each.minima.is_ordered]

@@ -19,7 +19,7 @@ from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.workload.formulas.convolution_algorithms import ALGORITHMS, least_flop_of_algorithms
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Residency, Reuse
-from roofline.workload.runs import DEVICES, Device
+from roofline.workload.runs import Device
 from roofline.workload.tensors import TensorSpec
 
 Pass = Literal["steady", "cold"]
@@ -523,12 +523,10 @@ def other_device_note(profile: HardwareProfile, run_on: Device = "cpu") -> str:
     """What a reader must know of bounds on a device other than that whose operators were called."""
     is_cpu = profile.device == "cpu"
     kind = "CPU" if is_cpu else f"{profile.device} device"
-    is_known = profile.device in DEVICES
-    calls_those = f" (--device {profile.device} calls those)" if is_known else ""
     return (
         f"hardware '{profile.name}' is a {kind}, but the operators are those that torch calls on"
         f" {where_operators_are(run_on)}: on {'a CPU' if is_cpu else profile.device} it may call"
-        f" others, whose minimum times may be shorter{calls_those}"
+        f" others, whose minimum times may be shorter"
     )
 
 

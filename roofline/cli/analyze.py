@@ -81,7 +81,7 @@ def command(
     optimizer: str | None,
     autocast: str | None,
     channels_last: bool,
-    device: str,
+    device: str | None,
     hardware: tuple[str, ...],
     threads: int | None,
     cold: bool,

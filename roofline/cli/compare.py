@@ -72,7 +72,7 @@ def command(
     optimizer: str | None,
     autocast: str | None,
     channels_last: bool,
-    device: str,
+    device: str | None,
     hardware: tuple[str, ...],
     teams: tuple[int, ...],
     cold: bool,

@@ -100,7 +100,7 @@ _TAKEN = frozenset(
 )
 """What stages take of the options of the command; all others are refused."""
 
-_USUAL = {"device": "cpu", "by": "operator"}
+_USUAL = {"by": "operator"}
 """The values of options that are not given, where that is not nothing."""
 
 

@@ -153,9 +153,8 @@ run_options = together(
     ),
     click.option(
         "--device",
-        default="cpu",
         metavar="DEVICE",
-        help="Whose operators torch calls: cpu (the default), cuda, or meta.",
+        help="Whose operators torch calls: cpu, cuda or meta; default: the machine's.",
     ),
 )
 

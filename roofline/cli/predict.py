@@ -57,7 +57,7 @@ def command(
     optimizer: str | None,
     autocast: str | None,
     channels_last: bool,
-    device: str,
+    device: str | None,
     hardware: str | None,
     threads: int | None,
     operators: Literal["learned", "measured"],

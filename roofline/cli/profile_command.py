@@ -69,7 +69,7 @@ def command(
     optimizer: str | None,
     autocast: str | None,
     channels_last: bool,
-    device: str,
+    device: str | None,
     threads: int | None,
     hardware: str | None,
     compiled: bool,

@@ -50,7 +50,7 @@ def advise(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     measure: bool = False,
     quick: bool = False,
     top: int = 10,
@@ -128,7 +128,7 @@ def advise(
     )
 
 
-def _check_can_be_tried(hardware: Hardware | None, *, device: str, train: bool) -> None:
+def _check_can_be_tried(hardware: Hardware | None, *, device: str | None, train: bool) -> None:
     """Refuses trials of what does not run here, or is trained.
 
     Raises:
@@ -137,7 +137,7 @@ def _check_can_be_tried(hardware: Hardware | None, *, device: str, train: bool) 
     is_value = isinstance(hardware, HardwareProfile)
     if hardware is not None and (is_value or not means_host(hardware)):
         raise InputError("--measure tries findings on this machine; leave --hardware out")
-    if device != "cpu":
+    if device not in (None, "cpu"):
         raise InputError(f"--measure tries findings on a CPU; leave --device {device} out")
     if train:
         raise InputError("--measure tries findings in inference; leave --train out")

@@ -12,7 +12,7 @@ from roofline.pipeline.analyses import (
     KnownMachine,
     captured_pass,
     known_machines,
-    placed_on,
+    placed_on_each,
 )
 from roofline.pipeline.machines import Hardware, Progress
 from roofline.pipeline.measured_comparisons import Candidate
@@ -84,15 +84,20 @@ class AskedWays:
         model = self.models[way.model]
         if isinstance(model, Analysis):
             return [model]
-        # Threads change where a pass is placed, not what it is.
-        key = (way.model, str(way.dtype), way.batch, way.channels_last)
-        if key not in captured:
-            options = self._options(way)
-            captured[key] = captured_pass(
-                model, self.inputs, options, run=options.run(), batch=way.batch, seq=self.seq
-            )
-        return placed_on(
-            captured[key],
+        options = self._options(way)
+
+        def passed(device: str) -> CapturedPass:
+            run = options.run(device)
+            # Threads change where a pass is placed, not what it is.
+            key = (way.model, way.batch, run)
+            if key not in captured:
+                captured[key] = captured_pass(
+                    model, self.inputs, options, run=run, batch=way.batch, seq=self.seq
+                )
+            return captured[key]
+
+        return placed_on_each(
+            passed,
             self._known[way.threads],
             threads=way.threads,
             cold=self.cold,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ def analyze(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
     """Every operator of one pass, counted, and placed under a machine's ceilings.
@@ -87,7 +88,7 @@ def analyze(
         autocast: the type that `torch.autocast` computes in: ``"bfloat16"`` or ``"float16"``.
         channels_last: images, and weights of convolutions, are laid out with their channels last.
         device: whose operators are called: ``"cpu"``, ``"cuda"``, or ``"meta"`` (no kernels of its
-            own: layers come as their parts). A torch without CUDA cannot train for it.
+            own: layers come as their parts). None: those of the machine.
         progress: told how far the measurement of this machine is, where one is needed.
 
     Raises:
@@ -134,12 +135,13 @@ def compare_machines(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> MachineComparison:
     """One model on several machines: which operators are compute-bound here, memory-bound there.
 
-    The model runs once, and its operators are placed under the ceilings of each machine.
+    The model runs once for CPUs and once for GPUs, where there are such, and its operators are
+    placed under the ceilings of each machine.
 
     Args:
         hardware: at least two of what `analyze` takes as hardware; ``"host"`` is this machine.
@@ -200,12 +202,22 @@ def _analyses(
     cold: bool,
     progress: Progress | None,
 ) -> list[Analysis]:
-    """One capture of the model, placed under the ceilings of each machine."""
-    run = options.run()
+    """One capture of the model for each kind of device, placed under each machine's ceilings."""
+    options.run()
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     known = known_machines(machines, threads)
-    captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
-    return placed_on(captured, known, threads=threads, cold=cold, progress=progress)
+
+    @functools.cache
+    def passed(run: Run) -> CapturedPass:
+        return captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
+
+    return placed_on_each(
+        lambda device: passed(options.run(device)),
+        known,
+        threads=threads,
+        cold=cold,
+        progress=progress,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +226,11 @@ class KnownMachine:
 
     asked: Hardware | None
     found: tuple[HardwareProfile, tuple[str, ...]] | None
+
+    @property
+    def device(self) -> str:
+        """Its device; what must be measured is a CPU."""
+        return self.found[0].device if self.found else "cpu"
 
 
 def known_machines(
@@ -313,40 +330,66 @@ def captured_workload(
     )
 
 
-def placed_on(
-    captured: CapturedPass,
+def placed_on_each(
+    passed: Callable[[str], CapturedPass],
     machines: Sequence[KnownMachine],
     *,
     threads: int | None,
     cold: bool,
     progress: Progress | None,
-    predict: bool = True,
 ) -> list[Analysis]:
-    """The pass under the ceilings of each machine, with so many threads of each CPU.
+    """A pass under the ceilings of each machine, with so many threads of each CPU.
+
+    Args:
+        passed: gives the pass for a device.
+        machines: where it is placed.
+        threads, cold, progress: as for `analyze`.
+    """
+    return [
+        placed_on(
+            passed(machine.device),
+            machine,
+            threads=threads,
+            cold=cold,
+            progress=progress,
+            alone=len(machines) == 1,
+        )
+        for machine in machines
+    ]
+
+
+def placed_on(
+    captured: CapturedPass,
+    machine: KnownMachine,
+    *,
+    threads: int | None,
+    cold: bool,
+    progress: Progress | None,
+    predict: bool = True,
+    alone: bool = True,
+) -> Analysis:
+    """The pass under the ceilings of a machine, with so many of its threads.
 
     Args:
         captured: the pass.
-        machines: where it is placed.
+        machine: where it is placed.
         threads, cold, progress: as for `analyze`.
-        predict: adds what was learned of each machine; False: bounds alone.
+        predict: adds what was learned of the machine; False: bounds alone.
+        alone: whether it is the only machine; beside others, `threads` are those of CPUs.
     """
     asked = captured.workload
-    analyses: list[Analysis] = []
-    for machine in machines:
-        profile, hardware_notes = machine.found or host_hardware(progress)
-        # What was learned is of passes whose caches the pass before had filled.
-        asks_learned = predict and not cold
-        predictor = predictor_of(profile, machine.asked, captured.run) if asks_learned else None
-        analysis = assemble(
-            asked.source.name,
-            asked.specs,
-            captured.capture,
-            captured.reuse,
-            Roof(profile, threads_on(profile, threads, alone=len(machines) == 1)),
-            cold=cold,
-            notes=(*captured.notes, *hardware_notes),
-            predictor=predictor,
-            runs=predictor.runs_here if predictor else (),
-        )
-        analyses.append(analysis)
-    return analyses
+    profile, hardware_notes = machine.found or host_hardware(progress)
+    # What was learned is of passes whose caches the pass before had filled.
+    asks_learned = predict and not cold
+    predictor = predictor_of(profile, machine.asked, captured.run) if asks_learned else None
+    return assemble(
+        asked.source.name,
+        asked.specs,
+        captured.capture,
+        captured.reuse,
+        Roof(profile, threads_on(profile, threads, alone=alone)),
+        cold=cold,
+        notes=(*captured.notes, *hardware_notes),
+        predictor=predictor,
+        runs=predictor.runs_here if predictor else (),
+    )

@@ -61,7 +61,7 @@ def check(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Check:
     """What a model costs, held against what it cost before: FLOP, bytes, memory, launches, times.
@@ -104,7 +104,7 @@ def check(
             loss=loss,
             autocast=autocast,
             channels_last=channels_last or None,
-            device=device if device != "cpu" else None,
+            device=device,
         )
         now, notes = _known(model)
     else:
@@ -228,17 +228,18 @@ def _counted(
     progress: Progress | None,
 ) -> tuple[Cost, tuple[str, ...]]:
     """What the model costs now, and what was noticed on the way."""
-    run = options.run()
+    options.run()
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
     asks_for_time = any(each.quantity.is_time for each in conditions)
     counts_only = hardware is None and not asks_for_time and not catalog.host_file().exists()
-    known = (
+    (known,) = (
         (KnownMachine(asked=NO_MACHINE, found=(NO_MACHINE, ())),)
         if counts_only
         else known_machines([hardware], threads)
     )
+    run = options.run(known.device)
     captured = captured_pass_of(model, inputs, options, run=run, batch=batch, seq=seq)
-    (analysis,) = placed_on(
+    analysis = placed_on(
         captured,
         known,
         threads=None if counts_only else threads,

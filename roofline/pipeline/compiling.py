@@ -34,7 +34,7 @@ def analyze_compiled(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Compilation:
     """The kernels that Inductor generates for a model, beside the operators that eager torch calls.
@@ -64,9 +64,9 @@ def analyze_compiled(
         channels_last=channels_last,
         device=device,
     )
-    run = options.run()
     check_counts(batch=batch, seq=seq, threads=threads, inputs=inputs)
-    known = known_machines([hardware], threads)
+    (known,) = known_machines([hardware], threads)
+    run = options.run(known.device)
     captured = captured_pass(model, inputs, options, run=run, batch=batch, seq=seq)
     from roofline.workload.capture.inductor import compiled_pass
 
@@ -78,5 +78,5 @@ def analyze_compiled(
         teaching=options.teaching(),
         rebuild=asked.source.rebuild,
     )
-    (analysis,) = placed_on(captured, known, threads=threads, cold=cold, progress=progress)
+    analysis = placed_on(captured, known, threads=threads, cold=cold, progress=progress)
     return Compilation(analysis=with_findings(analysis, hardware), compiled=compiled)

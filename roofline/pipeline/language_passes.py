@@ -129,8 +129,8 @@ def analyze_stage(
         raise InputError("hardware: expected one machine")
     check_counts(batch=batch, seq=None, threads=threads, inputs=None)
     options = RunOptions(dtype=dtype)
-    run = options.run()
-    known = known_machines([hardware], threads)
+    (known,) = known_machines([hardware], threads)
+    run = options.run(known.device)
     asked = stage_workload(name, config=config, stage=stage, context=context, batch=batch, run=run)
     captured = captured_workload(asked, options, run=run)
     records = captured.capture.records
@@ -141,10 +141,9 @@ def analyze_stage(
             more_notes=tuple(growth_notes(records)),
         )
     captured = replace(captured, more_notes=(*captured.more_notes, *_expert_notes(records)))
-    (analysis,) = placed_on(
+    return placed_on(
         captured, known, threads=threads, cold=cold, progress=progress, predict=predict
     )
-    return analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

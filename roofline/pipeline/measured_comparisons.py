@@ -40,7 +40,7 @@ class Candidate:
 
 
 def check_measurable(
-    hardware: object, *, train: bool, device: str, cold: bool, rounds: int | None
+    hardware: object, *, train: bool, device: str | None, cold: bool, rounds: int | None
 ) -> None:
     """Refuses what cannot be measured here, before anything is analysed.
 
@@ -55,7 +55,7 @@ def check_measurable(
                 f"--measure times the models on this machine, and --hardware {name} is another:"
                 " leave one of both out"
             )
-    if device != "cpu":
+    if device not in (None, "cpu"):
         raise InputError(
             f"--measure --device {device}: models are measured in turn on the CPU only;"
             " `roofline profile` times one on a device"

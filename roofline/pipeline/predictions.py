@@ -44,7 +44,7 @@ def predict(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     operators: Operators = "learned",
     force: bool = False,
     progress: Progress | None = None,
@@ -82,7 +82,7 @@ def predict(
         channels_last=channels_last,
         device=device,
     )
-    run = options.run()
+    options.run()
     is_host = hardware is None or (
         not isinstance(hardware, HardwareProfile) and means_host(hardware)
     )
@@ -90,14 +90,14 @@ def predict(
         raise InputError(
             "--operators measured times operators on this machine; leave --hardware out"
         )
-    if operators == "measured" and run.device != "cpu":
+    if operators == "measured" and device not in (None, "cpu"):
         raise InputError(f"--operators measured times them on a CPU; leave --device {device} out")
-    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     if operators == "measured":
         from roofline.pipeline.isolation import with_operators_measured
 
+        run = options.run()
         return with_operators_measured(
-            asked,
+            workload_of(model, inputs, run=run, batch=batch, seq=seq),
             run=run,
             teaching=options.teaching(),
             threads=threads,
@@ -105,6 +105,8 @@ def predict(
             progress=progress,
             say=say or _silent,
         )
+    run = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
+    asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     machine = _machine(hardware, progress)
     roof = Roof(machine.profile, threads_on(machine.profile, threads, alone=True))
     from roofline.workload.capture.passes import capture

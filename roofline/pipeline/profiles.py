@@ -45,7 +45,7 @@ def profile(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     compiled: bool = False,
     passes: int | None = None,
     quick: bool = False,

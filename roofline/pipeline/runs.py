@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import dtype as dtype_called
-from roofline.workload.runs import DEVICES, HALF_TYPES, OPTIMIZERS, Run
+from roofline.workload.runs import DEVICES, HALF_TYPES, OPTIMIZERS, Device, Run
 
 if TYPE_CHECKING:
     import torch
@@ -29,10 +29,14 @@ class RunOptions:
     scale_gradients: bool = False
     autocast: str | torch.dtype | None = None
     channels_last: bool = False
-    device: str = "cpu"
+    device: str | None = None
 
-    def run(self) -> Run:
+    def run(self, on: str = "cpu") -> Run:
         """How the model is run; imports torch only where the device asks for it.
+
+        Args:
+            on: the device of the machine that it is placed on, whose operators are called unless
+                those of another are asked for. Where torch has none of them, a CPU's.
 
         Raises:
             InputError: a type, a device or an optimizer that there is not, or that goes with
@@ -44,7 +48,7 @@ class RunOptions:
                 if value is not None:
                     raise InputError(f"{option} has no effect in inference; add --train")
         return Run(
-            device=self._device(),
+            device=self._device(on),
             train=self.train,
             optimizer=self._optimizer(),
             dtype=self._dtype(),
@@ -109,11 +113,6 @@ class RunOptions:
                 f"--autocast {name} --device meta: torch has no autocast for meta; leave --device"
                 " out, or take --dtype"
             )
-        if self.device == "cuda" and not _has_cuda():
-            raise InputError(
-                f"--autocast {name} --device cuda: this torch has no CUDA, and its autocast asks"
-                " for one; leave --device out, or take --dtype"
-            )
         return name
 
     def _optimizer(self) -> str:
@@ -132,24 +131,25 @@ class RunOptions:
             )
         return "" if self.optimizer == "none" else self.optimizer
 
-    def _device(self) -> Any:
+    def _device(self, on: str) -> Device:
+        if self.device is None:
+            return "cuda" if on == "cuda" and _knows_cuda() else "cpu"
         if not isinstance(self.device, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"device: expected one of {', '.join(DEVICES)}, got {self.device!r}")
-        if self.device not in DEVICES:
-            raise InputError(
-                f"--device {self.device}: there are {', '.join(DEVICES)}"
-                f"{nearest(self.device, DEVICES)}"
-            )
-        if self.train and self.device == "cuda" and not _has_cuda():
-            # Autograd on fake CUDA tensors ends the process there.
-            raise InputError(
-                "--train --device cuda: this torch has no CUDA, and cannot differentiate for it;"
-                " leave --device out, the operators of a CPU do the same arithmetic"
-            )
-        return self.device
+        for device in DEVICES:
+            if device == self.device:
+                if device == "cuda" and not _knows_cuda():
+                    raise InputError(
+                        "--device cuda: this torch has no CUDA, and cannot do without one on this"
+                        " system; take --device cpu"
+                    )
+                return device
+        raise InputError(
+            f"--device {self.device}: there are {', '.join(DEVICES)}{nearest(self.device, DEVICES)}"
+        )
 
 
-def _has_cuda() -> bool:
-    import torch
+def _knows_cuda() -> bool:
+    from roofline.workload.capture.without_cuda import is_possible
 
-    return torch.cuda.is_available()
+    return is_possible()

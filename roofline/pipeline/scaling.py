@@ -65,7 +65,7 @@ def scale(
     loss: Callable[[Any], torch.Tensor] | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     force: bool = False,
     progress: Progress | None = None,
     say: Say | None = None,
@@ -124,15 +124,15 @@ def scale(
         channels_last=channels_last,
         device=device,
     )
-    run = options.run()
-    known = known_machines([hardware], threads)
+    (known,) = known_machines([hardware], threads)
+    run = options.run(known.device)
     if given is None and settings.ranks > 1:
         # Before the model is built, and a machine measured for nothing.
-        check_links(known[0])
+        check_links(known)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
     passed, paths = _captured(asked, options, run, checkpoint)
     captured = passed.capture
-    (analysis,) = placed_on(passed, known, threads=threads, cold=cold, progress=progress)
+    analysis = placed_on(passed, known, threads=threads, cold=cold, progress=progress)
     if measured:
         from roofline.pipeline.profiles import profile
 

@@ -76,8 +76,12 @@ def machines_csv(comparison: MachineComparison) -> str:
         ["machine", *FRAME_COLUMNS, "changes_sides", "fits"],
         (
             [name, *cells, changes, analysis.fits]
-            for name, analysis in zip(comparison.names, comparison.analyses, strict=True)
-            for cells, changes in zip(analysis.frame_rows(), comparison.changing_rows, strict=True)
+            for place, (name, analysis) in enumerate(
+                zip(comparison.names, comparison.analyses, strict=True)
+            )
+            for cells, changes in zip(
+                analysis.frame_rows(), comparison.changing_rows(place), strict=True
+            )
         ),
     )
 

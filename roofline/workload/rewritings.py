@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roofline.workload.dataflow import Dataflow, dataflow
@@ -138,7 +138,8 @@ class _Constants:
     """What is the same in every pass: parameters and buffers, and what is computed of them alone.
 
     ``changed`` are storages that are not. ``together`` joins the storages of constants that are
-    computed together and of what they are computed of, ``sources``.
+    computed together and of what they are computed of, ``sources``. ``same`` leads from those of
+    constants to the first that was computed in the same way, which can be read in their place.
     """
 
     made_by: Makers
@@ -146,6 +147,8 @@ class _Constants:
     records: set[int] = field(default_factory=set[int])
     together: _Sets = field(default_factory=_Sets)
     sources: list[TensorSpec] = field(default_factory=list[TensorSpec])
+    same: dict[int, int] = field(default_factory=dict[int, int])
+    _made: dict[object, list[int]] = field(default_factory=dict[object, list[int]])
 
     def has(self, reader: int, spec: TensorSpec) -> bool:
         """Whether what an operator reads is constant."""
@@ -166,6 +169,10 @@ class _Constants:
             for spec in (*record.inputs, *record.outputs):
                 self.together.join(written[0], spec.storage)
             self.sources += (spec for spec in record.inputs if spec.role.persists)
+            read = [replace(s, storage=self.same.get(s.storage, s.storage)) for s in record.inputs]
+            made = [replace(s, storage=0) for s in record.outputs]
+            way = (record.op, *read, *made, *map(str, sorted(record.attributes.items())))
+            self.same.update(zip(written, self._made.setdefault(way, written), strict=True))
 
 
 def _constants(records: Sequence[OperatorRecord], flow: Dataflow, made_by: Makers) -> _Constants:
@@ -258,7 +265,7 @@ class _Memory:
         if spec.role.persists:
             self.read[spec.storage].append(spec)
         elif self.constants.records and self.constants.has(n, spec):
-            self.folded[spec.storage].append(spec)
+            self.folded[self.constants.same.get(spec.storage, spec.storage)].append(spec)
 
     def least(self) -> tuple[int, int]:
         """Bytes that are only read, and bytes that are written."""

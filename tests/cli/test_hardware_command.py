@@ -84,7 +84,9 @@ def test_a_device_is_analysed_as_a_whole_and_the_reader_is_told_whose_operators_
     assert "thread" not in said
     assert "h100 · cuda device" in said
     assert "https://" not in said, "addresses stand with hardware show"
-    assert "the operators are those that torch calls on a CPU" in said
+    assert "operators" not in said.partition("Warnings")[2], "they are those of the device"
+    assert run(["analyze", "squeezenet1_1", "--hardware", "h100", "--device", "cpu"]) == 0
+    assert "the operators are those that torch calls on a CPU" in capsys.readouterr().out
     refused = error_of(capsys, "analyze", "squeezenet1_1", "--hardware", "h100", "--threads", "4")
     assert "--threads 4 does not fit 'h100': a cuda device computes as a whole" in refused
 

@@ -102,7 +102,7 @@ MODEL_OPTIONS = {
     "optimizer": None,
     "autocast": None,
     "channels_last": False,
-    "device": "cpu",
+    "device": None,
 }
 GIVEN = "--input 1x8 --batch 2 --seq 3 --dtype bfloat16 --threads 1 --train --optimizer sgd"
 GIVEN += " --autocast float16 --channels-last --device cuda"

@@ -46,7 +46,7 @@ def test_one_operator_is_compute_bound_here_and_memory_bound_there() -> None:
         "high": [Bound.COMPUTE, Bound.COMPUTE],
         "copy": [Bound.MEMORY, Bound.MEMORY],
     }
-    assert comparison.changing_rows == (False, True, False, False)
+    assert comparison.changing_rows() == (False, True, False, False)
 
 
 def test_the_verdict_on_two_machines_names_them() -> None:
@@ -137,7 +137,7 @@ def test_unknown_flop_is_on_no_side() -> None:
     net = three_operators()
     net.call("custom.odd", "unknown", "odd", (net.tensor(9),), net.tensor(9), flop=None)
     comparison = compare(net, [NARROW, WIDE])
-    assert comparison.changing_rows[-1] is False
+    assert comparison.changing_rows()[-1] is False
     (odd,) = [
         each
         for each in comparison.groups(lambda across: across[0].op)
@@ -211,7 +211,7 @@ def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
     comparison = COMPARISONS[name]
     frame = comparison.to_frame()
     assert len(frame) == sum(len(each.operators) for each in comparison.analyses)
-    changing = comparison.changing_rows
+    changing = comparison.changing_rows()
     assert list(frame["changes_sides"]) == list(changing) * len(comparison.names)
     for machine, summary in zip(comparison.names, comparison.machines, strict=True):
         part = frame[frame["machine"] == machine]

@@ -72,9 +72,9 @@ def test_one_capture_serves_all_machines_and_threads(
     asked: list[Job] = []
     before = Context.captured
 
-    def counted(self: Context, job: Job) -> Captured:
+    def counted(self: Context, job: Job, on: str) -> Captured:
         asked.append(job)
-        return before(self, job)
+        return before(self, job, on)
 
     monkeypatch.setattr(Context, "captured", counted)
     plan = plan_of(

@@ -216,8 +216,6 @@ def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:
         sheet, "cuda"
     )
     assert "on the meta device: on a CPU it may call others" in notes(sheet, "meta")
-    assert notes(gpu, "cpu").endswith("may be shorter (--device cuda calls those)")
-    # There is no --device for Apple's GPUs.
     note = other_device_note(replace(gpu, device="mps"))
     assert note.endswith("on mps it may call others, whose minimum times may be shorter")
 

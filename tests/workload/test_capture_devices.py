@@ -5,21 +5,23 @@ Only there is anything to do: with CUDA, torch itself does what is made up for h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types
 
 import roofline
-from roofline.errors import InputError, ModelError
+from roofline.errors import ModelError
 from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.functions import Function
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.runs import Device, Run
+from roofline.workload.work import Work
 from tests.workload.passes import total
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
@@ -97,10 +99,26 @@ def records(function: Callable[..., Any], device: Device) -> tuple[OperatorRecor
     return captured.records
 
 
+def works(found: Sequence[OperatorRecord]) -> list[Work]:
+    """The work of each operator, but for numbers of Python that are brought to the device."""
+    return [
+        each.work
+        for each in found
+        if each.state is not State.FREE and each.op != "aten._to_copy" and each.work.traffic_byte
+    ]
+
+
 @pytest.mark.parametrize("index", INDICES, ids=str)
-def test_reading_makes_the_calls_that_it_makes_on_a_cpu(index: Any) -> None:
+def test_reading_does_the_work_that_it_does_on_a_cpu(index: Any) -> None:
     found = records(lambda x: x[index], "cuda")
-    assert found == records(lambda x: x[index], "cpu")
+    assert works(found) == works(records(lambda x: x[index], "cpu"))
+
+
+def test_numbers_of_an_index_are_brought_to_the_device() -> None:
+    """Two of 8 bytes, read and written, and 60 elements picked by them."""
+    copied, picked = records(lambda x: x[[0, 1]], "cuda")
+    assert (copied.op, copied.work.traffic_byte) == ("aten._to_copy", 2 * 16)
+    assert (picked.op, picked.work.traffic_byte) == ("aten.index", 16 + 2 * 60 * 4)
 
 
 def written(index: Any, value: Callable[[torch.Tensor], Any]) -> Callable[..., Any]:
@@ -115,11 +133,11 @@ def written(index: Any, value: Callable[[torch.Tensor], Any]) -> Callable[..., A
 @pytest.mark.parametrize(
     "value", [lambda _x: 3.0, lambda x: x.new_ones(())], ids=["number", "tensor"]
 )
-def test_writing_makes_the_calls_that_it_makes_on_a_cpu(
+def test_writing_does_the_work_that_it_does_on_a_cpu(
     index: Any, value: Callable[[torch.Tensor], Any]
 ) -> None:
     function = written(index, value)
-    assert records(function, "cuda") == records(function, "cpu")
+    assert works(records(function, "cuda")) == works(records(function, "cpu"))
 
 
 def test_writing_a_part_into_a_part() -> None:
@@ -218,9 +236,6 @@ def test_operators_that_are_run_to_see_what_they_give() -> None:
     assert records(function, "cuda") == records(function, "cpu")
 
 
-# -- what cannot be --------------------------------------------------------------------------------
-
-
 class Gradients(torch.nn.Module):
     """Differentiates in its forward pass."""
 
@@ -234,18 +249,14 @@ class Gradients(torch.nn.Module):
             return torch.autograd.grad(self.layer(x).sum(), x)[0]
 
 
-def test_a_model_that_differentiates_is_refused() -> None:
-    """Its first operator would end the process."""
-    with pytest.raises(ModelError, match="switches gradients on, and this torch has no CUDA"):
-        ran(Gradients(), (2, 3))
+def test_a_model_that_differentiates() -> None:
+    """The layer has 2 x 3 x 3 multiply-adds, and the gradient of its input as many."""
+    for device in ("cpu", "cuda"):
+        assert total(ran(Gradients(), (2, 3), device=device)).multiply_add == 2 * 2 * 9
     assert torch.is_grad_enabled()
-    assert total(ran(Gradients(), (2, 3), device="cpu")).multiply_add == 2 * 2 * 9
 
 
-def test_autocast_is_refused() -> None:
-    """torch would warn, and leave it out."""
-    with pytest.raises(InputError, match="--autocast bfloat16 --device cuda: this torch has no"):
-        roofline.analyze(torch.nn.Linear(3, 4), (5, 3), device="cuda", autocast="bfloat16")
+# -- what cannot be --------------------------------------------------------------------------------
 
 
 class Capable(torch.nn.Module):
@@ -271,9 +282,25 @@ def test_what_asks_for_a_gpu_is_told_so() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_torch_is_left_as_it_was(device: Device) -> None:
     """A pass on CUDA replaces methods of fake tensors while it lasts."""
-    before = dict(vars(FakeTensor)), fake_tensor.run_fallback_kernel, torch._C._set_grad_enabled
+
+    def replaced() -> tuple[Any, ...]:
+        return (
+            dict(vars(FakeTensor)),
+            fake_tensor.run_fallback_kernel,
+            vars(torch.autograd)["_engine_run_backward"],
+            torch.cuda.amp.common.amp_definitely_not_available,
+            torch.cuda.is_bf16_supported,
+            list(_foreach_supported_types),
+            torch.autograd.is_multithreading_enabled(),
+            torch._C._dispatch_has_kernel_for_dispatch_key(
+                "aten::scaled_dot_product_attention", "AutogradCUDA"
+            ),
+        )
+
+    before = replaced()
     ran(lambda x: x[0], (2, 3), device=device)
     with pytest.raises(ModelError):
         ran(lambda x: x[7, 7], (2, 3), device=device)
-    after = dict(vars(FakeTensor)), fake_tensor.run_fallback_kernel, torch._C._set_grad_enabled
-    assert after == before
+    assert replaced() == before
+    with pytest.raises(RuntimeError, match="not linked with support for cuda"):
+        torch._C._cuda_getDevice() if hasattr(torch._C, "_cuda_getDevice") else torch.Stream("cuda")

@@ -236,6 +236,22 @@ def test_what_is_computed_of_weights_alone_is_done_before():
     assert flop(folded) == 2 * 5 * 16 * 4
 
 
+def test_what_is_computed_of_a_weight_again_and_again_is_read_once():
+    """A recurrent layer under autocast casts its weights at every step; one cast does for all."""
+
+    def steps(m: Any, x: Tensor, scale: float) -> Tensor:
+        for number in range(4):
+            x = torch.relu(x @ (m.w.weight * (scale + number * (scale != 1.0))).half())
+        return x
+
+    half = FLOAT // 2
+    equal = Calls(lambda m, x: steps(m, x, 1.0), w=linears(64, 64)[0])
+    assert work_of(equal, torch.ones(8, 64).half()).read_byte == half * (64 * 64 + 8 * 64)
+    # Of four that differ, the weight itself is the least that can be read.
+    unlike = Calls(lambda m, x: steps(m, x, 2.0), w=linears(64, 64)[0])
+    assert work_of(unlike, torch.ones(8, 64).half()).read_byte == FLOAT * 64 * 64 + half * 8 * 64
+
+
 def test_a_product_that_no_one_reads_is_left_out():
     def forward(m: Any, x: Tensor) -> Tensor:
         m.unread(x).relu()

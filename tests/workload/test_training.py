@@ -323,13 +323,6 @@ def test_options_that_make_no_sense(options: dict[str, Any], said: str) -> None:
     assert said in str(raised.value)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch can train for CUDA")
-def test_training_for_cuda_is_refused_without_it() -> None:
-    """Autograd on fake CUDA tensors would end the process."""
-    with pytest.raises(InputError, match="this torch has no CUDA"):
-        roofline.analyze(torch.nn.Linear(3, 4), (5, 3), train=True, device="cuda")
-
-
 def test_autocast_casts_are_counted() -> None:
     """The input and the weight are cast to two bytes, and the product is of that type."""
     captured = capture(

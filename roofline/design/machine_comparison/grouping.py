@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
-from roofline.analysis import Group, OperatorRow
+from roofline.analysis import Analysis, Group, OperatorRow
 from roofline.placement import Bound
+from roofline.workload.operators import State
+from roofline.workload.runs import Device
 
 Across = tuple[OperatorRow, ...]
 """One operator: its row on every machine, in their order."""
@@ -67,6 +70,40 @@ class GroupAcross:
     def changes_sides(self) -> bool:
         """Whether it is compute-bound on one machine and memory-bound on another."""
         return changes_sides(side.bound for side in self.sides)
+
+
+def positions_across(analyses: Sequence[Analysis]) -> tuple[tuple[int, ...], ...]:
+    """Where each operator that all of them call stands in each: all, if their operators are those
+    of one device.
+
+    Operators of two devices are the same where they are of one kind, in one module and phase, and
+    in one order.
+    """
+    first, *_ = analyses
+    found: dict[Device, dict[int, int]] = {}
+    for each in analyses:
+        if each.run.device == first.run.device:
+            found[each.run.device] = {i: i for i in range(len(first.operators))}
+        elif each.run.device not in found:
+            found[each.run.device] = _matched(first.operators, each.operators)
+    columns = [found[each.run.device] for each in analyses]
+    return tuple(
+        tuple(column[i] for column in columns)
+        for i in range(len(first.operators))
+        if all(i in column for column in columns)
+    )
+
+
+def _matched(rows: Sequence[OperatorRow], others: Sequence[OperatorRow]) -> dict[int, int]:
+    """The place among `others` of each row that is there too, free ones left out."""
+    sides = [[row for row in each if row.state is not State.FREE] for each in (rows, others)]
+    one, other = ([(row.module_path, row.type, row.phase) for row in each] for each in sides)
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return {
+        sides[0][block.a + i].index: sides[1][block.b + i].index
+        for block in blocks
+        for i in range(block.size)
+    }
 
 
 def changes_sides(bounds: Iterable[Bound]) -> bool:

@@ -6,6 +6,7 @@ All of this goes to other processes and machines, and needs none of their files.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import sys
 import threading
@@ -88,8 +89,9 @@ class Context:
     def cells(self, job: Job) -> list[Cell]:
         """The design on every machine; of one that cannot be built, the reason."""
         try:
-            captured = self.captured(job)
-            return [self._cell(captured, i) for i in range(len(self.machines))]
+            passed = functools.cache(functools.partial(self.captured, job))
+            devices = [each.profile.device for each in self.machines]
+            return [self._cell(passed(device), i) for i, device in enumerate(devices)]
         except PlacedError as error:
             problem = error.message
         except RooflineError as error:
@@ -99,8 +101,8 @@ class Context:
             problem = f"{type(error).__name__}: {said_by(error)}"
         return [Cell(problem=printable(problem))] * len(self.machines)
 
-    def captured(self, job: Job) -> Captured:
-        """The design of a job, captured.
+    def captured(self, job: Job, on: str = "cpu") -> Captured:
+        """The design of a job, captured for the device that it is placed on.
 
         Raises:
             ModelError, InputError: it cannot be built there.
@@ -113,7 +115,7 @@ class Context:
             asked.source.module,
             asked.given,
             name=self.designs[job.design].name,
-            run=options.run(),
+            run=options.run(on),
             teaching=options.teaching(),
             rebuild=asked.source.rebuild,
         )

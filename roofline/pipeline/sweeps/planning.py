@@ -206,13 +206,14 @@ def _machines(
     for axis in grid.axes:
         if axis.name == "hardware" and len(given) == 1:
             asked = {str(name): str(name) for name in axis.values}
-    run = options.run()
+    options.run()
     loaded: dict[str, tuple[HardwareProfile, Any]] = {}
     notes: list[str] = []
     for name, named in asked.items():
         profile, said = hardware_for(named, progress)
         notes += said
         # What was learned is of passes whose caches the pass before had filled.
+        run = options.run(profile.device)
         loaded[name] = profile, None if cold else predictor_of(profile, named, run)
     found: list[Machine] = []
     for point in grid.of(_OF_MACHINES).points():

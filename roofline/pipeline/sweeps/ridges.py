@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Captured, inputs_text, notes_on_inputs
 from roofline.pipeline.sweeps.planning import Plan, plan_of
 from roofline.placement import Roof, arithmetic_dtype, other_device_note, place
+from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +48,7 @@ def ridge_sweep(
     optimizer: str | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     names: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> RidgeSweep:
@@ -118,9 +120,17 @@ def _balances(grid: Grid) -> tuple[float, ...]:
 
 def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
     """The ridge sweep of designs that a plan has at a single point."""
-    captures = [_captured(plan, index) for index in range(len(plan.names))]
     (machine, *_) = plan.context.machines
     base, threads = machine.profile, machine.threads
+
+    @functools.cache
+    def captured_on(run: Run) -> list[Captured]:
+        return [_captured(plan, index, run.device) for index in range(len(plan.names))]
+
+    def captures_on(device: str) -> list[Captured]:
+        return captured_on(plan.context.options.run(device))
+
+    captures = captures_on(base.device)
     of = _dtype(plan, captures[plan.reference])
     peak = Roof(base, threads).compute(of)
     if peak is None or not base.memory:
@@ -140,7 +150,7 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
         return times
 
     rows = tuple(map(bounds_s, balances))
-    machines, left_out = _known(captures, of)
+    machines, left_out = _known(captures_on, of)
     device = captures[plan.reference].capture.run.device
     return RidgeSweep(
         designs=plan.names,
@@ -162,10 +172,10 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
     )
 
 
-def _captured(plan: Plan, design: int) -> Captured:
+def _captured(plan: Plan, design: int, device: str) -> Captured:
     (job,) = (each for each in plan.jobs() if each.design == design)
     try:
-        return plan.context.captured(job)
+        return plan.context.captured(job, device)
     except RooflineError as error:
         raise ModelError(f"{plan.names[design]}: {error}") from None
 
@@ -231,7 +241,7 @@ def balance_of(profile: HardwareProfile, of: DType) -> float | None:
 
 
 def _known(
-    captures: Sequence[Captured], of: DType
+    captures_on: Callable[[str], Sequence[Captured]], of: DType
 ) -> tuple[tuple[KnownMachine, ...], tuple[str, ...]]:
     """The machines that have a name, by balance, and those of which the balance is not known."""
     found: list[KnownMachine] = []
@@ -243,7 +253,7 @@ def _known(
             why = "cannot be read" if profile is None else f"no ceilings for {of}"
             left_out.append(f"{entry.name} ({why})")
             continue
-        times = _bounds_s(captures, Roof(profile, profile.threads))
+        times = _bounds_s(captures_on(profile.device), Roof(profile, profile.threads))
         if times is None:
             left_out.append(f"{entry.name} (no ceilings for some operators)")
             continue

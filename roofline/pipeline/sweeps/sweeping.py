@@ -22,7 +22,7 @@ from roofline.pipeline.sweeps.one_thread import one_thread
 from roofline.pipeline.sweeps.planning import Plan, plan_of, probed
 from roofline.pipeline.sweeps.pools import DaskCluster, Given, LocalProcesses, Pool
 from roofline.pipeline.sweeps.where import LOCAL, PROCESSES, Where
-from roofline.placement import classic_model_note
+from roofline.placement import classic_model_note, other_device_note
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ def sweep(
     optimizer: str | None = None,
     autocast: str | torch.dtype | None = None,
     channels_last: bool = False,
-    device: str = "cpu",
+    device: str | None = None,
     executor: str | Executor | None = None,
     jobs: int | None = None,
     names: Sequence[str] = (),
@@ -213,11 +213,17 @@ def _on_inputs(plan: Plan, rows: Sequence[Sequence[Cell]]) -> Sequence[str]:
 
 def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
     notes = [classic_model_note(each) for each in plan.hardware if each.knows_only_dram]
+    of_other_devices = {
+        other_device_note(each.profile, run_on)
+        for each in plan.context.machines
+        if (run_on := plan.context.options.run(each.profile.device).device) != each.profile.device
+    }
+    notes += sorted(of_other_devices)
     for each in plan.context.machines:
         notes += each.predictor.notes if each.predictor else ()
     if not is_predicted:
         options = plan.context.options
-        if options.train or options.autocast or options.device != "cpu" or plan.context.cold:
+        if options.train or options.autocast or plan.context.cold or _is_for_other(plan):
             notes.append(
                 "bounds only: what is learned is of repeated eager inference on a CPU, without"
                 " autocast"
@@ -225,6 +231,12 @@ def _warnings(plan: Plan, is_predicted: bool) -> list[str]:
         else:
             notes += [no_calibration(each.name) for each in plan.hardware]
     return notes
+
+
+def _is_for_other(plan: Plan) -> bool:
+    """Whether operators of no CPU are called."""
+    machines = plan.context.machines
+    return any(plan.context.options.run(each.profile.device).device != "cpu" for each in machines)
 
 
 def _run_words(plan: Plan) -> str:
@@ -238,7 +250,7 @@ def _run_words(plan: Plan) -> str:
         "channels-last" if options.channels_last else "",
         f"batch {context.batch}" if context.batch else "",
         f"seq {context.seq}" if context.seq else "",
-        f"for {options.device}" if options.device != "cpu" else "",
+        f"for {options.device}" if options.device else "",
         "cold caches" if context.cold else "",
     ]
     return ", ".join(filter(None, parts))

@@ -30,7 +30,8 @@ def letter(side: Side) -> str:
 
 def predicted_cell(group: GroupAcross, place: int) -> str:
     """What the operators are predicted to take on the machine at `place`, without an interval."""
-    if all(across[place].predicted_s is None for across in group.operators):
+    is_known = group.predicted_s[place] is not None
+    if not is_known and all(across[place].predicted_s is None for across in group.operators):
         return prediction_cell(None, None, group.bound_s[place])
     # Of sums of which an operator is not predicted, nothing is known.
     return interval_cell(group.predicted_s[place], None, None)

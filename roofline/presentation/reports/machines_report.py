@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Unpack
 
 from roofline.analysis import Analysis, unknown_capacity
@@ -34,6 +35,7 @@ from roofline.presentation.reports.report import (
 )
 from roofline.presentation.reports.time_columns import prediction_cell
 from roofline.presentation.reports.work_facts import what_runs
+from roofline.workload.runs import DEVICES
 
 
 def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions]) -> Report:
@@ -51,7 +53,10 @@ def machines_report(comparison: MachineComparison, **options: Unpack[ViewOptions
     first = comparison.analyses[0]
     verdict, *rest = map(printable, comparison.sentences)
     pass_of = "in steady state" if first.cache == "steady" else "with cold caches"
-    *facts, (memory, peak) = model_facts(first, view)
+    run_on = {each.run.device for each in comparison.analyses}
+    # Where there are several, machines say which.
+    shown = first if len(run_on) == 1 else replace(first, run=replace(first.run, device="cpu"))
+    *facts, (memory, peak) = model_facts(shown, view)
     unknown = unknown_capacity(each.hardware for each in comparison.analyses)
     facts.append((memory, " · ".join([peak, *map(printable, unknown)])))
     if rest:
@@ -144,23 +149,33 @@ def warnings_of(comparison: MachineComparison) -> tuple[str, ...]:
     """The warnings of all analyses, each said once; what holds of many machines comes first."""
     machines = list(zip(comparison.names, comparison.analyses, strict=True))
     classic = [name for name, each in machines if each.hardware.knows_only_dram]
-    run_on = comparison.analyses[0].run.device
-    others = [name for name, each in machines if each.hardware.device != run_on]
+    others = [(name, each) for name, each in machines if each.hardware.device != each.run.device]
     together = {
         note
         for _, each in machines
         if each.hardware.memory
-        for note in (classic_model_note(each.hardware), other_device_note(each.hardware, run_on))
+        for note in (
+            classic_model_note(each.hardware),
+            other_device_note(each.hardware, each.run.device),
+        )
     }
     rest = dict.fromkeys(
         line for _, each in machines for line in each.warnings if line not in together
     )
     lines = [_levels(comparison, classic)] if classic else []
-    if others:
+    for run_on in DEVICES:
+        names = [name for name, each in others if each.run.device == run_on]
+        if names:
+            lines.append(
+                f"{', '.join(names)}: the operators are those that torch calls on"
+                f" {where_operators_are(run_on)}; there it may call others, whose minimum times may"
+                " be shorter"
+            )
+    if comparison.apart is not None:
         lines.append(
-            f"{', '.join(others)}: the operators are those that torch calls on"
-            f" {where_operators_are(run_on)}; there it may call others, whose minimum times may be"
-            " shorter"
+            "CPUs and GPUs call operators of their own: those are in times and totals, and only"
+            " what all machines call is compared one by one; work, traffic and memory are those"
+            f" on {comparison.names[0]}"
         )
     return tuple(map(printable, [*lines, *rest]))
 

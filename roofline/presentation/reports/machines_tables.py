@@ -66,7 +66,7 @@ def operator_choices(comparison: MachineComparison, view: View) -> list[Choice]:
     same = [each for each in found if not each.changes_sides]
     rows = _operator_rows(comparison) if view.by == "operator" else _group_rows(view)
     what = _WHAT[view.by]
-    total = comparison.group(comparison.operators)
+    total = comparison.whole
     choices: list[Choice] = []
     if changing:
         title = f"{what} that change sides"
@@ -185,6 +185,9 @@ def _choice(
         rest = [across for group in others for across in group.operators]
         sums.append((f"{len(rest)} more", comparison.group(rest)))
     if total is not None:
+        apart = comparison.apart
+        if apart is not None:
+            sums.append(("not on every machine", apart))
         sums.append(("total", total))
     names = [printable(name) for name in comparison.names]
     keys = [key_of(number) for number in range(len(names))]

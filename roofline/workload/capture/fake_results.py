@@ -1,4 +1,4 @@
-"""Results of fake calls where torch's own fakes say something else than its CPU kernels give.
+"""Results of fake calls where torch's own fakes say something else than its kernels give.
 
 What they say wrong is the order of elements in memory, or that there is a tensor where there is
 none: later operators would copy what needs no copy, or none where one is made. Or they are made by
@@ -38,7 +38,7 @@ def view_of(mode: FakeTensorMode, func: Any, args: tuple[Any, ...]) -> FakeTenso
 
 
 def mended(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """What the CPU's kernel gives in the place of `result`."""
+    """What the kernel gives in the place of `result`."""
     mend = _MENDED.get(func)
     return mend(func, args, kwargs, result) if mend else result
 
@@ -64,6 +64,21 @@ def _masked(
     return tuple(each if is_asked else None for each, is_asked in zip(result, mask, strict=True))
 
 
+def _without_draws(
+    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Where nothing is dropped, nobody writes or reads where random numbers began."""
+    names = [each.name for each in func._schema.arguments]
+    if {**dict(zip(names, args, strict=False)), **kwargs}.get("dropout_p", 0) > 0:
+        return tuple(result)
+    return tuple(
+        each.new_empty(0) if isinstance(each, torch.Tensor) and each.dtype in _OF_DRAWS else each
+        for each in result
+    )
+
+
+_OF_DRAWS = (torch.int64, torch.uint64)
+
 _aten = torch.ops.aten
 _MENDED: Mapping[Any, Callable[..., Any]] = {
     # Gradients that are not asked for are not made.
@@ -71,6 +86,8 @@ _MENDED: Mapping[Any, Callable[..., Any]] = {
     # These write their results in order, whatever order they read.
     _aten.native_layer_norm_backward.default: _first_contiguous,
     _aten.mse_loss_backward.default: _contiguous,
+    _aten._scaled_dot_product_flash_attention.default: _without_draws,
+    _aten._scaled_dot_product_efficient_attention.default: _without_draws,
 }
 
 

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
     in_kernel_invocation_manager,
 )
 
-from roofline.workload.capture.foreseen_calls import foreseen, strides_in_order
+from roofline.workload.capture.foreseen_calls import foreseen
 
 _VALUES = (bool, int, float, str, torch.dtype, torch.layout, torch.device, torch.memory_format)
 """Arguments that are told apart by type and value."""
@@ -194,7 +194,7 @@ def _foreseen(
     if forms is None:
         return None
     _make_room()
-    made = tuple(_Made(shape, strides_in_order(shape), 0, kind, None) for shape, kind in forms)
+    made = tuple(_Made(shape, stride, 0, kind, None) for shape, stride, kind in forms)
     found = _Result(made, torch.Tensor if len(func._schema.returns) == 1 else tuple)
     _results[key] = found
     return found

@@ -231,12 +231,6 @@ def _notes(
             "torch's fast path for transformers drops padding, and the mask's values decide how"
             " much: FLOP and traffic count all tokens, minimum times one token"
         )
-    is_taken_apart = any(each.op == "aten._safe_softmax" for each in records)
-    if is_taken_apart and run.device == "cuda" and not torch.cuda.is_available():
-        yield (
-            "this torch has no CUDA: attention comes as its parts, where a torch with CUDA would"
-            " call one kernel that moves less"
-        )
     if modules.in_training and not run.train:
         names = ", ".join(sorted(modules.in_training))
         yield (

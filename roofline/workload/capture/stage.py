@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -73,7 +73,7 @@ class Stage:
             What must be alive until the pass is over.
         """
         loss = None
-        with _autocast(self.run):
+        with _autocast(self.run, self.tensors):
             result = self.model(*self.args, **self.kwargs)
             if self.lesson is not None:
                 if watch is not None:
@@ -124,7 +124,8 @@ def staged(
         torch.inference_mode(False),
         torch.set_grad_enabled(run.train),
         torch.autograd.set_detect_anomaly(False),
-        _no_autocast(run),
+        # Keeps what the caller may have switched on out of the pass.
+        _autocast(replace(run, autocast=""), tensors),
     ):
         # What stands for them is dense, and that is said.
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors")
@@ -160,15 +161,20 @@ def _others_left_as_they_were(
     return tensors_left_as_they_were(model, inputs.args, inputs.kwargs, but=tensors.storages)
 
 
-def _autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
-    return (
-        torch.autocast(run.device, torch_dtype(run.autocast)) if run.autocast else _no_autocast(run)
-    )
+@contextlib.contextmanager
+def _autocast(run: Run, tensors: Fakes | Reals) -> Iterator[None]:
+    """Autocast of the run's device as the run has it: on, or off.
 
-
-def _no_autocast(run: Run) -> contextlib.AbstractContextManager[Any]:
-    """Keeps what the caller may have switched on out of the pass."""
-    return torch.autocast("cuda" if run.device == "cuda" else "cpu", enabled=False)
+    Where it runs for real, tensors may be on the CPU, whatever device the run is for.
+    """
+    devices = {"cuda" if run.device == "cuda" else "cpu"}
+    if isinstance(tensors, Reals):
+        devices.add("cpu")
+    to = torch_dtype(run.autocast) if run.autocast else None
+    with contextlib.ExitStack() as stack:
+        for device in sorted(devices):
+            stack.enter_context(torch.autocast(device, to, enabled=to is not None))
+        yield
 
 
 def _set_mode(model: torch.nn.Module, is_trained: bool) -> None:

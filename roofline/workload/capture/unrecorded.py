@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofline.errors import RooflineError
+from roofline.workload.capture import without_cuda
 from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import model_error
 from roofline.workload.capture.fakes import Fakes
@@ -33,7 +34,11 @@ def result_on_fakes(model: torch.nn.Module, inputs: Inputs, *, name: str, run: R
     tensors = Fakes(run)
     with one_at_a_time:
         try:
-            with staged(model, inputs, run, tensors) as stage, _Calls(tensors):
+            with (
+                staged(model, inputs, run, tensors) as stage,
+                _Calls(tensors),
+                without_cuda.made_up_for(run),
+            ):
                 return model(*stage.args, **stage.kwargs)
         except (KeyboardInterrupt, RooflineError):
             raise

@@ -1,61 +1,102 @@
-"""Fakes on CUDA where torch has none: the parts of torch that ask for a device go without it.
+"""Fakes on CUDA where torch has none: torch's own choices for CUDA, without a device.
 
 Fakes need no device, but some of torch's C++ takes hold of the device of a tensor before it looks
-whether there is one: indexing raises for it, and autograd ends the process.
+whether there is one. Builds of torch with CUDA give it one that does nothing (what
+`FakeTensorMode` asks for); a build without CUDA is given the one that the meta device has. All
+else that composite operators, autocast and autograd do for CUDA, they then do for these fakes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
-import threading
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from roofline.errors import ModelError
+from roofline.workload.capture.cuda_attention import in_one_kernel
 from roofline.workload.runs import Run
 
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
+def is_possible() -> bool:
+    """Whether a model can be captured for CUDA: torch has CUDA, or can go without."""
+    return torch.cuda.is_available() or torch.version.cuda is not None or bool(_guards())
+
+
 @contextlib.contextmanager
 def made_up_for(run: Run) -> Iterator[None]:
-    """Lets fakes on CUDA be indexed, and keeps a model from differentiating them.
+    """Has torch do with fakes on CUDA what it does with tensors there.
 
     Does nothing where torch has CUDA, or the run is not for it.
     """
     if run.device != "cuda" or torch.cuda.is_available():
         yield
         return
-    with warnings.catch_warnings(), _methods(), _no_gradients(), _no_kernels():
+    with (
+        warnings.catch_warnings(),
+        _no_guard(),
+        _methods(),
+        _no_kernels(),
+        _autograd(),
+        _autocast(),
+        _optimizers(),
+        in_one_kernel(),
+    ):
         # Of recurrent layers, which ask for it whenever their weights are others.
         warnings.filterwarnings("ignore", message="PyTorch was compiled without cuDNN")
         yield
 
 
-class _OnCpu(TorchDispatchMode):
-    """Tensors say that they are on the CPU to the C++ that asks; operators see where they are."""
+# -- the device ------------------------------------------------------------------------------------
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is torch.ops.prim.device.default:
-            return _CPU
-        return func(*args, **(kwargs or {}))
+_CUDA_TYPE, _META_TYPE = 1, 14
+"""Numbers of device types, as every version of torch has them: they are in saved files."""
 
 
-_ASKING = (
-    *("__getitem__", "__setitem__", "__invert__", "__index__", "__int__", "__float__"),
-    *("__complex__", "contiguous", "copy_"),
-)
-"""Methods of tensors that take hold of the device, whatever they do."""
+@functools.cache
+def _guards() -> Any:
+    """What torch takes hold of devices with, an address for each type of device; None: not found.
+
+    The Itanium mangling of `c10::impl::device_guard_impl_registry`; Windows has another.
+    """
+    name = {"linux": "libc10.so", "darwin": "libc10.dylib"}.get(sys.platform)
+    if name is None:
+        return None
+    file = Path(torch.__file__).parent / "lib" / name
+    try:
+        library = ctypes.CDLL(str(file))
+        guards = (ctypes.c_void_p * (_META_TYPE + 1)).in_dll(
+            library, "_ZN3c104impl26device_guard_impl_registryE"
+        )
+    except (OSError, ValueError):
+        return None
+    return guards if guards[_META_TYPE] else None
+
+
+@contextlib.contextmanager
+def _no_guard() -> Iterator[None]:
+    """Gives CUDA the guard of the meta device, which does nothing, where it has none."""
+    guards = _guards()
+    if guards is None or guards[_CUDA_TYPE]:
+        yield
+        return
+    guards[_CUDA_TYPE] = guards[_META_TYPE]
+    try:
+        yield
+    finally:
+        guards[_CUDA_TYPE] = None
 
 
 def _to(self: FakeTensor, *args: Any, **options: Any) -> Any:
@@ -77,23 +118,10 @@ def _new_tensor(self: FakeTensor, data: Any, **options: Any) -> Any:
     return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
 
-def _not_asking(method: str) -> Callable[..., Any]:
-    """The method of that name, which finds its tensors on the CPU."""
-    original = getattr(torch.Tensor, method)
-
-    @functools.wraps(original)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with _OnCpu():
-            return original(*args, **kwargs)
-
-    return called
-
-
 @contextlib.contextmanager
 def _methods() -> Iterator[None]:
     # A mode for torch functions would see them too, but would switch torch's fast paths off.
-    methods = {each: _not_asking(each) for each in _ASKING}
-    methods |= {"to": _to, "cuda": _cuda, "new_tensor": _new_tensor}
+    methods = {"to": _to, "cuda": _cuda, "new_tensor": _new_tensor}
     for name, method in methods.items():
         setattr(FakeTensor, name, method)
     try:
@@ -103,26 +131,84 @@ def _methods() -> Iterator[None]:
             delattr(FakeTensor, name)
 
 
+# -- autograd and autocast -------------------------------------------------------------------------
+
+
+class _OnCpu(TorchDispatchMode):
+    """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
+    else; operators see where they are.
+
+    Args:
+        creates_graph: whether the engine runs with gradients on.
+    """
+
+    def __init__(self, creates_graph: bool) -> None:
+        super().__init__()
+        self._creates_graph = creates_graph
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        is_node_running = torch._C._current_graph_task_id() != -1
+        # Else a checkpoint runs a part of the model again.
+        if not is_node_running or torch.is_grad_enabled() == self._creates_graph:
+            if func is torch.ops.prim.device.default:
+                return _CPU
+            if kwargs.get("device") == _CPU:
+                # Made like a gradient, which had said so.
+                kwargs = {**kwargs, "device": _CUDA}
+        return func(*args, **kwargs)
+
+
 @contextlib.contextmanager
-def _no_gradients() -> Iterator[None]:
-    """Refuses a model that switches gradients on: the first node of a graph ends the process."""
-    core: Any = torch._C
-    switch, thread = core._set_grad_enabled, threading.get_ident()
+def _autograd() -> Iterator[None]:
+    """Has the engine of autograd run in this thread, and ask nothing of a device."""
+    core: Any = torch.autograd
+    run = core._engine_run_backward
 
-    def set_grad_enabled(is_wanted: bool) -> Any:
-        if is_wanted and threading.get_ident() == thread:
-            raise ModelError(
-                "the model switches gradients on, and this torch has no CUDA to differentiate for;"
-                " leave --device out, the operators of a CPU do the same arithmetic"
-            )
-        return switch(is_wanted)
+    def run_here(
+        roots: Any, gradients: Any, keeps: bool, creates_graph: bool, *more: Any, **names: Any
+    ) -> Any:
+        with torch.autograd.set_multithreading_enabled(False), _OnCpu(creates_graph):
+            return run(roots, gradients, keeps, creates_graph, *more, **names)
 
-    core._set_grad_enabled = set_grad_enabled
+    core._engine_run_backward = run_here
     try:
         yield
     finally:
-        core._set_grad_enabled = switch
+        core._engine_run_backward = run
 
+
+@contextlib.contextmanager
+def _autocast() -> Iterator[None]:
+    """Keeps torch.autocast from switching itself off where there is no device."""
+    modules: tuple[tuple[Any, str, Callable[..., bool]], ...] = (
+        (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
+        (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+    )
+    before = [getattr(module, name) for module, name, _ in modules]
+    for module, name, answer in modules:
+        setattr(module, name, answer)
+    try:
+        yield
+    finally:
+        for (module, name, _), original in zip(modules, before, strict=True):
+            setattr(module, name, original)
+
+
+@contextlib.contextmanager
+def _optimizers() -> Iterator[None]:
+    """Has optimizers update all parameters at a time, as they do on CUDA."""
+    types: list[type] = _foreach_supported_types
+    types.append(FakeTensor)
+    try:
+        yield
+    finally:
+        types.remove(FakeTensor)
+
+
+# -- kernels ---------------------------------------------------------------------------------------
 
 _GRU_CELL = torch.ops.aten._thnn_fused_gru_cell.default
 """Only CUDA has it, and it has no kernel that finds shapes."""
