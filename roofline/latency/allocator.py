@@ -6,21 +6,13 @@ import ctypes
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from roofline.workload.glibc_heap import MallocSettings
+from roofline.workload.glibc_heap import MallocSettings, malloc_settings
 
 _MAPS = Path("/proc/self/maps")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-_TUNABLES = {
-    # Of GLIBC_TUNABLES, the variable of older glibc's, and the setting.
-    "glibc.malloc.mmap_threshold": ("MALLOC_MMAP_THRESHOLD_", "mmap_threshold_byte"),
-    "glibc.malloc.trim_threshold": ("MALLOC_TRIM_THRESHOLD_", "trim_threshold_byte"),
-    "glibc.malloc.top_pad": ("MALLOC_TOP_PAD_", "top_pad_byte"),
-    "glibc.malloc.mmap_max": ("MALLOC_MMAP_MAX_", "mmap_max"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,29 +71,13 @@ def allocator_of(
     library = _library_at(malloc, maps)
     if library != "glibc":
         return Allocator(library=library, settings=None)
-    settings, changed = MallocSettings(), list[str]()
-    tunables = dict(
-        each.split("=", 1)
-        for each in environment.get("GLIBC_TUNABLES", "").split(":")
-        if "=" in each
+    changed = (
+        each for each in environment.get("GLIBC_TUNABLES", "").split(":") if "malloc." in each
     )
-    for tunable, (variable, field) in _TUNABLES.items():
-        # Tunables win over the variables that they replace.
-        name = tunable if tunable in tunables else variable
-        value = _number(tunables.get(tunable) or environment.get(variable) or "")
-        if value is not None:
-            changed.append(f"{name}={value}")
-            settings = replace(settings, **{field: value}, is_dynamic=False)
-    if "[always]" in huge_pages:
-        settings = replace(settings, has_huge_pages=True)
-    return Allocator(settings=settings, changed=tuple(changed))
-
-
-def _number(text: str) -> int | None:
-    """A number as glibc reads it: decimal, octal or hexadecimal."""
-    with suppress(ValueError):
-        return int(text, 0)
-    return None
+    variables = (f"{k}={v}" for k, v in environment.items() if k.startswith("MALLOC_"))
+    return Allocator(
+        settings=malloc_settings(environment, huge_pages), changed=(*changed, *variables)
+    )
 
 
 def _library_at(address: int, maps: str) -> str:

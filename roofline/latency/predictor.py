@@ -71,7 +71,7 @@ class Predictor:
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
 
     def _faults(self, placements: Sequence[Placement], threads: int) -> PageFaults | None:
-        """The page faults of a pass; None: what one takes is not known, or not how many there are."""
+        """The page faults of a pass; None: their number is not known, or not what one takes."""
         settings = self.allocator.settings
         if settings is None or threads not in self.calibration.fault_s:
             return None
