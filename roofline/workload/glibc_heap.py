@@ -154,6 +154,19 @@ class Heap:
         """Bytes from the start of the heap to its end, without mappings."""
         return self._end
 
+    def state(self) -> object:
+        """What decides on all that follows: from equal states equal calls have equal effects."""
+        return (
+            self._top,
+            self._end,
+            self.mmap_threshold_byte,
+            self.trim_threshold_byte,
+            tuple(self._unsorted),
+            tuple(sorted(self._free.items())),
+            tuple(sorted(self._sizes.items())),
+            bytes(self._pages.present),
+        )
+
     def malloc(self, byte: int) -> int:
         """Allocates and touches `byte` bytes; the chunk's address (negative: a mapping)."""
         size = _chunk_byte(byte)
