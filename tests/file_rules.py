@@ -773,6 +773,8 @@ PREDICTION = table(
         **dict.fromkeys(("predicted_s", "low_s", "high_s", "operators_s"), (number, REQUIRED)),
         "overhead_s": (maybe(number), REQUIRED),
         "calibration": (text, REQUIRED),
+        "faults": (maybe(whole(0)), None),
+        "allocator": (text, ""),
         "held_out_error": (maybe(number), None),
     },
     time_in_interval,

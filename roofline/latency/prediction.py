@@ -48,7 +48,8 @@ class RunPrediction:
 
     ``predicted_s`` is the sum of ``operators_s``, ``overhead_s`` and what ``faults`` page faults
     take (null: they, or what one takes, are not known, and none are in it); the interval is from 10
-    to 90 %. ``overhead_s`` is null where nothing was learned of what runs between operators.
+    to 90 %. ``allocator`` names the state of the allocator that they are of (``"default"``; ``""``:
+    not known). ``overhead_s`` is null where nothing was learned of what runs between operators.
     ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
     mean error of whole models of its type on as many threads whose family was left out, of all
     models where there were few of those, and null where none could be left out.
@@ -64,11 +65,14 @@ class RunPrediction:
     overhead_s: float | None
     calibration: str
     faults: int | None = None
+    allocator: str = ""
     held_out_error: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
             raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")
+        if self.faults is not None and self.faults < 0:
+            raise ValueError(f"a pass has 0 page faults or more, got {self.faults}")
 
     @property
     def settled_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
@@ -52,13 +52,18 @@ class Predictor:
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
+            faults = self._faults(placements, threads)
             run = self.calibration.predict_run(
-                facts,
-                known,
-                calls=len(placements),
-                pace=self.pace,
-                faults=self._faults(placements, threads),
+                facts, known, calls=len(placements), pace=self.pace, faults=faults
             )
+            if faults is not None:
+                run = replace(run, allocator=self.allocator.name)
+                if faults.unknown:
+                    notes.append(
+                        f"page faults leave out scratch memory of {', '.join(faults.unknown)}"
+                    )
+            else:
+                notes.append(self._no_faults)
         elif facts:
             kinds = sorted(
                 {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
@@ -69,6 +74,19 @@ class Predictor:
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
+
+    @property
+    def _no_faults(self) -> str:
+        """Why predictions are those of an allocator that keeps all memory."""
+        if self.allocator.settings is None:
+            return (
+                f"page faults of {self.allocator.library} are not simulated: predicted times are"
+                " those without page faults"
+            )
+        return (
+            "costs of page faults are not known: predicted times are those without page faults"
+            " (`roofline measure` measures them)"
+        )
 
     def _faults(self, placements: Sequence[Placement], threads: int) -> PageFaults | None:
         """The page faults of a pass; None: their number is not known, or not what one takes."""

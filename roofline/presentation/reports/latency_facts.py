@@ -121,8 +121,8 @@ def _fault_time(prediction: RunPrediction) -> str:
         return ""
     settled = format_s(prediction.settled_s, 3)
     return (
-        f" + {prediction.faults:,} page faults {format_s(faults_s, 2)} (default allocator;"
-        f" settled, without faults: {settled})"
+        f" + {prediction.faults:,} page faults {format_s(faults_s, 2)}"
+        f" (allocator: {printable(prediction.allocator)}; settled, without page faults: {settled})"
     )
 
 
