@@ -128,6 +128,8 @@ class Heap:
         self._settings = settings
         self.mmap_threshold_byte = settings.mmap_threshold_byte
         self.trim_threshold_byte = settings.trim_threshold_byte
+        # What trim thresholds have been compared with.
+        self.largest_top_byte = 0
         self._pages = _Pages(settings.page_byte)
         self._mapped_faults = 0
         self._top = 0
@@ -213,7 +215,9 @@ class Heap:
             self._fast.setdefault(size, []).append(chunk)
         elif self._release(chunk) >= _CONSOLIDATION_BYTE:
             self._consolidate()
-            if self._end - self._top >= self.trim_threshold_byte:
+            top_byte = self._end - self._top
+            self.largest_top_byte = max(self.largest_top_byte, top_byte)
+            if top_byte >= self.trim_threshold_byte:
                 self._trim()
 
     def _is_cached(self, chunk: int, size: int) -> bool:

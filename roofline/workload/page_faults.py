@@ -102,19 +102,21 @@ def settling(
     trim threshold is twice the smallest that keeps the heap of every simulated process from being
     given back. Without that margin 2 of 10 models still had faults: real heaps are less compact.
     """
-    blocks = list(storage_sizes(records)[0].values())
-    for record in records:
-        known = scratch(record, threads=threads, lanes=lanes) or Scratch()
-        blocks += [*known.before, *known.around, *known.after]
+    known = [scratch(record, threads=threads, lanes=lanes) or Scratch() for record in records]
+    blocks = [*storage_sizes(records)[0].values()]
+    blocks += (byte for each in known for byte in (*each.before, *each.around, *each.after))
     largest = max(blocks, default=0) + PAGE_BYTE
     settings = MallocSettings(
         mmap_threshold_byte=max(_LEAST_TRIM_BYTE, 2 ** largest.bit_length()),
-        trim_threshold_byte=_LEAST_TRIM_BYTE,
+        trim_threshold_byte=2**62,
         is_dynamic=False,
     )
-    while page_faults(records, settings, threads=threads, lanes=lanes).high:
-        settings = replace(settings, trim_threshold_byte=2 * settings.trim_threshold_byte)
-    return replace(settings, trim_threshold_byte=2 * settings.trim_threshold_byte)
+    processes = [_Process(records, known, settings, seed) for seed in range(_PROCESSES)]
+    for each in processes:
+        each.steady()
+    needed = max(each.largest_top_byte for each in processes)
+    trim_byte = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
+    return replace(settings, trim_threshold_byte=2 * trim_byte)
 
 
 class _Process:
@@ -151,6 +153,11 @@ class _Process:
         ]
         for block in random_numbers.sample(blocks, _SMALL_BLOCKS // 2):
             self._heap.free(block)
+
+    @property
+    def largest_top_byte(self) -> int:
+        """The most that the end of the heap ever had free."""
+        return self._heap.largest_top_byte
 
     def steady(self) -> list[int]:
         """The faults of passes behind the warm-up."""
