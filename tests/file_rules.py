@@ -775,6 +775,7 @@ PREDICTION = table(
         "calibration": (text, REQUIRED),
         "faults": (maybe(whole(0)), None),
         "allocator": (text, ""),
+        "tunables": (text, ""),
         "held_out_error": (maybe(number), None),
     },
     time_in_interval,

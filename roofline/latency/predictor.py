@@ -9,12 +9,12 @@ from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
 from roofline.latency.predicted import Predicted
-from roofline.latency.prediction import Prediction
+from roofline.latency.prediction import FAULTS_MATTER, Prediction
 from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
 from roofline.workload.operators import State
-from roofline.workload.page_faults import PageFaults, page_faults
+from roofline.workload.page_faults import PageFaults, page_faults, settling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class Predictor:
             )
             if faults is not None:
                 run = replace(run, allocator=self.allocator.name)
+                if run.predicted_s > (1 + FAULTS_MATTER) * run.settled_s:
+                    run = replace(run, tunables=self._tunables(placements, threads))
                 if faults.unknown:
                     notes.append(
                         f"page faults leave out scratch memory of {', '.join(faults.unknown)}"
@@ -74,6 +76,15 @@ class Predictor:
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
+
+    def _tunables(self, placements: Sequence[Placement], threads: int) -> str:
+        """The settings of glibc with which a pass has no page faults by the simulation."""
+        records = [each.record for each in placements]
+        found = settling(records, threads=threads, lanes=self.lanes)
+        return (
+            f"glibc.malloc.mmap_threshold={found.mmap_threshold_byte}"
+            f":glibc.malloc.trim_threshold={found.trim_threshold_byte}"
+        )
 
     @property
     def _no_faults(self) -> str:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
@@ -49,11 +49,14 @@ def here(function: Callable[..., T], /, *args: Any) -> T:
 
 
 @contextmanager
-def fresh_processes(*, settled: bool = False) -> Generator[Runs]:
+def fresh_processes(
+    *, settled: bool = False, environment: Mapping[str, str] | None = None
+) -> Generator[Runs]:
     """Run functions each in its own process; where there is no fork, in this one.
 
     Their allocator is as in any fresh process, or ``settled``: it has freed a large block, and
-    glibc keeps from then on nearly all memory that a pass gives back.
+    glibc keeps from then on nearly all memory that a pass gives back. ``environment`` are variables
+    that they have besides those of this process.
 
     Functions are those of modules; they, their arguments and results can be pickled. A process that
     dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs; so does
@@ -72,6 +75,7 @@ def fresh_processes(*, settled: bool = False) -> Generator[Runs]:
         ],
         # What runs there measures: until it ends, nothing else shall.
         pass_fds=(ask_there, answer_there, *held_locks()),
+        env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
         # What models print is no part of a result.
         stdout=subprocess.DEVNULL,

@@ -11,7 +11,7 @@ from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
-from roofline.latency.prediction import BOUND_ONLY, RunPrediction
+from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.presentation.reports.report import age, printable, short_op
 from roofline.presentation.reports.spreads import (
     digits_of,
@@ -28,9 +28,6 @@ _PAGE_BYTE = 4096
 
 _FAULT_S = 1e-6
 """What taking and clearing a page costs, to the order of magnitude."""
-
-_FAULTS_MATTER = 0.03
-"""The share of a pass from which the time of page faults is printed."""
 
 _NAMED = 4
 
@@ -117,7 +114,7 @@ def _predicted(prediction: RunPrediction, comparison: str) -> str:
 def _fault_time(prediction: RunPrediction) -> str:
     """What page faults add, where they matter; the rest is the time of a settled allocator."""
     faults_s = prediction.predicted_s - prediction.settled_s
-    if not prediction.faults or faults_s <= _FAULTS_MATTER * prediction.settled_s:
+    if not prediction.faults or faults_s <= FAULTS_MATTER * prediction.settled_s:
         return ""
     settled = format_s(prediction.settled_s, 3)
     return (
@@ -256,7 +253,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
             f"the passes differ too much ({format_percent(sample.spread)} between the quartiles):"
             " measure again on a quieter machine"
         )
-    if measurement.faults * _FAULT_S >= _FAULTS_MATTER * measurement.measured_s:
+    if measurement.faults * _FAULT_S >= FAULTS_MATTER * measurement.measured_s:
         fresh = format_byte(measurement.faults * _PAGE_BYTE)
         lines.append(
             f"{measurement.faults:,} page faults a pass: at least {fresh} of memory"
