@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FAULTS_MATTER = 0.03
-"""The share of a settled pass from which the time of page faults is printed, and advised against."""
+"""The share of a settled pass from which page faults are reported, and advised against."""
 
 BOUND_ONLY = "bound only"
 """The source of what is not predicted: nothing like it was ever measured there."""
@@ -53,7 +53,8 @@ class RunPrediction:
     take (null: they, or what one takes, are not known, and none are in it); the interval is from 10
     to 90 %. ``allocator`` names the state of the allocator that they are of (``"default"``; ``""``:
     not known), ``tunables`` the settings of glibc with which there would be no page faults (``""``:
-    they take too little to matter). ``overhead_s`` is null where nothing was learned of what runs between operators.
+    they take too little to matter). ``overhead_s`` is null where nothing was learned of what runs
+    between operators.
     ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
     mean error of whole models of its type on as many threads whose family was left out, of all
     models where there were few of those, and null where none could be left out.

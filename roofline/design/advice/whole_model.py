@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, working
@@ -189,23 +189,6 @@ _KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (
 )
 
 
-def settled(analysis: Analysis) -> Analysis:
-    """The analysis with the prediction of a process whose allocator keeps all memory."""
-    run = analysis.prediction
-    if run is None or not run.predicted_s:
-        return analysis
-    share = run.settled_s / run.predicted_s
-    kept = replace(
-        run,
-        predicted_s=run.settled_s,
-        low_s=min(run.settled_s, run.low_s * share),
-        high_s=max(run.settled_s, run.high_s * share),
-        faults=0,
-        tunables="",
-    )
-    return replace(analysis, prediction=kept)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What is expected of a variant: a finding where that is worth a change, and words if not.
@@ -253,6 +236,21 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
         predicted_after_s=saving.after_s,
         saving_low_s=saving.low_s,
         saving_high_s=saving.high_s,
+    )
+    return Outcome(variant=variant, finding=finding)
+
+
+def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
+    """The model in a process whose allocator keeps all memory."""
+    run = analysis.prediction
+    if run is None:
+        return Outcome(variant=variant)
+    finding = Finding(
+        rule=variant.rule,
+        evidence=variant.why,
+        change=variant.change,
+        predicted_before_s=run.predicted_s,
+        predicted_after_s=run.settled_s,
     )
     return Outcome(variant=variant, finding=finding)
 
