@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,8 +59,10 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
     else:
         regions = _Regions(records=records, made_by=made_by, constants=constants)
         for n in working:
-            memory.touch(n, records[n], regions.add(n))
+            regions.add(n)
+        shares = regions.region_shares
         for n in working:
+            memory.touch(n, records[n], regions.inputs_of(n, shares))
             if any(value.must_be_stored and value.storage in kept for _, value in flow.written[n]):
                 regions.keep(n)
         products = regions.settle(memory)
@@ -341,6 +343,11 @@ def _is_linear(record: OperatorRecord, data: Sequence[TensorSpec]) -> bool:
         return False
     if name in ("add", "sub", "rsub") or name in _JOINS:
         return True
+    if name == "addcmul":
+        # A sum with a product, of which one factor is constant.
+        return sum(spec in data for spec in record.inputs[1:]) < 2 < len(record.inputs)
+    if name == "lerp":
+        return "weight" in attributes
     if len(data) != 1 or (data[0] != record.inputs[0] and name != "mul"):
         return False
     if name in ("mul", "div"):
@@ -409,13 +416,49 @@ class _Regions:
     products: dict[int, _Product] = field(default_factory=dict[int, _Product])
     others: list[tuple[OperatorRecord, int]] = field(default_factory=list[Any])
     put_together: dict[int, int] = field(default_factory=dict[int, int])
+    data: dict[int, list[TensorSpec]] = field(default_factory=dict[int, list[TensorSpec]])
+    together: _Sets = field(default_factory=_Sets)
+    shares: dict[int, float] = field(default_factory=dict[int, float])
 
     def keep(self, n: int) -> None:
         """What an operator makes is there, whatever is merged."""
         self.kept.add(self.same.get(n, n))
 
-    def add(self, n: int) -> Sequence[TensorSpec]:
-        """Takes an operator in; what it surely reads of what it is given."""
+    @property
+    def region_shares(self) -> dict[int, float]:
+        """By region, the least share of what it is given that its merged products may read."""
+        found: dict[int, float] = {}
+        for n, share in self.shares.items():
+            region = self.together.of(n)
+            found[region] = share * found.get(region, 1.0)
+        return found
+
+    def inputs_of(self, n: int, region_shares: Mapping[int, float]) -> Sequence[TensorSpec]:
+        """The operands of an operator, with as few elements as what is merged with it may read."""
+        if n not in self.data:
+            return self.records[n].inputs
+        share = region_shares.get(self.together.of(n), 1.0)
+        if share == 1.0:
+            return self.data[n]
+        return [
+            replace(spec, least_elements=int(share * spec.least_byte / spec.dtype.byte(1)))
+            for spec in self.data[n]
+        ]
+
+    def _join(self, n: int, data: list[TensorSpec]) -> None:
+        """Note a linear operator, and which share it reads of what others made for it."""
+        self.data[n] = data
+        for spec in data:
+            makers = self.made_by.get((n, spec.storage), ())
+            inner = [maker for maker in makers if maker in self.data]
+            for maker in inner:
+                self.together.join(n, maker)
+            made = sum(each.byte for maker in inner for each in self.records[maker].outputs)
+            if spec.least_byte < made:
+                self.shares[n] = min(spec.least_byte / made, self.shares.get(n, 1.0))
+
+    def add(self, n: int) -> None:
+        """Takes an operator in."""
         record = self.records[n]
         data: list[TensorSpec] = []
         fixed: list[TensorSpec] = []
@@ -440,8 +483,8 @@ class _Regions:
             self.others.append((record, record.work.least_product_flop or 0))
             for spec in data:
                 self.kept.update(far for far, _ in self._links(n, [spec]))
-            return record.inputs
-        return data
+            return
+        self._join(n, data)
 
     def _elements(self, value: int) -> int:
         if not 0 <= value < len(self.records):
@@ -532,7 +575,8 @@ def _product(
     is_convolution = name in _CONVOLUTIONS
     if not (is_convolution or name in _MATRIX_PRODUCTS) or not work.multiply_add:
         return None
-    weights = [spec for spec in fixed if len(spec.shape) > 1]
+    is_of_vector = name in ("mv", "addmv") and record.inputs[-1] in fixed
+    weights = [spec for spec in fixed if len(spec.shape) > 1 or is_of_vector]
     takes_summand = name in ("addmm", "baddbmm", "addmv") and len(record.inputs) == 3
     if not data or not weights or len(data) > 1 + takes_summand:
         return None

@@ -5,6 +5,7 @@ Only there is anything to do: with CUDA, torch itself does what is made up for h
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.optim.optimizer import _foreach_supported_types
 
 import roofline
 from roofline.errors import ModelError
-from roofline.workload.capture.passes import Capture, capture
+from roofline.workload.capture.passes import Capture, Teaching, capture
 from roofline.workload.inputs import Inputs
 from roofline.workload.models.functions import Function
 from roofline.workload.operators import OperatorRecord, State
@@ -273,10 +274,48 @@ class Capable(torch.nn.Module):
 
 def test_what_asks_for_a_gpu_is_told_so() -> None:
     with pytest.raises(ModelError) as raised:
-        ran(Capable(), (2, 3))
+        ran(Capable(), (2, 3), device="cpu")
     said = str(raised.value)
-    assert "it asks for a GPU, and torch has none here; leave --device cuda out" in said
+    assert "it asks for a GPU, and torch has none here; take --device cpu, or leave" in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_tensor_that_is_moved_to_a_gpu_ends_no_process(train: bool) -> None:
+    """Autograd would, for a fake on a device that torch does not have."""
+    model = torch.nn.Linear(4, 4)
+
+    class Moving(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).to("cuda:0")
+
+    run = Run(train=train)
+    with pytest.raises(ModelError, match="asks for a GPU"):
+        capture(Moving(), Inputs((2, 4)), name="model", run=run, teaching=Teaching())
+
+
+def test_another_thread_trains_as_ever_while_a_pass_is_captured() -> None:
+    found: list[Any] = []
+
+    def train() -> None:
+        weight = torch.nn.Parameter(torch.ones(3))
+        weight.sum().backward()
+        found.append((weight.grad, torch.cuda.is_bf16_supported()))
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+        return x + 1
+
+    ran(forward, (2, 3))
+    ((gradient, is_supported),) = found
+    assert torch.equal(gradient, torch.ones(3))
+    assert is_supported == torch.cuda.is_bf16_supported()
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -236,6 +236,38 @@ def test_what_is_computed_of_weights_alone_is_done_before():
     assert flop(folded) == 2 * 5 * 16 * 4
 
 
+def test_what_is_merged_with_a_stride_reads_what_the_stride_leaves():
+    """Both are one convolution by 1x1 with a stride of 4, which reads a sixteenth of the image."""
+    model = nn.Sequential(nn.Conv2d(8, 8, 1, bias=False), nn.Conv2d(8, 8, 1, 4, bias=False))
+    work = work_of(model, (1, 8, 16, 16))
+    one = work_of(nn.Conv2d(8, 8, 1, 4, bias=False), (1, 8, 16, 16))
+    assert one.read_byte == FLOAT * (8 * 4 * 4 + 8 * 8)
+    assert FLOAT * 8 * 4 * 4 <= work.read_byte <= one.read_byte
+    assert (work.written_byte, flop(work)) == (one.written_byte, flop(one))
+
+
+def test_a_product_with_a_constant_vector_is_merged_as_one_with_a_matrix():
+    vector = nn.Parameter(torch.ones(64))
+    model = Calls(lambda m, x: m.w(x) @ vector, w=linears(48, 64)[0])
+    model.register_parameter("vector", vector)
+    assert flop(work_of(model, (8, 48))) == 2 * 8 * 48
+
+
+def test_scales_and_shifts_of_addcmul_and_lerp_leave_linear_maps_together():
+    """A batch norm that is written out with constants."""
+    scale, shift = nn.Parameter(torch.ones(1, 64)), nn.Parameter(torch.ones(1, 64))
+    a, b = linears(32, 64), linears(64, 2)
+    model = Calls(lambda m, x: m.b(torch.addcmul(m.shift, m.a(x), m.scale)), a=a, b=b)
+    model.register_parameter("scale", scale)
+    model.register_parameter("shift", shift)
+    assert flop(work_of(model, (8, 32))) == 2 * 8 * 32 * 2
+    mixed = Calls(lambda m, x: m.b(torch.lerp(m.a(x), m.a(x), 0.25)), a=a, b=b)
+    assert flop(work_of(mixed, (8, 32))) == 2 * 8 * 32 * 2
+    # A product of what is given is none.
+    squared = Calls(lambda m, x: m.b(torch.addcmul(m.a(x), m.a(x), m.a(x))), a=a, b=b)
+    assert flop(work_of(squared, (8, 32))) >= 2 * 8 * 64 * 2
+
+
 def test_what_is_computed_of_a_weight_again_and_again_is_read_once():
     """A recurrent layer under autocast casts its weights at every step; one cast does for all."""
 

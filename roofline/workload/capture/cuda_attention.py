@@ -19,9 +19,6 @@ _HALF = (torch.float16, torch.bfloat16)
 _FLASH_FEATURES = 256
 """The longest vectors that the flash kernel takes."""
 
-_FLASH_MULTIPLE = 8
-"""To a multiple of which vectors are padded for the flash kernel."""
-
 _MASK_MULTIPLE = 16
 """Of which strides of a mask are to be multiples for the efficient kernel."""
 
@@ -116,18 +113,12 @@ def _flash(
     is_causal: bool,
     scale: float | None,
 ) -> torch.Tensor:
-    features = query.shape[3]
-    more = -features % _FLASH_MULTIPLE
-    if more:
-        # The scale is that of the vectors as they were.
-        scale = features**-0.5 if scale is None else scale
-        query, key, value = (
-            torch.nn.functional.pad(each, (0, more)) for each in (query, key, value)
-        )
+    # torch pads vectors to multiples of 8 here; another kernel need not, so that minimum times take
+    # them as they are.
     result: torch.Tensor = _aten._scaled_dot_product_flash_attention.default(
         query, key, value, dropout_p, is_causal, scale=scale
     )[0]
-    return result[..., :features] if more else result
+    return result
 
 
 def _prepared(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

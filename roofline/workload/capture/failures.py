@@ -114,7 +114,7 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         fix = "a batch norm cannot be trained on one value a channel: --batch 2"
     elif any(each in said for each in _NO_CUDA):
         said = "it asks for a GPU, and torch has none here"
-        fix = "leave --device cuda out, and .cuda() in the model"
+        fix = "take --device cpu, or leave CUDA calls out of the model"
     elif not isinstance(error, (RuntimeError, ValueError)):
         said = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return ModelError(f"{name} failed{f' in {where}' if where else ''}: {said}; {fix}")

@@ -89,6 +89,7 @@ class Fakes:
         self.roles: dict[int, Role] = {}
         self.mode = _Mode()
         self._device = torch.device("cuda", 0) if run.device == "cuda" else torch.device(run.device)
+        self._has_cuda = run.device == "cuda" or torch.cuda.is_available()
         self._calls = known_calls.Calls(self.mode, self._device)
         self._change = torch_dtype(run.dtype) if run.dtype else None
         self._channels_last = run.channels_last
@@ -155,6 +156,10 @@ class Fakes:
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the operator `func` gives."""
+        asked = kwargs.get("device")
+        if asked is not None and asked.type == "cuda" and not self._has_cuda:
+            # What torch says; autograd would end the process for a fake that is there.
+            raise RuntimeError("Torch not compiled with CUDA enabled")
         if func is _GROUPED_PRODUCT and args[0].dtype != torch.bfloat16:
             # Its meta kernel takes bfloat16 alone, its CPU kernel any type; shapes are the same.
             named = {name: _as_bfloat16(each) for name, each in kwargs.items()}

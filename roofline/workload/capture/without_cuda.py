@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -50,7 +52,7 @@ def made_up_for(run: Run) -> Iterator[None]:
         _methods(),
         _no_kernels(),
         _autograd(),
-        _autocast(),
+        _answers(),
         _optimizers(),
         in_one_kernel(),
     ):
@@ -134,6 +136,18 @@ def _methods() -> Iterator[None]:
 # -- autograd and autocast -------------------------------------------------------------------------
 
 
+def _only_here(ours: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that is `ours` in this thread of this process, and `original` elsewhere."""
+    here = threading.get_ident(), os.getpid()
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        is_here = (threading.get_ident(), os.getpid()) == here
+        return (ours if is_here else original)(*args, **kwargs)
+
+    return called
+
+
 class _OnCpu(TorchDispatchMode):
     """Tensors say that they are on the CPU to the engine of autograd, which asks an accelerator
     else; operators see where they are.
@@ -173,23 +187,29 @@ def _autograd() -> Iterator[None]:
         with torch.autograd.set_multithreading_enabled(False), _OnCpu(creates_graph):
             return run(roots, gradients, keeps, creates_graph, *more, **names)
 
-    core._engine_run_backward = run_here
+    core._engine_run_backward = _only_here(run_here, run)
     try:
         yield
     finally:
         core._engine_run_backward = run
 
 
+_AMPERE = (8, 0)
+"""The compute capability by which models choose kernels: the first with those for bfloat16."""
+
+
 @contextlib.contextmanager
-def _autocast() -> Iterator[None]:
-    """Keeps torch.autocast from switching itself off where there is no device."""
-    modules: tuple[tuple[Any, str, Callable[..., bool]], ...] = (
+def _answers() -> Iterator[None]:
+    """Answer what torch.autocast and models ask of a device, so that both go on without one."""
+    modules: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda including_emulation=True: True),
+        (torch.cuda, "get_device_capability", lambda device=None: _AMPERE),
+        (torch.cuda, "synchronize", lambda device=None: None),
     )
     before = [getattr(module, name) for module, name, _ in modules]
-    for module, name, answer in modules:
-        setattr(module, name, answer)
+    for (module, name, answer), original in zip(modules, before, strict=True):
+        setattr(module, name, _only_here(answer, original))
     try:
         yield
     finally:
@@ -233,7 +253,7 @@ def _no_kernels() -> Iterator[None]:
         # What it writes, it returns.
         return tree_map(lambda each: given.get(id(each), _moved(mode, each, device)), result)
 
-    fake_tensor.run_fallback_kernel = run_on_cpu
+    fake_tensor.run_fallback_kernel = _only_here(run_on_cpu, run_for_real)
     try:
         yield
     finally:
