@@ -242,4 +242,5 @@ def test_nothing_is_kept_from_model_to_model() -> None:
     for _ in range(8):
         passed(net(), (2, 3, 8, 8))
         trained(net(), (2, 3, 8, 8), optimizer="adamw")
-    assert alive() == before
+    # Caches of other tests may have let go of theirs meanwhile.
+    assert all(now <= then for now, then in zip(alive(), before, strict=True))
