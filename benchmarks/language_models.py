@@ -101,7 +101,12 @@ def _computed(key: str, quick: bool) -> Row:
     from roofline.latency.store import Store
     from roofline.pipeline.judging import Judge, judged_pass
     from roofline.pipeline.language_passes import cache_growth, stage_workload
-    from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file
+    from roofline.pipeline.learned import (
+        calibration_of,
+        host_environment,
+        host_latency_file,
+        lanes_of,
+    )
     from roofline.pipeline.timing import bench, measure, measure_again, real_model
     from roofline.workload.runs import Run
 
@@ -117,7 +122,9 @@ def _computed(key: str, quick: bool) -> Row:
     )
     with bench(force=quick, say=tell) as here:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            judge = Judge(all=calibration_of(store), known={})
+            judge = Judge(
+                all=calibration_of(store, here.profile), known={}, lanes=lanes_of(here.profile)
+            )
         asked = stage_workload(
             shape.model,
             config=shape.config,

@@ -22,6 +22,7 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.learning import Example, Kind
 from roofline.latency.samples import Facts
 from roofline.latency.store import Store
+from roofline.machine.catalog import load_hardware
 from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file
 
 Learner = Callable[[Sequence[Example], Sequence[Facts]], np.ndarray]
@@ -170,7 +171,7 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
 def main() -> None:
     """Compares them, and writes the table."""
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
-        whole = calibration_of(store)
+        whole = calibration_of(store, load_hardware("host"))
     runs = whole.runs
     lines = [
         "# Ways to predict an operator's time",

@@ -224,6 +224,8 @@ def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
     assert "findings" not in old
     # The hardware has a version of its own.
     assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
+    run = new["prediction"]
+    assert (run.pop("faults"), run.pop("allocator"), run.pop("tunables")) == (None, "", "")
     assert without_minimums(new) == old
     assert read_analysis(again) == found
     assert found.prediction is not None and found.measurement is not None

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
 
@@ -15,8 +14,9 @@ from roofline.foundation.units import format_si
 from roofline.latency.curriculum import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
-from roofline.latency.samples import INT8, Facts, RunSample
+from roofline.latency.samples import INT8, Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace, usual_pace
+from roofline.workload.page_faults import PageFaults
 
 _TOGETHER = 0.5
 """The correlation of the errors of operators in one model: the same libraries ran them."""
@@ -30,7 +30,8 @@ _NEARLY_ALL = 0.95
 _LEAST_SPREAD = 0.1
 """An interval is never taken to be narrower than this share of what operators say."""
 
-_PAGE_BYTE = 4096
+_FAULT_DEVIATION = 0.2
+"""The relative deviation of what a page fault takes, from machine to machine state."""
 
 _LEAST_SHARE = 0.3
 """Of a time, what is left of it at least when its page faults are taken out: they were counted in
@@ -48,16 +49,20 @@ _POOLED = "every group"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """A run that was predicted without its family: how far off, and how wide the interval was."""
+    """A run that was predicted without its family: how far off, and how wide the interval was.
+
+    Both times are without page faults.
+    """
 
     run: RunSample
+    measured_s: float
     predicted_s: float
     deviation: float
 
     @property
     def error(self) -> float:
         """Predicted over measured time, less one."""
-        return self.predicted_s / self.run.end_to_end_s - 1
+        return self.predicted_s / self.measured_s - 1
 
 
 class Calibration:
@@ -67,7 +72,7 @@ class Calibration:
         runs: what was measured.
         without: a family that is left out, because it is to be judged on.
         fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends on
-            what ran before in their process, so times are learned without them.
+            the state of the allocator in their process, so times are learned without them.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class Calibration:
         self.runs = tuple(each for each in runs if each.family != without and not each.train)
         self.fault_s = dict(fault_s or {})
         self._kinds: dict[tuple[str, str, int], Kind | None] = {}
-        self._overheads: dict[int, tuple[float, float, float]] = {}
+        self._overheads: dict[int, tuple[float, float]] = {}
 
     @cached_property
     def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
@@ -91,8 +96,7 @@ class Calibration:
             hop = self._hop(run.pace, run.threads)
             slowdown = run.pace.slowdown(self.pace)
             for each in run.operators:
-                faults_s = each.faults * self.fault_s.get(run.threads, 0.0)
-                time_s = max(each.time_s - faults_s, _LEAST_SHARE * each.time_s) / slowdown
+                time_s = self._settled_s(each, run.threads) / slowdown
                 times.setdefault((run.family, each.facts, hop), []).append(time_s)
         found: dict[tuple[str, str, int], list[Example]] = {}
         for (family, facts, hop), seconds in times.items():
@@ -186,13 +190,12 @@ class Calibration:
                 continue
             answers = kind.predict(chosen, [self._hop(at, threads)] * len(chosen))
             for each, (prediction, deviation) in zip(chosen, answers, strict=True):
-                fresh_s = self._fresh_s(each)
                 found[each] = (
                     replace(
                         prediction,
-                        predicted_s=prediction.predicted_s * slowdown + fresh_s,
-                        low_s=prediction.low_s * slowdown + fresh_s,
-                        high_s=prediction.high_s * slowdown + fresh_s,
+                        predicted_s=prediction.predicted_s * slowdown,
+                        low_s=prediction.low_s * slowdown,
+                        high_s=prediction.high_s * slowdown,
                     ),
                     deviation,
                 )
@@ -232,6 +235,7 @@ class Calibration:
         *,
         calls: int,
         pace: Pace | None = None,
+        faults: PageFaults | None = None,
     ) -> RunPrediction:
         """A whole pass, from the predictions of its operators.
 
@@ -241,20 +245,33 @@ class Calibration:
             calls: how many operators are called, free ones too.
             pace: that of the predictions; None: as usual, and the interval allows for any that the
                 machine had when it was measured.
+            faults: page faults of the pass; None: not known, and the pass is that of an allocator
+                that causes none.
         """
         # A clock that could not be read is as good as none.
         is_told = pace is not None and pace.clock_hz is not None
-        overhead_s = self.overhead_s(facts, calls=calls, pace=pace)
+        threads = facts[0].threads
+        overhead_s = self.overhead_s(threads, calls=calls, pace=pace)
         operators_s = sum(each.predicted_s for each, _ in predictions)
-        predicted_s = operators_s + overhead_s
-        deviation = _deviation([(each.predicted_s, by) for each, by in predictions], predicted_s)
-        factor = math.exp(Z_80 * deviation * (self.spread if is_told else self.usual_spread))
+        settled_s = operators_s + overhead_s
+        fault_s = self.fault_s.get(threads)
+        if faults is None or fault_s is None:
+            faults, fault_s = None, 0.0
+        faults_s = faults.faults * fault_s if faults else 0.0
+        predicted_s = settled_s + faults_s
+        by_operators = _deviation([(each.predicted_s, by) for each, by in predictions])
+        by_operators *= self.spread if is_told else self.usual_spread
+        # What faults take comes from elsewhere than the times of operators.
+        by_number = (faults.high - faults.low) * fault_s / (2 * Z_80) if faults else 0.0
+        deviation_s = math.hypot(by_operators, by_number, _FAULT_DEVIATION * faults_s)
+        factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
             predicted_s=predicted_s,
             low_s=predicted_s / factor,
             high_s=predicted_s * factor,
             operators_s=operators_s,
             overhead_s=overhead_s,
+            faults=faults.faults if faults else None,
             calibration=self.said,
             held_out_error=self._error_of(facts),
         )
@@ -318,7 +335,7 @@ class Calibration:
     def _spread(self, predicted_s: Callable[[HeldOut], float]) -> float:
         judged = [each for each in self.held_out if each.run.family != DESIGN]
         scores = [
-            abs(math.log(each.run.end_to_end_s / predicted_s(each))) / each.deviation
+            abs(math.log(each.measured_s / predicted_s(each))) / each.deviation
             for each in (judged if len(judged) >= _LEAST_RUNS else self.held_out)
         ]
         if len(scores) < _LEAST_RUNS:
@@ -343,77 +360,77 @@ class Calibration:
             for each in run.operators:
                 predicted = left_out.get((run.family, each.facts, hop))
                 if predicted is not None:
-                    known_s += each.calls * each.time_s
-                    time_s = predicted[0] * slowdown + self._fresh_s(each.facts)
-                    known += [(time_s, predicted[1])] * each.calls
-            working_s = run.operators_s - run.free_s
+                    known_s += each.calls * self._settled_s(each, run.threads)
+                    known += [(predicted[0] * slowdown, predicted[1])] * each.calls
+            working_s = self._working_s(run)
             if not known or known_s < _NEARLY_ALL * working_s:
                 continue
-            overhead_s = self.overhead_s(
-                [each.facts for each in run.operators for _ in range(each.calls)],
-                calls=run.calls,
-                pace=run.pace,
-            )
+            overhead_s = self.overhead_s(run.threads, calls=run.calls, pace=run.pace)
             # What cannot be left out counts as measured: it is a small part.
             predicted_s = sum(time_s for time_s, _ in known) + (working_s - known_s) + overhead_s
             found.append(
-                HeldOut(run=run, predicted_s=predicted_s, deviation=_deviation(known, predicted_s))
+                HeldOut(
+                    run=run,
+                    measured_s=self._end_to_end_s(run),
+                    predicted_s=predicted_s,
+                    deviation=_deviation(known) / predicted_s,
+                )
             )
         return tuple(found)
 
-    def _fresh_s(self, facts: Facts) -> float:
-        """What the pages cost that are fresh at every call."""
-        pages = _fresh_byte([facts]) / _PAGE_BYTE
-        return pages * self.fault_s.get(facts.threads, 0.0)
+    def _settled_s(self, sample: OperatorSample, threads: int) -> float:
+        """The time of an operator without its page faults."""
+        faults_s = sample.faults * self.fault_s.get(threads, 0.0)
+        return max(sample.time_s - faults_s, _LEAST_SHARE * sample.time_s)
 
-    def overhead_s(self, facts: Sequence[Facts], *, calls: int, pace: Pace | None = None) -> float:
-        """What runs between operators, in seconds: the pass itself, calls, and giving fresh memory
-        back.
+    def _end_to_end_s(self, run: RunSample) -> float:
+        """The time of a run without its page faults."""
+        faults_s = run.faults * self.fault_s.get(run.threads, 0.0)
+        return max(run.end_to_end_s - faults_s, _LEAST_SHARE * run.end_to_end_s)
+
+    def _working_s(self, run: RunSample) -> float:
+        """The sum of the operators of a run that do something, without their page faults."""
+        return sum(each.calls * self._settled_s(each, run.threads) for each in run.operators)
+
+    def overhead_s(self, threads: int, *, calls: int, pace: Pace | None = None) -> float:
+        """What runs between operators, in seconds: the pass itself, and calls.
 
         Args:
-            facts: of all operators that do something, at least one, on one number of threads.
+            threads: how many compute.
             calls: how many operators are called, free ones too.
             pace: how fast the cores run; None: as usual.
         """
-        threads = facts[0].threads
         if threads not in self._overheads:
+            runs = [each for each in self.runs if each.threads == threads]
             self._overheads[threads] = _overhead(
-                [each for each in self.runs if each.threads == threads], self.pace
+                [each.calls for each in runs],
+                [self._end_to_end_s(each) for each in runs],
+                [self._working_s(each) for each in runs],
+                [each.pace.slowdown(self.pace) for each in runs],
             )
-        per_call_s, per_byte_s, per_pass_s = self._overheads[threads]
+        per_call_s, per_pass_s = self._overheads[threads]
         slowdown = (pace or self.pace).slowdown(self.pace)
-        return slowdown * (per_pass_s + per_call_s * calls + per_byte_s * _fresh_byte(facts))
+        return slowdown * (per_pass_s + per_call_s * calls)
 
 
-def _fresh_byte(facts: Iterable[Facts]) -> float:
-    return sum(2.0 ** each.numbers[-1] for each in facts if each.numbers and each.numbers[-1] > 0)
-
-
-def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float, float]:
-    """Seconds per call, per fresh byte and per pass, none below 0, that explain what operators do
-    not, at the usual pace."""
-    if not runs:
-        return 0.0, 0.0, 0.0
-    rows = np.asarray(
-        [
-            (
-                run.calls,
-                _fresh_byte(each.facts for each in run.operators for _ in range(each.calls)),
-                1.0,
-            )
-            for run in runs
-        ]
-    )
-    slowdowns = np.asarray([run.pace.slowdown(usual) for run in runs])
-    gaps = np.asarray([run.end_to_end_s - (run.operators_s - run.free_s) for run in runs])
-    gaps = gaps / slowdowns
+def _overhead(
+    calls: Sequence[int],
+    passes_s: Sequence[float],
+    operators_s: Sequence[float],
+    slowdowns: Sequence[float],
+) -> tuple[float, float]:
+    """Seconds per call and per pass, none below 0, that explain what operators do not, at the
+    usual pace."""
+    if not calls:
+        return 0.0, 0.0
+    rows = np.asarray([(each, 1.0) for each in calls])
+    gaps = (np.asarray(passes_s) - np.asarray(operators_s)) / np.asarray(slowdowns)
     # A share of the run counts, not seconds: long runs would outweigh all others.
-    weights = slowdowns / np.asarray([run.end_to_end_s for run in runs])
-    best, least = (0.0, 0.0, 0.0), math.inf
-    every = range(rows.shape[1])
+    weights = np.asarray(slowdowns) / np.asarray(passes_s)
+    best, least = (0.0, 0.0), math.inf
     # As few of them as do; where all runs have as many calls, those rather than passes.
     negligible = 1e-18 * float(((gaps * weights) ** 2).sum())
-    for columns in (each for size in every for each in combinations(every, size + 1)):
+    for columns in ((0,), (1,), (0, 1)):
         chosen = rows[:, list(columns)] * weights[:, None]
         if not chosen.any(axis=0).all():
             continue
@@ -421,15 +438,15 @@ def _overhead(runs: Sequence[RunSample], usual: Pace) -> tuple[float, float, flo
         error = float(((chosen @ solution - gaps * weights) ** 2).sum())
         if (solution >= 0).all() and error < least - negligible:
             found = dict(zip(columns, map(float, solution), strict=True))
-            best, least = (found.get(0, 0.0), found.get(1, 0.0), found.get(2, 0.0)), error
+            best, least = (found.get(0, 0.0), found.get(1, 0.0)), error
     return best
 
 
-def _deviation(parts: Sequence[tuple[float, float]], whole_s: float) -> float:
-    """The relative deviation of a sum of times, each with its own."""
+def _deviation(parts: Sequence[tuple[float, float]]) -> float:
+    """The deviation of a sum of times in seconds, each with its own relative one."""
     together = sum(time_s * by for time_s, by in parts) ** 2
     apart = sum((time_s * by) ** 2 for time_s, by in parts)
-    return math.sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart) / whole_s
+    return math.sqrt(_TOGETHER * together + (1 - _TOGETHER) * apart)
 
 
 def _is_computed_in(dtype: str) -> bool:

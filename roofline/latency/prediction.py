@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FAULTS_MATTER = 0.03
+"""The share of a settled pass from which page faults are reported, and advised against."""
+
 BOUND_ONLY = "bound only"
 """The source of what is not predicted: nothing like it was ever measured there."""
 
@@ -46,9 +49,12 @@ class Prediction:
 class RunPrediction:
     """What a whole pass is expected to take: its operators, and what runs between them.
 
-    ``predicted_s`` is the sum of ``operators_s`` and ``overhead_s``; the interval is from 10 to
-    90 %. ``overhead_s`` is null where nothing was learned of what runs between operators; they
-    alone are predicted then.
+    ``predicted_s`` is the sum of ``operators_s``, ``overhead_s`` and what ``faults`` page faults
+    take (null: they, or what one takes, are not known, and none are in it); the interval is from 10
+    to 90 %. ``allocator`` names the state of the allocator that they are of (``"default"``; ``""``:
+    not known), ``tunables`` the settings of glibc with which there would be no page faults (``""``:
+    they take too little to matter). ``overhead_s`` is null where nothing was learned of what runs
+    between operators.
     ``calibration`` says in words what it was learned from; ``held_out_error``, a fraction, is the
     mean error of whole models of its type on as many threads whose family was left out, of all
     models where there were few of those, and null where none could be left out.
@@ -63,8 +69,18 @@ class RunPrediction:
     operators_s: float
     overhead_s: float | None
     calibration: str
+    faults: int | None = None
+    allocator: str = ""
+    tunables: str = ""
     held_out_error: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
             raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")
+        if self.faults is not None and self.faults < 0:
+            raise ValueError(f"a pass has 0 page faults or more, got {self.faults}")
+
+    @property
+    def settled_s(self) -> float:
+        """Seconds of the pass where the allocator keeps all memory, so that there are no faults."""
+        return self.operators_s + (self.overhead_s or 0.0)

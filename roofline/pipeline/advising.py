@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import Analysis, ranked
 from roofline.design.advice import Advice
 from roofline.design.advice.rules import findings_of, proposals_of
-from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
+from roofline.design.advice.whole_model import (
+    Outcome,
+    Variant,
+    outcome_of,
+    variants_of,
+    without_faults,
+)
 from roofline.errors import InputError, RooflineError
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.learned import predictor_of
@@ -147,6 +153,8 @@ def _outcome(
     model: Model, inputs: Any, options: dict[str, Any], analysis: Analysis, variant: Variant
 ) -> Outcome:
     """What is expected of the model run in another way."""
+    if variant.environment:
+        return without_faults(variant, analysis)
     try:
         other = predict(model, inputs, **{**options, **variant.options})
     except RooflineError as error:

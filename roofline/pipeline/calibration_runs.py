@@ -1,4 +1,4 @@
-"""What a calibration measures in processes of their own: subjects on this machine, page faults."""
+"""What a calibration measures in processes of their own: subjects on this machine."""
 
 from __future__ import annotations
 
@@ -105,20 +105,6 @@ def _measured_runs(
                     )
                 )
     return samples
-
-
-def fault_costs(here: Bench, teams: Sequence[int]) -> dict[int, float]:
-    """Seconds that a page fault adds, by threads."""
-    from roofline.latency.measuring.page_faults import page_fault_s
-    from roofline.latency.measuring.team import team
-
-    found: dict[int, float] = {}
-    for threads in teams:
-        with team(threads, here.topology.cores):
-            cost = page_fault_s()
-        if cost is not None:
-            found[threads] = cost
-    return found
 
 
 def subject_workload(subject: Subject, run: Run, batch: int | None) -> Workload:

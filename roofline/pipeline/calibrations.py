@@ -16,11 +16,10 @@ from roofline.latency.int8_curriculum import int8_designs, int8_models
 from roofline.latency.learning import Z_80
 from roofline.latency.samples import INT8
 from roofline.latency.store import Store
-from roofline.pipeline.calibration_runs import fault_costs, measured_steps, problem_of
+from roofline.pipeline.calibration_runs import measured_steps, problem_of
 from roofline.pipeline.calibration_steps import Settings, Step, int8_problem, mixed, steps_of
 from roofline.pipeline.fresh_processes import fresh_processes
 from roofline.pipeline.learned import (
-    FAULT_NOTE,
     calibration_of,
     host_environment,
     host_latency_file,
@@ -82,7 +81,7 @@ def calibrate(
     with (
         bench(force=force, say=tell, progress=None) as here,
         Store.open(host_latency_file(), host_environment(), say=tell) as store,
-        fresh_processes() as run,
+        fresh_processes(settled=True) as run,
     ):
         settings = Settings.of(here.profile, dtypes, lambda: run(int8_problem))
         if fresh:
@@ -90,9 +89,7 @@ def calibrate(
             store.keep_note(_PROGRESS_NOTE, "[]")
         # Waiting for others that measure is no part of it.
         begin = clock()
-        before = len(calibration_of(store).runs)
-        if fresh or not calibration_of(store).fault_s:
-            store.keep_note(FAULT_NOTE, json.dumps(run(fault_costs, here, settings.threads)))
+        before = len(calibration_of(store, here.profile).runs)
         done = _progress(store)
         try:
             for steps in _steps(settings, done, begin, budget_s, clock):
@@ -116,7 +113,7 @@ def calibrate(
                 store.keep_note(_PROGRESS_NOTE, json.dumps(sorted(done)))
         except KeyboardInterrupt:
             interrupted = True
-        calibration, notes = calibration_of(store), store.unused()
+        calibration, notes = calibration_of(store, here.profile), store.unused()
         seconds = clock() - begin
     runs = calibration.runs
     return Calibrated(

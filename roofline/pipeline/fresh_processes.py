@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, Protocol, TypeVar
@@ -49,8 +49,14 @@ def here(function: Callable[..., T], /, *args: Any) -> T:
 
 
 @contextmanager
-def fresh_processes() -> Generator[Runs]:
-    """Runs functions each in a process of its own; where there is no fork, in this one.
+def fresh_processes(
+    *, settled: bool = False, environment: Mapping[str, str] | None = None
+) -> Generator[Runs]:
+    """Run functions each in its own process; where there is no fork, in this one.
+
+    Their allocator is as in any fresh process, or ``settled``: it has freed a large block, and
+    glibc keeps from then on nearly all memory that a pass gives back. ``environment`` are variables
+    that they have besides those of this process.
 
     Functions are those of modules; they, their arguments and results can be pickled. A process that
     dies raises MeasurementError. Leaving the context, also by an interrupt, ends what runs; so does
@@ -63,9 +69,13 @@ def fresh_processes() -> Generator[Runs]:
     answer_here, answer_there = os.pipe()
     server = subprocess.Popen(
         # -P: what lies in the user's folder may have names of the standard library.
-        [sys.executable, "-P", "-c", _SERVER, str(ask_there), str(answer_there)],
+        [
+            *(sys.executable, "-P", "-c", _SERVER),
+            *map(str, (ask_there, answer_there, int(settled))),
+        ],
         # What runs there measures: until it ends, nothing else shall.
         pass_fds=(ask_there, answer_there, *held_locks()),
+        env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
         # What models print is no part of a result.
         stdout=subprocess.DEVNULL,
@@ -143,14 +153,18 @@ answers = Connection(int(sys.argv[2]), readable=False)
 import pickle
 sys.path[:] = pickle.loads(asked.recv_bytes())
 from roofline.pipeline.fresh_processes import serve
-serve(asked, answers)
+serve(asked, answers, settled=bool(int(sys.argv[3])))
 """
 
 
-def serve(asked: Connection, answers: Connection) -> None:
+def serve(asked: Connection, answers: Connection, *, settled: bool) -> None:
     """Answers what is asked, each from a fork, until nobody asks any more."""
     end_with(asked.fileno())
     _prepare()
+    if settled:
+        import torch
+
+        torch.empty(_KEPT_BYTE, dtype=torch.uint8)
     while True:
         try:
             request = asked.recv_bytes()
@@ -167,8 +181,6 @@ def serve(asked: Connection, answers: Connection) -> None:
 
 def _prepare() -> None:
     """Imports what work will need, and computes nothing."""
-    import torch
-
     from roofline.machine.measuring.pace_gauge import compile_gauge
     from roofline.pipeline import calibrations, validations
     from roofline.workload.capture import passes
@@ -178,9 +190,6 @@ def _prepare() -> None:
     for library in ("torchvision", "timm", "transformers"):
         availability.library_or_reason(library)
     compile_gauge()
-    # An allocator that never freed much gives memory back after every pass, and gets it anew, page
-    # by page. Any process that has loaded weights once is past that.
-    torch.empty(_KEPT_BYTE, dtype=torch.uint8)
 
 
 def _forked(request: bytes, shared: tuple[Connection, Connection]) -> bytes:

@@ -192,9 +192,8 @@ class OneByOne:
             return Predicted(operators=tuple(operators))
         overhead_s: float | None = None
         if learned is not None and learned.calibration.runs:
-            facts = [facts_of(placements[position], threads) for position in at_work]
             overhead_s = learned.calibration.overhead_s(
-                facts, calls=len(placements), pace=learned.pace
+                threads, calls=len(placements), pace=learned.pace
             )
         else:
             notes.append(

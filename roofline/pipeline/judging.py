@@ -25,6 +25,7 @@ class Judge:
 
     all: Calibration
     known: dict[str, Calibration]
+    lanes: int
 
     def predictor(self, family: str, pace: Pace) -> Predictor:
         """What was learned from all other families, for cores that run so fast."""
@@ -32,7 +33,7 @@ class Judge:
             self.known[family] = Calibration(
                 self.all.runs, without=family, fault_s=self.all.fault_s
             )
-        return Predictor(calibration=self.known[family], pace=pace)
+        return Predictor(calibration=self.known[family], pace=pace, lanes=self.lanes)
 
 
 def judged_pass(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from roofline.errors import FileFormatError, InputError
+from roofline.latency.allocator import DEFAULT, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import KeptRuns, Store, latency_file, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.measuring.page_faults import PAGE_FAULT
 from roofline.machine.system.host import package_version
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.machines import Hardware, means_host
@@ -91,26 +92,39 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         if profile.host.difference(this_host()):
             # Measured here, and put under the roof of another machine.
             return None
-        calibration, notes = _of_host(file)
+        calibration, notes = _of_host(file, profile)
     else:
         try:
             kept = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        calibration, notes = _calibration_of_kept(kept), ()
+        calibration, notes = _calibration_of_kept(kept, profile), ()
         if kept is not None:
             notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
     if not calibration.runs and not notes:
         return None
-    return Predictor(calibration=calibration, notes=tuple(notes), is_of_host=is_of_host)
+    return Predictor(
+        calibration=calibration,
+        notes=tuple(notes),
+        is_of_host=is_of_host,
+        # A user's script will run where this process does; other machines' processes are unknown.
+        allocator=allocator_here() if is_of_host else DEFAULT,
+        lanes=lanes_of(profile),
+    )
 
 
-def _of_host(file: Path) -> tuple[Calibration, tuple[str, ...]]:
+def lanes_of(profile: HardwareProfile) -> int:
+    """float32 elements in a vector register of a CPU."""
+    sets = profile.host.instruction_sets if profile.host else ()
+    return 16 if any(each.startswith("avx512") for each in sets) else 8
+
+
+def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[str, ...]]:
     """What was learned on this machine, and what to say of it."""
     said: list[str] = []
     try:
         with Store.open(file, host_environment(), say=said.append) as store:
-            return calibration_of(store), (*said, *store.unused())
+            return calibration_of(store, profile), (*said, *store.unused())
     except FileFormatError as error:
         return Calibration(()), (str(error),)
     except InputError:
@@ -119,35 +133,20 @@ def _of_host(file: Path) -> tuple[Calibration, tuple[str, ...]]:
         kept = read_runs(file, here.host)
         if kept is None or kept.environment.difference(here):
             return Calibration(()), ()
-        return _calibration_of_kept(kept), ()
+        return _calibration_of_kept(kept, profile), ()
 
 
-FAULT_NOTE = "page_fault_s"
-"""The note of a store that has the seconds of a page fault, by threads."""
+def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
+    """What was learned from all that a store has; page faults cost what the profile says."""
+    return Calibration(store.runs(), fault_s=fault_costs(profile))
 
 
-def calibration_of(store: Store) -> Calibration:
-    """What was learned from all that a store has."""
-    return Calibration(store.runs(), fault_s=_fault_costs(store.note(FAULT_NOTE)))
+def _calibration_of_kept(kept: KeptRuns | None, profile: HardwareProfile) -> Calibration:
+    return Calibration(kept.runs if kept else (), fault_s=fault_costs(profile))
 
 
-def _calibration_of_kept(kept: KeptRuns | None) -> Calibration:
-    if kept is None:
-        return Calibration(())
-    return Calibration(kept.runs, fault_s=_fault_costs(kept.notes.get(FAULT_NOTE)))
-
-
-def _fault_costs(note: str | None) -> dict[int, float]:
-    """Seconds of a page fault by threads."""
-    try:
-        by_threads = json.loads(note or "{}")
-        costs = {int(threads): float(cost) for threads, cost in by_threads.items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
-        # Not what calibrate writes there: as if it had not.
-        return {}
-    # NaN is in no range.
-    return {threads: cost for threads, cost in costs.items() if 0 <= cost < _LARGEST_FAULT_S}
-
-
-_LARGEST_FAULT_S = 1e-3
-"""A page fault takes microseconds at most."""
+def fault_costs(profile: HardwareProfile) -> dict[int, float]:
+    """Seconds that a page fault adds, by threads; of a machine where that was measured."""
+    return {
+        each.threads: each.time.median_s for each in profile.overheads if each.name == PAGE_FAULT
+    }

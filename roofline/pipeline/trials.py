@@ -3,9 +3,10 @@ is, in turn with it."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
@@ -201,7 +202,7 @@ class Trial:
             threads=changed["threads"] or self._analysis.threads,
         )
         try:
-            measured = self._whole(other, samples=variant.samples)
+            measured = self._whole(other, samples=variant.samples, environment=variant.environment)
         except (RooflineError, MemoryError) as error:
             words = str(error) or "out of memory"
             if finding is None:
@@ -220,13 +221,19 @@ class Trial:
         )
         return replace(outcome, finding=with_measured(found, measured), words="")
 
-    def _whole(self, other: Whole, *, samples: float = 1.0) -> Measured:
+    def _whole(
+        self, other: Whole, *, samples: float = 1.0, environment: Mapping[str, str] | None = None
+    ) -> Measured:
         """The model as it is and another one, in turn, each pass in a process of its own."""
         effort = _QUICK_PASSES if self._is_quick else _PASSES
         pairs: list[tuple[RoundTime, RoundTime]] = []
-        for _ in range(_QUICK_ROUNDS if self._is_quick else _ROUNDS):
-            before = self._process(round_of, self._here, self._as_it_is, effort)
-            pairs.append((before, self._process(round_of, self._here, other, effort)))
+        with contextlib.ExitStack() as stack:
+            process = self._process
+            if environment:
+                process = stack.enter_context(fresh_processes(environment=environment))
+            for _ in range(_QUICK_ROUNDS if self._is_quick else _ROUNDS):
+                before = self._process(round_of, self._here, self._as_it_is, effort)
+                pairs.append((before, process(round_of, self._here, other, effort)))
         return of_rounds(pairs, samples=samples)
 
 

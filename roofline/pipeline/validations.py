@@ -31,6 +31,7 @@ from roofline.pipeline.learned import (
     calibration_of,
     host_environment,
     host_latency_file,
+    lanes_of,
 )
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.runs import RunOptions
@@ -116,11 +117,11 @@ def validate(
     ratios: list[RatioValidation] = []
     with bench(force=force, say=tell) as here, fresh_processes() as process:
         with Store.open(host_latency_file(), host_environment(), say=tell) as store:
-            calibration, notes = calibration_of(store), store.unused()
+            calibration, notes = calibration_of(store, here.profile), store.unused()
         teams = tuple(threads or (here.profile.threads,))
         for each in teams:
             here.profile.check_threads(each)
-        judge = Judge(all=calibration, known={})
+        judge = Judge(all=calibration, known={}, lanes=lanes_of(here.profile))
         total = len(names) * len(dtypes or (None,)) + (len(grid()) if designs else 0)
         done = 0
 

@@ -233,16 +233,10 @@ def _joined(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def residency(records: Sequence[OperatorRecord]) -> Residency:
-    """The reuse distances of every operator's bytes over two consecutive passes.
-
-    Parameters, buffers, optimizer states and inputs keep their place from pass to pass; activations
-    and gradients live from the operator that makes them until the model drops them, at the latest
-    until the pass ends.
-    """
+def storage_sizes(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], set[int]]:
+    """Bytes of every storage, by its number, and the storages that outlive a pass."""
     sizes: dict[int, int] = {}
     persists: set[int] = set()
-    gradients: set[int] = set()
     for record in records:
         for spec in (*record.inputs, *record.outputs):
             end = spec.offset_byte + spec.byte
@@ -250,8 +244,23 @@ def residency(records: Sequence[OperatorRecord]) -> Residency:
                 sizes[spec.storage] = end
             if spec.role.persists:
                 persists.add(spec.storage)
-            elif spec.role is Role.GRADIENT:
-                gradients.add(spec.storage)
+    return sizes, persists
+
+
+def residency(records: Sequence[OperatorRecord]) -> Residency:
+    """The reuse distances of every operator's bytes over two consecutive passes.
+
+    Parameters, buffers, optimizer states and inputs keep their place from pass to pass; activations
+    and gradients live from the operator that makes them until the model drops them, at the latest
+    until the pass ends.
+    """
+    sizes, persists = storage_sizes(records)
+    gradients = {
+        spec.storage
+        for record in records
+        for spec in (*record.inputs, *record.outputs)
+        if spec.role is Role.GRADIENT
+    }
     memory = _Memory(_TouchedBytes(2 * len(records)))
     passes: list[tuple[tuple[Reuse, ...], ...]] = []
     peak, peak_index, peak_gradient = 0, None, 0

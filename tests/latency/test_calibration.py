@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import FRESH_BYTE
 from roofline.latency.learning import SHARED
 from roofline.latency.samples import Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace
+from roofline.workload.page_faults import PageFaults
 
+THREADS = 2
+FAULT_S = 2e-7
 FAMILIES = ("a", "b", "c", "d", "e", "f")
 
 
@@ -24,8 +26,7 @@ def facts(
     *,
     group: str = "product",
     dtype: str = "float32",
-    threads: int = 2,
-    fresh: float = 0.0,
+    threads: int = THREADS,
 ) -> Facts:
     """A call of 2**size multiplications on a machine that does 10 ** 10 in a second."""
     byte = size * 2 / 3
@@ -35,7 +36,7 @@ def facts(
         dtype=dtype,
         layout="contiguous",
         threads=threads,
-        numbers=(size / 3, size / 3, size, byte, byte, byte, byte, byte, fresh),
+        numbers=(size / 3, size / 3, size, byte, byte, byte, byte, byte, 0.0),
         bound_s=2**size / 1e10,
     )
 
@@ -51,14 +52,14 @@ def run(
     calls: list[Facts],
     *,
     per_call_s: float = 3e-6,
-    per_byte_s: float = 0.0,
+    faults: int = 0,
     times: int = 2,
     free: int = 4,
     model: str = "",
 ) -> RunSample:
-    operators_s = times * sum(law_s(each) for each in calls)
+    """A run; each of its calls meets `faults` page faults, and so does the pass between calls."""
+    operators_s = times * sum(law_s(each) + faults * FAULT_S for each in calls)
     count = times * len(calls) + free
-    fresh = times * sum(2 ** each.numbers[-1] for each in calls if each.numbers[-1])
     free_s = free * 1e-6
     return RunSample(
         model=model or f"{family}18",
@@ -70,15 +71,21 @@ def run(
         threads=calls[0].threads,
         channels_last=False,
         train=False,
-        end_to_end_s=operators_s + count * per_call_s + fresh * per_byte_s,
+        end_to_end_s=operators_s + count * per_call_s + faults * FAULT_S,
         end_to_end_iqr_s=0.0,
         operators_s=operators_s + free_s,
         free_s=free_s,
         free_calls=free,
         calls=count,
-        faults=0.0,
+        faults=faults * (times * len(calls) + 1),
         operators=tuple(
-            OperatorSample(facts=each, calls=times, time_s=law_s(each), iqr_s=0.0, faults=0.0)
+            OperatorSample(
+                facts=each,
+                calls=times,
+                time_s=law_s(each) + faults * FAULT_S,
+                iqr_s=0.0,
+                faults=faults,
+            )
             for each in calls
         ),
     )
@@ -187,7 +194,7 @@ def test_without_a_family_nothing_of_it_is_known() -> None:
     asked = [facts(20.1), facts(18.3, "slow")]
     other = Calibration(absurd, without="c")
     assert known.predict(asked) == other.predict(asked)
-    assert known.overhead_s(asked, calls=9) == other.overhead_s(asked, calls=9)
+    assert known.overhead_s(THREADS, calls=9) == other.overhead_s(THREADS, calls=9)
     assert known.held_out_error == other.held_out_error
 
 
@@ -222,46 +229,79 @@ def test_a_run_is_the_sum_of_its_operators_and_what_runs_between_them() -> None:
 
 
 @settings(max_examples=25)
-@given(per_call_s=st.floats(0, 1e-4), per_byte_s=st.floats(0, 1e-9))
-def test_overheads_are_recovered(per_call_s: float, per_byte_s: float) -> None:
-    fresh = math.log2(FRESH_BYTE)
+@given(per_call_s=st.floats(0, 1e-4))
+def test_overheads_are_recovered(per_call_s: float) -> None:
     found = Calibration(
         run(
             family,
-            [facts(20.0 + place), facts(24.0, fresh=fresh + place % 3)][: 1 + place % 2],
+            [facts(20.0 + place), facts(24.0)][: 1 + place % 2],
             times=1 + place,
             free=2 * place,
             per_call_s=per_call_s,
-            per_byte_s=per_byte_s,
         )
         for place, family in enumerate(FAMILIES)
     )
-    small, large = facts(20.0), facts(24.0, fresh=fresh)
-    assert found.overhead_s([small], calls=100) == pytest.approx(
+    assert found.overhead_s(THREADS, calls=100) == pytest.approx(
         100 * per_call_s, rel=1e-4, abs=1e-9
     )
-    assert found.overhead_s([large], calls=1) == pytest.approx(
-        per_call_s + FRESH_BYTE * per_byte_s, rel=1e-4, abs=1e-7
+
+
+def test_page_faults_of_runs_change_nothing_that_is_learned_from_them() -> None:
+    """As many as double the shortest calls."""
+    calls = [facts(19.5), facts(22.5, "slow")]
+    quiet = Calibration(runs())
+    noisy = Calibration(
+        (
+            run(each.family, [one.facts for one in each.operators], faults=1 + place)
+            for place, each in enumerate(runs())
+        ),
+        fault_s={THREADS: FAULT_S},
     )
+    for one, other in zip(noisy.predict(calls), quiet.predict(calls), strict=True):
+        assert one is not None and other is not None
+        assert one[0].predicted_s == pytest.approx(other[0].predicted_s, rel=1e-9)
+    assert noisy.overhead_s(THREADS, calls=9) == pytest.approx(quiet.overhead_s(THREADS, calls=9))
+    assert noisy.held_out_error == pytest.approx(quiet.held_out_error)
+
+
+def pages(count: int) -> PageFaults:
+    return PageFaults(faults=count, low=count, high=count, page_byte=4096)
+
+
+def test_page_faults_are_added_to_a_pass() -> None:
+    known = Calibration(runs(), fault_s={THREADS: FAULT_S})
+    calls = [facts(19.5), facts(22.5, "slow")]
+    predictions = [each for each in known.predict(calls) if each is not None]
+    settled = known.predict_run(calls, predictions, calls=10, faults=pages(0))
+    found = known.predict_run(calls, predictions, calls=10, faults=pages(1000))
+    assert settled.predicted_s == settled.settled_s == found.settled_s
+    assert found.predicted_s - found.settled_s == pytest.approx(2e-4)
+    assert (settled.faults, found.faults) == (0, 1000)
+    # Nothing is known of their number, or of what one takes.
+    for unknown in (
+        known.predict_run(calls, predictions, calls=10),
+        Calibration(runs()).predict_run(calls, predictions, calls=10, faults=pages(1000)),
+    ):
+        assert unknown.faults is None
+        assert unknown.predicted_s == pytest.approx(settled.settled_s)
+    # In seconds the interval becomes wider by what is not known of faults, and no wider.
+    width_s = found.high_s - found.low_s
+    grown_s = width_s - (settled.high_s - settled.low_s)
+    assert 0 < grown_s < 2e-4
+    # Where their number is not certain, the interval holds what it may be.
+    unsure = replace(pages(1000), low=0, high=3000)
+    wide = known.predict_run(calls, predictions, calls=10, faults=unsure)
+    assert wide.predicted_s == found.predicted_s
+    assert wide.high_s - wide.low_s > max(width_s, 0.9 * 3000 * FAULT_S)
 
 
 def test_no_overhead_is_below_0() -> None:
     """Where timing each operator costs more than what runs between them."""
     faster = [replace(each, end_to_end_s=0.8 * each.operators_s) for each in runs()]
-    assert Calibration(faster).overhead_s([facts(20.0)], calls=100) == 0.0
-    # Less for each call, but more for fresh memory: only the second is left.
-    fresh = math.log2(FRESH_BYTE)
-    mixed = [
-        run("a", [facts(20.0)], per_call_s=-1e-6),
-        run("b", [facts(21.0)], per_call_s=-1e-6),
-        run("c", [facts(24.0, fresh=fresh)], per_byte_s=1e-9, per_call_s=-1e-6),
-    ]
-    known = Calibration(mixed)
-    assert known.overhead_s([facts(20.0)], calls=100) == 0.0
-    assert known.overhead_s([facts(20.0, fresh=fresh)], calls=1) > 0.9 * 1e-9 * FRESH_BYTE
-    assert Calibration(()).overhead_s([facts(20.0)], calls=100) == 0.0
+    assert Calibration(faster).overhead_s(THREADS, calls=100) == 0.0
+    assert Calibration(()).overhead_s(THREADS, calls=100) == 0.0
     # Of other numbers of threads nothing is taken.
-    assert Calibration(runs()).overhead_s([facts(20.0, threads=1)], calls=100) == 0.0
+    assert Calibration(runs()).overhead_s(1, calls=100) == 0.0
 
 
 def test_of_one_family_alone_nothing_is_held_out() -> None:
@@ -349,7 +389,7 @@ def test_times_of_any_clock_are_those_of_one() -> None:
         assert found.predicted_s == pytest.approx(law_s(asked) * 4e9 / clock_hz, rel=0.05)
     ((usual, _),) = [each for each in known.predict([asked]) if each]
     assert usual.predicted_s == pytest.approx(law_s(asked) * 4 / 3, rel=0.05)
-    overhead_s = known.overhead_s([asked], calls=10, pace=Pace(clock_hz=2e9))
+    overhead_s = known.overhead_s(THREADS, calls=10, pace=Pace(clock_hz=2e9))
     assert overhead_s == pytest.approx(10 * 3e-6 * 2, rel=1e-6)
     # Each was held out at its own clock.
     assert all(abs(each.error) < 0.05 for each in known.held_out)

@@ -13,7 +13,13 @@ from torch import nn
 from roofline.analysis import Analysis, Finding
 from roofline.design.advice.alternatives import Alternative, as_it_is
 from roofline.design.advice.proposals import Proposal, Swap
-from roofline.design.advice.whole_model import Outcome, Variant, outcome_of, variants_of
+from roofline.design.advice.whole_model import (
+    Outcome,
+    Variant,
+    outcome_of,
+    variants_of,
+    without_faults,
+)
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import InputError, MeasurementError
 from roofline.latency.prediction import RunPrediction
@@ -89,6 +95,23 @@ def with_pass(analysis: Analysis, time_s: float, uncertainty_s: float) -> Analys
             calibration="a test",
         ),
     )
+
+
+def test_page_faults_call_for_other_settings_of_the_allocator() -> None:
+    analysis = with_pass(analysed(small(), 1, 3, 8, 8), 32e-3, 3e-3)
+    assert analysis.prediction is not None
+    faulting = replace(
+        analysis,
+        prediction=replace(analysis.prediction, operators_s=20e-3, faults=6400, tunables="a=1:b=2"),
+    )
+    (variant,) = (each for each in variants_of(faulting) if each.rule == "allocator")
+    finding = without_faults(variant, faulting).finding
+    assert finding is not None
+    assert (finding.predicted_before_s, finding.predicted_after_s) == (32e-3, 20e-3)
+    assert finding.evidence == "6,400 page faults a pass cost 12.0 ms of 32.0 ms (37.5 %)"
+    assert finding.change == "set GLIBC_TUNABLES=a=1:b=2 (or preload jemalloc)"
+    assert variant.environment == {"GLIBC_TUNABLES": "a=1:b=2"}
+    assert not [each for each in variants_of(analysis) if each.rule == "allocator"]
 
 
 @pytest.mark.parametrize(

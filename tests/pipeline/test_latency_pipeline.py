@@ -86,7 +86,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HardwareProfile:
     monkeypatch.setattr(timing, "memory_pressure", tuple)
     monkeypatch.setattr(timing, "Gauges", undisturbed)
     for module in (calibrations, validations):
-        monkeypatch.setattr(module, "fresh_processes", lambda: nullcontext(here))
+        monkeypatch.setattr(module, "fresh_processes", lambda **_: nullcontext(here))
     for module, names in (
         (calibration_runs, ("MODEL_EFFORT", "DESIGN_EFFORT")),
         (validations, ("_EFFORT", "DESIGN_EFFORT")),

@@ -320,7 +320,7 @@ def test_what_runs_between_operators_is_part_of_what_was_measured() -> None:
         for each in place(counted, residency(counted), roof)
         if each.record.state is not State.FREE
     ]
-    between_s = predictor.calibration.overhead_s(facts, calls=len(counted))
+    between_s = predictor.calibration.overhead_s(facts[0].threads, calls=len(counted))
     with_them = MeasuredCosts(count, roof, Clock(), predictor).cost(graph).total_s
     without = MeasuredCosts(count, roof, Clock(), None).cost(graph).total_s
     assert between_s > 1

@@ -35,6 +35,7 @@ class Variant:
 
     ``options`` are those of `roofline.predict` that change, ``samples`` how many times as many
     samples a pass has then, ``why`` the evidence that made it worth a try, ``""`` for none.
+    ``environment`` are variables of a process in which the allocator keeps all memory.
     """
 
     rule: str
@@ -43,6 +44,7 @@ class Variant:
     samples: float = 1.0
     change: str
     why: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def variants_of(analysis: Analysis) -> list[Variant]:
@@ -164,7 +166,27 @@ def _threads(analysis: Analysis) -> Iterable[Variant]:
         )
 
 
-_KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (_layouts, _types, _batches, _threads)
+def _allocators(analysis: Analysis) -> Iterable[Variant]:
+    """Settings of glibc with which memory is not given back after every pass."""
+    prediction = analysis.prediction
+    if prediction is None or not prediction.tunables or not prediction.faults:
+        return
+    faults_s = prediction.predicted_s - prediction.settled_s
+    share = format_percent(faults_s / prediction.predicted_s)
+    yield Variant(
+        rule="allocator",
+        name="without page faults",
+        change=f"set GLIBC_TUNABLES={prediction.tunables} (or preload jemalloc)",
+        why=f"{prediction.faults:,} page faults a pass cost {format_s(faults_s)} of"
+        f" {format_s(prediction.predicted_s)} ({share})",
+        environment={"GLIBC_TUNABLES": prediction.tunables},
+    )
+
+
+_KINDS: Sequence[Callable[[Analysis], Iterable[Variant]]] = (
+    *(_layouts, _types, _batches, _threads),
+    _allocators,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +236,21 @@ def outcome_of(variant: Variant, before: Analysis, after: Analysis) -> Outcome:
         predicted_after_s=saving.after_s,
         saving_low_s=saving.low_s,
         saving_high_s=saving.high_s,
+    )
+    return Outcome(variant=variant, finding=finding)
+
+
+def without_faults(variant: Variant, analysis: Analysis) -> Outcome:
+    """The model in a process whose allocator keeps all memory."""
+    run = analysis.prediction
+    if run is None:
+        return Outcome(variant=variant)
+    finding = Finding(
+        rule=variant.rule,
+        evidence=variant.why,
+        change=variant.change,
+        predicted_before_s=run.predicted_s,
+        predicted_after_s=run.settled_s,
     )
     return Outcome(variant=variant, finding=finding)
 

@@ -51,6 +51,7 @@ from roofline.machine.measuring.core_clock import (
 )
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.effort import Program
+from roofline.machine.measuring.page_faults import page_fault_overheads
 from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
 from roofline.machine.measuring.samples import Series
@@ -170,6 +171,7 @@ def measure_kernels(
             found=found,
         )
         stretches = _stretches(rounds, crew, program, clock, report, found)
+        faults = page_fault_overheads(crew, teams, clock)
         pinning = crew.pinning
     reached = stretches.reached
     core_clock = next(
@@ -193,7 +195,7 @@ def measure_kernels(
             memory_levels(_of(reached, "byte"), levels, core, core_clock, theoretical_memory())
         ),
         clock=core_clock,
-        overheads=rounds.overheads,
+        overheads=(*rounds.overheads, *faults),
         links=links.links,
         latency_curve=explored.latency_curve,
         bandwidth_curves=explored.bandwidth_curves,

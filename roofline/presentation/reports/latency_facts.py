@@ -11,7 +11,7 @@ from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
-from roofline.latency.prediction import BOUND_ONLY, RunPrediction
+from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.presentation.reports.report import age, printable, short_op
 from roofline.presentation.reports.spreads import (
     digits_of,
@@ -28,9 +28,6 @@ _PAGE_BYTE = 4096
 
 _FAULT_S = 1e-6
 """What taking and clearing a page costs, to the order of magnitude."""
-
-_FAULTS_MATTER = 0.02
-"""The share of a pass from which the cost of page faults is worth a word."""
 
 _NAMED = 4
 
@@ -105,13 +102,25 @@ def _predicted(prediction: RunPrediction, comparison: str) -> str:
         )
         known = prediction.overhead_s is not None
         added = f" + overhead {overhead} {unit}" if known else ", overhead unknown"
-        parts.append(f"operators {operators} {unit}{added}")
+        parts.append(f"operators {operators} {unit}{added}{_fault_time(prediction)}")
     if prediction.calibration:
         parts.append(f"learned from {printable(prediction.calibration)}")
     if prediction.held_out_error is not None:
         off = _percent(prediction.held_out_error)
         parts.append(f"{off} off on the average for models of families that were left out")
     return " · ".join(parts)
+
+
+def _fault_time(prediction: RunPrediction) -> str:
+    """What page faults add, where they matter; the rest is the time of a settled allocator."""
+    faults_s = prediction.predicted_s - prediction.settled_s
+    if not prediction.faults or faults_s <= FAULTS_MATTER * prediction.settled_s:
+        return ""
+    settled = format_s(prediction.settled_s, 3)
+    return (
+        f" + {prediction.faults:,} page faults {format_s(faults_s, 2)}"
+        f" (allocator: {printable(prediction.allocator)}; settled, without page faults: {settled})"
+    )
 
 
 def _comparison(analysis: Analysis) -> str:
@@ -244,7 +253,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
             f"the passes differ too much ({format_percent(sample.spread)} between the quartiles):"
             " measure again on a quieter machine"
         )
-    if measurement.faults * _FAULT_S >= _FAULTS_MATTER * measurement.measured_s:
+    if measurement.faults * _FAULT_S >= FAULTS_MATTER * measurement.measured_s:
         fresh = format_byte(measurement.faults * _PAGE_BYTE)
         lines.append(
             f"{measurement.faults:,} page faults a pass: at least {fresh} of memory"

@@ -76,7 +76,7 @@ class MeasuredCosts:
         total_s = sum(each for each in times if each is not None)
         if self._learned is not None and facts:
             total_s += self._learned.calibration.overhead_s(
-                facts, calls=len(own), pace=self._learned.pace
+                facts[0].threads, calls=len(own), pace=self._learned.pace
             )
         working = launched(own)
         return Cost(

@@ -62,7 +62,7 @@ class PredictedCosts:
         total_s = sum(each for each in times if each is not None)
         if facts:
             total_s += self._predictor.calibration.overhead_s(
-                facts, calls=len(own), pace=self._predictor.pace
+                facts[0].threads, calls=len(own), pace=self._predictor.pace
             )
         working = launched(own)
         return Cost(

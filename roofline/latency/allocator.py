@@ -1,0 +1,91 @@
+"""The allocator of a process: whose malloc it is, and the settings that decide on page faults."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from roofline.workload.glibc_heap import MallocSettings, malloc_settings
+
+_MAPS = Path("/proc/self/maps")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocator:
+    """Whose malloc a process has (``"glibc"``), and how that is set.
+
+    ``settings`` is None for any other library, whose page faults are not simulated. ``changed`` are
+    the tunables and variables that are not as by default: ``"glibc.malloc.top_pad=65536"``.
+    """
+
+    library: str = "glibc"
+    settings: MallocSettings | None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As reports name it: ``"default"``, or what is other than glibc's defaults."""
+        if self.settings is None:
+            return self.library
+        huge = ("transparent huge pages",) if self.settings.has_huge_pages else ()
+        return ", ".join((*self.changed, *huge)) or "default"
+
+
+DEFAULT = Allocator(settings=MallocSettings())
+"""What ``python script.py`` meets on Linux."""
+
+
+def allocator_here() -> Allocator:
+    """The allocator of this process."""
+    maps = huge_pages = ""
+    with suppress(OSError):
+        maps = _MAPS.read_text(encoding="utf-8", errors="replace")
+    with suppress(OSError):
+        huge_pages = _HUGE_PAGES.read_text(encoding="utf-8")
+    return allocator_of(os.environ, maps=maps, malloc=_address_of_malloc(), huge_pages=huge_pages)
+
+
+def _address_of_malloc() -> int:
+    """Where the malloc lies that this process calls; 0: not known."""
+    with suppress(OSError, AttributeError, TypeError):
+        return ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value or 0
+    return 0
+
+
+def allocator_of(
+    environment: Mapping[str, str], *, maps: str, malloc: int, huge_pages: str
+) -> Allocator:
+    """The allocator of a process, from what the system says of it.
+
+    Args:
+        environment: its variables.
+        maps: its ``/proc/self/maps``.
+        malloc: the address of the function that it calls.
+        huge_pages: ``/sys/kernel/mm/transparent_hugepage/enabled``.
+    """
+    library = _library_at(malloc, maps)
+    if library != "glibc":
+        return Allocator(library=library, settings=None)
+    changed = (
+        each for each in environment.get("GLIBC_TUNABLES", "").split(":") if "malloc." in each
+    )
+    variables = (f"{k}={v}" for k, v in environment.items() if k.startswith("MALLOC_"))
+    return Allocator(
+        settings=malloc_settings(environment, huge_pages), changed=(*changed, *variables)
+    )
+
+
+def _library_at(address: int, maps: str) -> str:
+    """The library that an address lies in: ``"glibc"``, or the name of its file."""
+    for line in maps.splitlines():
+        words = line.split(maxsplit=5)
+        first, _, last = words[0].partition("-")
+        if len(words) > 5 and int(first, 16) <= address < int(last, 16):
+            name = words[5].rpartition("/")[2]
+            return "glibc" if name.startswith(("libc.so.6", "libc-2.")) else name
+    return "unknown"

@@ -1,0 +1,419 @@
+"""glibc's malloc for large blocks: where they lie, and which pages the kernel hands out for them.
+
+Follows ``malloc.c`` of glibc 2.36 (ptmalloc) on 64-bit Linux: the main arena grows and shrinks by
+``brk``; blocks from the mmap threshold on that fit nowhere get a mapping of their own, and what is
+freed of such raises the threshold (up to 32 MiB), the trim threshold to twice as much. Free chunks
+coalesce with their neighbors, wait in the unsorted list and then in bins; the smallest that fits is
+taken. ``posix_memalign`` asks for more than it needs and frees both ends.
+
+The two ends often stay in caches of small chunks (tcache, fast bins), where they keep what is
+between them from coalescing with the top.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+PAGE_BYTE = 4096
+HUGE_PAGE_BYTE = 2**21
+
+_HEADER_BYTE = 8
+_GRAIN_BYTE = 16
+_LEAST_BYTE = 32
+_SMALL_BYTE = 1024
+"""Chunks below are in bins of one size each, and handed out the oldest first."""
+
+_CACHED_BYTE = 1040
+"""Chunks up to this are kept by the thread, `_CACHED` of each size."""
+
+_CACHED = 7
+
+_FAST_BYTE = 128
+"""Chunks up to this do not coalesce before the next large request or release."""
+
+_CONSOLIDATION_BYTE = 2**16
+"""Only what becomes a free chunk of this size makes glibc look at the size of the top."""
+
+_DEFAULT_THRESHOLD_BYTE = 2**17
+_DYNAMIC_THRESHOLD_MAX_BYTE = 2**25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MallocSettings:
+    """What glibc's malloc is told: sizes in bytes.
+
+    ``is_dynamic`` is whether the thresholds follow what is freed: setting any of the others turns
+    that off. ``has_huge_pages``: the kernel maps 2 MiB at a time where a region has them aligned
+    (transparent huge pages set to "always").
+    """
+
+    mmap_threshold_byte: int = _DEFAULT_THRESHOLD_BYTE
+    trim_threshold_byte: int = _DEFAULT_THRESHOLD_BYTE
+    top_pad_byte: int = 2**17
+    mmap_max: int = 65536
+    is_dynamic: bool = True
+    has_huge_pages: bool = False
+
+    @property
+    def page_byte(self) -> int:
+        """What one page fault maps."""
+        return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
+
+
+_VARIABLES = {
+    "mmap_threshold": "mmap_threshold_byte",
+    "trim_threshold": "trim_threshold_byte",
+    "top_pad": "top_pad_byte",
+    "mmap_max": "mmap_max",
+}
+
+
+def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> MallocSettings:
+    """The settings of a process with these environment variables.
+
+    ``GLIBC_TUNABLES`` and the ``MALLOC_…_`` variables are read as glibc does it: what is no number
+    is passed over, and any setting turns the dynamic thresholds off.
+
+    Args:
+        environment: the variables.
+        huge_pages: what ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
+    """
+    found: dict[str, int] = {}
+    given = [
+        (name.removeprefix("MALLOC_").removesuffix("_").lower(), value)
+        for name, value in environment.items()
+        if name.startswith("MALLOC_")
+    ]
+    for each in environment.get("GLIBC_TUNABLES", "").split(":"):
+        name, _, value = each.partition("=")
+        given.append((name.removeprefix("glibc.malloc."), value))
+    for name, value in given:
+        with contextlib.suppress(ValueError):
+            if name in _VARIABLES:
+                found[_VARIABLES[name]] = int(value, 0)
+    return replace(
+        MallocSettings(is_dynamic=not found, has_huge_pages="[always]" in huge_pages), **found
+    )
+
+
+@dataclass(slots=True)
+class _Pages:
+    """Which pages of a growing and shrinking region are there."""
+
+    page_byte: int
+    present: bytearray = field(default_factory=bytearray)
+    faults: int = 0
+
+    def touch(self, first_byte: int, end_byte: int) -> None:
+        first, end = first_byte // self.page_byte, -(-end_byte // self.page_byte)
+        if end > len(self.present):
+            self.present.extend(bytes(end - len(self.present)))
+        missing = self.present.count(0, first, end)
+        if missing:
+            self.faults += missing
+            self.present[first:end] = b"\1" * (end - first)
+
+    def cut(self, end_byte: int) -> None:
+        del self.present[-(-end_byte // self.page_byte) :]
+
+
+class Heap:
+    """The main arena and mappings of one process; addresses count from the start of the heap."""
+
+    def __init__(self, settings: MallocSettings) -> None:
+        self._settings = settings
+        self.mmap_threshold_byte = settings.mmap_threshold_byte
+        self.trim_threshold_byte = settings.trim_threshold_byte
+        # What trim thresholds have been compared with.
+        self.largest_top_byte = 0
+        self._pages = _Pages(settings.page_byte)
+        self._mapped_faults = 0
+        self._top = 0
+        self._end = 0
+        self._sizes: dict[int, int] = {}
+        self._mapped: dict[int, int] = {}
+        self._next_mapping = -1
+        self._free: dict[int, int] = {}
+        self._free_ends: dict[int, int] = {}
+        self._unsorted: deque[int] = deque()
+        self._bins: dict[int, list[int]] = {}
+        self._bin_sizes: list[int] = []
+        self._last_remainder = -1
+        self._cached: dict[int, list[int]] = {}
+        self._fast: dict[int, list[int]] = {}
+
+    @property
+    def faults(self) -> int:
+        """Page faults so far."""
+        return self._pages.faults + self._mapped_faults
+
+    @property
+    def size_byte(self) -> int:
+        """Bytes from the start of the heap to its end, without mappings."""
+        return self._end
+
+    def state(self) -> object:
+        """What decides on all that follows: from equal states equal calls have equal effects."""
+        return (
+            self._top,
+            self._end,
+            self.mmap_threshold_byte,
+            self.trim_threshold_byte,
+            tuple(self._unsorted),
+            tuple(sorted(self._free.items())),
+            tuple(sorted(self._sizes.items())),
+            bytes(self._pages.present),
+        )
+
+    def malloc(self, byte: int) -> int:
+        """Allocates and touches `byte` bytes; the chunk's address (negative: a mapping)."""
+        size = _chunk_byte(byte)
+        cached = self._cached.get(size)
+        return cached.pop() if cached else self._touched(self._taken(size), byte, 0)
+
+    def memalign(self, byte: int, alignment_byte: int = 64) -> int:
+        """`malloc`, aligned as `posix_memalign` does it."""
+        needed = _chunk_byte(byte)
+        chunk = self._taken(_chunk_byte(needed + alignment_byte + _LEAST_BYTE))
+        lead = -(chunk + _GRAIN_BYTE) % alignment_byte if chunk >= 0 else alignment_byte - 16
+        if 0 < lead < _LEAST_BYTE:
+            lead += alignment_byte
+        if chunk < 0:
+            self._mapped[chunk] -= lead
+            return self._touched(chunk, byte, lead)
+        size = self._sizes.pop(chunk)
+        aligned = chunk + lead
+        self._sizes[aligned] = size - lead
+        if lead:
+            self._sizes[chunk] = lead
+            self.free(chunk)
+        if size - lead > needed + _LEAST_BYTE:
+            self._sizes[aligned] = needed
+            self._sizes[aligned + needed] = size - lead - needed
+            self.free(aligned + needed)
+        return self._touched(aligned, byte, 0)
+
+    def free(self, chunk: int) -> None:
+        """Frees what `malloc` or `memalign` gave."""
+        if chunk < 0:
+            size = self._mapped.pop(chunk)
+            if (
+                self._settings.is_dynamic
+                and self.mmap_threshold_byte < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
+            ):
+                self.mmap_threshold_byte = size
+                self.trim_threshold_byte = 2 * size
+            return
+        size = self._sizes[chunk]
+        if self._is_cached(chunk, size):
+            return
+        if size <= _FAST_BYTE:
+            self._fast.setdefault(size, []).append(chunk)
+        elif self._release(chunk) >= _CONSOLIDATION_BYTE:
+            self._consolidate()
+            top_byte = self._end - self._top
+            self.largest_top_byte = max(self.largest_top_byte, top_byte)
+            if top_byte >= self.trim_threshold_byte:
+                self._trim()
+
+    def _is_cached(self, chunk: int, size: int) -> bool:
+        """Puts a chunk into the thread's cache, if it belongs there and has room."""
+        if size > _CACHED_BYTE:
+            return False
+        cached = self._cached.setdefault(size, [])
+        if len(cached) >= _CACHED:
+            return False
+        cached.append(chunk)
+        return True
+
+    def _consolidate(self) -> None:
+        """Empties the fast bins."""
+        for size in sorted(self._fast):
+            for chunk in reversed(self._fast[size]):
+                self._release(chunk)
+        self._fast.clear()
+
+    def _touched(self, chunk: int, byte: int, lead: int) -> int:
+        if chunk < 0:
+            page = self._pages.page_byte
+            # Mappings lie anywhere: of huge pages, those that are there in every case.
+            self._mapped_faults += -(-(byte + lead + _GRAIN_BYTE) // page)
+        else:
+            self._pages.touch(chunk, chunk + self._sizes[chunk] + _GRAIN_BYTE)
+        return chunk
+
+    def _trim(self) -> None:
+        """Gives the end of the heap back, but for the pad."""
+        area = self._end - self._top - _LEAST_BYTE - 1
+        extra = (area - self._settings.top_pad_byte) // PAGE_BYTE * PAGE_BYTE
+        if extra > 0:
+            self._end -= extra
+            self._pages.cut(self._end)
+
+    def _taken(self, size: int) -> int:
+        """A chunk of at least `size` bytes, from bins, top, or the kernel."""
+        if size in self._fast:
+            return self._from_fast(size)
+        if size < _SMALL_BYTE and size in self._bins:
+            chunk = self._out_of_bin(size, -1)
+            while size in self._bins and self._has_room(size):
+                self._is_cached(self._whole(self._out_of_bin(size, -1)), size)
+            return self._whole(chunk)
+        if size >= _SMALL_BYTE:
+            self._consolidate()
+        while True:
+            chunk = self._from_unsorted(size)
+            if chunk is None:
+                chunk = self._from_bins(size)
+            if chunk is not None:
+                return chunk
+            if self._end - self._top >= size + _LEAST_BYTE:
+                break
+            if not self._fast:
+                if size >= self.mmap_threshold_byte and len(self._mapped) < self._settings.mmap_max:
+                    return self._map(size)
+                self._grow(size)
+                break
+            self._consolidate()
+        chunk = self._top
+        self._sizes[chunk] = size
+        self._top += size
+        return chunk
+
+    def _has_room(self, size: int) -> bool:
+        return size <= _CACHED_BYTE and len(self._cached.get(size, ())) < _CACHED
+
+    def _from_fast(self, size: int) -> int:
+        waiting = self._fast[size]
+        chunk = waiting.pop()
+        while waiting and self._has_room(size):
+            self._is_cached(waiting.pop(), size)
+        if not waiting:
+            del self._fast[size]
+        return chunk
+
+    def _from_unsorted(self, size: int) -> int | None:
+        """Sorts what waits into bins, until it comes upon a chunk that fits exactly."""
+        has_cached = False
+        while self._unsorted:
+            chunk = self._unsorted[0]
+            free = self._free[chunk]
+            if (
+                size < _SMALL_BYTE
+                and len(self._unsorted) == 1
+                and chunk == self._last_remainder
+                and free > size + _LEAST_BYTE
+            ):
+                self._unsorted.popleft()
+                return self._split(chunk, size)
+            self._unsorted.popleft()
+            if free != size:
+                self._into_bin(chunk, free)
+            elif self._has_room(size):
+                self._is_cached(self._whole(chunk), size)
+                has_cached = True
+            else:
+                return self._whole(chunk)
+        return self._cached[size].pop() if has_cached else None
+
+    def _from_bins(self, size: int) -> int | None:
+        """The smallest binned chunk that is large enough."""
+        position = bisect.bisect_left(self._bin_sizes, size)
+        if position == len(self._bin_sizes):
+            return None
+        found = self._bin_sizes[position]
+        # In the bin of its own size glibc spares the first of equals, which heads a list.
+        is_own = size >= _SMALL_BYTE and _bin_number(found) == _bin_number(size)
+        which = min(1, len(self._bins[found]) - 1) if is_own else -1
+        return self._split(self._out_of_bin(found, which), size)
+
+    def _map(self, size: int) -> int:
+        chunk = self._next_mapping
+        self._next_mapping -= 1
+        self._mapped[chunk] = -(-(size + _HEADER_BYTE) // PAGE_BYTE) * PAGE_BYTE
+        return chunk
+
+    def _grow(self, size: int) -> None:
+        more = size + self._settings.top_pad_byte + _LEAST_BYTE - (self._end - self._top)
+        self._end += -(-more // PAGE_BYTE) * PAGE_BYTE
+
+    def _whole(self, chunk: int) -> int:
+        """Takes a free chunk as it is."""
+        size = self._free.pop(chunk)
+        del self._free_ends[chunk + size]
+        self._sizes[chunk] = size
+        return chunk
+
+    def _split(self, chunk: int, size: int) -> int:
+        """Takes the front of a free chunk; the rest becomes one."""
+        rest = self._sizes[self._whole(chunk)] - size
+        if rest >= _LEAST_BYTE:
+            self._sizes[chunk] = size
+            self._note_free(chunk + size, rest)
+            self._unsorted.append(chunk + size)
+            if size < _SMALL_BYTE:
+                self._last_remainder = chunk + size
+        return chunk
+
+    def _release(self, chunk: int) -> int:
+        """Makes a chunk free, with its free neighbors; the size it has then."""
+        size = self._sizes.pop(chunk)
+        before = self._free_ends.get(chunk)
+        if before is not None:
+            size += self._unlinked(before)
+            chunk = before
+        if chunk + size == self._top:
+            self._top = chunk
+            return self._end - chunk
+        if chunk + size in self._free:
+            size += self._unlinked(chunk + size)
+        self._note_free(chunk, size)
+        self._unsorted.append(chunk)
+        return size
+
+    def _note_free(self, chunk: int, size: int) -> None:
+        self._free[chunk] = size
+        self._free_ends[chunk + size] = chunk
+
+    def _unlinked(self, chunk: int) -> int:
+        """Takes a free chunk out of its list; its size."""
+        size = self._free.pop(chunk)
+        del self._free_ends[chunk + size]
+        if chunk in self._bins.get(size, ()):
+            self._out_of_bin(size, self._bins[size].index(chunk))
+        else:
+            self._unsorted.remove(chunk)
+        return size
+
+    def _into_bin(self, chunk: int, size: int) -> None:
+        same = self._bins.get(size)
+        if same is None:
+            self._bins[size] = [chunk]
+            bisect.insort(self._bin_sizes, size)
+        else:
+            same.insert(0 if size < _SMALL_BYTE else 1, chunk)
+
+    def _out_of_bin(self, size: int, which: int) -> int:
+        same = self._bins[size]
+        chunk = same.pop(which)
+        if not same:
+            del self._bins[size]
+            del self._bin_sizes[bisect.bisect_left(self._bin_sizes, size)]
+        return chunk
+
+
+def _chunk_byte(byte: int) -> int:
+    """The chunk that holds so many bytes."""
+    return max(_LEAST_BYTE, -(-(byte + _HEADER_BYTE) // _GRAIN_BYTE) * _GRAIN_BYTE)
+
+
+def _bin_number(size: int) -> int:
+    """Which bin chunks of 1 KiB and more lie in."""
+    for shift, most, base in ((6, 48, 48), (9, 20, 91), (12, 10, 110), (15, 4, 119), (18, 2, 124)):
+        if size >> shift <= most:
+            return base + (size >> shift)
+    return 126

@@ -1,0 +1,251 @@
+"""Page faults of a pass in the steady state, by simulating the allocator.
+
+glibc gives the end of its heap back to the kernel when it is larger than a threshold, and mappings
+at once; what a later pass writes there is faulted in again, page by page. Records say which tensors
+live how long, `scratch` what kernels take besides; `glibc_heap` is the allocator.
+
+Where the first pass leaves small blocks that stay (oneDNN's primitives, what Python keeps) decides
+which memory can be given back, and differs from process to process. So several processes are
+simulated, each with other small blocks in its heap, and the result is a range.
+
+Only memory of the thread that runs the model counts: worker threads take theirs from arenas of
+their own, and keep it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from roofline.workload.glibc_heap import PAGE_BYTE, Heap, MallocSettings
+from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import storage_sizes
+from roofline.workload.scratch import Scratch, scratch
+from roofline.workload.tensors import Role
+
+_IMPORTED_THRESHOLD_BYTE = 1_925_120
+"""The mmap threshold of a process that imported torch 2.13: it freed a mapping of that size."""
+
+_PROCESSES = 9
+_WARM_UP, _PASSES = 8, 6
+
+_DESCRIPTOR_BYTE = 2144
+_DESCRIPTORS = 8
+"""What oneDNN's descriptions take while a convolution runs."""
+
+_PRIMITIVE_BYTE = (2216, 6560, 13552, 13552, 4592)
+_REORDER_BYTE = (5496, 3664)
+"""What oneDNN keeps of every convolution, and of every change of layout, that it met."""
+
+_LEAST_TRIM_BYTE = 2**20
+
+_SMALL_BLOCKS = 400
+_SMALL_BLOCK_BYTE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFaults:
+    """Pages of ``page_byte`` bytes that the kernel hands out during one pass.
+
+    ``faults`` is the median over simulated processes and passes; from ``low`` to ``high`` lie 80 %
+    of them. ``unknown`` are the operators that take scratch memory which is not modeled: the counts
+    leave it out.
+    """
+
+    faults: int
+    low: int
+    high: int
+    page_byte: int
+    unknown: tuple[str, ...] = ()
+
+
+def page_faults(
+    records: Sequence[OperatorRecord],
+    settings: MallocSettings | None = None,
+    *,
+    threads: int = 1,
+    lanes: int = 16,
+) -> PageFaults:
+    """The page faults of one pass of a warm process.
+
+    Args:
+        records: the operators of a pass, on a CPU.
+        settings: what the allocator is told.
+        threads: how many threads torch computes with.
+        lanes: float32 elements in a vector register of the machine (AVX-512: 16, AVX2: 8).
+    """
+    settings = settings or MallocSettings()
+    known = [scratch(record, threads=threads, lanes=lanes) for record in records]
+    unknown = {record.op for record, each in zip(records, known, strict=True) if each is None}
+    counts: list[int] = []
+    for seed in range(_PROCESSES):
+        process = _Process(records, [each or Scratch() for each in known], settings, seed)
+        counts += process.steady()
+    counts.sort()
+    return PageFaults(
+        faults=round(median(counts)),
+        low=counts[len(counts) // 10],
+        high=counts[-1 - len(counts) // 10],
+        page_byte=settings.page_byte,
+        unknown=tuple(sorted(unknown)),
+    )
+
+
+def settling(
+    records: Sequence[OperatorRecord], *, threads: int = 1, lanes: int = 16
+) -> MallocSettings:
+    """Thresholds, as powers of two, with which a warm process has no page faults.
+
+    The mmap threshold is above the largest block, so that every block is taken from the heap; the
+    trim threshold is twice the smallest that keeps the heap of every simulated process from being
+    given back. Without that margin 2 of 10 models still had faults: real heaps are less compact.
+    """
+    known = [scratch(record, threads=threads, lanes=lanes) or Scratch() for record in records]
+    blocks = [*storage_sizes(records)[0].values()]
+    blocks += (byte for each in known for byte in (*each.before, *each.around, *each.after))
+    largest = max(blocks, default=0) + PAGE_BYTE
+    settings = MallocSettings(
+        mmap_threshold_byte=max(_LEAST_TRIM_BYTE, 2 ** largest.bit_length()),
+        trim_threshold_byte=2**62,
+        is_dynamic=False,
+    )
+    processes = [_Process(records, known, settings, seed) for seed in range(_PROCESSES)]
+    for each in processes:
+        each.steady()
+    needed = max(each.largest_top_byte for each in processes)
+    trim_byte = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
+    return replace(settings, trim_threshold_byte=2 * trim_byte)
+
+
+class _Process:
+    """One process that runs the model again and again."""
+
+    def __init__(
+        self,
+        records: Sequence[OperatorRecord],
+        known: Sequence[Scratch],
+        settings: MallocSettings,
+        seed: int,
+    ) -> None:
+        self._records = records
+        self._known = known
+        self._sizes, self._lasting = storage_sizes(records)
+        self._in_place = _in_place(records)
+        if settings.is_dynamic and settings.mmap_threshold_byte < _IMPORTED_THRESHOLD_BYTE:
+            settings = replace(
+                settings,
+                mmap_threshold_byte=_IMPORTED_THRESHOLD_BYTE,
+                trim_threshold_byte=2 * _IMPORTED_THRESHOLD_BYTE,
+            )
+        self._heap = Heap(settings)
+        self._alive: dict[int, int] = {}
+        self._primitives: set[object] = set()
+        self._kept_byte = 0
+        self._scatter(random.Random(seed))
+
+    def _scatter(self, random_numbers: random.Random) -> None:
+        """Small blocks, half of them free: what importing and building left."""
+        blocks = [
+            self._heap.malloc(int(_SMALL_BLOCK_BYTE ** random_numbers.random()))
+            for _ in range(_SMALL_BLOCKS)
+        ]
+        for block in random_numbers.sample(blocks, _SMALL_BLOCKS // 2):
+            self._heap.free(block)
+
+    @property
+    def largest_top_byte(self) -> int:
+        """The most that the end of the heap ever had free."""
+        return self._heap.largest_top_byte
+
+    def steady(self) -> list[int]:
+        """The faults of passes behind the warm-up."""
+        counts: list[int] = []
+        seen: dict[object, int] = {}
+        for number in range(_WARM_UP + _PASSES):
+            state = self._heap.state()
+            if state in seen:
+                # Most processes come back to a state within a few passes, and go round from there.
+                around = counts[seen[state] :]
+                return [around[each % len(around)] for each in range(_PASSES)]
+            seen[state] = number
+            counts.append(self.run())
+        return counts[_WARM_UP:]
+
+    def run(self) -> int:
+        """The faults of one more pass."""
+        before = self._heap.faults
+        for record, each in zip(self._records, self._known, strict=True):
+            self._call(record, each)
+            # The tensors of inner calls, which are made last, go first.
+            for storage in reversed(record.freed):
+                self._drop(storage)
+        for storage in tuple(self._alive):
+            self._drop(storage)
+        return self._heap.faults - before
+
+    def _drop(self, storage: int) -> None:
+        if storage in self._alive:
+            self._heap.free(self._alive.pop(storage))
+
+    def _call(self, record: OperatorRecord, each: Scratch) -> None:
+        heap = self._heap
+        descriptors: list[int] = []
+        if each.is_onednn:
+            descriptors = [heap.memalign(_DESCRIPTOR_BYTE) for _ in range(_DESCRIPTORS)]
+            shapes = (record.inputs[0].shape, record.inputs[1].shape, record.outputs[0].shape)
+            self._keep(shapes, _PRIMITIVE_BYTE)
+        before = [self._block(record, each, byte) for byte in each.before]
+        around = [self._block(record, each, byte) for byte in each.around]
+        self._free(before)
+        self._free(descriptors)
+        if record.index in self._in_place:
+            self._alive[record.outputs[0].storage] = self._alive.pop(record.inputs[0].storage)
+        for spec in record.outputs:
+            storage = spec.storage
+            if storage not in self._alive and storage not in self._lasting:
+                self._alive[storage] = heap.memalign(self._sizes[storage])
+        if each.kept_byte > self._kept_byte:
+            self._kept_byte = each.kept_byte
+            heap.malloc(each.kept_byte)
+        self._free([self._block(record, each, byte) for byte in each.after])
+        self._free(around)
+
+    def _block(self, record: OperatorRecord, each: Scratch, byte: int) -> int:
+        block = self._heap.memalign(byte)
+        if each.is_onednn:
+            self._keep((record.inputs[0].shape, byte), _REORDER_BYTE)
+        return block
+
+    def _keep(self, primitive: object, sizes: Sequence[int]) -> None:
+        """What oneDNN keeps of a primitive when it meets it first."""
+        if primitive not in self._primitives:
+            self._primitives.add(primitive)
+            building = self._heap.memalign(sizes[0])
+            for byte in sizes:
+                self._heap.memalign(byte)
+            self._heap.free(building)
+
+    def _free(self, blocks: Sequence[int]) -> None:
+        for block in reversed(blocks):
+            self._heap.free(block)
+
+
+def _in_place(records: Sequence[OperatorRecord]) -> set[int]:
+    """Additions of a bias to a product that torch does in place, but where a recorder looks on."""
+    products: set[int] = set()
+    found: set[int] = set()
+    for record in records:
+        if record.op in ("aten.mm", "aten.bmm"):
+            products.add(record.outputs[0].storage)
+        elif record.op == "aten.add" and len(record.inputs) == 2:
+            product, bias = record.inputs
+            if (
+                product.storage in products
+                and product.storage in record.freed
+                and bias.role is Role.PARAMETER
+                and len(bias.shape) == 1
+            ):
+                found.add(record.index)
+    return found

@@ -1,0 +1,103 @@
+"""Predicted passes: the settled time, and the page faults of the process that will run them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from roofline.latency.allocator import Allocator
+from roofline.latency.calibration import Calibration
+from roofline.latency.features import facts_of
+from roofline.latency.prediction import RunPrediction
+from roofline.latency.predictor import Predictor
+from roofline.latency.samples import OperatorSample, RunSample
+from roofline.placement import Placement, Roof, place
+from roofline.workload.glibc_heap import MallocSettings
+from roofline.workload.operators import State
+from roofline.workload.page_faults import page_faults
+from roofline.workload.residency import residency
+from tests.builders import ceiling, level, profile
+from tests.workload.passes import passed
+
+FAULT_S = 1e-6
+
+
+def placements() -> tuple[Placement, ...]:
+    """Three results of 24 MiB, of which two are there at once: more than glibc keeps."""
+    found = passed(lambda x: x.exp().sin().cos(), (6 * 2**20,))
+    roof = Roof(profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})]), 1)
+    return tuple(place(found.records, residency(found.records), roof, cache="steady"))
+
+
+def learned(known: tuple[Placement, ...], fault_s: dict[int, float]) -> Calibration:
+    facts = [facts_of(each, 1) for each in known if each.record.state is not State.FREE]
+    samples = tuple(
+        OperatorSample(facts=each, calls=1, time_s=5 * each.bound_s, iqr_s=0.0, faults=0.0)
+        for each in facts
+    )
+    total_s = sum(each.time_s for each in samples)
+    run = RunSample(
+        model="m", family="f", origin="calibrate", date="2026-01-01", batch=1, dtype="float32",
+        threads=1, channels_last=False, train=False, end_to_end_s=total_s, end_to_end_iqr_s=0.0,
+        operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples), faults=0.0,
+        operators=samples,
+    )  # fmt: skip
+    return Calibration([run], fault_s=fault_s)
+
+
+def run_of(predictor: Predictor, known: tuple[Placement, ...]) -> tuple[RunPrediction, str]:
+    found = predictor.predict(known, 1)
+    assert found.run is not None
+    return found.run, " ".join(found.notes)
+
+
+def test_page_faults_of_the_default_allocator_are_part_of_a_pass() -> None:
+    known = placements()
+    run, notes = run_of(Predictor(calibration=learned(known, {1: FAULT_S})), known)
+    simulated = page_faults([each.record for each in known])
+    assert simulated.faults > 1000
+    assert run.faults == simulated.faults
+    assert abs(run.predicted_s - run.settled_s - simulated.faults * FAULT_S) < 1e-9
+    assert run.allocator == "default"
+    assert run.tunables.startswith("glibc.malloc.mmap_threshold=")
+    assert not notes
+
+
+def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said() -> None:
+    known = placements()
+    settled, notes = run_of(Predictor(calibration=learned(known, {})), known)
+    assert settled.faults is None
+    assert settled.predicted_s == settled.settled_s
+    assert "costs of page faults are not known" in notes
+    other = Predictor(
+        calibration=learned(known, {1: FAULT_S}),
+        allocator=Allocator(library="libjemalloc.so.2", settings=None),
+    )
+    run, notes = run_of(other, known)
+    assert replace(run, calibration=settled.calibration) == settled
+    assert "page faults of libjemalloc.so.2 are not simulated" in notes
+
+
+def test_settings_that_keep_all_memory_are_those_of_the_environment() -> None:
+    known = placements()
+    calibration = learned(known, {1: FAULT_S})
+    default, _ = run_of(Predictor(calibration=calibration), known)
+    sizes = [int(each.rpartition("=")[2]) for each in default.tunables.split(":")]
+    mmap_byte, trim_byte = sizes
+    settings = MallocSettings(
+        mmap_threshold_byte=mmap_byte, trim_threshold_byte=trim_byte, is_dynamic=False
+    )
+    kept = Allocator(settings=settings, changed=tuple(default.tunables.split(":")))
+    run, _ = run_of(Predictor(calibration=calibration, allocator=kept), known)
+    assert (run.faults, run.tunables) == (0, "")
+    assert run.predicted_s == default.settled_s
+    assert "mmap_threshold" in run.allocator
+
+
+def test_a_pass_on_tensors_that_the_heap_keeps_has_no_faults() -> None:
+    found = passed(torch.relu, (1000,))
+    roof = Roof(profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})]), 1)
+    known = tuple(place(found.records, residency(found.records), roof, cache="steady"))
+    run, _ = run_of(Predictor(calibration=learned(known, {1: FAULT_S})), known)
+    assert (run.faults, run.tunables) == (0, "")
