@@ -498,7 +498,9 @@ class _Regions:
             makers = self.made_by.get((n, spec.storage)) or [-1 - spec.storage]
             for maker in makers:
                 far = self.same.get(maker, maker)
-                elements[far] = elements.get(far, 0) + spec.distinct_elements
+                # Of what several made, each made a part.
+                most = self._elements(maker) or spec.distinct_elements
+                elements[far] = elements.get(far, 0) + min(most, spec.distinct_elements)
         return [(far, Link(each)) for far, each in elements.items()]
 
     def _value(self, n: int, spec: TensorSpec) -> int:

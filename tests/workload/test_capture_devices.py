@@ -298,6 +298,18 @@ def test_a_tensor_that_is_moved_to_a_gpu_ends_no_process(train: bool) -> None:
         capture(Moving(), Inputs((2, 4)), name="model", run=run, teaching=Teaching())
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gru_is_trained_under_autocast(bias: bool) -> None:
+    """Its cell is one kernel on CUDA, forward and backward, and no other device has it."""
+    run = Run(device="cuda", train=True, autocast="float16")
+    model = torch.nn.GRU(16, 32, bias=bias)
+    teaching = Teaching(loss=lambda out: out[0].sum())
+    found = capture(model, Inputs((5, 3, 16)), name="model", run=run, teaching=teaching)
+    cells = [each for each in found.records if "gru_cell_backward" in each.op]
+    assert len(cells) == 5
+    assert {spec.shape for spec in cells[0].outputs} >= {(3, 96), (3, 32)}
+
+
 def test_another_thread_trains_as_ever_while_a_pass_is_captured() -> None:
     found: list[Any] = []
 

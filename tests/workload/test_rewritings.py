@@ -236,6 +236,18 @@ def test_what_is_computed_of_weights_alone_is_done_before():
     assert flop(folded) == 2 * 5 * 16 * 4
 
 
+def test_parts_that_are_assigned_are_merged_as_parts_that_are_joined():
+    def assigned(m: Any, x: Tensor) -> Tensor:
+        whole = x.new_empty(8, 128)
+        whole[:, :64], whole[:, 64:] = m.a(x), m.b(x)
+        return m.c(whole)
+
+    parts = {"a": linears(32, 64), "b": linears(32, 64), "c": linears(128, 2)}
+    joined = Calls(lambda m, x: m.c(torch.cat([m.a(x), m.b(x)], 1)), **parts)
+    assert flop(work_of(Calls(assigned, **parts), (8, 32))) <= 2 * 8 * 32 * 2
+    assert flop(work_of(joined, (8, 32))) <= 2 * 8 * 32 * 2
+
+
 def test_what_is_merged_with_a_stride_reads_what_the_stride_leaves():
     """Both are one convolution by 1x1 with a stride of 4, which reads a sixteenth of the image."""
     model = nn.Sequential(nn.Conv2d(8, 8, 1, bias=False), nn.Conv2d(8, 8, 1, 4, bias=False))

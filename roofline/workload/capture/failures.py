@@ -104,6 +104,10 @@ def model_error(error: BaseException, name: str, paths: Mapping[int, str]) -> Mo
         operator = said.partition("HigherOrderOperator ")[2].partition(" ")[0]
         said = f"torch's higher-order operator '{operator}' cannot be counted"
         fix = "write that step with ordinary operators"
+    elif said.startswith("Could not run '"):
+        # What follows lists all backends, of which some are of nested tensors.
+        said = f"torch has no kernel for {said.split(chr(39))[1]} on this device"
+        fix = "take --device cpu, or write that step with other operators"
     elif "NestedTensor" in said:
         said = "nested tensors cannot be counted"
         fix = "give padded tensors"

@@ -231,7 +231,8 @@ def _optimizers() -> Iterator[None]:
 # -- kernels ---------------------------------------------------------------------------------------
 
 _GRU_CELL = torch.ops.aten._thnn_fused_gru_cell.default
-"""Only CUDA has it, and it has no kernel that finds shapes."""
+_GRU_CELL_BACKWARD = torch.ops.aten._thnn_fused_gru_cell_backward.default
+"""Only CUDA has them, and they have no kernels that find shapes."""
 
 
 @contextlib.contextmanager
@@ -247,6 +248,12 @@ def _no_kernels() -> Iterator[None]:
             batch, width = values[2].shape
             # The new state, and five numbers a cell that its gradient needs.
             return values[2].new_empty((batch, width)), values[2].new_empty((batch, 5 * width))
+        if func is _GRU_CELL_BACKWARD:
+            state, has_bias = values[0], values[2]
+            gates = state.shape[0], 3 * state.shape[1]
+            biases = [gates[1:]] * 2 if has_bias else []
+            made = map(state.new_empty, (gates, gates, state.shape, *biases))
+            return *made, *[None] * (2 - len(biases))
         moved = [_moved(mode, each, _CPU) for each in values]
         given = {id(each): value for each, value in zip(moved, values, strict=True)}
         result = run_for_real(mode, func, moved, spec, error)
