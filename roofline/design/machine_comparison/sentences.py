@@ -74,9 +74,9 @@ def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
     ]
     if len(known) > 1:
         (least, lowest), (most, highest) = min(known), max(known)
+        ratio = f"{most / least:.3g}" if most < 1000 * least else f"{most / least:,.0f}"
         yield (
-            f"the bound is lowest on {lowest}, {format_s(least)};"
-            f" on {highest} it is {most / least:.3g} × that"
+            f"the bound is lowest on {lowest}, {format_s(least)}; on {highest} it is {ratio} × that"
         )
     elif known and any(each.fits is False for each in analyses):
         ((only_s, only),) = known
