@@ -154,7 +154,7 @@ run_options = together(
     click.option(
         "--device",
         metavar="DEVICE",
-        help="Whose operators torch calls: cpu, cuda or meta; default: the machine's.",
+        help="Device whose operators are captured [default: the machine's].",
     ),
 )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline.errors import FileFormatError, InputError
-from roofline.latency.allocator import DEFAULT, allocator_here
+from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
 from roofline.latency.store import KeptRuns, Store, latency_file, read_runs
 from roofline.machine import catalog
-from roofline.machine.hardware import HardwareProfile
+from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.measuring.page_faults import PAGE_FAULT
 from roofline.machine.system.host import package_version
 from roofline.pipeline.hosts import this_host
@@ -107,10 +107,21 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         calibration=calibration,
         notes=tuple(notes),
         is_of_host=is_of_host,
-        # A user's script will run where this process does; other machines' processes are unknown.
-        allocator=allocator_here() if is_of_host else DEFAULT,
+        allocator=allocator_here() if is_of_host else _usual_allocator(profile.host),
         lanes=lanes_of(profile),
     )
+
+
+def _usual_allocator(host: Host) -> Allocator:
+    """Return the allocator of processes on another machine: glibc, unless its system has none."""
+    system = host.operating_system
+    if any(each in system for each in _WITHOUT_GLIBC):
+        return Allocator(library=f"the allocator of {system}", settings=None)
+    return DEFAULT
+
+
+_WITHOUT_GLIBC = ("Darwin", "Windows", "Alpine")
+"""Parts of names of operating systems."""
 
 
 def lanes_of(profile: HardwareProfile) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from roofline.latency.allocator import Allocator
@@ -12,12 +13,14 @@ from roofline.latency.features import facts_of
 from roofline.latency.prediction import RunPrediction
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
+from roofline.pipeline import learned as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State
 from roofline.workload.page_faults import page_faults
 from roofline.workload.residency import residency
 from tests.builders import ceiling, level, profile
+from tests.presentation.examples import full_profile
 from tests.workload.passes import passed
 
 FAULT_S = 1e-6
@@ -77,6 +80,23 @@ def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said(
     run, notes = run_of(other, known)
     assert replace(run, calibration=settled.calibration) == settled
     assert "page faults of libjemalloc.so.2 are not simulated" in notes
+
+
+@pytest.mark.parametrize(
+    ("system", "is_glibc"),
+    [
+        ("Debian GNU/Linux 12 (bookworm), Linux 6.18", True),
+        ("Ubuntu 24.04, Linux 6.8", True),
+        ("Alpine Linux v3.20, Linux 6.6", False),
+        ("Darwin 24.1.0", False),
+    ],
+)
+def test_other_machines_have_glibc_where_their_system_has(system: str, is_glibc: bool) -> None:
+    host = full_profile().host
+    assert host is not None
+    found = learned_of._usual_allocator(replace(host, operating_system=system))  # pyright: ignore[reportPrivateUsage]
+    assert (found.settings is not None) == is_glibc
+    assert (found.library == "glibc") == is_glibc
 
 
 def test_settings_that_keep_all_memory_are_those_of_the_environment() -> None:
