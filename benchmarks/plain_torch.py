@@ -38,7 +38,7 @@ from roofline.pipeline.judging import Judge
 from roofline.pipeline.learned import calibration_of, host_environment, host_latency_file, lanes_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.validations import validate
-from roofline.placement import Roof, place
+from roofline.placement import Placement, Roof, place
 
 HERE = Path(__file__).parent
 MODELS = (
@@ -66,7 +66,7 @@ x = torch.rand({batch}, 3, {size}, {size})
 seconds, faults = [], []
 with torch.{context}():
     begin = time.perf_counter()
-    while len(seconds) < 20 or (time.perf_counter() - begin < {seconds} and len(seconds) < 500):
+    while len(seconds) < 10 or (time.perf_counter() - begin < {seconds} and len(seconds) < 500):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()
         model(x)
@@ -105,7 +105,7 @@ class Setting:
             batch=self.batch,
             size=size,
             context="no_grad",
-            seconds=3.0,
+            seconds=1.5,
         )
 
 
@@ -134,9 +134,16 @@ def main() -> None:
                 for allocator in ("default", "settled"):
                     file = options.folder / f"{setting.name}.{allocator}.{number}.json"
                     _kept(file, lambda s=setting, a=allocator: plain(s, a))
-        for setting in settings:
-            _kept(options.folder / f"{setting.name}.profile.json", lambda s=setting: profiled(s))
-            _kept(options.folder / f"{setting.name}.validate.json", lambda s=setting: validated(s))
+        for model in options.models:
+            of_model = [each for each in settings if each.model == model]
+            files = [options.folder / f"{each.name}.validate.json" for each in of_model]
+            if not all(file.exists() for file in files):
+                found = validated(model, options.batches, options.threads)
+                for file, setting in zip(files, of_model, strict=True):
+                    _kept(file, lambda s=setting, f=found: f[s])
+            for setting in of_model:
+                file = options.folder / f"{setting.name}.profile.json"
+                _kept(file, lambda s=setting: profiled(s))
     rows = [row for each in settings if (row := Row.of(options.folder, each)) is not None]
     predict(rows)
     print(report(rows))
@@ -191,19 +198,45 @@ def profiled(setting: Setting) -> dict[str, Any]:
     return {"measured_s": median(times_s), "faults": measured["faults"]}
 
 
-def validated(setting: Setting) -> dict[str, Any]:
-    """What `validate` predicts and measures of it."""
-    found = validate([setting.model], batches=[setting.batch], threads=[setting.threads])
-    (run,) = found.models
-    return {"predicted_s": run.predicted_s, "measured_s": run.measured_s}
+def validated(
+    model: str, batches: Sequence[int], threads: Sequence[int]
+) -> dict[Setting, dict[str, Any]]:
+    """What `validate` predicts and measures of a model at all settings."""
+    found = validate([model], batches=batches, threads=threads)
+    return {
+        Setting(model, run.batch or 1, run.threads): {
+            "predicted_s": run.predicted_s,
+            "low_s": run.predicted_low_s,
+            "high_s": run.predicted_high_s,
+            "measured_s": run.measured_s,
+            "clock_hz": run.clock_hz,
+        }
+        for run in found.models
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A predicted pass: seconds with the ends of its interval, without page faults, and faults."""
+
+    predicted_s: float
+    low_s: float
+    high_s: float
+    settled_s: float
+    faults: int | None
+    tunables: str
+
+    def holds(self, measured_s: float) -> bool:
+        """Whether a time lies in the interval."""
+        return self.low_s <= measured_s <= self.high_s
 
 
 @dataclass(slots=True)
 class Row:
     """A setting, with medians over its processes and what was predicted for it.
 
-    ``usual`` and ``clocked`` are predictions without and with the clock: seconds, and both ends of
-    the interval.
+    ``usual`` and ``clocked`` are predictions without and with the clock; None where something is
+    not predicted, or not measured.
     """
 
     setting: Setting
@@ -211,16 +244,14 @@ class Row:
     settled_s: float
     faults: float
     clock_hz: float | None
-    profile_s: float
-    validate_s: float
-    usual: tuple[float, float, float] | None = None
-    clocked: tuple[float, float, float] | None = None
-    usual_settled_s: float | None = None
-    predicted_faults: float | None = None
+    profile_s: float | None
+    validate_s: float | None
+    usual: Forecast | None = None
+    clocked: Forecast | None = None
 
     @classmethod
     def of(cls, folder: Path, setting: Setting) -> Row | None:
-        """From the files of a folder; None: some of it was not measured."""
+        """From the files of a folder; None: its passes were not measured."""
         found = {
             allocator: [
                 json.loads(file.read_text())
@@ -228,10 +259,12 @@ class Row:
             ]
             for allocator in ("default", "settled")
         }
-        files = [folder / f"{setting.name}.{each}.json" for each in ("profile", "validate")]
-        if not all(found.values()) or not all(file.exists() for file in files):
+        if not all(found.values()):
             return None
-        profile, validation = (json.loads(file.read_text()) for file in files)
+        profile_s, validate_s = (
+            json.loads(file.read_text())["measured_s"] if file.exists() else None
+            for file in (folder / f"{setting.name}.{each}.json" for each in ("profile", "validate"))
+        )
         clocks = [each["clock_hz"] for each in found["default"] if each["clock_hz"]]
         return cls(
             setting=setting,
@@ -239,8 +272,8 @@ class Row:
             settled_s=median(_of_pass(each, "seconds") for each in found["settled"]),
             faults=median(_of_pass(each, "faults") for each in found["default"]),
             clock_hz=median(clocks) if clocks else None,
-            profile_s=profile["measured_s"],
-            validate_s=validation["measured_s"],
+            profile_s=profile_s,
+            validate_s=validate_s,
         )
 
 
@@ -262,25 +295,36 @@ def predict(rows: Sequence[Row]) -> None:
         )
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
-        for pace in (UNKNOWN, Pace(clock_hz=row.clock_hz)):
-            predictor = judge.predictor(family_of(setting.model), pace)
-            run = predictor.predict(placements, setting.threads).run
-            if run is None:
-                continue
-            found = run.predicted_s, run.low_s, run.high_s
-            if pace is UNKNOWN:
-                row.usual = found
-            else:
-                row.clocked = found
+        row.usual, row.clocked = (
+            _forecast(judge, setting, placements, pace)
+            for pace in (UNKNOWN, Pace(clock_hz=row.clock_hz))
+        )
+
+
+def _forecast(
+    judge: Judge, setting: Setting, placements: Sequence[Placement], pace: Pace
+) -> Forecast | None:
+    predictor = judge.predictor(family_of(setting.model), pace)
+    run = predictor.predict(placements, setting.threads).run
+    if run is None:
+        return None
+    return Forecast(
+        run.predicted_s, run.low_s, run.high_s, run.settled_s, run.faults, run.tunables
+    )
 
 
 def _error(predicted_s: float, measured_s: float) -> float:
     return predicted_s / measured_s - 1
 
 
+def _percent(found_s: float | None, measured_s: float) -> str:
+    return f"{100 * _error(found_s, measured_s):+.1f} %" if found_s else "–"
+
+
 def report(rows: Sequence[Row]) -> str:
     """Figures over all rows, and the rows, those predicted worst first."""
-    known = [row for row in rows if row.usual and row.clocked]
+    usual = [(row, row.usual) for row in rows if row.usual]
+    clocked = [(row, row.clocked) for row in rows if row.clocked]
     lines = [
         "# Predictions against plain torch in a fresh process",
         "",
@@ -292,41 +336,59 @@ def report(rows: Sequence[Row]) -> str:
         "|---|---:|---:|",
     ]
 
-    def figure(name: str, values: Sequence[float]) -> None:
+    def figure(name: str, values: Sequence[float], of: Callable[..., float] = mean) -> None:
         if values:
-            lines.append(f"| {name} | {100 * mean(values):.1f} % | {len(values)} |")
+            lines.append(f"| {name} | {100 * of(values):.1f} % | {len(values)} |")
 
-    figure(
-        "MAPE, usual clock",
-        [abs(_error(row.usual[0], row.default_s)) for row in known if row.usual],
-    )
-    figure("bias, usual clock", [_error(row.usual[0], row.default_s) for row in known if row.usual])
+    errors = [_error(each.predicted_s, row.default_s) for row, each in usual]
+    figure("MAPE, usual clock", [abs(each) for each in errors])
+    figure("bias, usual clock", errors)
     figure(
         "MAPE, clock given",
-        [abs(_error(row.clocked[0], row.default_s)) for row in known if row.clocked],
+        [abs(_error(each.predicted_s, row.default_s)) for row, each in clocked],
     )
     figure(
         "inside the 80 % interval, usual clock",
-        [row.usual[1] <= row.default_s <= row.usual[2] for row in known if row.usual],
+        [each.holds(row.default_s) for row, each in usual],
     )
-    profiles = [abs(_error(row.profile_s, row.default_s)) for row in rows]
-    validates = [abs(_error(row.validate_s, row.default_s)) for row in rows]
-    for name, errors in (("profile", profiles), ("validate", validates)):
-        if errors:
-            lines.append(
-                f"| `{name}` against plain torch, median | {100 * median(errors):.1f} % |"
-                f" {len(errors)} |"
-            )
+    figure(
+        "inside the 80 % interval, clock given",
+        [each.holds(row.default_s) for row, each in clocked],
+    )
+    figure(
+        "MAPE, settled, usual clock",
+        [abs(_error(each.settled_s, row.settled_s)) for row, each in usual],
+    )
+    figure(
+        "MAPE, settled, clock given",
+        [abs(_error(each.settled_s, row.settled_s)) for row, each in clocked],
+    )
+    figure(
+        "page faults within 25 % or 100",
+        [
+            abs(each.faults - row.faults) <= max(0.25 * row.faults, 100)
+            for row, each in usual
+            if each.faults is not None
+        ],
+    )
+    for name, times_s in (
+        ("profile", [(row.profile_s, row.default_s) for row in rows]),
+        ("validate", [(row.validate_s, row.default_s) for row in rows]),
+    ):
+        known = [_error(measured_s, plain_s) for measured_s, plain_s in times_s if measured_s]
+        figure(f"`{name}` against plain torch, median", [abs(each) for each in known], median)
+        figure(f"`{name}` against plain torch, median with its sign", known, median)
     lines += [
         "",
         "| model | batch | threads | plain | settled | faults | predicted | 80 % interval | error |"
-        " clock given | profile | validate |",
-        "|---|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|",
+        " clock given | settled | faults | profile | validate |",
+        "|---|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|",
     ]
     for row in sorted(
-        rows, key=lambda row: -abs(_error(row.usual[0], row.default_s)) if row.usual else 0.0
+        rows,
+        key=lambda row: -abs(_error(row.usual.predicted_s, row.default_s)) if row.usual else 0.0,
     ):
-        setting, usual, clocked = row.setting, row.usual, row.clocked
+        setting, each, other = row.setting, row.usual, row.clocked
         cells = [
             setting.model,
             f"{setting.batch}",
@@ -334,12 +396,14 @@ def report(rows: Sequence[Row]) -> str:
             format_s(row.default_s),
             format_s(row.settled_s),
             f"{row.faults:,.0f}",
-            format_s(usual[0]) if usual else "–",
-            f"{format_s(usual[1])} – {format_s(usual[2])}" if usual else "–",
-            f"{100 * _error(usual[0], row.default_s):+.1f} %" if usual else "–",
-            f"{100 * _error(clocked[0], row.default_s):+.1f} %" if clocked else "–",
-            f"{100 * _error(row.profile_s, row.default_s):+.1f} %",
-            f"{100 * _error(row.validate_s, row.default_s):+.1f} %",
+            format_s(each.predicted_s) if each else "–",
+            f"{format_s(each.low_s)} – {format_s(each.high_s)}" if each else "–",
+            _percent(each.predicted_s if each else None, row.default_s),
+            _percent(other.predicted_s if other else None, row.default_s),
+            _percent(other.settled_s if other else None, row.settled_s),
+            f"{each.faults:,}" if each and each.faults is not None else "–",
+            _percent(row.profile_s, row.default_s),
+            _percent(row.validate_s, row.default_s),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
