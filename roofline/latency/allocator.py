@@ -32,8 +32,13 @@ class Allocator:
         """As reports name it: ``"default"``, or what is other than glibc's defaults."""
         if self.settings is None:
             return self.library
-        huge = ("transparent huge pages",) if self.settings.has_huge_pages else ()
+        huge = ("transparent huge pages",) if self.has_huge_pages else ()
         return ", ".join((*self.changed, *huge)) or "default"
+
+    @property
+    def has_huge_pages(self) -> bool:
+        """Whether a page fault maps 2 MiB where it can."""
+        return self.settings is not None and self.settings.has_huge_pages
 
 
 DEFAULT = Allocator(settings=MallocSettings())

@@ -16,7 +16,6 @@ from roofline.latency.learning import Z_80, Example, Kind, together
 from roofline.latency.prediction import Prediction, RunPrediction
 from roofline.latency.samples import INT8, Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace, usual_pace
-from roofline.workload.page_faults import PageFaults
 
 _TOGETHER = 0.5
 """The correlation of the errors of operators in one model: the same libraries ran them."""
@@ -29,9 +28,6 @@ _NEARLY_ALL = 0.95
 
 _LEAST_SPREAD = 0.1
 """An interval is never taken to be narrower than this share of what operators say."""
-
-_FAULT_DEVIATION = 0.2
-"""The relative deviation of what a page fault takes, from machine to machine state."""
 
 _LEAST_SHARE = 0.3
 """Of a time, what is left of it at least when its page faults are taken out: they were counted in
@@ -235,9 +231,8 @@ class Calibration:
         *,
         calls: int,
         pace: Pace | None = None,
-        faults: PageFaults | None = None,
     ) -> RunPrediction:
-        """A whole pass, from the predictions of its operators.
+        """A whole pass without page faults, from the predictions of its operators.
 
         Args:
             facts: of all operators that do something, at least one, on one number of threads.
@@ -245,25 +240,15 @@ class Calibration:
             calls: how many operators are called, free ones too.
             pace: that of the predictions; None: as usual, and the interval allows for any that the
                 machine had when it was measured.
-            faults: page faults of the pass; None: not known, and the pass is that of an allocator
-                that causes none.
         """
         # A clock that could not be read is as good as none.
         is_told = pace is not None and pace.clock_hz is not None
         threads = facts[0].threads
         overhead_s = self.overhead_s(threads, calls=calls, pace=pace)
         operators_s = sum(each.predicted_s for each, _ in predictions)
-        settled_s = operators_s + overhead_s
-        fault_s = self.fault_s.get(threads)
-        if faults is None or fault_s is None:
-            faults, fault_s = None, 0.0
-        faults_s = faults.faults * fault_s if faults else 0.0
-        predicted_s = settled_s + faults_s
-        by_operators = _deviation([(each.predicted_s, by) for each, by in predictions])
-        by_operators *= self.spread if is_told else self.usual_spread
-        # What faults take comes from elsewhere than the times of operators.
-        by_number = (faults.high - faults.low) * fault_s / (2 * Z_80) if faults else 0.0
-        deviation_s = math.hypot(by_operators, by_number, _FAULT_DEVIATION * faults_s)
+        predicted_s = operators_s + overhead_s
+        deviation_s = _deviation([(each.predicted_s, by) for each, by in predictions])
+        deviation_s *= self.spread if is_told else self.usual_spread
         factor = math.exp(Z_80 * deviation_s / predicted_s)
         return RunPrediction(
             predicted_s=predicted_s,
@@ -271,7 +256,6 @@ class Calibration:
             high_s=predicted_s * factor,
             operators_s=operators_s,
             overhead_s=overhead_s,
-            faults=faults.faults if faults else None,
             calibration=self.said,
             held_out_error=self._error_of(facts),
         )

@@ -35,7 +35,9 @@ class ModelValidation:
     ``clock_hz`` and ``hop_s`` are the pace of the cores while it was measured
     (`roofline.machine.pace`), which the prediction is for; ``predicted_usual_s`` is the prediction
     for their usual pace, which is all that can be said beforehand. ``remeasured_clock_hz`` is the
-    clock of the second measurement.
+    clock of the second measurement. ``predicted_settled_s`` is the part of ``predicted_s`` that has
+    no page faults; ``predicted_faults`` and ``faults`` are the page faults of a pass, predicted and
+    counted (None: not known).
 
     ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of;
     ``discarded`` rounds of the first measurement did not get the cores, and ``are_disturbed`` says
@@ -71,6 +73,9 @@ class ModelValidation:
     hop_s: float | None = None
     predicted_usual_s: float | None = None
     remeasured_clock_hz: float | None = None
+    predicted_settled_s: float | None = None
+    predicted_faults: int | None = None
+    faults: int | None = None
     measured_times_s: tuple[float, ...] = ()
     remeasured_times_s: tuple[float, ...] = ()
     discarded: int = 0
@@ -79,7 +84,8 @@ class ModelValidation:
     def __post_init__(self) -> None:
         times = (
             *(self.measured_s, self.remeasured_s, self.predicted_s, self.operators_measured_s),
-            *(self.predicted_usual_s, self.clock_hz, self.hop_s, self.remeasured_clock_hz),
+            *(self.predicted_usual_s, self.predicted_settled_s, self.clock_hz),
+            *(self.hop_s, self.remeasured_clock_hz),
             *(*self.measured_times_s, *self.remeasured_times_s),
         )
         if not all(0 < each < math.inf for each in times if each is not None):
@@ -96,9 +102,11 @@ class ModelValidation:
             *(self.eager_min_time_s, self.fused_min_time_s, self.model_min_time_s),
         )
         if not all(0 <= (each or 0.0) < math.inf for each in sums) or (
-            min(self.samples, self.discarded) < 0
+            min(self.samples, self.discarded, self.faults or 0, self.predicted_faults or 0) < 0
         ):
-            raise ValueError(f"{self.model}: bounds, sums of times and samples are not negative")
+            raise ValueError(
+                f"{self.model}: bounds, sums of times, samples and page faults are not negative"
+            )
         if not 0 <= self.below_bound <= self.operators:
             raise ValueError(
                 f"{self.model}: {self.below_bound} of {self.operators} operators are below bound"

@@ -14,7 +14,9 @@ class RunMeasurement:
 
     ``end_to_end`` are the passes that were timed as a whole, ``operators_s`` the sum of the medians
     of all operators, timed one by one in passes in between; ``compiled`` are passes under
-    `torch.compile`. ``faults`` are the minor page faults of a pass; ``rounds`` are those that
+    `torch.compile`. ``faults`` are the minor page faults of a pass, ``fault_s`` the seconds that
+    each adds on this machine (null: not known), ``allocator`` the settings of the process's malloc
+    (``"default"``; ``""``: not known, or not on a CPU); ``rounds`` are those that
     count, ``discarded`` those that were thrown away because they did not get the cores;
     ``are_disturbed`` if there were no others. ``clock_hz`` is the median clock of the core that ran
     them, ``hop_s`` how long a cache line took from core to core; null where that is not known, and
@@ -34,6 +36,8 @@ class RunMeasurement:
     date: str = ""
     clock_hz: float | None = None
     hop_s: float | None = None
+    fault_s: float | None = None
+    allocator: str = ""
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -49,6 +53,15 @@ class RunMeasurement:
     def measured_s(self) -> float:
         """The median of the whole passes, in seconds."""
         return self.end_to_end.median_s
+
+    @property
+    def settled_s(self) -> float | None:
+        """Seconds of a pass less those of its page faults: what it takes where the allocator keeps
+        its memory. Derived, not measured; null where that is not known."""
+        if self.fault_s is None:
+            return None
+        settled_s = self.measured_s - self.faults * self.fault_s
+        return settled_s if settled_s > 0 else None
 
     @property
     def overhead_s(self) -> float:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
+from roofline.latency.learning import Z_80
 from roofline.latency.predicted import Predicted
-from roofline.latency.prediction import FAULTS_MATTER, Prediction
+from roofline.latency.prediction import FAULTS_MATTER, Prediction, RunPrediction
 from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
-from roofline.workload.operators import State
+from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.page_faults import PageFaults, page_faults, settling
+
+
+_FAULT_DEVIATION = 0.2
+"""The relative deviation of what a page fault takes, from machine state to machine state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +58,12 @@ class Predictor:
         known = [each for each in found if each is not None]
         run, notes = None, list(self.notes)
         if facts and len(known) == len(found):
-            faults = self._faults(placements, threads)
-            run = self.calibration.predict_run(
-                facts, known, calls=len(placements), pace=self.pace, faults=faults
+            run, more = self.with_faults(
+                self.calibration.predict_run(facts, known, calls=len(placements), pace=self.pace),
+                placements,
+                threads,
             )
-            if faults is not None:
-                run = replace(run, allocator=self.allocator.name)
-                if run.predicted_s > (1 + FAULTS_MATTER) * run.settled_s:
-                    run = replace(run, tunables=self._tunables(placements, threads))
-                if faults.unknown:
-                    notes.append(
-                        f"page faults leave out scratch memory of {', '.join(faults.unknown)}"
-                    )
-            else:
-                notes.append(self._no_faults)
+            notes += more
         elif facts:
             kinds = sorted(
                 {each.dtype for each, known in zip(facts, found, strict=True) if known is None}
@@ -77,32 +75,64 @@ class Predictor:
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
 
-    def _tunables(self, placements: Sequence[Placement], threads: int) -> str:
+    def with_faults(
+        self, settled: RunPrediction, placements: Sequence[Placement], threads: int
+    ) -> tuple[RunPrediction, tuple[str, ...]]:
+        """A pass with its page faults in the process that will run it, and notes on them.
+
+        Args:
+            settled: the pass without page faults.
+            placements: its operators.
+            threads: how many compute.
+        """
+        fault_s = self.calibration.fault_s.get(threads)
+        if self.allocator.settings is None:
+            what = f"page faults of {self.allocator.library} are not simulated"
+        elif fault_s is None:
+            what = "costs of page faults are not known"
+        else:
+            records = [each.record for each in placements]
+            faults = page_faults(
+                records, self.allocator.settings, threads=threads, lanes=self.lanes
+            )
+            run = _added(settled, faults, fault_s)
+            is_worth_settings = run.predicted_s > (1 + FAULTS_MATTER) * run.settled_s
+            run = replace(
+                run,
+                allocator=self.allocator.name,
+                tunables=self._tunables(records, threads) if is_worth_settings else "",
+            )
+            if not faults.unknown:
+                return run, ()
+            return run, (f"page faults leave out scratch memory of {', '.join(faults.unknown)}",)
+        fix = " (`roofline measure` measures them)" if self.allocator.settings else ""
+        return settled, (f"{what}: predicted times are those without page faults{fix}",)
+
+    def _tunables(self, records: Sequence[OperatorRecord], threads: int) -> str:
         """The settings of glibc with which a pass has no page faults by the simulation."""
-        records = [each.record for each in placements]
         found = settling(records, threads=threads, lanes=self.lanes)
         return (
             f"glibc.malloc.mmap_threshold={found.mmap_threshold_byte}"
             f":glibc.malloc.trim_threshold={found.trim_threshold_byte}"
         )
 
-    @property
-    def _no_faults(self) -> str:
-        """Why predictions are those of an allocator that keeps all memory."""
-        if self.allocator.settings is None:
-            return (
-                f"page faults of {self.allocator.library} are not simulated: predicted times are"
-                " those without page faults"
-            )
-        return (
-            "costs of page faults are not known: predicted times are those without page faults"
-            " (`roofline measure` measures them)"
-        )
 
-    def _faults(self, placements: Sequence[Placement], threads: int) -> PageFaults | None:
-        """The page faults of a pass; None: their number is not known, or not what one takes."""
-        settings = self.allocator.settings
-        if settings is None or threads not in self.calibration.fault_s:
-            return None
-        records = [each.record for each in placements]
-        return page_faults(records, settings, threads=threads, lanes=self.lanes)
+def _added(settled: RunPrediction, faults: PageFaults, fault_s: float) -> RunPrediction:
+    """A pass with page faults of so many seconds each.
+
+    The interval is wider by what is not known of their number and their cost, which come from
+    elsewhere than the times of operators.
+    """
+    faults_s = faults.faults * fault_s
+    predicted_s = settled.predicted_s + faults_s
+    by_operators_s = settled.predicted_s * math.log(settled.high_s / settled.low_s) / (2 * Z_80)
+    by_number_s = (faults.high - faults.low) * fault_s / (2 * Z_80)
+    deviation_s = math.hypot(by_operators_s, by_number_s, _FAULT_DEVIATION * faults_s)
+    factor = math.exp(Z_80 * deviation_s / predicted_s)
+    return replace(
+        settled,
+        predicted_s=predicted_s,
+        low_s=predicted_s / factor,
+        high_s=predicted_s * factor,
+        faults=faults.faults,
+    )

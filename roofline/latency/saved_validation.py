@@ -47,6 +47,7 @@ class _Saved:
     hardware: str
     torch_version: str
     date: str
+    allocator: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -89,6 +90,7 @@ def validation_from_data(data: Any, *, file: str) -> Validation:
         hardware=saved.hardware,
         torch_version=saved.torch_version,
         date=saved.date,
+        allocator=saved.allocator,
         warnings=saved.warnings,
     )
 

@@ -30,7 +30,8 @@ _PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "b
 class Validation:
     """Models that were predicted and then measured on one machine; made by `Validation.of`.
 
-    ``hardware`` is the name of its profile, ``date`` that of the measurements, in ISO 8601.
+    ``hardware`` is the name of its profile, ``date`` that of the measurements, in ISO 8601,
+    ``allocator`` names the settings of malloc in the processes that ran them (``""``: not known).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -41,6 +42,7 @@ class Validation:
     hardware: str
     torch_version: str
     date: str
+    allocator: str = ""
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -53,6 +55,7 @@ class Validation:
         hardware: str,
         torch_version: str,
         date: str,
+        allocator: str = "",
         warnings: Iterable[str] = (),
     ) -> Validation:
         """The validation of runs and ratios, with its totals."""
@@ -65,6 +68,7 @@ class Validation:
             hardware=hardware,
             torch_version=torch_version,
             date=date,
+            allocator=allocator,
             warnings=tuple(warnings),
         )
 

@@ -201,18 +201,18 @@ class OneByOne:
                 " (`roofline calibrate`)"
             )
         timed = len({id(sample) for sample in self.samples if sample is not None})
-        return Predicted(
-            operators=tuple(operators),
-            run=RunPrediction(
-                predicted_s=sum(each.predicted_s for each in found) + (overhead_s or 0.0),
-                low_s=sum(each.low_s for each in found) + (overhead_s or 0.0),
-                high_s=sum(each.high_s for each in found) + (overhead_s or 0.0),
-                operators_s=sum(each.predicted_s for each in found),
-                overhead_s=overhead_s,
-                calibration=f"{timed} operators timed on their own on this machine",
-            ),
-            notes=tuple(notes),
+        run = RunPrediction(
+            predicted_s=sum(each.predicted_s for each in found) + (overhead_s or 0.0),
+            low_s=sum(each.low_s for each in found) + (overhead_s or 0.0),
+            high_s=sum(each.high_s for each in found) + (overhead_s or 0.0),
+            operators_s=sum(each.predicted_s for each in found),
+            overhead_s=overhead_s,
+            calibration=f"{timed} operators timed on their own on this machine",
         )
+        if learned is not None:
+            run, more = learned.with_faults(run, placements, threads)
+            notes += more
+        return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))
 
     def _changes(
         self, placements: Sequence[Placement], learned: Predictor | None

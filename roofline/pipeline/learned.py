@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from roofline.errors import FileFormatError, InputError
@@ -9,10 +10,10 @@ from roofline.latency.allocator import DEFAULT, Allocator, allocator_here
 from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
+from roofline.latency.samples import RunSample
 from roofline.latency.store import KeptRuns, Store, latency_file, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
-from roofline.machine.measuring.page_faults import PAGE_FAULT
 from roofline.machine.system.host import package_version
 from roofline.pipeline.hosts import this_host
 from roofline.pipeline.machines import Hardware, means_host
@@ -98,7 +99,8 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
             kept = read_runs(file, profile.host)
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
-        calibration, notes = _calibration_of_kept(kept, profile), ()
+        runs = kept.runs if kept else ()
+        calibration, notes = _calibration(runs, profile, _usual_allocator(profile.host)), ()
         if kept is not None:
             notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
     if not calibration.runs and not notes:
@@ -144,20 +146,15 @@ def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[s
         kept = read_runs(file, here.host)
         if kept is None or kept.environment.difference(here):
             return Calibration(()), ()
-        return _calibration_of_kept(kept, profile), ()
+        return _calibration(kept.runs, profile, allocator_here()), ()
 
 
 def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
     """What was learned from all that a store has; page faults cost what the profile says."""
-    return Calibration(store.runs(), fault_s=fault_costs(profile))
+    return _calibration(store.runs(), profile, allocator_here())
 
 
-def _calibration_of_kept(kept: KeptRuns | None, profile: HardwareProfile) -> Calibration:
-    return Calibration(kept.runs if kept else (), fault_s=fault_costs(profile))
-
-
-def fault_costs(profile: HardwareProfile) -> dict[int, float]:
-    """Seconds that a page fault adds, by threads; of a machine where that was measured."""
-    return {
-        each.threads: each.time.median_s for each in profile.overheads if each.name == PAGE_FAULT
-    }
+def _calibration(
+    runs: Iterable[RunSample], profile: HardwareProfile, allocator: Allocator
+) -> Calibration:
+    return Calibration(runs, fault_s=profile.page_fault_s(huge=allocator.has_huge_pages))

@@ -11,6 +11,7 @@ from typing import Any
 
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError
+from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
@@ -125,6 +126,7 @@ def measured_in_turn(
         rounds=tuple(found),
         date=date.today().isoformat(),
         own_processes=not stays,
+        allocator=allocator_here().name,
         conditions=notes,
     )
 

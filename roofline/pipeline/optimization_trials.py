@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import MeasurementError, RooflineError, said_by
 from roofline.foundation.sampling import Sample
+from roofline.latency.allocator import allocator_here
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
@@ -191,7 +192,10 @@ def compiled_trials(
         except RooflineError as error:
             raise CompileError(f"torch.compile failed: {said_by(error)[:300]}") from None
     measured = MeasuredRounds(
-        rounds=found, date=date.today().isoformat(), conditions=here.conditions
+        rounds=found,
+        date=date.today().isoformat(),
+        allocator=allocator_here().name,
+        conditions=here.conditions,
     )
     return _trials(measured, "compile", subjects)
 
@@ -275,6 +279,7 @@ def _trials(
                 speedup_low=low if ratio.interval else 0.0,
                 speedup_high=high,
                 rounds=len(measured.rounds),
+                allocator=measured.allocator,
             )
         )
     return Trials(

@@ -13,6 +13,7 @@ from roofline.analysis import Analysis
 from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.errors import RooflineError, said_by
+from roofline.latency.allocator import allocator_here
 from roofline.pipeline.calibration_steps import computes_in_bfloat16
 from roofline.pipeline.companion_trials import Original, TimedPair, timed_pair
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
@@ -193,6 +194,7 @@ def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> 
         predicted_before_s=_seconds(predicted.before),
         predicted_s=_seconds(predicted.after) if is_of_way else None,
         error=timed.error,
+        allocator=allocator_here().name,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from roofline.errors import HardwareError, ModelError
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte
+from roofline.latency.allocator import allocator_here
 from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort
@@ -201,6 +202,8 @@ def measure(
         cpus=len(on.topology.cores),
     )
     capture = found.capture
+    allocator = allocator_here()
+    costs = on.profile.page_fault_s(huge=allocator.has_huge_pages)
     roof = Roof(on.profile, threads)
     reuse = residency(capture.records)
     conditions = [*on.conditions, *(each for each in noticed if not each.startswith("load:"))]
@@ -209,6 +212,8 @@ def measure(
             end_to_end=found.end_to_end,
             operators_s=_sum_of_medians(found.operators),
             faults=found.faults,
+            fault_s=costs.get(threads),
+            allocator=allocator.name if run.device == "cpu" else "",
             rounds=len(found.end_to_end.times_s),
             discarded=found.discarded,
             are_disturbed=found.are_disturbed,

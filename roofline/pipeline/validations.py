@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import InputSpec
 from roofline.errors import RooflineError
+from roofline.latency.allocator import allocator_here
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
 from roofline.latency.measuring.rounds import Effort
@@ -180,6 +181,7 @@ def validate(
         hardware=here.profile.name,
         torch_version=package_version("torch"),
         date=date.today().isoformat(),
+        allocator=allocator_here().name,
         warnings=(*here.conditions, *here.notes, *notes, *_without(calibration.runs)),
     )
 

@@ -15,8 +15,8 @@ class Companion:
     ``way`` says how (``"bfloat16"``, ``"int8 (torch.ao, static)"`` …), ``bits`` which what-if it
     stands beside. ``speedup`` is the median of rounds of original over companion, with the interval
     from 10 to 90 %. ``predicted_s`` is the what-if's prediction, None where it makes none.
-    ``error`` is the relative error of its outputs (L2, against the original's), ``why_not`` why
-    there are no times.
+    ``error`` is the relative error of its outputs (L2, against the original's), ``allocator`` names
+    the settings of malloc meanwhile (``""``: not known), ``why_not`` why there are no times.
     """
 
     way: str
@@ -30,6 +30,7 @@ class Companion:
     predicted_before_s: float | None = None
     predicted_s: float | None = None
     error: float | None = None
+    allocator: str = ""
     why_not: str = ""
 
 

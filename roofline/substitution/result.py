@@ -102,7 +102,8 @@ class Rounds:
     """Original and result timed in turn, one way to run them.
 
     ``baseline`` is ``"eager"`` or ``"compile"`` (torch.compile with freezing). ``speedup`` is the
-    median of rounds of original over result, with the interval from 10 to 90 %.
+    median of rounds of original over result, with the interval from 10 to 90 %. ``allocator`` names
+    the settings of malloc meanwhile (``""``: not known).
     """
 
     baseline: Literal["eager", "compile"]
@@ -113,6 +114,7 @@ class Rounds:
     speedup_low: float
     speedup_high: float
     rounds: int
+    allocator: str = ""
 
     @property
     def is_faster(self) -> bool:

@@ -48,7 +48,7 @@ class MallocSettings:
 
     ``is_dynamic`` is whether the thresholds follow what is freed: setting any of the others turns
     that off. ``has_huge_pages``: the kernel maps 2 MiB at a time where a region has them aligned
-    (transparent huge pages set to "always").
+    (transparent huge pages set to "always", or asked for by ``glibc.malloc.hugetlb=1``).
     """
 
     mmap_threshold_byte: int = _DEFAULT_THRESHOLD_BYTE
@@ -83,6 +83,7 @@ def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> Mal
         huge_pages: what ``/sys/kernel/mm/transparent_hugepage/enabled`` says.
     """
     found: dict[str, int] = {}
+    huge = "[always]" in huge_pages
     given = [
         (name.removeprefix("MALLOC_").removesuffix("_").lower(), value)
         for name, value in environment.items()
@@ -95,9 +96,9 @@ def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> Mal
         with contextlib.suppress(ValueError):
             if name in _VARIABLES:
                 found[_VARIABLES[name]] = int(value, 0)
-    return replace(
-        MallocSettings(is_dynamic=not found, has_huge_pages="[always]" in huge_pages), **found
-    )
+            # 1: malloc asks for transparent huge pages, which "madvise" gives to those who ask.
+            huge |= name == "hugetlb" and int(value, 0) == 1 and "[madvise]" in huge_pages
+    return replace(MallocSettings(is_dynamic=not found, has_huge_pages=huge), **found)
 
 
 @dataclass(slots=True)

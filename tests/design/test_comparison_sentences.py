@@ -124,7 +124,9 @@ def test_measurements_in_turn_come_first() -> None:
         return RoundTime(times_s=(time_s,) * 3)
 
     rounds = MeasuredRounds(
-        rounds=tuple((time(3.0), time(each)) for each in (1.0, 1.0, 1.5)), date="2026-03-04"
+        rounds=tuple((time(3.0), time(each)) for each in (1.0, 1.0, 1.5)),
+        date="2026-03-04",
+        allocator="default",
     )
     comparison = Comparison.of([standard(), separable()], names=["a", "b"], rounds=rounds)
     # 3, 3 and 2 times as fast: of a third, a third and a half, nine tenths are below 0.467.
@@ -133,7 +135,9 @@ def test_measurements_in_turn_come_first() -> None:
         in comparison.sentences[0]
     )
     assert comparison.quantity("measured_s").values == (3.0, 1.0)
-    assert any("measured in turn on 2026-03-04: 3 rounds" in each for each in comparison.provenance)
+    (said,) = [each for each in comparison.provenance if "measured in turn" in each]
+    assert said.startswith("measured in turn on 2026-03-04: 3 rounds")
+    assert "each in a process of its own (allocator: default)" in said
 
 
 def in_turn(*pairs: tuple[float, float]) -> MeasuredRounds:

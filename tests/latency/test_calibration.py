@@ -13,7 +13,6 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.learning import SHARED
 from roofline.latency.samples import Facts, OperatorSample, RunSample
 from roofline.machine.pace import Pace
-from roofline.workload.page_faults import PageFaults
 
 THREADS = 2
 FAULT_S = 2e-7
@@ -262,37 +261,6 @@ def test_page_faults_of_runs_change_nothing_that_is_learned_from_them() -> None:
         assert one[0].predicted_s == pytest.approx(other[0].predicted_s, rel=1e-9)
     assert noisy.overhead_s(THREADS, calls=9) == pytest.approx(quiet.overhead_s(THREADS, calls=9))
     assert noisy.held_out_error == pytest.approx(quiet.held_out_error)
-
-
-def pages(count: int) -> PageFaults:
-    return PageFaults(faults=count, low=count, high=count, page_byte=4096)
-
-
-def test_page_faults_are_added_to_a_pass() -> None:
-    known = Calibration(runs(), fault_s={THREADS: FAULT_S})
-    calls = [facts(19.5), facts(22.5, "slow")]
-    predictions = [each for each in known.predict(calls) if each is not None]
-    settled = known.predict_run(calls, predictions, calls=10, faults=pages(0))
-    found = known.predict_run(calls, predictions, calls=10, faults=pages(1000))
-    assert settled.predicted_s == settled.settled_s == found.settled_s
-    assert found.predicted_s - found.settled_s == pytest.approx(2e-4)
-    assert (settled.faults, found.faults) == (0, 1000)
-    # Nothing is known of their number, or of what one takes.
-    for unknown in (
-        known.predict_run(calls, predictions, calls=10),
-        Calibration(runs()).predict_run(calls, predictions, calls=10, faults=pages(1000)),
-    ):
-        assert unknown.faults is None
-        assert unknown.predicted_s == pytest.approx(settled.settled_s)
-    # In seconds the interval becomes wider by what is not known of faults, and no wider.
-    width_s = found.high_s - found.low_s
-    grown_s = width_s - (settled.high_s - settled.low_s)
-    assert 0 < grown_s < 2e-4
-    # Where their number is not certain, the interval holds what it may be.
-    unsure = replace(pages(1000), low=0, high=3000)
-    wide = known.predict_run(calls, predictions, calls=10, faults=unsure)
-    assert wide.predicted_s == found.predicted_s
-    assert wide.high_s - wide.low_s > max(width_s, 0.9 * 3000 * FAULT_S)
 
 
 def test_no_overhead_is_below_0() -> None:

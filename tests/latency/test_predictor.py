@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from roofline.latency import predictor as predictor_module
 from roofline.latency.allocator import Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
@@ -17,7 +18,7 @@ from roofline.pipeline import learned as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State
-from roofline.workload.page_faults import page_faults
+from roofline.workload.page_faults import PageFaults, page_faults
 from roofline.workload.residency import residency
 from tests.builders import ceiling, level, profile
 from tests.presentation.examples import full_profile
@@ -80,6 +81,32 @@ def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said(
     run, notes = run_of(other, known)
     assert replace(run, calibration=settled.calibration) == settled
     assert "page faults of libjemalloc.so.2 are not simulated" in notes
+
+
+def test_the_interval_of_a_pass_knows_the_number_of_its_faults_and_their_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = placements()
+    predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
+    settled = RunPrediction(
+        predicted_s=0.02, low_s=0.016, high_s=0.025, operators_s=0.018, overhead_s=0.002,
+        calibration="",
+    )  # fmt: skip
+
+    def added(count: int, low: int, high: int) -> RunPrediction:
+        faults = PageFaults(faults=count, low=low, high=high, page_byte=4096)
+        monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
+        return predictor.with_faults(settled, known, 1)[0]
+
+    none, certain, unsure = added(0, 0, 0), added(1000, 1000, 1000), added(1000, 0, 8000)
+    assert (none.predicted_s, none.low_s) == pytest.approx((settled.predicted_s, settled.low_s))
+    assert certain.predicted_s == unsure.predicted_s == pytest.approx(0.021)
+    assert settled.settled_s == certain.settled_s
+    # In seconds it is wider by what is not known of their cost, and no wider.
+    grown_s = (certain.high_s - certain.low_s) - (none.high_s - none.low_s)
+    assert 0 < grown_s < 1000 * FAULT_S
+    # Where their number is not certain, it is as wide as that alone at the least.
+    assert unsure.high_s - unsure.low_s > 0.9 * 8000 * FAULT_S
 
 
 @pytest.mark.parametrize(

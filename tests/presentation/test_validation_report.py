@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,27 @@ def test_a_run_is_shown_with_its_times() -> None:
     assert column(table, "again") == ["+2.0 %"] * 3
     alone = validation_report(validation(judged(100, 90, operators_measured_s=98)))
     assert column(grid(alone, "Runs"), "operators alone") == ["-2.0 %"]
+
+
+def test_page_faults_have_columns_where_they_matter() -> None:
+    many = judged(
+        0.03, 0.032, predicted_settled_s=0.02, predicted_faults=5_000, faults=4_800, model="many"
+    )
+    few = judged(
+        0.03, 0.0301, predicted_settled_s=0.03, predicted_faults=50, faults=0, model="few"
+    )
+    table = grid(validation_report(validation(many, few)), "Runs")
+    assert column(table, "settled") == ["20.0 ms", "–"]
+    assert column(table, "page faults") == ["5,000, counted 4,800", "50, counted 0"]
+    assert "settled" not in [
+        each.heading for each in grid(validation_report(validation(few)), "Runs").columns
+    ]
+
+
+def test_the_allocator_of_the_processes_is_named() -> None:
+    found = replace(validation(judged(1, 1)), allocator="default")
+    assert "allocator  default" in plain_text(validation_report(found))
+    assert "allocator" not in plain_text(validation_report(validation(judged(1, 1))))
 
 
 def test_ratios_have_a_table() -> None:

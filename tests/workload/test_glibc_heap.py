@@ -208,3 +208,7 @@ def test_settings_are_read_as_glibc_reads_them() -> None:
     assert not found.has_huge_pages
     assert malloc_settings({"MALLOC_TOP_PAD_": "many"}).is_dynamic
     assert malloc_settings({}, "[always] madvise never").has_huge_pages
+    asked = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+    assert malloc_settings(asked, "always [madvise] never").has_huge_pages
+    assert malloc_settings(asked, "always [madvise] never").is_dynamic
+    assert not malloc_settings(asked, "always madvise [never]").has_huge_pages

@@ -43,8 +43,8 @@ class RoundTime:
 class MeasuredRounds:
     """What models took on this machine: ``rounds`` of all of them in turn, in one order.
 
-    With ``own_processes`` each time is from a process of its own. ``conditions`` are what was
-    noticed meanwhile.
+    With ``own_processes`` each time is from a process of its own. ``allocator`` names the settings
+    of malloc there (``""``: not known), ``conditions`` are what was noticed meanwhile.
 
     Raises:
         ValueError: no rounds, or not as many models in each.
@@ -53,6 +53,7 @@ class MeasuredRounds:
     rounds: tuple[tuple[RoundTime, ...], ...]
     date: str = ""
     own_processes: bool = True
+    allocator: str = ""
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

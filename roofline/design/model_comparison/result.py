@@ -303,6 +303,7 @@ def _in_turn(rounds: MeasuredRounds) -> str:
     count = len(rounds.rounds)
     passes = min(len(each.times_s) for one in rounds.rounds for each in one)
     where = ", each in a process of its own" if rounds.own_processes else ""
+    where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
     return (
         f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
         f" {count} round{'s' * (count != 1)} of all models{where}, at least {passes} passes a round"

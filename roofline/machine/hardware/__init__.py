@@ -15,6 +15,8 @@ from roofline.machine.hardware.ceilings import Provenance as Provenance
 from roofline.machine.hardware.ceilings import TheoreticalRate as TheoreticalRate
 from roofline.machine.hardware.ceilings import WriteAllocate as WriteAllocate
 from roofline.machine.hardware.ceilings import describe_level as describe_level
+from roofline.machine.hardware.details import HUGE_PAGE_FAULT as HUGE_PAGE_FAULT
+from roofline.machine.hardware.details import PAGE_FAULT as PAGE_FAULT
 from roofline.machine.hardware.details import BandwidthCurve as BandwidthCurve
 from roofline.machine.hardware.details import Clock as Clock
 from roofline.machine.hardware.details import LatencyCurve as LatencyCurve

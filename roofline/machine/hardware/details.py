@@ -33,6 +33,10 @@ class Clock:
             )
 
 
+PAGE_FAULT, HUGE_PAGE_FAULT = "page fault", "huge page fault"
+"""Names of overheads: minor faults of 4 KiB and of 2 MiB, with clearing and unmapping the page."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
     """What a call costs whose arithmetic costs nothing: ``"dispatch of linear"``, on `threads`."""

@@ -20,6 +20,8 @@ from roofline.machine.hardware.ceilings import (
     describe_level,
 )
 from roofline.machine.hardware.details import (
+    HUGE_PAGE_FAULT,
+    PAGE_FAULT,
     BandwidthCurve,
     Clock,
     LatencyCurve,
@@ -199,6 +201,15 @@ class HardwareProfile:
         """Core clock in Hz at which the compute ceilings hold; None: not known."""
         clocks = [each.clock_hz for each in self.compute if each.kind == "hardware"]
         return max((each for each in clocks if each is not None), default=None)
+
+    def page_fault_s(self, *, huge: bool = False) -> dict[int, float]:
+        """Seconds that a minor page fault adds, by threads; empty where that was not measured.
+
+        Args:
+            huge: of a transparent huge page, not of one of 4 KiB.
+        """
+        name = HUGE_PAGE_FAULT if huge else PAGE_FAULT
+        return {each.threads: each.time.median_s for each in self.overheads if each.name == name}
 
     def at_clock(self, clock_hz: float) -> HardwareProfile:
         """The profile with the ceilings that follow the core clock raised to `clock_hz`.

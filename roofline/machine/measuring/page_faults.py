@@ -13,13 +13,10 @@ from dataclasses import dataclass
 
 from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_byte
-from roofline.machine.hardware import Duration, Overhead
+from roofline.machine.hardware import HUGE_PAGE_FAULT, PAGE_FAULT, Duration, Overhead
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.system.activity import minor_faults
-
-PAGE_FAULT = "page fault"
-HUGE_PAGE_FAULT = "huge page fault"
 
 _HUGE_BYTE = 2 * 2**20
 _REGION_BYTE = 8 * _HUGE_BYTE

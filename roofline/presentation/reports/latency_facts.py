@@ -8,7 +8,7 @@ from datetime import date
 
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_byte, format_percent, format_s, format_si
+from roofline.foundation.units import format_percent, format_s, format_si
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
@@ -23,11 +23,6 @@ from roofline.presentation.reports.spreads import (
 )
 from roofline.presentation.reports.time_columns import source_word
 from roofline.presentation.reports.work_facts import what_runs
-
-_PAGE_BYTE = 4096
-
-_FAULT_S = 1e-6
-"""What taking and clearing a page costs, to the order of magnitude."""
 
 _NAMED = 4
 
@@ -183,7 +178,8 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if analysis.totals.bound_s:
         parts.append(_bound_share(analysis, measurement.measured_s).removeprefix(" · "))
     # Unknown where the system does not count them; a few are always there.
-    parts.append(f"{measurement.faults:,} page fault{'s' * (measurement.faults != 1)} a pass")
+    faults = f"{measurement.faults:,} page fault{'s' * (measurement.faults != 1)} a pass"
+    parts.append(f"{faults}{_measured_fault_time(measurement)}")
     if measurement.discarded:
         rounds = measurement.rounds + measurement.discarded
         parts.append(
@@ -192,6 +188,28 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if measurement.date:
         parts.append(age(measurement.date, today))
     return " · ".join(parts)
+
+
+def _measured_fault_time(measurement: RunMeasurement) -> str:
+    """The allocator that a pass was measured with, and what its page faults take if they matter."""
+    allocator = f"allocator: {printable(measurement.allocator)}" if measurement.allocator else ""
+    if not _faults_matter(measurement) or measurement.settled_s is None:
+        return f" ({allocator})" if allocator else ""
+    faults_s = measurement.measured_s - measurement.settled_s
+    share = format_percent(faults_s / measurement.measured_s)
+    parts = [
+        f"{format_s(faults_s, 2)} of the pass, {share}",
+        allocator,
+        f"settled, without page faults: about {format_s(measurement.settled_s, 2)}",
+    ]
+    return f" ({'; '.join(filter(None, parts))})"
+
+
+def _faults_matter(measurement: RunMeasurement) -> bool:
+    """Whether page faults take a share of the pass that is worth a word."""
+    if measurement.fault_s is None or measurement.settled_s is None:
+        return False
+    return measurement.faults * measurement.fault_s >= FAULTS_MATTER * measurement.settled_s
 
 
 def _earlier(analysis: Analysis, earlier: EarlierRun, today: date | None) -> str:
@@ -253,15 +271,19 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
             f"the passes differ too much ({format_percent(sample.spread)} between the quartiles):"
             " measure again on a quieter machine"
         )
-    if measurement.faults * _FAULT_S >= FAULTS_MATTER * measurement.measured_s:
-        fresh = format_byte(measurement.faults * _PAGE_BYTE)
+    if _faults_matter(measurement):
         lines.append(
-            f"{measurement.faults:,} page faults a pass: at least {fresh} of memory"
-            f"{_largest(analysis)} comes fresh from the system every time, which clears it first;"
-            " with THP_MEM_ALLOC_ENABLE=1 torch takes larger pages, where Linux has them"
+            f"{measurement.faults:,} page faults a pass{_largest(analysis)}: memory comes fresh"
+            f" from the system each time, and is cleared{_remedy(analysis)}"
         )
     lines += measurement.conditions
     return tuple(lines)
+
+
+def _remedy(analysis: Analysis) -> str:
+    """The settings of the allocator with which a model has no page faults, if they are known."""
+    tunables = analysis.prediction.tunables if analysis.prediction else ""
+    return f"; GLIBC_TUNABLES={tunables} keeps it" if tunables else ""
 
 
 def _largest(analysis: Analysis) -> str:

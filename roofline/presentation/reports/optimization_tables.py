@@ -20,7 +20,7 @@ from roofline.presentation.reports.optimization_rewrites import (
     share_cell,
 )
 from roofline.presentation.reports.report import Column, Grid, printable
-from roofline.presentation.reports.spreads import digits_of, in_its_unit
+from roofline.presentation.reports.spreads import digits_of, in_its_unit, rounds_title
 from roofline.substitution.result import Figures, Optimization, Proof
 from roofline.substitution.verdict import bounds_words, decisive, slowdown_words, speedup_words
 
@@ -217,7 +217,9 @@ def rounds_grid(optimization: Optimization) -> Grid:
                 str(each.rounds),
             )
         )
-    title = "Timed end to end, in turn (medians; 10 to 90 % of rounds)"
+    title = rounds_title(
+        "Timed end to end, in turn", (each.allocator for each in optimization.rounds)
+    )
     return Grid(title=title, columns=columns, rows=tuple(rows))
 
 

@@ -21,6 +21,7 @@ from roofline.presentation.reports.report import (
     printable,
     saved_words,
 )
+from roofline.presentation.reports.spreads import rounds_title
 from roofline.quantization.findings import Companion, LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.result import LayerWhatIf
@@ -45,7 +46,9 @@ def companions_grid(companions: Sequence[Companion]) -> Grid:
         Column(heading="error of outputs", align="right", sacrifice=3),
     )
     return Grid(
-        title="Timed here in turn with the original (medians; 10 to 90 % of rounds)",
+        title=rounds_title(
+            "Timed here in turn with the original", (each.allocator for each in companions)
+        ),
         columns=columns,
         rows=tuple(_companion_row(each) for each in companions if not each.why_not),
     )

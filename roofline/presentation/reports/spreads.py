@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from roofline.foundation.sampling import Sample
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
@@ -66,6 +68,12 @@ def interval_words(predicted_s: float, low_s: float, high_s: float) -> tuple[str
     digits = digits_of((high_s - low_s) / predicted_s)
     (middle, low, high), unit = in_its_unit(predicted_s, (low_s, high_s), digits)
     return f"{middle} {unit}", f"{low} to {high} {unit}"
+
+
+def rounds_title(what: str, allocators: Iterable[str]) -> str:
+    """The title of a table of what was timed in rounds, with the allocators it was timed with."""
+    named = ", ".join(map(printable, dict.fromkeys(filter(None, allocators))))
+    return f"{what} (medians; 10 to 90 % of rounds{f'; allocator: {named}' if named else ''})"
 
 
 def median_text(sample: Sample) -> str:

@@ -91,6 +91,8 @@ def _facts(validation: Validation) -> tuple[tuple[str, str], ...]:
         ("torch", validation.torch_version),
         ("measured", f"on {validation.date[:10]}"),
     ]
+    if validation.allocator:
+        lines.append(("allocator", validation.allocator))
     settings = list({each.setting: None for each in validation.models})
     if len(settings) == 1:
         (only,) = settings

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.latency.accuracy import ValidationTotals
+from roofline.latency.prediction import FAULTS_MATTER
 from roofline.latency.validation import ModelValidation, Setting, Validation
 from roofline.presentation.reports.report import Column, Grid, printable, threads_of
 
@@ -165,6 +166,7 @@ def runs_grid(validation: Validation, top: int) -> Grid:
     """The runs, those with the largest errors first, those without a prediction last."""
     several = len({each.setting for each in validation.models}) > 1
     alone = any(each.operators_measured_s is not None for each in validation.models)
+    faulty = any(map(_has_faults, validation.models))
 
     def cells(run: ModelValidation) -> tuple[str, ...]:
         return (
@@ -175,6 +177,7 @@ def runs_grid(validation: Validation, top: int) -> Grid:
             format_s(run.measured_s),
             _signed(run.error),
             *([_signed(run.operators_measured_error)] if alone else []),
+            *([_settled(run), _faults(run)] if faulty else []),
             _signed(run.remeasured_difference),
             format_s(run.bound_s),
         )
@@ -187,6 +190,14 @@ def runs_grid(validation: Validation, top: int) -> Grid:
         Column(heading="10–90 %", align="right", sacrifice=2),
         *_right("measured", "error"),
         *(_right("operators alone") if alone else ()),
+        *(
+            (
+                Column(heading="settled", align="right", sacrifice=2),
+                Column(heading="page faults", align="right", sacrifice=3),
+            )
+            if faulty
+            else ()
+        ),
         Column(heading="again", align="right", sacrifice=1),
         Column(heading="bound", align="right", sacrifice=3),
     )
@@ -202,6 +213,25 @@ def _interval(run: ModelValidation) -> str:
     if run.predicted_low_s is None or run.predicted_high_s is None:
         return MISSING
     return f"{format_s(run.predicted_low_s)} – {format_s(run.predicted_high_s)}"
+
+
+def _has_faults(run: ModelValidation) -> bool:
+    """Whether page faults add to the prediction what is worth a word."""
+    if run.predicted_s is None or run.predicted_settled_s is None:
+        return False
+    return run.predicted_s > (1 + FAULTS_MATTER) * run.predicted_settled_s
+
+
+def _settled(run: ModelValidation) -> str:
+    """The predicted time without page faults, where it differs."""
+    return format_s(run.predicted_settled_s) if _has_faults(run) else MISSING
+
+
+def _faults(run: ModelValidation) -> str:
+    """Page faults of a pass: predicted, then counted."""
+    if run.predicted_faults is None or run.faults is None:
+        return MISSING
+    return f"{run.predicted_faults:,}, counted {run.faults:,}"
 
 
 def ratios_grid(validation: Validation, top: int) -> Grid:
