@@ -7,9 +7,10 @@
 Each model runs as a user's script runs it: a script that imports torch and its model library alone,
 in a fresh process, with the allocator as it is ("default") and with thresholds under which glibc
 keeps all memory ("settled"). Three rounds of processes over all settings, so that what the host
-does meanwhile falls on all of them. Predictions leave the family of the model out. FOLDER keeps
-what was measured, and the next call goes on. The machine must be quiet, measured and calibrated; an
-hour on two cores.
+does meanwhile falls on all of them. Predictions leave the family of the model out. Where a
+prediction advises settings of the allocator, processes with and without them alternate, one
+setting of each model. FOLDER keeps what was measured, and the next call goes on. The machine must
+be quiet, measured and calibrated; two hours on two cores.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ def main() -> None:
     if not options.table:
         for number in range(options.rounds):
             for setting in settings:
-                for allocator in ("default", "settled"):
+                for allocator, tunables in (("default", ""), ("settled", SETTLED)):
                     file = options.folder / f"{setting.name}.{allocator}.{number}.json"
-                    _kept(file, lambda s=setting, a=allocator: plain(s, a))
+                    _kept(file, lambda s=setting, t=tunables: plain(s, t))
         for model in options.models:
             of_model = [each for each in settings if each.model == model]
             files = [options.folder / f"{each.name}.validate.json" for each in of_model]
@@ -147,6 +148,7 @@ def main() -> None:
     rows = [row for each in settings if (row := Row.of(options.folder, each)) is not None]
     predict(rows)
     print(report(rows))
+    print(advice_report(advised(rows, options.folder, None if options.table else options.rounds)))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -159,13 +161,18 @@ def _kept(file: Path, made: Callable[[], Any]) -> None:
         file.write_text(json.dumps(made()), encoding="utf-8")
 
 
-def plain(setting: Setting, allocator: str) -> dict[str, Any]:
-    """Seconds and page faults of the passes of a script in its own process, and the clock then."""
+def plain(setting: Setting, tunables: str) -> dict[str, Any]:
+    """Seconds and page faults of the passes of a script in its own process, and the clock then.
+
+    Args:
+        setting: what it runs.
+        tunables: GLIBC_TUNABLES of the process; ``""``: none.
+    """
     environment = {
         k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "PYTHONPATH")
     }
-    if allocator == "settled":
-        environment["GLIBC_TUNABLES"] = SETTLED
+    if tunables:
+        environment["GLIBC_TUNABLES"] = tunables
     with pace_gauge(read_situation().topology.cores[: setting.threads]) as pace:
         before = pace()
         done = subprocess.run(
@@ -308,9 +315,81 @@ def _forecast(
     run = predictor.predict(placements, setting.threads).run
     if run is None:
         return None
-    return Forecast(
-        run.predicted_s, run.low_s, run.high_s, run.settled_s, run.faults, run.tunables
-    )
+    return Forecast(run.predicted_s, run.low_s, run.high_s, run.settled_s, run.faults, run.tunables)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Settings of the allocator that were advised for a row, and rounds without and with them."""
+
+    row: Row
+    forecast: Forecast
+    ratios: tuple[float, ...]
+    faults: float
+
+    @property
+    def predicted(self) -> float:
+        """How many times as fast the pass was predicted to be with them."""
+        return self.forecast.predicted_s / self.forecast.settled_s
+
+
+def advised(rows: Sequence[Row], folder: Path, rounds: int | None) -> list[Advice]:
+    """The first row of each model for which settings are advised, tried by the clock.
+
+    Args:
+        rows: what was predicted.
+        folder: where measurements are kept.
+        rounds: how many rounds are measured; None: those that are there.
+    """
+    first: dict[str, tuple[Row, Forecast]] = {}
+    for row in rows:
+        if row.usual and row.usual.tunables:
+            first.setdefault(row.setting.model, (row, row.usual))
+    tried: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {each: [] for each in first}
+    for number in range(ROUNDS if rounds is None else rounds):
+        for model, (row, forecast) in first.items():
+            pair: list[dict[str, Any]] = []
+            for name, tunables in (("without", ""), ("with", forecast.tunables)):
+                file = folder / f"{row.setting.name}.{name}.{number}.json"
+                if rounds is not None:
+                    _kept(file, lambda s=row.setting, t=tunables: plain(s, t))
+                if file.exists():
+                    pair.append(json.loads(file.read_text()))
+            if len(pair) == 2:
+                tried[model].append((pair[0], pair[1]))
+    return [
+        Advice(
+            row,
+            forecast,
+            tuple(
+                _of_pass(one, "seconds") / _of_pass(other, "seconds") for one, other in tried[model]
+            ),
+            median(_of_pass(other, "faults") for _, other in tried[model]),
+        )
+        for model, (row, forecast) in first.items()
+        if tried[model]
+    ]
+
+
+def advice_report(found: Sequence[Advice]) -> str:
+    """The findings of the rule *allocator*, those predicted to save least first."""
+    confirmed = sum(median(each.ratios) > 1 for each in found)
+    lines = [
+        "",
+        f"Settings of the allocator that are advised: {confirmed} of {len(found)} are faster by the"
+        " clock (median of processes that alternate).",
+        "",
+        "| model | batch | threads | times as fast, predicted | measured | page faults left |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for each in sorted(found, key=lambda each: each.predicted):
+        setting = each.row.setting
+        ratios = f"{median(each.ratios):.2f} ({min(each.ratios):.2f}–{max(each.ratios):.2f})"
+        lines.append(
+            f"| {setting.model} | {setting.batch} | {setting.threads} | {each.predicted:.2f} |"
+            f" {ratios} | {each.faults:,.0f} |"
+        )
+    return "\n".join(lines)
 
 
 def _error(predicted_s: float, measured_s: float) -> float:

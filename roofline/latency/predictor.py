@@ -18,7 +18,6 @@ from roofline.placement import Placement
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.page_faults import PageFaults, page_faults, settling
 
-
 _FAULT_DEVIATION = 0.2
 """The relative deviation of what a page fault takes, from machine state to machine state."""
 

@@ -11,7 +11,7 @@ from roofline.latency.calibration import Calibration
 from roofline.latency.environment import Environment
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import RunSample
-from roofline.latency.store import KeptRuns, Store, latency_file, read_runs
+from roofline.latency.store import Store, latency_file, read_runs
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Host
 from roofline.machine.system.host import package_version

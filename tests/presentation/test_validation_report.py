@@ -168,9 +168,7 @@ def test_page_faults_have_columns_where_they_matter() -> None:
     many = judged(
         0.03, 0.032, predicted_settled_s=0.02, predicted_faults=5_000, faults=4_800, model="many"
     )
-    few = judged(
-        0.03, 0.0301, predicted_settled_s=0.03, predicted_faults=50, faults=0, model="few"
-    )
+    few = judged(0.03, 0.0301, predicted_settled_s=0.03, predicted_faults=50, faults=0, model="few")
     table = grid(validation_report(validation(many, few)), "Runs")
     assert column(table, "settled") == ["20.0 ms", "–"]
     assert column(table, "page faults") == ["5,000, counted 4,800", "50, counted 0"]
