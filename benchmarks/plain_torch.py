@@ -3,6 +3,7 @@
     python benchmarks/plain_torch.py FOLDER                      # measure, and write plain_torch.md
     python benchmarks/plain_torch.py FOLDER --table              # the tables alone
     python benchmarks/plain_torch.py FOLDER --models resnet18,timm:rexnet_100 --rounds 1
+    python benchmarks/plain_torch.py FOLDER --differences        # what else a script may do
 
 Each model runs as a user's script runs it: a script that imports torch and its model library alone,
 in a fresh process, with the allocator as it is ("default") and with thresholds under which glibc
@@ -63,11 +64,12 @@ library.define("qnms(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor
 torch.set_num_threads({threads})
 {build}
 model.eval()
-x = torch.rand({batch}, 3, {size}, {size})
+x = {scale} * torch.rand({batch}, 3, {size}, {size})
 seconds, faults = [], []
 with torch.{context}():
     begin = time.perf_counter()
     while len(seconds) < 10 or (time.perf_counter() - begin < {seconds} and len(seconds) < 500):
+        time.sleep({pause_s})
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()
         model(x)
@@ -76,6 +78,33 @@ with torch.{context}():
 print(json.dumps({{"seconds": seconds, "faults": faults}}))
 """
 """What a user writes; the passes of the first half are warm-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habit:
+    """How a script runs its model, besides what a setting says."""
+
+    context: str = "no_grad"
+    pause_s: float = 0.0
+    scale: float = 1.0
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+USUAL = Habit()
+HABITS = {
+    "`torch.inference_mode`": Habit(context="inference_mode"),
+    "0.1 s between passes": Habit(pause_s=0.1),
+    "inputs of 1e-40 (denormal)": Habit(scale=1e-40),
+    "threads bound to cores (`OMP_PROC_BIND=true`)": Habit(
+        environment=(("OMP_PROC_BIND", "true"),)
+    ),
+}
+"""What else scripts do; each is timed against the usual one."""
+
+_WITH_HABITS = (
+    *("resnet18", "mobilenet_v2", "efficientnet_b0", "shufflenet_v2_x1_0"),
+    *("convnext_tiny", "timm:deit_tiny_patch16_224"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +120,7 @@ class Setting:
         """As in files: ``"resnet18-1-2"``."""
         return f"{self.model.replace(':', '_')}-{self.batch}-{self.threads}"
 
-    @property
-    def script(self) -> str:
+    def script(self, habit: Habit) -> str:
         """The script of a user who runs it."""
         library, _, name = self.model.rpartition(":")
         if library == "timm":
@@ -105,7 +133,9 @@ class Setting:
             build=build,
             batch=self.batch,
             size=size,
-            context="no_grad",
+            context=habit.context,
+            pause_s=habit.pause_s,
+            scale=habit.scale,
             seconds=1.5,
         )
 
@@ -117,6 +147,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--differences", action="store_true")
     parser.add_argument("--models", type=lambda text: text.split(","), default=MODELS)
     parser.add_argument("--batches", type=_numbers, default=BATCHES)
     parser.add_argument("--threads", type=_numbers, default=TEAMS)
@@ -129,6 +160,9 @@ def main() -> None:
         for threads in options.threads
     ]
     options.folder.mkdir(parents=True, exist_ok=True)
+    if options.differences:
+        print(differences(options.folder, options.rounds))
+        return
     if not options.table:
         for number in range(options.rounds):
             for setting in settings:
@@ -161,22 +195,24 @@ def _kept(file: Path, made: Callable[[], Any]) -> None:
         file.write_text(json.dumps(made()), encoding="utf-8")
 
 
-def plain(setting: Setting, tunables: str) -> dict[str, Any]:
+def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, Any]:
     """Seconds and page faults of the passes of a script in its own process, and the clock then.
 
     Args:
         setting: what it runs.
         tunables: GLIBC_TUNABLES of the process; ``""``: none.
+        habit: what else the script does.
     """
     environment = {
         k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "PYTHONPATH")
     }
+    environment.update(habit.environment)
     if tunables:
         environment["GLIBC_TUNABLES"] = tunables
     with pace_gauge(read_situation().topology.cores[: setting.threads]) as pace:
         before = pace()
         done = subprocess.run(
-            [sys.executable, "-c", setting.script],
+            [sys.executable, "-c", setting.script(habit)],
             env=environment,
             capture_output=True,
             text=True,
@@ -389,6 +425,52 @@ def advice_report(found: Sequence[Advice]) -> str:
             f"| {setting.model} | {setting.batch} | {setting.threads} | {each.predicted:.2f} |"
             f" {ratios} | {each.faults:,.0f} |"
         )
+    return "\n".join(lines)
+
+
+def differences(folder: Path, rounds: int) -> str:
+    """What other habits of scripts do to the time of a pass, on a settled allocator."""
+    settings = [Setting(model, 1, threads) for model in _WITH_HABITS for threads in TEAMS]
+    found: dict[tuple[Setting, str], list[dict[str, Any]]] = {}
+    for number in range(rounds):
+        for setting in settings:
+            for place, (name, habit) in enumerate({"usual": USUAL, **HABITS}.items()):
+                file = folder / f"{setting.name}.habit{place}.{number}.json"
+                _kept(file, lambda s=setting, h=habit: plain(s, SETTLED, h))
+                found.setdefault((setting, name), []).append(json.loads(file.read_text()))
+
+    def ratios(name: str, threads: int) -> list[float]:
+        return [
+            median(
+                _of_pass(one, "seconds") / _of_pass(other, "seconds")
+                for one, other in zip(found[each, name], found[each, "usual"], strict=True)
+            )
+            for each in settings
+            if each.threads == threads
+        ]
+
+    def first(threads: int) -> list[float]:
+        return [
+            median(one["seconds"][0] / _of_pass(one, "seconds") for one in found[each, "usual"])
+            for each in settings
+            if each.threads == threads
+        ]
+
+    def cell(values: Sequence[float]) -> str:
+        return f"{median(values):.2f} ({min(values):.2f}–{max(values):.2f})"
+
+    lines = [
+        "",
+        f"Other habits of scripts, {len(_WITH_HABITS)} models at batch 1 with a settled allocator:"
+        f" time of a pass over that of the script above (median of {rounds} pairs of processes;"
+        " median and range over models).",
+        "",
+        "| habit | " + " | ".join(f"{each} thread{'s' * (each != 1)}" for each in TEAMS) + " |",
+        "|---|" + "---:|" * len(TEAMS),
+        "| the first pass of a process | " + " | ".join(cell(first(t)) for t in TEAMS) + " |",
+    ]
+    for name in HABITS:
+        lines.append(f"| {name} | " + " | ".join(cell(ratios(name, t)) for t in TEAMS) + " |")
     return "\n".join(lines)
 
 
