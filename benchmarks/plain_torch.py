@@ -434,8 +434,8 @@ def differences(folder: Path, rounds: int) -> str:
     found: dict[tuple[Setting, str], list[dict[str, Any]]] = {}
     for number in range(rounds):
         for setting in settings:
-            for place, (name, habit) in enumerate({"usual": USUAL, **HABITS}.items()):
-                file = folder / f"{setting.name}.habit{place}.{number}.json"
+            for which, (name, habit) in enumerate({"usual": USUAL, **HABITS}.items()):
+                file = folder / f"{setting.name}.habit{which}.{number}.json"
                 _kept(file, lambda s=setting, h=habit: plain(s, SETTLED, h))
                 found.setdefault((setting, name), []).append(json.loads(file.read_text()))
 
@@ -469,8 +469,9 @@ def differences(folder: Path, rounds: int) -> str:
         "|---|" + "---:|" * len(TEAMS),
         "| the first pass of a process | " + " | ".join(cell(first(t)) for t in TEAMS) + " |",
     ]
-    for name in HABITS:
-        lines.append(f"| {name} | " + " | ".join(cell(ratios(name, t)) for t in TEAMS) + " |")
+    lines += [
+        f"| {name} | " + " | ".join(cell(ratios(name, t)) for t in TEAMS) + " |" for name in HABITS
+    ]
     return "\n".join(lines)
 
 
