@@ -33,7 +33,7 @@ from roofline.latency.families import family_of
 from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.machine.pace import UNKNOWN, Pace
+from roofline.machine.pace import UNKNOWN, Pace, usual_pace
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.judging import Judge
@@ -220,8 +220,8 @@ def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, An
         )
         after = pace()
     found = json.loads(done.stdout.splitlines()[-1])
-    clocks = [each.clock_hz for each in (before, after) if each.clock_hz]
-    return {**found, "clock_hz": mean(clocks) if clocks else None}
+    run = usual_pace((before, after))
+    return {**found, "clock_hz": run.clock_hz, "hop_s": run.hop_s}
 
 
 def profiled(setting: Setting) -> dict[str, Any]:
@@ -286,7 +286,7 @@ class Row:
     default_s: float
     settled_s: float
     faults: float
-    clock_hz: float | None
+    pace: Pace
     profile_s: float | None
     validate_s: float | None
     usual: Forecast | None = None
@@ -308,13 +308,15 @@ class Row:
             json.loads(file.read_text())["measured_s"] if file.exists() else None
             for file in (folder / f"{setting.name}.{each}.json" for each in ("profile", "validate"))
         )
-        clocks = [each["clock_hz"] for each in found["default"] if each["clock_hz"]]
+        paces = [
+            Pace(clock_hz=each["clock_hz"], hop_s=each.get("hop_s")) for each in found["default"]
+        ]
         return cls(
             setting=setting,
             default_s=median(_of_pass(each, "seconds") for each in found["default"]),
             settled_s=median(_of_pass(each, "seconds") for each in found["settled"]),
             faults=median(_of_pass(each, "faults") for each in found["default"]),
-            clock_hz=median(clocks) if clocks else None,
+            pace=usual_pace(paces),
             profile_s=profile_s,
             validate_s=validate_s,
         )
@@ -340,7 +342,7 @@ def predict(rows: Sequence[Row]) -> None:
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (
             _forecast(judge, setting, placements, pace)
-            for pace in (UNKNOWN, Pace(clock_hz=row.clock_hz))
+            for pace in (UNKNOWN, row.pace)
         )
 
 
