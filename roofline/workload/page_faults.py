@@ -35,9 +35,18 @@ _DESCRIPTOR_BYTE = 2144
 _DESCRIPTORS = 8
 """What oneDNN's descriptions take while a convolution runs."""
 
-_PRIMITIVE_BYTE = (2216, 6560, 13552, 13552, 4592)
-_REORDER_BYTE = (5496, 3664)
-"""What oneDNN keeps of every convolution, and of every change of layout, that it met."""
+_BUILDING_BYTE = 2216
+_PRIMITIVE_BYTE = (
+    *(48, 2216, 6560, 13552, 24, 32, 40, 436, 56, 48, 48, 136, 88, 13552, 24, 8, 4664, 48, 24, 104),
+    *(224, 104, 104, 104, 48, 265),
+)
+_REORDER_BYTE = (48, 48, 136, 88, 5496, 24, 3664, 30, 24, 104, 224, 104, 104, 24, 104, 114)
+"""What oneDNN keeps of every convolution, and of every change of layout, that it met: a log of the
+calls of malloc and free within single operators (torch 2.13, oneDNN 3.12), in their order. Small
+blocks among them keep what lies below from the end of the heap."""
+
+_ALIGNED_BYTE = 2048
+"""Blocks of oneDNN from this size on are aligned."""
 
 _LEAST_TRIM_BYTE = 2**20
 
@@ -222,9 +231,12 @@ class _Process:
         """What oneDNN keeps of a primitive when it meets it first."""
         if primitive not in self._primitives:
             self._primitives.add(primitive)
-            building = self._heap.memalign(sizes[0])
+            building = self._heap.memalign(_BUILDING_BYTE)
             for byte in sizes:
-                self._heap.memalign(byte)
+                if byte >= _ALIGNED_BYTE:
+                    self._heap.memalign(byte)
+                else:
+                    self._heap.malloc(byte)
             self._heap.free(building)
 
     def _free(self, blocks: Sequence[int]) -> None:

@@ -19,7 +19,6 @@ from roofline.machine.measuring.crew import Crew
 from roofline.machine.system.activity import minor_faults
 
 _HUGE_BYTE = 2 * 2**20
-_REGION_BYTE = 8 * _HUGE_BYTE
 _ROUNDS = 15
 _FAST = 0.05
 _MOST_WRONG = 0.1
@@ -32,11 +31,14 @@ class _Pages:
     page_byte: int
     advice: str
     """The constant of `mmap` that asks the system for them."""
+    region_byte: int
 
 
+# A region of small pages is as large as a tensor of a model: threads that write a part each share
+# the tables of its pages, and two of them are hardly faster than one. In 16 MiB they are.
 _KINDS = (
-    _Pages(PAGE_FAULT, mmap.PAGESIZE, "MADV_NOHUGEPAGE"),
-    _Pages(HUGE_PAGE_FAULT, _HUGE_BYTE, "MADV_HUGEPAGE"),
+    _Pages(PAGE_FAULT, mmap.PAGESIZE, "MADV_NOHUGEPAGE", 2 * 2**20),
+    _Pages(HUGE_PAGE_FAULT, _HUGE_BYTE, "MADV_HUGEPAGE", 8 * _HUGE_BYTE),
 )
 
 
@@ -72,7 +74,7 @@ def _overhead(kind: _Pages, threads: int, times_s: tuple[float, ...]) -> Overhea
             spread=sample.spread,
             provenance=provenance(
                 f"5th percentile (fast) and median of mapping, writing and unmapping"
-                f" {format_byte(_REGION_BYTE)}, less writing what is mapped already",
+                f" {format_byte(kind.region_byte)}, less writing what is mapped already",
                 f"pages of {format_byte(kind.page_byte)}, cleared by the system;"
                 f" {len(times_s)} rounds",
             ),
@@ -89,14 +91,14 @@ def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float])
     try:
         # Room to begin at a huge page.
         region = mmap.mmap(
-            -1, _REGION_BYTE + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            -1, kind.region_byte + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         )
         region.madvise(advice)
     except (OSError, ValueError):
         return None
     address = ctypes.addressof(ctypes.c_char.from_buffer(region))
     address += -address % _HUGE_BYTE
-    part_byte = _REGION_BYTE // threads
+    part_byte = kind.region_byte // threads
 
     def write(worker: int) -> int:
         before = minor_faults()
