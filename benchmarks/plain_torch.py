@@ -22,10 +22,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, quantiles
 from typing import Any
 
 from roofline.foundation.units import format_s
@@ -178,7 +178,8 @@ def main() -> None:
                     _kept(file, lambda s=setting, f=found: f[s])
             for setting in of_model:
                 file = options.folder / f"{setting.name}.profile.json"
-                _kept(file, lambda s=setting: profiled(s))
+                if setting.batch == min(options.batches):
+                    _kept(file, lambda s=setting: profiled(s))
     rows = [row for each in settings if (row := Row.of(options.folder, each)) is not None]
     predict(rows)
     print(report(rows))
@@ -276,21 +277,36 @@ class Forecast:
 
 @dataclass(slots=True)
 class Row:
-    """A setting, with medians over its processes and what was predicted for it.
+    """A setting, what it took in each process, and what was predicted for it.
 
-    ``usual`` and ``clocked`` are predictions without and with the clock; None where something is
+    Times and page faults are medians of the passes of a process. ``usual`` and ``clocked`` are predictions without and with the clock; None where something is
     not predicted, or not measured.
     """
 
     setting: Setting
-    default_s: float
-    settled_s: float
-    faults: float
+    defaults_s: tuple[float, ...]
+    settleds_s: tuple[float, ...]
+    all_faults: tuple[float, ...]
     pace: Pace
     profile_s: float | None
     validate_s: float | None
     usual: Forecast | None = None
     clocked: Forecast | None = None
+
+    @property
+    def default_s(self) -> float:
+        """Seconds of a pass, the median over processes."""
+        return median(self.defaults_s)
+
+    @property
+    def settled_s(self) -> float:
+        """The same with a settled allocator."""
+        return median(self.settleds_s)
+
+    @property
+    def faults(self) -> float:
+        """Page faults of a pass, the median over processes."""
+        return median(self.all_faults)
 
     @classmethod
     def of(cls, folder: Path, setting: Setting) -> Row | None:
@@ -313,9 +329,9 @@ class Row:
         ]
         return cls(
             setting=setting,
-            default_s=median(_of_pass(each, "seconds") for each in found["default"]),
-            settled_s=median(_of_pass(each, "seconds") for each in found["settled"]),
-            faults=median(_of_pass(each, "faults") for each in found["default"]),
+            defaults_s=tuple(_of_pass(each, "seconds") for each in found["default"]),
+            settleds_s=tuple(_of_pass(each, "seconds") for each in found["settled"]),
+            all_faults=tuple(_of_pass(each, "faults") for each in found["default"]),
             pace=usual_pace(paces),
             profile_s=profile_s,
             validate_s=validate_s,
@@ -341,8 +357,7 @@ def predict(rows: Sequence[Row]) -> None:
         roof = Roof(profile, setting.threads)
         placements = place(captured.capture.records, captured.reuse, roof, cache="steady")
         row.usual, row.clocked = (
-            _forecast(judge, setting, placements, pace)
-            for pace in (UNKNOWN, row.pace)
+            _forecast(judge, setting, placements, pace) for pace in (UNKNOWN, row.pace)
         )
 
 
@@ -481,6 +496,38 @@ def _error(predicted_s: float, measured_s: float) -> float:
     return predicted_s / measured_s - 1
 
 
+def _is_near(found: float, counted: float) -> bool:
+    return abs(found - counted) <= max(0.25 * counted, 100)
+
+
+def _left_out(values: Sequence[float]) -> list[tuple[float, float]]:
+    """Each value, and the median of the others."""
+    return [
+        (each, median([*values[:place], *values[place + 1 :]]))
+        for place, each in enumerate(values)
+        if len(values) > 1
+    ]
+
+
+def _fault_costs(rows: Sequence[Row], measured_s: Mapping[int, float]) -> str:
+    """What a page fault took in a pass over what `roofline measure` found, where many matter."""
+    ratios = [
+        (row.default_s - row.settled_s) / (row.faults * measured_s[row.setting.threads])
+        for row in rows
+        if row.faults * measured_s[row.setting.threads] > _MANY * row.settled_s
+    ]
+    if len(ratios) < 4:
+        return ""
+    low, middle, high = quantiles(ratios, n=4)
+    return (
+        f"A page fault took {middle:.2f} of what `roofline measure` says (quartiles {low:.2f} and"
+        f" {high:.2f}, {len(ratios)} runs in which that is more than {100 * _MANY:.0f} %)."
+    )
+
+
+_MANY = 0.15
+
+
 def _percent(found_s: float | None, measured_s: float) -> str:
     return f"{100 * _error(found_s, measured_s):+.1f} %" if found_s else "–"
 
@@ -529,12 +576,21 @@ def report(rows: Sequence[Row]) -> str:
     )
     figure(
         "page faults within 25 % or 100",
-        [
-            abs(each.faults - row.faults) <= max(0.25 * row.faults, 100)
-            for row, each in usual
-            if each.faults is not None
-        ],
+        [_is_near(each.faults, row.faults) for row, each in usual if each.faults is not None],
     )
+    figure(
+        "one process against the median of the others: page faults within 25 % or 100",
+        [_is_near(*each) for row in rows for each in _left_out(row.all_faults)],
+    )
+    for state, times_s in (
+        ("mean difference", [row.defaults_s for row in rows]),
+        ("mean difference, settled", [row.settleds_s for row in rows]),
+    ):
+        pairs = [pair for each in times_s for pair in _left_out(each)]
+        figure(
+            f"one process against the median of the others: {state}",
+            [abs(_error(*each)) for each in pairs],
+        )
     for name, times_s in (
         ("profile", [(row.profile_s, row.default_s) for row in rows]),
         ("validate", [(row.validate_s, row.default_s) for row in rows]),
@@ -543,6 +599,8 @@ def report(rows: Sequence[Row]) -> str:
         figure(f"`{name}` against plain torch, median", [abs(each) for each in known], median)
         figure(f"`{name}` against plain torch, median with its sign", known, median)
     lines += [
+        "",
+        _fault_costs(rows, load_hardware("host").page_fault_s()),
         "",
         "| model | batch | threads | plain | settled | faults | predicted | 80 % interval | error |"
         " clock given | settled | faults | profile | validate |",
