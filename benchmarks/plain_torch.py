@@ -279,8 +279,9 @@ class Forecast:
 class Row:
     """A setting, what it took in each process, and what was predicted for it.
 
-    Times and page faults are medians of the passes of a process. ``usual`` and ``clocked`` are predictions without and with the clock; None where something is
-    not predicted, or not measured.
+    Times and page faults are medians of the passes of a process. ``usual`` and ``clocked`` are
+    predictions without and with the pace of the cores; None where something is not predicted, or
+    not measured.
     """
 
     setting: Setting
