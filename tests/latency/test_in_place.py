@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.in_place import InPlace, measure_in_place, measure_whole
+from roofline.latency.measuring.in_place import InPlace, growth, measure_in_place, measure_whole
 from roofline.latency.measuring.rounds import Effort
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.inputs import Inputs
@@ -272,6 +272,34 @@ def test_nested_inputs() -> None:
         Nested(), inputs, name="x", run=Run(), effort=EFFORT, gauges=undisturbed()
     )
     assert [each.op for each in found.capture.records] == ["aten.mul", "aten.add"]
+
+
+class Growing(nn.Module):
+    """Keeps its results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept.append(x + 1)
+        return self.kept[-1]
+
+
+def test_a_model_that_keeps_memory_from_pass_to_pass_is_named() -> None:
+    effort = Effort(warm_ups=1, least=6, most=6, budget_s=0.0)
+    (note,) = measured(Growing(), torch.rand(2**20), effort).notes
+    assert note.startswith("the model keeps 4.")
+    assert "MB more after every pass" in note
+    assert not measured(nn.ReLU(), torch.rand(2**20), effort).notes
+
+
+def test_growth_is_that_of_every_round() -> None:
+    steady = [2**30 + (place % 2) * 2**25 for place in range(10)]
+    assert growth(steady, 2) == ()
+    assert growth([2**30 + place * 2**22 for place in range(4)], 2) == ()
+    (note,) = growth([2**30 + place * 2**22 for place in range(5)], 2)
+    assert "keeps 2.10 MB more after every pass" in note
 
 
 def test_a_model_that_calls_nothing() -> None:

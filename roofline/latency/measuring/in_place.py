@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import psutil
 import torch
 
 from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.foundation.sampling import Sample
+from roofline.foundation.units import format_byte
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.operator_clock import (
     EventStopwatch,
@@ -191,6 +194,7 @@ class _Timed:
         self._clock = OperatorClock(stopwatch)
         self._silence = _Silence()
         self._seconds: list[list[float]] = []
+        self._resident_byte: list[int] = []
         self._expected = [each.op for each in recording.recorder.records]
 
     def measured(self, *, compiled: bool, progress: Progress | None) -> InPlace:
@@ -210,6 +214,7 @@ class _Timed:
             subjects, self._gauges, self._effort, progress=progress, what=f"timing {self._name}"
         )
         seconds = self._of_kept(rounds)
+        notes += growth(self._resident_byte, len(subjects))
         return InPlace(
             # Replaced when the model has its own tensors again.
             capture=_NO_CAPTURE,
@@ -242,6 +247,7 @@ class _Timed:
         del alive
         self._check(clock.names)
         self._seconds.append(clock.seconds())
+        self._resident_byte.append(psutil.Process().memory_info().rss)
 
     def _faults(self) -> list[int]:
         """The page faults of each operator, in a pass of their own."""
@@ -284,6 +290,26 @@ class _Timed:
         )
         stage.step(self._silence)
         return lambda: stage.step(self._silence)
+
+
+_GROWTH_BYTE = 2**16
+_LEAST_ROUNDS = 4
+
+
+def growth(resident_byte: Sequence[int], passes: int) -> tuple[str, ...]:
+    """A note on a model that keeps more memory after every round.
+
+    Args:
+        resident_byte: of the process, after each round.
+        passes: how many passes a round has.
+    """
+    more = [after - before for before, after in itertools.pairwise(resident_byte)]
+    if len(more) < _LEAST_ROUNDS or min(more) < _GROWTH_BYTE:
+        return ()
+    return (
+        f"the model keeps {format_byte(round(median(more) / passes))} more after every pass: it has"
+        " page faults and times that grow with the number of passes",
+    )
 
 
 _NO_CAPTURE = Capture(
