@@ -13,6 +13,7 @@ from roofline.cli.options import FileName
 from roofline.cli.results import result_console, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
+from roofline.foundation.text import counted
 
 if TYPE_CHECKING:
     from roofline.machine.hardware import HardwareProfile
@@ -223,7 +224,7 @@ def _report(profile: HardwareProfile) -> Report:
         for unit in found
         if unit
     ]
-    cores = f"{profile.threads} core{'s' * (profile.threads != 1)}"
+    cores = f"{counted(profile.threads, 'core')}"
     return Report(
         headline=f"{printable(profile.name)}: {printable(profile.description)}",
         blocks=(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from roofline.cli.results import plain_console
 from roofline.cli.streams import tell
+from roofline.foundation.text import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -95,7 +96,7 @@ class LiveFindings:
         for best in self._best.values():
             form = format_flop_per_s if best.quantity == "flop" else format_byte_per_s
             cells = [
-                f"{form(rate.per_s)} on {team} thread{'s' * (team != 1)}" if rate else ""
+                f"{form(rate.per_s)} on {counted(team, 'thread')}" if rate else ""
                 for team in teams
                 for rate in [self._rates.get((best.what, team))]
             ]

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
 from roofline.latency.curriculum import DESIGN
 from roofline.latency.learning import Z_80, Example, Kind, together
@@ -273,7 +274,7 @@ class Calibration:
         beside = f" and {designs} designs" if designs else ""
         at = f" at {format_si(self.pace.clock_hz, 'Hz')}" if self.pace.clock_hz else ""
         return (
-            f"{calls} operators of {count} model{'s' * (count != 1)} of {families}"
+            f"{calls} operators of {counted(count, 'model')} of {families}"
             f" famil{'y' if families == 1 else 'ies'}{beside},"
             f" measured {when}{at}"
         )

@@ -13,6 +13,7 @@ from sqlite3 import Connection
 from typing import Literal, TypeVar
 
 from roofline.errors import InputError
+from roofline.foundation.progress import Say
 from roofline.foundation.reading import refused
 from roofline.foundation.text import printable
 from roofline.latency.sqlite_files import (
@@ -25,7 +26,6 @@ from roofline.latency.sqlite_files import (
     refusals_said,
     state_of,
 )
-from roofline.machine.system.exclusive import Say
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from roofline.foundation.text import counted
 from roofline.latency.allocator import DEFAULT, Allocator
 from roofline.latency.calibration import Calibration
 from roofline.latency.features import facts_of
@@ -69,7 +70,7 @@ class Predictor:
             )
             notes.append(
                 f"{len(found) - len(known)} of {len(found)} operators are not predicted: too little"
-                f" in {', '.join(kinds)} on {threads} thread{'s' * (threads != 1)} was measured"
+                f" in {', '.join(kinds)} on {counted(threads, 'thread')} was measured"
                 " (`roofline calibrate` measures it)"
             )
         return Predicted(operators=tuple(operators), run=run, notes=tuple(notes))

@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlite3 import Connection
 from types import TracebackType
 
+from roofline.foundation.progress import Say
 from roofline.latency.database import Database, read_only
 from roofline.latency.environment import Environment
 from roofline.latency.samples import FACTS_VERSION, IsolatedSample, Origin, RunSample
@@ -31,7 +32,6 @@ from roofline.latency.stored_rows import (
     storable,
 )
 from roofline.machine.hardware import Host
-from roofline.machine.system.exclusive import Say
 
 
 def latency_file(profile: Path) -> Path:

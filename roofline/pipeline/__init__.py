@@ -5,12 +5,12 @@ torch is imported inside the functions that need it.
 
 from __future__ import annotations
 
+from roofline.foundation.progress import Progress as Progress
 from roofline.pipeline.analyses import analyze as analyze
 from roofline.pipeline.analyses import compare_machines as compare_machines
 from roofline.pipeline.comparisons import compare as compare
 from roofline.pipeline.crosschecks import crosscheck as crosscheck
 from roofline.pipeline.machines import Hardware as Hardware
-from roofline.pipeline.machines import Progress as Progress
 from roofline.pipeline.machines import hardware_for as hardware_for
 from roofline.pipeline.machines import host_hardware as host_hardware
 from roofline.pipeline.measuring import measure_hardware as measure_hardware

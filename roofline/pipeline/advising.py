@@ -17,11 +17,11 @@ from roofline.design.advice.whole_model import (
     without_faults,
 )
 from roofline.errors import InputError, RooflineError
+from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, Progress, means_host
+from roofline.pipeline.machines import Hardware, means_host
 from roofline.pipeline.predictions import predict
-from roofline.pipeline.timing import Say
 
 if TYPE_CHECKING:
     import torch

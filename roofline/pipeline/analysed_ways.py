@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from roofline.analysis import Analysis
+from roofline.foundation.progress import Progress
 from roofline.pipeline.analyses import (
     CapturedPass,
     KnownMachine,
@@ -14,7 +15,7 @@ from roofline.pipeline.analyses import (
     known_machines,
     placed_on_each,
 )
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import Candidate
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.variants import Variant

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import HardwareError, InputError
+from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.advising import with_findings
@@ -18,7 +19,6 @@ from roofline.pipeline.hosts import check_threads_of_host
 from roofline.pipeline.learned import predictor_of
 from roofline.pipeline.machines import (
     Hardware,
-    Progress,
     hardware_for,
     host_hardware,
     means_host,

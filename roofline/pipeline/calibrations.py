@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from roofline.errors import RooflineError
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.latency.calibration import HeldOut
 from roofline.latency.curriculum import DESIGN, designs, models
@@ -24,8 +25,7 @@ from roofline.pipeline.learned import (
     host_environment,
     host_latency_file,
 )
-from roofline.pipeline.machines import Progress
-from roofline.pipeline.timing import Say, bench
+from roofline.pipeline.timing import bench
 
 BUDGET_S = 285.0
 """Of a calibration, so that it ends within five minutes: what is running is finished."""
@@ -75,7 +75,7 @@ def calibrate(
     """
     if budget_s is None:
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
-    tell = say or _silent
+    tell = say or silent
     skipped: list[tuple[str, str]] = []
     interrupted = False
     with (
@@ -194,7 +194,3 @@ def settings_of(held_out: Sequence[HeldOut], spread: float) -> tuple[HeldOutErro
         )
         for (threads, dtype), each in sorted(found.items())
     )
-
-
-def _silent(_: str) -> None:
-    pass

@@ -20,13 +20,14 @@ from roofline.design.gate import (
 from roofline.design.gate.saved import check_baseline_target
 from roofline.design.gate.settings import check_repeated, check_same_task
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.catalog import is_about_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.system.host import package_version
 from roofline.pipeline.analyses import CapturedPass, KnownMachine, known_machines, placed_on
 from roofline.pipeline.analyses import captured_pass as captured_pass_of
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import check_counts
 

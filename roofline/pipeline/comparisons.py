@@ -10,12 +10,12 @@ from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.design.model_comparison.result import Comparison, distinct
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress, Say
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.analysed_ways import AskedWays
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.measured_comparisons import check_measurable, measured_in_turn
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Say
 from roofline.pipeline.variants import Variant, names_of, reference_among, variants_of
 
 if TYPE_CHECKING:

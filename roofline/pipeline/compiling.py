@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.design.compilation import Compilation
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.analyses import captured_pass, known_machines, placed_on
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import check_counts
 

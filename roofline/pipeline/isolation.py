@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
+from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample, quantile
 from roofline.latency.features import facts_of
 from roofline.latency.measuring.gauges import Gauges
@@ -20,8 +21,7 @@ from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.system.topology import Topology
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Progress
-from roofline.pipeline.timing import Say, bench
+from roofline.pipeline.timing import bench
 from roofline.pipeline.workloads import Workload
 from roofline.placement import Placement, Roof, place
 from roofline.workload.operators import State

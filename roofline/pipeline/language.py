@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
+from roofline.foundation.progress import Progress
 from roofline.language.architecture import Architecture
 from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
@@ -37,7 +38,7 @@ from roofline.pipeline.language_requests import (
     memory_there,
     stages_of,
 )
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.placement import Roof
 from roofline.quantization.what_if.widths import Widths
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
+from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_byte
 from roofline.language.generation import held_while_generating, is_cache
 from roofline.language.parts import Stage
 from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts
 from roofline.workload.operators import OperatorRecord

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from roofline.errors import FileFormatError, HardwareError
 from roofline.foundation.files import write_atomically
+from roofline.foundation.progress import silent
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile, Link, profile_to_toml, read_profile
 from roofline.pipeline.hosts import this_host
@@ -41,7 +42,7 @@ def measure_links(
     _check_host(catalog.load_hardware(file))
     if save:
         catalog.check_user_folder()
-    tell = say or _silent
+    tell = say or silent
     with alone_on_this_machine(tell):
         tell("measuring what goes between two processes over gloo")
         links = measure()
@@ -102,7 +103,3 @@ def _check_host(profile: HardwareProfile) -> None:
             f"links are kept in this machine's profile, and that is of another host ({difference});"
             " run `roofline measure` first"
         )
-
-
-def _silent(_: str) -> None:
-    pass

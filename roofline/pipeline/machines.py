@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline.errors import HardwareError, InputError
+from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.hosts import this_host
-from roofline.pipeline.measuring import Progress, measure_hardware, measure_with_samples
+from roofline.pipeline.measuring import measure_hardware, measure_with_samples
 
 Hardware = HardwareProfile | str | Path
 

@@ -11,14 +11,15 @@ from typing import Any
 
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import InputError, MeasurementError
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measuring.rounds import Effort
 from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.fresh_processes import here as run_here
-from roofline.pipeline.machines import Progress, means_host
-from roofline.pipeline.timing import Bench, Say, bench, measure_again, real_model
+from roofline.pipeline.machines import means_host
+from roofline.pipeline.timing import Bench, bench, measure_again, real_model
 from roofline.pipeline.workloads import workload_of
 from roofline.workload.runs import Run
 
@@ -111,7 +112,7 @@ def measured_in_turn(
     found: list[tuple[RoundTime, ...]] = []
     stays = "" if processes is not None else _who_stays(candidates)
     where = processes or (this_process if stays else fresh_processes)
-    with on(force=force, say=say or _silent, progress=progress) as here, where() as process:
+    with on(force=force, say=say or silent, progress=progress) as here, where() as process:
         for number in range(count):
             times: list[RoundTime] = []
             for place, each in enumerate(candidates):
@@ -186,7 +187,3 @@ def _timed(process: Runs, here: Bench, candidate: Candidate) -> RoundTime:
         raise MeasurementError(f"{candidate.name} ran out of memory") from None
     except MeasurementError as error:
         raise MeasurementError(f"{candidate.name}: {error}") from None
-
-
-def _silent(_: str) -> None:
-    pass

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import get_args
 
 from roofline.errors import HardwareError, InputError
+from roofline.foundation.progress import Progress, silent
 from roofline.machine import catalog
 from roofline.machine.hardware import Device, Effort, HardwareProfile
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
 from roofline.pipeline.hosts import check_threads_of_host
 from roofline.pipeline.links import with_links_kept
-
-Progress = Callable[[float, str], None]
-"""Told how far a measurement is (0 to 1) and what it is doing."""
 
 Found = Callable[[Finding], None]
 """Told of a rate as it is found, and again as it gets better known."""
@@ -107,7 +105,7 @@ def measure_with_samples(
         check_threads_of_host(threads)
     if save:
         catalog.check_user_folder()
-    with alone_on_this_machine(waiting or _silent):
+    with alone_on_this_machine(waiting or silent):
         if device == "cuda":
             from roofline.machine.gpu import measure_gpu
 
@@ -130,7 +128,3 @@ def measure_with_samples(
         problem = f"measured, but the profile could not be kept: {error}"
         return Measurement(profile=profile, series=series, file=None, problem=problem, note=note)
     return Measurement(profile=profile, series=series, file=file, note=note)
-
-
-def _silent(_: str) -> None:
-    pass

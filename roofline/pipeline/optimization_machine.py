@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from roofline.errors import HardwareError, InputError
+from roofline.foundation.progress import Progress, Say
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.predictor import Predictor
 from roofline.latency.samples import IsolatedSample
@@ -17,8 +18,8 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.pipeline.isolation import last_level_byte
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Hardware, Progress, hardware_for, means_host, threads_on
-from roofline.pipeline.timing import Say, bench
+from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
+from roofline.pipeline.timing import bench
 from roofline.placement import Roof
 from roofline.substitution.costs.bounds import BoundCosts, FusedCosts
 from roofline.substitution.costs.cost import CostBasis, Costs

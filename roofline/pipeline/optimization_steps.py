@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from roofline.pipeline.machines import Progress
+from roofline.foundation.progress import Progress, Say
 from roofline.pipeline.optimization_figures import (
     Counts,
     analysis_of,
@@ -27,7 +27,7 @@ from roofline.pipeline.optimization_trials import (
     decided,
     eager_trials,
 )
-from roofline.pipeline.timing import Say, real_model
+from roofline.pipeline.timing import real_model
 from roofline.pipeline.workloads import Workload
 from roofline.substitution.costs.measurements import MeasuredCosts
 from roofline.substitution.result import Optimization

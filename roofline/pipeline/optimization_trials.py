@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds, RoundTime
 from roofline.errors import MeasurementError, RooflineError, said_by
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import Sample
 from roofline.latency.allocator import allocator_here
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import Candidate, measured_in_turn
-from roofline.pipeline.timing import Bench, Say, bench
+from roofline.pipeline.timing import Bench, bench
 from roofline.substitution.result import Decision, Rounds
 from roofline.workload.runs import Run
 
@@ -95,7 +95,7 @@ def check_bench(*, force: bool, say: Say | None) -> None:
     Raises:
         MeasurementError: others compute, and `force` is not set.
     """
-    with bench(force=force, say=say or _silent):
+    with bench(force=force, say=say or silent):
         pass
 
 
@@ -172,7 +172,7 @@ def compiled_trials(
     """
     if not any(map(shutil.which, ("g++", "gcc", "clang++", "c++", "cl"))):
         raise CompileError("torch.compile needs a C++ compiler, and there is none: install g++")
-    say = say or _silent
+    say = say or silent
     count = DEFAULT_ROUNDS if rounds is None else rounds
     modules = [subjects.original.module, *(each.module for each in subjects.contenders)]
     with on(force=force, say=say) as here, processes() as process:
@@ -287,7 +287,3 @@ def _trials(
         rounds=tuple(rounds),
         conditions=measured.conditions,
     )
-
-
-def _silent(_: str) -> None:
-    pass

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.errors import InputError
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.foundation.progress import Progress, Say, silent
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_machine import check_costs, machine_for
 from roofline.pipeline.optimization_steps import Baseline, Optimizing
 from roofline.pipeline.optimization_trials import check_bench
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import check_counts, workload_of
 from roofline.substitution.costs.cost import CostBasis
 from roofline.substitution.result import Optimization
@@ -124,7 +124,7 @@ def optimize(
         rounds=rounds,
         force=force,
         progress=_onwards(progress),
-        say=say or _silent,
+        say=say or silent,
     )
     return optimizing.result()
 
@@ -152,10 +152,6 @@ def _check_switches(
     for option, value in (("progress", progress), ("say", say)):
         if value is not None and not callable(value):
             raise InputError(f"{option}={value!r}: must be a function, or None")
-
-
-def _silent(_: str) -> None:
-    pass
 
 
 def _onwards(progress: Progress | None) -> Progress:

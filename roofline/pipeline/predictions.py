@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.calibrated import no_calibration
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, Progress, hardware_for, means_host, threads_on
+from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import check_counts, workload_of
 from roofline.placement import Roof
 from roofline.workload.residency import residency
@@ -103,7 +103,7 @@ def predict(
             threads=threads,
             force=force,
             progress=progress,
-            say=say or _silent,
+            say=say or silent,
         )
     run = options.run("cpu" if is_host else hardware_for(hardware)[0].device)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
@@ -166,7 +166,3 @@ def _machine(hardware: Hardware | None, progress: Progress | None) -> _Machine:
 def _read_once(named: str, _file: str, _stamp: int) -> _Machine:
     profile, notes = hardware_for(named)
     return _Machine(profile=profile, notes=notes)
-
-
-def _silent(_: str) -> None:
-    pass

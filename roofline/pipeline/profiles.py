@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.collection import run_sample
 from roofline.latency.families import family_of
 from roofline.latency.measuring.rounds import Effort
@@ -17,9 +18,9 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.advising import with_findings
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
-from roofline.pipeline.machines import Hardware, Progress, hardware_for, means_host, threads_on
+from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import MeasuredPass, Say, bench, measure, real_model, type_of
+from roofline.pipeline.timing import MeasuredPass, bench, measure, real_model, type_of
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def profile(
         _check_device(run.device)
     of_device = _profile_of(hardware, run.device)
     asked = workload_of(model, inputs, run=run, batch=batch, seq=seq)
-    tell = say or _silent
+    tell = say or silent
     with bench(force=force, say=tell, of_device=of_device, progress=progress) as here:
         real = real_model(asked)
         found = measure(
@@ -205,7 +206,3 @@ def _profile_of(hardware: Hardware | None, device: str) -> HardwareProfile | Non
     if found.device != device:
         raise InputError(f"--hardware {found.name} is a {found.device} device, not {device}")
     return found
-
-
-def _silent(_: str) -> None:
-    pass

@@ -13,13 +13,13 @@ from roofline.analysis import Analysis
 from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.errors import RooflineError, said_by
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.latency.allocator import allocator_here
 from roofline.pipeline.calibration_steps import computes_in_bfloat16
 from roofline.pipeline.companion_trials import Original, TimedPair, timed_pair
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.machines import Progress
 from roofline.pipeline.measured_comparisons import this_process
-from roofline.pipeline.timing import Bench, Say, bench
+from roofline.pipeline.timing import Bench, bench
 from roofline.quantization.findings import Companion
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import WhatIf
@@ -111,7 +111,7 @@ def companions(
     stays = processes is None and _stays(original)
     where = processes or (this_process if stays else fresh_processes)
     found: list[Companion] = []
-    with on(force=force, say=say or _silent, progress=progress) as here, where() as process:
+    with on(force=force, say=say or silent, progress=progress) as here, where() as process:
         for place, way in enumerate(ways):
             if progress is not None:
                 progress(place / len(ways), way.name)
@@ -225,7 +225,3 @@ def policy_of(way: Way, analysis: Analysis, what_if_of: Callable[[Policy], WhatI
 
 def _seconds(time: Time | None) -> float | None:
     return None if time is None else time.s
-
-
-def _silent(_: str) -> None:
-    pass

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.errors import ModelError, RooflineError, said_by
+from roofline.foundation.progress import Progress
 from roofline.foundation.text import printable
-from roofline.pipeline.machines import Progress
 from roofline.pipeline.quantization_samples import made_for, samples_for, seeded
 from roofline.pipeline.timing import real_model
 from roofline.pipeline.workloads import Workload

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from roofline.pipeline.machines import Progress
+from roofline.foundation.progress import Progress, silent
 from roofline.pipeline.quantization_errors import OutputErrors
 from roofline.pipeline.quantization_proposals import (
     Ask,
@@ -60,7 +60,7 @@ def sensitivity_of(
         InputError: `samples` are none, a layer cannot be quantised, or no time is known that a
             budget could be held against.
     """
-    tell = progress or _silent
+    tell = progress or silent
     basis: Basis = "prediction" if _has_times(what_if) else "bound"
     if budget is not None:
         check_budget(budget, what_if, basis)
@@ -169,7 +169,3 @@ def _has_times(what_if: WhatIf) -> bool:
     whole = what_if.before is not None and what_if.after is not None
     sides = [side for each in what_if.layers for side in (each.before, each.after)]
     return whole and all(side.time is not None for side in sides)
-
-
-def _silent(_part: float, _what: str) -> None:
-    pass

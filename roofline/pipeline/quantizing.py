@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress, Say
 from roofline.latency.predictor import Predictor
 from roofline.pipeline.analyses import CapturedPass, captured_pass, known_machines, placed_on
 from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_trials import check_bench
 from roofline.pipeline.quantization_requests import (
     Budget,
@@ -24,7 +25,6 @@ from roofline.pipeline.quantization_requests import (
     widths_of,
 )
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import check_counts
 from roofline.quantization.findings import Sensitivity
 from roofline.quantization.policy import Policy, Shortcut

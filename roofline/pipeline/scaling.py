@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress, Say
 from roofline.pipeline.analyses import (
     CapturedPass,
     captured_workload,
@@ -16,7 +17,7 @@ from roofline.pipeline.analyses import (
     placed_on,
 )
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.scaling_notes import notes_on
 from roofline.pipeline.scaling_requests import (
@@ -25,7 +26,6 @@ from roofline.pipeline.scaling_requests import (
     given_wire,
     settings_of,
 )
-from roofline.pipeline.timing import Say
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
 from roofline.scaling.asking import scaling_of, times_of
 from roofline.scaling.collectives import Algorithm

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roofline.analysis import Analysis
+from roofline.foundation.text import counted
 from roofline.scaling.links import Wire
 from roofline.scaling.ranks import Step
 from roofline.scaling.settings import Settings
@@ -73,7 +74,7 @@ def _kept_wide(analysis: Analysis) -> str:
     }
     batch_norms = ""
     if norms:
-        count = f"{len(norms)} batch norm{'s' * (len(norms) != 1)}"
+        count = f"{counted(len(norms), 'batch norm')}"
         batch_norms = (
             f"; parameters and statistics of {count} are kept in {', '.join(sorted(kept))}"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING
 
 from roofline.errors import HardwareError, ModelError
+from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte
 from roofline.latency.allocator import allocator_here
@@ -24,7 +25,7 @@ from roofline.machine.system.exclusive import alone_on_this_machine
 from roofline.machine.system.quiet import check_quiet, memory_pressure
 from roofline.machine.system.situation import read_situation
 from roofline.machine.system.topology import Topology
-from roofline.pipeline.machines import Progress, host_hardware
+from roofline.pipeline.machines import host_hardware
 from roofline.pipeline.workloads import Workload
 from roofline.placement import Placement, Roof, place
 from roofline.workload.residency import Residency, residency
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     import torch
 
     from roofline.workload.capture.passes import Capture, Teaching
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

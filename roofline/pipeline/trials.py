@@ -19,16 +19,16 @@ from roofline.design.advice.what_if import OnMachine
 from roofline.design.advice.whole_model import Outcome
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import RooflineError
+from roofline.foundation.progress import Progress, Say, silent
 from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.isolation import last_level_byte
-from roofline.pipeline.machines import Progress
 from roofline.pipeline.model_trials import Whole, round_of
 from roofline.pipeline.operator_trials import SwapTimes, times_of_swaps
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.timing import Bench, Say, bench
+from roofline.pipeline.timing import Bench, bench
 
 _PASSES = Effort(warm_ups=2, least=3, most=15, budget_s=0.5)
 _QUICK_PASSES = Effort(warm_ups=1, least=3, most=5, budget_s=0.1)
@@ -90,7 +90,7 @@ def tried(
         return finding is not None and (finding.saving_s or 0.0) >= least_s
 
     with (
-        bench(force=force, say=say or _silent, progress=progress) as here,
+        bench(force=force, say=say or silent, progress=progress) as here,
         fresh_processes() as process,
     ):
         trial = Trial(process, here, model, inputs, options, analysis, quick=quick)
@@ -288,7 +288,3 @@ def with_measured(finding: Finding, measured: Measured) -> Finding:
         measured_high_s=measured.high_s,
         verdict=measured.verdict,
     )
-
-
-def _silent(_: str) -> None:
-    pass

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import InputSpec
 from roofline.errors import RooflineError
+from roofline.foundation.progress import Progress, Say, silent
+from roofline.foundation.text import counted
 from roofline.latency.allocator import allocator_here
 from roofline.latency.curriculum import DESIGN, Subject, grid
 from roofline.latency.families import family_of
@@ -34,13 +36,11 @@ from roofline.pipeline.learned import (
     host_latency_file,
     lanes_of,
 )
-from roofline.pipeline.machines import Progress
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import (
     Bench,
     MeasuredAgain,
     MeasuredPass,
-    Say,
     bench,
     measure,
     measure_again,
@@ -110,7 +110,7 @@ def validate(
         RunOptions(dtype=each).run()
     for each in threads or ():
         check_counts(batch=None, seq=None, threads=each, inputs=None)
-    tell = say or _silent
+    tell = say or silent
     names = tuple(models) if models else DEFAULT_MODELS if not designs else ()
     effort = _QUICK if quick else _EFFORT
     found: list[ModelValidation] = []
@@ -276,7 +276,7 @@ def measured_twice(here: Bench, model: Asked) -> tuple[list[Measured], list[Skip
 def measured_alone(here: Bench, model: Asked, batch: int | None, roof: Roof) -> OneByOne:
     """The operators of a model, each unique one timed on its own."""
     asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
-    return OneByOne(asked, run=model.run, roof=roof, topology=here.topology, say=_silent)
+    return OneByOne(asked, run=model.run, roof=roof, topology=here.topology, say=silent)
 
 
 def measured_pair(
@@ -350,14 +350,10 @@ def _ratio(
         again_s.append(again.sample.median_s / again.pace.slowdown(found.timed.run.pace))
     standard_s, separable_s = predicted_s
     size = pair[0].shape
-    team = f"{threads} thread{'s' * (threads != 1)}"
+    team = f"{counted(threads, 'thread')}"
     return RatioValidation(
         name=f"{DESIGN} {size[1]} channels, {size[2]} px, {dtype}, {team}",
         predicted=standard_s / separable_s if standard_s and separable_s else None,
         measured=measured_s[0] / measured_s[1],
         remeasured=again_s[0] / again_s[1],
     )
-
-
-def _silent(_: str) -> None:
-    pass

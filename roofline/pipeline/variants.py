@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from roofline.errors import InputError, nearest
-from roofline.foundation.text import printable
+from roofline.foundation.text import counted, printable
 
 LAYOUTS = ("contiguous", "channels-last")
 """How images and weights of convolutions may be laid out."""
@@ -49,7 +49,7 @@ def variants_of(
         for of, size, team, layout in itertools.product(dtypes, batches, teams, layouts):
             label = f" {str(of).removeprefix('torch.')}" if len(dtypes) > 1 else ""
             label += f" · batch {size}" if len(batches) > 1 else ""
-            label += f" · {team} thread{'s' * (team != 1)}" if len(teams) > 1 else ""
+            label += f" · {counted(team, 'thread')}" if len(teams) > 1 else ""
             label += f" · {LAYOUTS[bool(layout)]}" if len(layouts) > 1 else ""
             found.append(
                 Variant(

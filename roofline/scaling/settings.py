@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roofline.foundation.text import counted
 from roofline.scaling.collectives import ALGORITHMS, Algorithm
 
 
@@ -38,7 +39,7 @@ class Settings:
     def words(self) -> str:
         """What is not as by default: ``"8 ranks · ring all-reduce · …"``."""
         parts = [
-            f"{self.ranks} rank{'s' * (self.ranks != 1)}",
+            f"{counted(self.ranks, 'rank')}",
             f"{self.algorithm} all-reduce",
             f"gradients of {self.accumulate} passes added up" if self.accumulate > 1 else "",
             "optimizer states shared out" if self.sharded else "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.analysis import fit_words
-from roofline.foundation.text import printable
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte, format_percent, format_s, format_si
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def verdict(scaling: Scaling) -> str:
 
 def _verdict(scaling: Scaling) -> str:
     point, model = scaling.point, printable(scaling.model)
-    count = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
+    count = f"{counted(point.ranks, 'rank')}"
     sent = f"{format_byte(scaling.gradient_byte)} of gradients in {_buckets(scaling)}"
     if point.ranks == 1:
         return f"A training step of {model} on 1 rank sends nothing"
@@ -58,7 +58,7 @@ def multiple(value: float) -> str:
 
 def _buckets(scaling: Scaling) -> str:
     count = len(scaling.buckets)
-    return f"{count} bucket{'s' * (count != 1)}"
+    return f"{counted(count, 'bucket')}"
 
 
 def _hidden(point: ScalePoint) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from roofline.foundation.text import printable
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s
 from roofline.substitution.costs.launches import launches_on
 
@@ -106,7 +106,7 @@ def bounds_words(optimization: Optimization) -> str:
 
 def rewrites_words(count: int) -> str:
     """``"8 rewrites"``."""
-    return f"{count} rewrite{'s' * (count != 1)}"
+    return f"{counted(count, 'rewrite')}"
 
 
 def _measured(optimization: Optimization) -> str:
@@ -121,7 +121,7 @@ def _timed(rounds: Rounds) -> str:
     """``"measured 1.8 × faster in eager torch (5 rounds: 1.7 to 1.9)"``."""
     how = {"eager": "in eager torch", "compile": "under torch.compile"}[rounds.baseline]
     value, within = speedup_words(rounds)
-    count = f"{rounds.rounds} round{'s' * (rounds.rounds != 1)}"
+    count = f"{counted(rounds.rounds, 'round')}"
     words = f"measured {value} × faster" if rounds.is_faster else f"{value} × as fast"
     return f"{words} {how} ({count}{f': {within}' * bool(within)})"
 

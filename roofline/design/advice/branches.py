@@ -18,6 +18,7 @@ from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import NOTHING, saving_of
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.times import Time
+from roofline.foundation.text import counted
 
 
 def fragmented_branches(subject: Subject) -> list[Proposal]:
@@ -46,7 +47,7 @@ def fragmented_branches(subject: Subject) -> list[Proposal]:
         "fragmented branches",
         rows,
         saving_of(parts, subject.basis),
-        evidence=f"{len(rows)} {what} in {len(swaps)} group{'s' * (len(swaps) != 1)} that"
+        evidence=f"{len(rows)} {what} in {counted(len(swaps), 'group')} that"
         f" read the same input with kernels of the same size: {subject.share(rows)};"
         " one for each group, with all their outputs, is predicted to take less",
         change="put their weights together in one layer, and split what it gives",

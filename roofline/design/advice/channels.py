@@ -20,6 +20,7 @@ from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import Saving, saving_of
 from roofline.design.advice.subject import Subject
 from roofline.design.advice.times import Time
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_flop_per_s, format_percent, format_s
 from roofline.latency.paths import convolution_path
 from roofline.machine.hardware import HardwareProfile
@@ -209,4 +210,4 @@ def _is_unusual(row: OperatorRow) -> bool:
 
 def _operators(rows: list[OperatorRow]) -> str:
     what = "linear layer" if all(map(is_linear, rows)) else "convolution"
-    return f"{len(rows)} {what}{'s' * (len(rows) != 1)}"
+    return counted(len(rows), what)

@@ -6,6 +6,7 @@ from roofline.analysis import OperatorRow
 from roofline.design.advice.proposals import Proposal, left_out
 from roofline.design.advice.savings import Saving
 from roofline.design.advice.subject import Subject
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte
 
 _COPIES = ("aten.clone", "aten._to_copy", "aten.contiguous")
@@ -66,7 +67,7 @@ def types_back_and_forth(subject: Subject) -> list[Proposal]:
         (row, back) for row in subject.working if _types(row) for back in _way_back(subject, row)
     ]
     rows = list({row.index: row for pair in pairs for row in pair}.values())
-    many = f"{len(pairs)} time{'s' * (len(pairs) != 1)}"
+    many = f"{counted(len(pairs), 'time')}"
     ways = {" → ".join((*_types(first), _types(second)[1])) for first, second in pairs}
     return subject.finding(
         "types back and forth",

@@ -13,6 +13,7 @@ from roofline.design.advice.alternatives import (
 from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import NOTHING, Saving, saving_of
 from roofline.design.advice.subject import Subject
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_flop_per_s, format_intensity, format_percent
 from roofline.placement import Roof, ridge_flop_per_byte
 
@@ -190,4 +191,4 @@ def _is_pointwise_convolution(row: OperatorRow) -> bool:
 
 
 def _count(rows: list[OperatorRow]) -> str:
-    return f"{len(rows)} depthwise convolution{'s' * (len(rows) != 1)}"
+    return f"{counted(len(rows), 'depthwise convolution')}"

@@ -6,6 +6,7 @@ from roofline.analysis import OperatorRow
 from roofline.design.advice.alternatives import is_plain_convolution
 from roofline.design.advice.proposals import Proposal, left_out
 from roofline.design.advice.subject import Subject
+from roofline.foundation.text import counted
 from roofline.workload.tensors import Role
 
 _BATCH_NORMS = ("aten.native_batch_norm", "aten._native_batch_norm_legit_no_training")
@@ -42,7 +43,7 @@ def norms_behind_activations(subject: Subject) -> list[Proposal]:
 def _found(
     subject: Subject, rule: str, rows: list[OperatorRow], evidence: str, change: str
 ) -> list[Proposal]:
-    norms = f"{len(rows)} batch norm{'s' * (len(rows) != 1)}"
+    norms = f"{counted(len(rows), 'batch norm')}"
     return subject.finding(
         rule,
         rows,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from roofline.analysis import Analysis, Finding, analysis_from_data
 from roofline.foundation import reading, schema
 from roofline.foundation.rows import fields_of, frame_of, json_text
+from roofline.foundation.text import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -37,7 +38,7 @@ class Advice:
 
     def __repr__(self) -> str:
         count = len(self.findings)
-        return f"<Advice on {self.analysis.model}: {count} finding{'s' * (count != 1)}>"
+        return f"<Advice on {self.analysis.model}: {counted(count, 'finding')}>"
 
     def to_frame(self) -> pandas.DataFrame:
         """One row a finding, the fields of `Finding`; what is unknown is missing, never 0."""

@@ -9,6 +9,7 @@ from typing import Any
 from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, working
 from roofline.design.advice.savings import LEAST_SHARE, Saving, saving_of
 from roofline.design.advice.times import Time
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte, format_flop_per_s, format_percent, format_s
 from roofline.placement import Roof
 from roofline.workload.tensors import Role
@@ -137,7 +138,7 @@ def _batches(analysis: Analysis) -> Iterable[Variant]:
             samples=factor,
             change=f"put {batch * factor} samples in a pass, where they may wait for each other",
             why=f"weights are {format_percent(share)} of the {format_byte(byte)} that must come"
-            f" from memory in a pass of {batch} sample{'s' * (batch != 1)}, and reading them takes"
+            f" from memory in a pass of {counted(batch, 'sample')}, and reading them takes"
             f" at least {format_s(read_s)} of {format_s(pass_s)}",
         )
 
@@ -160,7 +161,7 @@ def _threads(analysis: Analysis) -> Iterable[Variant]:
     for threads in {1, analysis.hardware.threads} - {analysis.threads}:
         yield Variant(
             rule="number of threads",
-            name=f"{threads} thread{'s' * (threads != 1)}",
+            name=f"{counted(threads, 'thread')}",
             options={"threads": threads},
             change=f"torch.set_num_threads({threads})",
         )

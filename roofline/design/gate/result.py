@@ -14,6 +14,7 @@ from roofline.design.gate.settings import differences, times_apart
 from roofline.errors import ThresholdError
 from roofline.foundation import schema
 from roofline.foundation.rows import json_text
+from roofline.foundation.text import counted
 
 SCHEMA_VERSION = 1
 """Of checks in JSON files, which are read nowhere (docs/file-formats.md)."""
@@ -121,8 +122,8 @@ class Check:
         model, conditions = self.now.model, len(self.conditions)
         failed = len(self.failures)
         if failed:
-            return f"{model} fails {failed} of {_count(conditions, 'condition')}"
-        verdict = f"{model} passes {_count(conditions, 'condition')}"
+            return f"{model} fails {failed} of {counted(conditions, 'condition')}"
+        verdict = f"{model} passes {counted(conditions, 'condition')}"
         if self.is_new:
             verdict = f"{model}: what it costs now is the baseline"
         elif not conditions:
@@ -130,7 +131,7 @@ class Check:
         if self.baseline is None:
             return verdict
         changed = len(self.changes)
-        what = _count(changed, "total") if changed else "no total"
+        what = counted(changed, "total") if changed else "no total"
         return f"{verdict}; {what} changed"
 
     def raise_if_failed(self) -> None:
@@ -233,7 +234,7 @@ class Check:
 def _unknown(quantity: Quantity, cost: Cost) -> str:
     """Why a total is not known."""
     if not quantity.is_time:
-        return f"{_count(cost.unknown_operators, 'call')} of operators have no formula"
+        return f"{counted(cost.unknown_operators, 'call')} of operators have no formula"
     if cost.machine is None:
         return "no machine was asked for (--hardware, or `roofline measure` for this one)"
     name = cost.machine.name
@@ -266,7 +267,3 @@ def _in_full(value: Fraction) -> str:
     if value.denominator == 1:
         return f"{value.numerator:,}"
     return f"{float(value):,.17g}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from roofline.analysis import Analysis, too_large
 from roofline.design.machine_comparison.grouping import Across, changes_sides
 from roofline.design.pass_times import DIGITS, lines_on_bounds_alone, lines_on_earlier
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_s
 from roofline.placement import Bound
 
@@ -14,7 +15,7 @@ from roofline.placement import Bound
 def verdict(names: Sequence[str], operators: Sequence[Across]) -> Iterable[str]:
     """Who changes sides: how many operators, and between which machines."""
     changing = sum(changes_sides(row.bound for row in across) for across in operators)
-    many = f"{len(operators)} operator{'s' * (len(operators) != 1)}"
+    many = f"{counted(len(operators), 'operator')}"
     where = "both machines" if len(names) == 2 else f"all {len(names)} machines"
     if not changing:
         always = [

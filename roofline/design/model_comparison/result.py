@@ -33,6 +33,7 @@ from roofline.design.pass_times import interval_s, lines_on_bounds_alone, lines_
 from roofline.errors import InputError
 from roofline.foundation.rows import json_text
 from roofline.foundation.sampling import quantile
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def _in_turn(rounds: MeasuredRounds) -> str:
     where += f" (allocator: {rounds.allocator})" if rounds.allocator else ""
     return (
         f"measured in turn{f' on {rounds.date}' if rounds.date else ''}:"
-        f" {count} round{'s' * (count != 1)} of all models{where}, at least {passes} passes a round"
+        f" {counted(count, 'round')} of all models{where}, at least {passes} passes a round"
     )
 
 

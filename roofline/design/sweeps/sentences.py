@@ -9,6 +9,7 @@ from itertools import groupby
 from roofline.design.sweeps.axes import Grid, text_of
 from roofline.design.sweeps.regions import Region, places_of, words
 from roofline.design.sweeps.verdicts import Verdict, factor_text
+from roofline.foundation.text import counted
 
 _CLOSE, _UNKNOWN = -1, -2
 """What stands in the place of a winner where there is none."""
@@ -65,7 +66,7 @@ def _state(verdict: Verdict) -> int:
 
 
 def _points(count: int) -> str:
-    return f"{count} point{'s' * (count != 1)}"
+    return f"{counted(count, 'point')}"
 
 
 def _of_all(count: int, whole: int) -> str:

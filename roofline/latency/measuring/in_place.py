@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from roofline.errors import MeasurementError, ModelError, RooflineError
+from roofline.foundation.progress import Progress
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte
 from roofline.latency.measuring.gauges import Gauges
@@ -23,7 +24,7 @@ from roofline.latency.measuring.operator_clock import (
     Stopwatch,
     WallStopwatch,
 )
-from roofline.latency.measuring.rounds import Effort, Progress, Rounds, run_rounds
+from roofline.latency.measuring.rounds import Effort, Rounds, run_rounds
 from roofline.machine.pace import UNKNOWN, Pace
 from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import model_error

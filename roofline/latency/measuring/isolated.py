@@ -18,16 +18,16 @@ import psutil
 import torch
 
 from roofline.errors import MeasurementError, said_by
+from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
 from roofline.foundation.units import format_byte
 from roofline.latency.measuring.calls import Call
 from roofline.latency.measuring.gauges import Gauges
-from roofline.latency.measuring.rounds import Effort, Progress, run_rounds
+from roofline.latency.measuring.rounds import Effort, run_rounds
 from roofline.latency.measuring.team import team
 from roofline.latency.measuring.turns import Turns, plan_for
 from roofline.latency.samples import IsolatedSample
 from roofline.machine.library.default_settings import default_settings
-from roofline.machine.system.exclusive import Say
 
 EFFORT = Effort(warm_ups=2, least=5, most=30, budget_s=0.1)
 """For one operator; small ones take their 30 rounds in a few milliseconds."""

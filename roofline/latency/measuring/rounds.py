@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from roofline.foundation.progress import Progress
 from roofline.latency.measuring.gauges import Gauges, Passage
 from roofline.machine.pace import Pace, usual_pace
-
-Progress = Callable[[float, str], None]
-"""Told how far a measurement is (0 to 1) and what it is doing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

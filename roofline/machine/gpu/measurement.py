@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from roofline.errors import HardwareError, InputError, MeasurementError, said_by
+from roofline.foundation.progress import Progress, silent
 from roofline.machine.gpu.arithmetic import ArithmeticKernel
 from roofline.machine.gpu.ceilings import compute_ceilings, describe
 from roofline.machine.gpu.conditions import device_conditions, median_clock_hz
@@ -26,7 +27,7 @@ from roofline.machine.gpu.rounds import rates
 from roofline.machine.gpu.trials import Trial
 from roofline.machine.hardware import Clock, Effort, HardwareProfile, Host
 from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding, Progress
+from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.host import describe_host
 
 BUDGET_S: dict[Effort, float] = {"quick": 2.3, "default": 9.2, "thorough": 20.0}
@@ -82,7 +83,7 @@ def measure_gpu(
     seconds = BUDGET_S[effort] if budget_s is None else budget_s
     if seconds <= 0:
         raise InputError(f"the time budget must be greater than 0 s, got {seconds:g} s")
-    report = progress or _silent
+    report = progress or silent
     if device is None:
         # Whether there is a device is said before anything else.
         device = _open(device_index)
@@ -204,10 +205,6 @@ def profile_name(facts: DeviceFacts) -> str:
     """A short name for a device's profile: ``"nvidia-h100-80gb-hbm3"``."""
     slug = re.sub(r"[^a-z0-9]+", "-", facts.name.lower()).strip("-")
     return slug or "cuda-device"
-
-
-def _silent(done: float, what: str) -> None:
-    pass
 
 
 def _unheard(_: object) -> None:

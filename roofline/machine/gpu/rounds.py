@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from roofline.foundation.progress import Progress
 from roofline.machine.gpu.device import Device, DeviceLostError
 from roofline.machine.gpu.trials import Trial, lost_during
 from roofline.machine.measuring.estimation import Burst, Estimate, estimate
-from roofline.machine.measuring.schedule import CALL_LIMIT_S, Progress, interleave
+from roofline.machine.measuring.schedule import CALL_LIMIT_S, interleave
 
 _ROUNDS = 6
 """Rounds that shall fit into the time: enough for drift to hit all trials alike."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from roofline.errors import HardwareError
 from roofline.foundation.rows import frame_of
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
 from roofline.machine.checks import check_differ, check_name, check_positive
 from roofline.machine.hardware.ceilings import (
@@ -325,4 +326,4 @@ def describe_threads(profile: HardwareProfile, threads: int) -> str:
     """How much of a machine computes, in words: ``"16 threads"``, or ``"cuda device"``."""
     if not profile.has_threads:
         return f"{profile.device} device"
-    return f"{threads} thread{'s' * (threads != 1)}"
+    return f"{counted(threads, 'thread')}"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.errors import MeasurementError
+from roofline.foundation.progress import Progress
+from roofline.foundation.text import counted
 from roofline.machine.hardware import BandwidthCurve, LatencyCurve
 from roofline.machine.hierarchy.cache_levels import with_instances
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
@@ -26,7 +28,6 @@ from roofline.machine.measuring.buffers import Array
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Progress
 from roofline.machine.system.topology import Topology
 
 _LATENCY_SHARE = 0.5
@@ -105,7 +106,7 @@ def explore(
         kernel = probes.read.kernel if probes.read else None
         if probes.read is None or not isinstance(kernel, StreamKernel):
             break
-        report(0.0, f"read bandwidth by working set, {team} thread{'s' * (team != 1)}")
+        report(0.0, f"read bandwidth by working set, {counted(team, 'thread')}")
         share = _LATENCY_SHARE + (1 - _LATENCY_SHARE) * number / len(teams)
         try:
             found = measure_bandwidths(

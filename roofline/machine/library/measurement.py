@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from roofline.foundation.progress import Progress
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryKernel, Overhead
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.library.arithmetic import arithmetic_subjects
@@ -26,7 +27,7 @@ from roofline.machine.library.results import (
 from roofline.machine.library.streams import Arena, smallest, stream_subjects
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Progress, interleave
+from roofline.machine.measuring.schedule import interleave
 
 _PATIENCE = 2.0
 """In times of the budget: after so long, no job gets a second turn."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from roofline.errors import HardwareError, InputError, MeasurementError, said_by
+from roofline.foundation.progress import Progress, silent
 from roofline.machine.hardware import (
     Bandwidth,
     ComputeCeiling,
@@ -32,7 +33,7 @@ from roofline.machine.measuring.effort import Program, program
 from roofline.machine.measuring.kernel_measurement import KernelFindings, measure_kernels
 from roofline.machine.measuring.rounds import Found
 from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Finding, Progress
+from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.activity import disturbances, read_activity
 from roofline.machine.system.circumstances import circumstances
 from roofline.machine.system.situation import read_situation
@@ -72,7 +73,7 @@ def measure_hardware(
     """
     begin = clock()
     plan = _program(effort, budget_s, include_library)
-    report = _paced(progress or _silent, plan.expected_s, begin, clock)
+    report = _paced(progress or silent, plan.expected_s, begin, clock)
     situation = read_situation(compiler_features=compiler.host_features)
     topology = situation.topology
     count = topology.available_cpus if threads is None else threads
@@ -105,7 +106,7 @@ def measure_hardware(
             clock,
             report,
         )
-    (progress or _silent)(1.0, "done")
+    (progress or silent)(1.0, "done")
     if not hardware.compute and not hardware.memory and not library.compute:
         reasons = (*hardware.conditions, *library.conditions, *_left_out(effort, include_library))
         raise MeasurementError("; ".join(("nothing could be measured", *reasons)))
@@ -162,10 +163,6 @@ def profile_name(host: Host) -> str:
     )
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     return f"{slug or host.architecture}-{host.available_cpus}cpu"
-
-
-def _silent(done: float, what: str) -> None:
-    pass
 
 
 _ALMOST = 0.99

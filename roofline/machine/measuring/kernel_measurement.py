@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.errors import MeasurementError
+from roofline.foundation.progress import Progress
 from roofline.machine.hardware import (
     BandwidthCurve,
     Clock,
@@ -55,7 +56,6 @@ from roofline.machine.measuring.page_faults import page_fault_overheads
 from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
 from roofline.machine.measuring.samples import Series
-from roofline.machine.measuring.schedule import Progress
 from roofline.machine.measuring.selection import (
     Candidate,
     Forms,

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_percent
 from roofline.machine.hardware import Overhead
 from roofline.machine.measuring.ceilings import Reached, faster
@@ -24,7 +25,6 @@ from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import (
     CALL_LIMIT_S,
     Finding,
-    Progress,
     bursts_per_call,
     interleave,
 )

@@ -13,9 +13,6 @@ from typing import Literal, TypeVar
 Trial = TypeVar("Trial")
 Result = TypeVar("Result")
 
-Progress = Callable[[float, str], None]
-"""Called with the fraction done, 0 to 1, and what comes next."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

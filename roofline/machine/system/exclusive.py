@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 from roofline.errors import MeasurementError
+from roofline.foundation.progress import Say
 from roofline.foundation.units import format_s
 
 _POLL_S = 0.2
@@ -24,9 +25,6 @@ _NOTE = re.compile(r"process \d+, since [0-9 :-]+")
 _LOCKED = "locked"
 
 _held: list[int] = []
-
-Say = Callable[[str], None]
-"""Called with a line for the user."""
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from roofline.foundation.text import counted
 from roofline.machine.hardware import Provenance, TheoreticalRate
 from roofline.machine.system.topology import ROOT
 
@@ -59,8 +60,7 @@ def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
             source="derived",
             reference=f"SMBIOS tables of this machine (/{_TABLES})",
             date="",
-            note=f"{count} channel{'s' * (count != 1)} x {transfer_per_s / 1e6:g} MT/s"
-            f" x {bus_byte} byte",
+            note=f"{counted(count, 'channel')} x {transfer_per_s / 1e6:g} MT/s x {bus_byte} byte",
         ),
     )
 

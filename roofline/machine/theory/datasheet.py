@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_capacity, format_si
 from roofline.machine.hardware import (
     Bandwidth,
@@ -94,7 +95,7 @@ def _description(sheet: DataSheet) -> str:
 
 
 def _cores(count: int) -> str:
-    return f"{count} core{'s' * (count != 1)}"
+    return f"{counted(count, 'core')}"
 
 
 def _ghz(sheet: DataSheet) -> str:
@@ -154,7 +155,7 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
 
 def _memory(sheet: DataSheet) -> MemoryLevel:
     rate = sheet.channels * sheet.transfer_per_s * sheet.bus_byte
-    channels = f"{sheet.channels} channel{'s' * (sheet.channels != 1)}"
+    channels = f"{counted(sheet.channels, 'channel')}"
     note = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_byte} byte"
     return MemoryLevel(
         name="DRAM", scope="shared", bandwidth=(_bandwidth(sheet, sheet.cores, rate, note),)

@@ -7,6 +7,7 @@ under wide vectors or on all cores, a neighbour on the core, a kernel that does 
 from __future__ import annotations
 
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
 from roofline.machine.hardware import Clock, Provenance, TheoreticalRate
 from roofline.machine.theory.microarchitectures import Core, NearestCache
@@ -96,7 +97,7 @@ def _derived(core: Core, clock: Clock, threads: int, per_cycle: str) -> Provenan
     how = "measured, peak of the dependent additions"
     if clock.provenance.source != "measured":
         how = "highest that the document gives"
-    cores = f"{threads} thread{'s' * (threads != 1)}"
+    cores = f"{counted(threads, 'thread')}"
     return Provenance(
         source="derived",
         reference=f"{core.name}: {core.reference}",

@@ -14,10 +14,11 @@ from roofline.design.sweeps.axes import (
     point_text,
 )
 from roofline.errors import HardwareError, InputError, ModelError
+from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.learned import predictor_of
-from roofline.pipeline.machines import Hardware, Progress, hardware_for, threads_on
+from roofline.pipeline.machines import Hardware, hardware_for, threads_on
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.checking import check_axes, check_option_values, with_hardware
 from roofline.pipeline.sweeps.jobs import Context, Design, Job, Machine

@@ -15,10 +15,11 @@ from roofline.design.sweeps.spec import grid_of
 from roofline.errors import HardwareError, InputError, ModelError, RooflineError
 from roofline.foundation.dtypes import DType
 from roofline.foundation.dtypes import dtype as dtype_called
+from roofline.foundation.progress import Progress
 from roofline.machine import catalog
 from roofline.machine.hardware import Bandwidth, HardwareProfile, MemoryLevel, Provenance
 from roofline.pipeline.assembly import memory_peak
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.jobs import Captured, inputs_text, notes_on_inputs
 from roofline.pipeline.sweeps.planning import Plan, plan_of

@@ -13,8 +13,9 @@ from roofline.design.sweeps.cells import Cell
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.spec import grid_of
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress
 from roofline.latency.calibrated import no_calibration
-from roofline.pipeline.machines import Hardware, Progress
+from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.sweeps.driving import chunk_for, drive
 from roofline.pipeline.sweeps.jobs import Job, forget, keep, notes_on_inputs

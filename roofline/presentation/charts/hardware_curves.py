@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, MemoryLevel
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, spread, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.palette import BLUE, VERMILION
-from roofline.presentation.reports.report import printable, threads_of
+from roofline.presentation.reports.report import printable
 
 HEIGHT_PT = 200.0
 _MARKS_PT = 14.0
@@ -98,7 +99,7 @@ def curve_panels(profile: HardwareProfile, area: Box) -> tuple[CurvePanel, ...]:
         panels.append(_panel(title, {"latency": points}, profile.memory, box))
     if curves:
         named = {
-            f"{each.kernel}, {threads_of(each.threads)}": list(
+            f"{each.kernel}, {counted(each.threads, 'thread')}": list(
                 zip(map(float, each.size_byte), each.byte_per_s, strict=True)
             )
             for each in curves

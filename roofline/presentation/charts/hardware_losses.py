@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.charts.hardware_lines import colours_of
@@ -27,7 +28,7 @@ from roofline.presentation.reports.hardware_columns import (
     signed_percent,
     top_of,
 )
-from roofline.presentation.reports.report import printable, threads_of
+from roofline.presentation.reports.report import printable
 
 ROW_PT = 12.5
 _HEAD_PT = 16.0
@@ -116,7 +117,7 @@ def loss_panel(profile: HardwareProfile, lines: Sequence[Line], area: Box) -> Lo
     columns = tuple(
         _column(
             [line.get(threads) for line in lines],
-            threads_of(threads) if profile.has_threads else profile.device,
+            counted(threads, "thread") if profile.has_threads else profile.device,
             Box(left + i * width + _GAP_PT, area.bottom, left + (i + 1) * width, area.top),
             colours,
         )

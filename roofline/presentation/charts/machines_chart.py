@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.design.machine_comparison import Across, MachineComparison, MachineSummary
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent, format_shape
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
@@ -183,7 +184,7 @@ def _beyond_ridges(comparison: MachineComparison) -> tuple[str, ...]:
     )
     if not beyond:
         return ()
-    stand = f"{beyond} operator{'s' * (beyond != 1)} that change{'s' * (beyond == 1)} sides"
+    stand = f"{counted(beyond, 'operator')} that change{'s' * (beyond == 1)} sides"
     return (
         f"{stand} stand{'s' * (beyond == 1)} outside the ridges: the convention counts FLOP that a"
         " kernel need not do (padding), and bounds leave them out",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.ceilings import Diagonal, RoofLines, Spot, roof_lines
@@ -104,7 +105,7 @@ def _efficiency_words(scaling: Scaling) -> str:
     point = scaling.point
     if point.efficiency is None:
         return "not known, for operators have no times on this hardware"
-    ranks = f"{point.ranks} rank{'s' * (point.ranks != 1)}"
+    ranks = f"{counted(point.ranks, 'rank')}"
     return (
         f"{format_percent(point.efficiency)} on {ranks}, computing {computing(scaling.time_kind)}"
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline.analysis import Analysis, fit_warnings
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_s, format_shape
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.presentation.charts.ceilings import RoofLines
@@ -121,6 +122,6 @@ def _without_place(analysis: Analysis) -> tuple[str, ...]:
     if not missing:
         return ()
     return (
-        f"{missing} operator{'s' * (missing != 1)} cannot be drawn: hardware"
+        f"{counted(missing, 'operator')} cannot be drawn: hardware"
         f" '{printable(analysis.hardware.name)}' has no ceilings that give a time",
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from roofline.design.sweeps.axes import point_text
 from roofline.design.sweeps.result import SweepResult
-from roofline.foundation.text import printable
+from roofline.foundation.text import counted, printable
 from roofline.presentation.charts.labels import cut_to, text_width_pt
 
 TITLE_PT = 12.0
@@ -16,7 +16,7 @@ def title_of(result: SweepResult) -> str:
     """What the picture shows, and where: the title of a sweep's pictures."""
     machines = ", ".join(printable(each.name) for each in result.hardware)
     names = " or ".join(map(printable, result.names))
-    threads = f" with {result.threads} thread{'s' * (result.threads != 1)}" if _cpu(result) else ""
+    threads = f" with {counted(result.threads, 'thread')}" if _cpu(result) else ""
     return f"Which is faster on {machines}{threads}: {names}"
 
 

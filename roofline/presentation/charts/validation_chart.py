@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_s
 from roofline.latency.validation import Validation
 from roofline.presentation.charts.axes import LogAxis
@@ -38,7 +39,7 @@ from roofline.presentation.charts.validation_rows import (
 )
 from roofline.presentation.reports.report import printable
 from roofline.presentation.reports.validation_report import verdict
-from roofline.presentation.reports.validation_tables import counted, setting_words
+from roofline.presentation.reports.validation_tables import setting_words
 
 TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0

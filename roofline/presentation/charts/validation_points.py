@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from roofline.foundation.text import counted
 from roofline.latency.validation import ModelValidation, RatioValidation, Setting, Validation
 from roofline.presentation.charts.palette import (
     BLACK,
@@ -24,7 +25,7 @@ from roofline.presentation.charts.palette import (
     VERMILION,
     Style,
 )
-from roofline.presentation.reports.report import printable, threads_of
+from roofline.presentation.reports.report import printable
 
 T = TypeVar("T", bound=Hashable)
 
@@ -159,7 +160,7 @@ def _colour_key(colours: dict[_Kind, int]) -> list[tuple[str, Style]]:
     found: dict[int, str] = {}
     for kind, rank in sorted(colours.items(), key=lambda each: each[1]):
         words = [kind[1]] if len(dtypes) > 1 else []
-        words += [threads_of(kind[0])] if len(threads) > 1 else []
+        words += [counted(kind[0], "thread")] if len(threads) > 1 else []
         if len(layouts) > 1:
             words += ["channels last" if kind[2] else "channels first"]
         found[rank] = _REST if rank in found else printable(", ".join(words))

@@ -13,6 +13,7 @@ from roofline.design.advice import Advice
 from roofline.design.advice.result import FRAME_COLUMNS
 from roofline.foundation.files import write_atomically
 from roofline.foundation.rows import csv_text, fields_of
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.presentation.formats import check_files, check_suffix_among
 from roofline.presentation.markdown import report_markdown
@@ -65,7 +66,7 @@ def advice_report(advice: Advice, *, top: int | None = None, today: date | None 
         )
     left_out = len(advice.findings) - len(shown)
     if left_out:
-        fewer = f"{left_out} more finding{'s' * (left_out != 1)} (--top {len(advice.findings)})"
+        fewer = f"{counted(left_out, 'more finding')} (--top {len(advice.findings)})"
         blocks.append(Facts(lines=(("Not shown", fewer),)))
     if advice.tried:
         tried = "; ".join(map(printable, advice.tried))
@@ -106,7 +107,7 @@ def headline(advice: Advice) -> str:
     best = next((each for each in hopeful if each.basis != "at most"), hopeful[0])
     hedge = {"at most": "at most ", "estimate": "about "}.get(best.basis, "")
     others = len(advice.findings) - 1
-    more = f", and {others} more finding{'s' * (others != 1)}" if others else ""
+    more = f", and {counted(others, 'more finding')}" if others else ""
     return f"{model} could save {hedge}{format_s(best.saving_s)} of {of}: {best.rule}{more}"
 
 

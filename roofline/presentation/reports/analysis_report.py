@@ -7,6 +7,7 @@ from datetime import date
 from typing import Unpack
 
 from roofline.analysis import Analysis, fit_of, fit_warnings, groups, unknown_capacity
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.presentation.reports.advice_lines import advice_notes
@@ -186,6 +187,6 @@ def coverage_text(analysis: Analysis) -> str:
         parts.append(f"{format_percent(coverage.time)} of the measured time")
     free = sum(row.state is State.FREE for row in analysis.operators)
     working = len(analysis.operators) - free
-    calls = f"{working} operator call{'s' * (working != 1)}"
+    calls = f"{counted(working, 'operator call')}"
     are = "is" if free == 1 else "are"
     return " · ".join([*parts, calls, f"{free} more {are} free (views, allocations)"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent
 from roofline.latency.calibrated import Calibrated, HeldOutError
 from roofline.presentation.reports.report import (
@@ -12,7 +13,6 @@ from roofline.presentation.reports.report import (
     Notes,
     Report,
     printable,
-    threads_of,
 )
 
 
@@ -38,8 +38,8 @@ def _headline(calibrated: Calibrated) -> str:
     if not calibrated.runs:
         return "Nothing was learned: no model could be measured"
     learned = (
-        f"Learned from {_counted(calibrated.operators, 'operator')} of"
-        f" {_counted(calibrated.models, 'model')}"
+        f"Learned from {counted(calibrated.operators, 'operator')} of"
+        f" {counted(calibrated.models, 'model')}"
     )
     if calibrated.mape is None:
         return f"{learned}; too few families to say how far off predictions are"
@@ -53,10 +53,10 @@ def _facts(calibrated: Calibrated) -> tuple[tuple[str, str], ...]:
     lines = [
         (
             "Known",
-            f"{_counted(calibrated.runs, 'run')} of {_counted(calibrated.models, 'model')} of"
-            f" {_counted(calibrated.families, 'family', 'families')}",
+            f"{counted(calibrated.runs, 'run')} of {counted(calibrated.models, 'model')} of"
+            f" {counted(calibrated.families, 'family', 'families')}",
         ),
-        ("New", f"{_counted(calibrated.new_runs, 'run')} in {_duration(calibrated.seconds)}"),
+        ("New", f"{counted(calibrated.new_runs, 'run')} in {_duration(calibrated.seconds)}"),
     ]
     if calibrated.file:
         lines.append(("Kept in", printable(calibrated.file)))
@@ -78,7 +78,7 @@ def _held_out(settings: tuple[HeldOutError, ...]) -> Grid:
         ),
         rows=tuple(
             (
-                threads_of(each.threads),
+                counted(each.threads, "thread"),
                 printable(each.dtype),
                 f"{each.runs:,}",
                 _percent(each.mape),
@@ -93,10 +93,6 @@ def _held_out(settings: tuple[HeldOutError, ...]) -> Grid:
 
 def _percent(error: float | None) -> str:
     return MISSING if error is None else f"{100 * error:.1f} %"
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from roofline.design.gate import Check, Cost, Machine, Part
 from roofline.design.gate.quantities import Quantity
 from roofline.design.gate.result import Judgement, Line
 from roofline.design.gate.settings import describe_run
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_byte, format_flop, format_shape
 from roofline.presentation.reports.report import (
     Block,
@@ -17,7 +18,6 @@ from roofline.presentation.reports.report import (
     Notes,
     Report,
     printable,
-    threads_of,
 )
 
 SAME = "same"
@@ -152,7 +152,11 @@ def _facts(check: Check) -> list[tuple[str, str]]:
 
 
 def _machine(machine: Machine) -> str:
-    threads = threads_of(machine.threads) if machine.device == "cpu" else f"{machine.device} device"
+    threads = (
+        counted(machine.threads, "thread")
+        if machine.device == "cpu"
+        else f"{machine.device} device"
+    )
     return printable(" · ".join(filter(None, (machine.name, machine.cpu_model, threads))))
 
 

@@ -10,13 +10,13 @@ from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Ceilings, Comparison
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_s, format_shape
 from roofline.presentation.reports.report import (
     Column,
     Grid,
     fit_cell,
     printable,
-    threads_of,
 )
 from roofline.presentation.reports.spreads import interval_cell
 from roofline.presentation.reports.time_columns import prediction_cell
@@ -133,7 +133,7 @@ def _run_text(analysis: Analysis) -> str:
         f"autocast {run.autocast}" if run.autocast else "",
         "channels last" if run.channels_last else "",
         run.device if run.device != "cpu" else "",
-        threads_of(analysis.threads) if analysis.hardware.has_threads else "",
+        counted(analysis.threads, "thread") if analysis.hardware.has_threads else "",
     ]
     return " · ".join(filter(None, words))
 

@@ -8,6 +8,7 @@ from datetime import date
 
 from roofline.analysis import fit_warnings
 from roofline.design.compilation import Compilation, Side
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_byte
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.report import (
@@ -78,16 +79,12 @@ def _facts(compilation: Compilation, today: date | None) -> Iterable[tuple[str, 
         yield "Outside", outside
 
 
-def _count(number: int, what: str, plural: str = "") -> str:
-    return f"{number:,} {what if number == 1 else plural or what + 's'}"
-
-
 def _graphs(graphs: Sequence[CompiledGraph]) -> str:
     phases = [each.phase for each in graphs]
     parts = [
-        f"{_count(phases.count(phase), 'graph')} {phase}"
+        f"{counted(phases.count(phase), 'graph')} {phase}"
         if "backward" in phases
-        else _count(phases.count(phase), "graph")
+        else counted(phases.count(phase), "graph")
         for phase in dict.fromkeys(phases)
     ]
     calls = sum(each.calls for each in graphs)
@@ -105,11 +102,11 @@ def _launches(compilation: Compilation) -> str:
         if kernel.kind == "generated"
     )
     parts = [
-        f"{_count(generated, 'generated function')} with {_count(loops, 'loop nest')}",
-        f"{_count(compiled.launches_of('library'), 'call')} of libraries",
+        f"{counted(generated, 'generated function')} with {counted(loops, 'loop nest')}",
+        f"{counted(compiled.launches_of('library'), 'call')} of libraries",
     ]
     if unknown := compiled.unknown_launches():
-        parts.append(f"bytes of {_count(unknown, 'launch', 'launches')} unknown")
+        parts.append(f"bytes of {counted(unknown, 'launch', 'launches')} unknown")
     return " · ".join(parts)
 
 
@@ -119,7 +116,7 @@ def _buffers(compilation: Compilation) -> str:
     buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
     allocated = sum(each.allocated_byte * each.calls for each in graphs)
     said = (
-        f"{_count(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
+        f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
         f" {format_byte(allocated)} allocated"
     )
     if len(graphs) > 1:
@@ -141,7 +138,7 @@ def _outside(compilation: Compilation) -> str:
             names = [
                 each.op.removeprefix("aten.") for each in compiled.outside if each.part == part
             ]
-            parts.append(f"{when}: {_count(calls, 'operator')} ({_some(names)})")
+            parts.append(f"{when}: {counted(calls, 'operator')} ({_some(names)})")
     return " · ".join(parts)
 
 
@@ -211,7 +208,7 @@ def _kernels_grid(compilation: Compilation, top: int) -> Grid:
     sums: list[tuple[str, ...]] = []
     if rest:
         calls = sum(each.calls for each in rest)
-        name = f"({_count(len(rest), 'more row')})"
+        name = f"({counted(len(rest), 'more row')})"
         sums.append((name, f"{calls:,}", "", "", "", "", format_byte(sum(e.byte for e in rest))))
     inductor = compilation.inductor()
     if inductor is not None:

@@ -8,6 +8,7 @@ from datetime import date
 
 from roofline.design.hardware_change import CAPACITY_FLOOR, FLOOR, Change, HardwareChange
 from roofline.design.hardware_quantities import Quantity
+from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -26,7 +27,6 @@ from roofline.presentation.reports.report import (
     Report,
     age,
     printable,
-    threads_of,
 )
 
 _MOST_IN_HEADLINE = 3
@@ -94,7 +94,7 @@ def _sentence(each: Change) -> str:
 
 
 def _named(each: Quantity) -> str:
-    on = f" on {threads_of(each.threads)}" if each.threads and each.what != "clock" else ""
+    on = f" on {counted(each.threads, 'thread')}" if each.threads and each.what != "clock" else ""
     return f"{printable(each.label)}{on}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent
 from roofline.presentation.reports.hardware_sources import Sources
-from roofline.presentation.reports.report import Column, Grid, threads_of
+from roofline.presentation.reports.report import Column, Grid
 
 Form = Callable[[float | None], str]
 Line = Mapping[int, Quantity]
@@ -83,7 +84,11 @@ def side_by_side(
     for rank, threads in enumerate(reversed(counts)):
         of = f" ({threads})" if len(counts) > 1 else ""
         found = [line.get(threads) for line in lines]
-        peak = (threads_of(threads) if threaded else best, 0, [_peak(each, form) for each in found])
+        peak = (
+            counted(threads, "thread") if threaded else best,
+            0,
+            [_peak(each, form) for each in found],
+        )
         known = [each for each in found if each is not None]
         group: list[tuple[str, int, list[str]]] = [peak]
         if any(each.typical != each.peak for each in known):

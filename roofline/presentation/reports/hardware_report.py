@@ -8,6 +8,7 @@ from datetime import date
 
 from roofline.design.hardware_quantities import quantities_of
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -96,7 +97,7 @@ def hardware_list_report(entries: Sequence[HardwareEntry]) -> Report:
         rows=tuple(map(_row, entries)),
     )
     count = len(entries)
-    return Report(headline=f"{count} hardware profile{'s' * (count != 1)}", blocks=(grid,))
+    return Report(headline=f"{counted(count, 'hardware profile')}", blocks=(grid,))
 
 
 def _row(entry: HardwareEntry) -> tuple[str, ...]:
@@ -129,7 +130,7 @@ def _facts(profile: HardwareProfile) -> tuple[tuple[str, str], ...]:
     lines.append(("Device", f"{profile.device}{how}"))
     host = profile.host
     if host is not None:
-        cpus = f"{host.available_cpus} CPU{'s' * (host.available_cpus != 1)} available"
+        cpus = f"{counted(host.available_cpus, 'CPU')} available"
         lines += [
             ("Host", f"{host.cpu_model} ({host.architecture}, {cpus})"),
             ("System", host.operating_system),

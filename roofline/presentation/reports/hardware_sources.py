@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity
+from roofline.foundation.text import counted
 from roofline.machine.hardware import Provenance
-from roofline.presentation.reports.report import Notes, age, printable, threads_of
+from roofline.presentation.reports.report import Notes, age, printable
 
 _MOST_DETAILS = 3
 """How many variants of one method are spelled out; the profile's file has them all."""
@@ -161,6 +162,6 @@ def _named(quantities: Sequence[Quantity], *, threaded: bool) -> str:
     parts: list[str] = []
     for label, threads in by_label.items():
         counts = " and ".join(map(str, threads[:-1])) + " and " * (len(threads) > 1)
-        on = f" on {counts}{threads_of(threads[-1])}" if threads else ""
+        on = f" on {counts}{counted(threads[-1], 'thread')}" if threads else ""
         parts.append(f"{label}{on}")
     return ", ".join(parts)

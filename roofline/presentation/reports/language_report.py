@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte, format_si
 from roofline.language.architecture import Architecture
 from roofline.language.footprint import Footprint
@@ -152,9 +153,7 @@ def _fits(footprint: Footprint) -> str:
         return f"{parts[0]} · the weights alone take more"
     if footprint.most_sequences is not None:
         count = footprint.most_sequences
-        parts.append(
-            f"room for {count:,} sequence{'s' * (count != 1)} of {footprint.context:,} tokens"
-        )
+        parts.append(f"room for {counted(count, 'sequence')} of {footprint.context:,} tokens")
     if footprint.most_context is None:
         parts.append("and for any context, as all windows end")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -45,7 +46,7 @@ def stages_grid(language: Language) -> Grid:
         Column(heading="predicted", align="right", sacrifice=2),
         Column(heading="tokens/s predicted", align="right"),
     )
-    several = f"{language.batch} sequence{'s' * (language.batch != 1)}"
+    several = f"{counted(language.batch, 'sequence')}"
     return Grid(
         title=f"Stages: {several} of {language.context:,} tokens",
         columns=columns,

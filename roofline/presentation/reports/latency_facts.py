@@ -8,6 +8,7 @@ from datetime import date
 
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.foundation.sampling import Sample
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent, format_s, format_si
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
@@ -178,7 +179,7 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
     if analysis.totals.bound_s:
         parts.append(_bound_share(analysis, measurement.measured_s).removeprefix(" · "))
     # Unknown where the system does not count them; a few are always there.
-    faults = f"{measurement.faults:,} page fault{'s' * (measurement.faults != 1)} a pass"
+    faults = f"{counted(measurement.faults, 'page fault')} a pass"
     parts.append(f"{faults}{_measured_fault_time(measurement)}")
     if measurement.discarded:
         rounds = measurement.rounds + measurement.discarded

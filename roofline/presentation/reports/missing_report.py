@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from roofline.foundation.rows import csv_text, json_text
 from roofline.foundation.schema import to_data
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.operators_report import (
     SCHEMA_VERSION,
-    counted,
 )
 from roofline.presentation.reports.report import (
     MODEL_ITSELF,

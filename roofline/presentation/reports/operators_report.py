@@ -9,6 +9,7 @@ from pathlib import Path
 
 from roofline.foundation.rows import csv_text, fields_of, json_text
 from roofline.foundation.schema import to_data
+from roofline.foundation.text import counted
 from roofline.presentation.formats import check_suffix_among
 from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.report import (
@@ -219,8 +220,3 @@ def render_operators(entries: Sequence[Entry], suffix: str, *, of: int) -> str:
             )
             grid = Grid(title="", columns=_COLUMNS, rows=rows)
             return report_markdown(_report(entries, rules, of, [grid]))
-
-
-def counted(count: int, what: str) -> str:
-    """``"2 formulas"``, ``"1 formula"``."""
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from roofline.analysis import fit_warnings
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_s
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.optimization_rewrites import (
@@ -108,7 +109,7 @@ def _search_facts(optimization: Optimization) -> list[tuple[str, str]]:
     rules = len(optimization.rules)
     how = (
         f"cost: {by} · α {optimization.alpha:g} · budget {optimization.budget:,}"
-        f" · {rules} rule{'s' * (rules != 1)}"
+        f" · {counted(rules, 'rule')}"
         f" · captured by {printable(optimization.captured_by)}{fused}"
     )
     facts = [("Search", " · ".join(counts)), ("Settings", how)]
@@ -160,7 +161,7 @@ def rules_report(rules: tuple[Rule, ...]) -> Report:
     rows = tuple((printable(each.name), each.safety, printable(each.summary)) for each in rules)
     safe = sum(each.safety == "safe" for each in rules)
     headline = (
-        f"{len(rules)} rule{'s' * (len(rules) != 1)}, {safe} of them safe: those never add work nor"
+        f"{counted(len(rules), 'rule')}, {safe} of them safe: those never add work nor"
         " change layouts"
     )
     return Report(headline=headline, blocks=(Grid(title="", columns=columns, rows=rows),))

@@ -89,11 +89,6 @@ def layer_time(layer: LayerWhatIf) -> str:
     return time_change(layer.before.time, layer.after.time)
 
 
-def count_words(count: int, noun: str) -> str:
-    """``"1 layer"``, ``"18 layers"``."""
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
 def shown_words(shown: int, every: int) -> str:
     """How many of all rows there are, and how to see them: ``"10 of 22 (--top 22), "``."""
     return f"{shown} of {every} (--top {every}), " if shown < every else ""

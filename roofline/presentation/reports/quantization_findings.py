@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_byte, format_s
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
     change,
-    count_words,
     seconds_words,
     shown_words,
 )
@@ -194,4 +194,4 @@ def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
 def _names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_NAMED])
     more = len(names) - _NAMED
-    return f"{shown} and {count_words(more, 'other')}" if more > 0 else shown
+    return f"{shown} and {counted(more, 'other')}" if more > 0 else shown

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import date
 
 from roofline.analysis import fit_warnings
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte
 from roofline.presentation.page import report_html
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
     change,
-    count_words,
     time_cell,
     times_faster,
     times_less,
@@ -109,9 +109,9 @@ def _computed_in(what_if: WhatIf, hardware: str) -> str:
     for (executable, has_kernel), layers in by_type.items():
         widths = ", ".join(dict.fromkeys(bits_words(each.bits) for each in layers))
         why = "" if has_kernel else f": {BANDWIDTH_ONLY}, {printable(hardware)} has no kernel"
-        counted = f"{printable(executable)}: {count_words(len(layers), 'layer')}"
+        said = f"{printable(executable)}: {counted(len(layers), 'layer')}"
         is_float = all(each.bits.is_float for each in layers)
-        parts.append(counted if is_float else f"{counted} ({widths}{why})")
+        parts.append(said if is_float else f"{said} ({widths}{why})")
     return " · ".join(parts) or "nothing: no layer has weights"
 
 
@@ -135,11 +135,11 @@ def _shortcuts(what_if: WhatIf) -> str:
     parts: list[str] = []
     if additions is not None and additions.count:
         byte = _sizes(additions.before_byte, additions.after_byte)
-        parts.append(f"{count_words(additions.count, 'addition')} {byte}")
+        parts.append(f"{counted(additions.count, 'addition')} {byte}")
     if layers:
         before = sum(each.before.traffic_byte for each in layers)
         after = sum(each.after.traffic_byte for each in layers)
-        parts.append(f"{count_words(len(layers), 'layer')} on them {_sizes(before, after)}")
+        parts.append(f"{counted(len(layers), 'layer')} on them {_sizes(before, after)}")
     if not parts:
         return ""
     kept = "kept in floats" if what_if.policy.shortcut == "full" else "in few bits"

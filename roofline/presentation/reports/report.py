@@ -193,11 +193,6 @@ def hardware_fact(analysis: Analysis, today: date | None, *, caches: str = "") -
     return "Hardware", " · ".join(filter(None, parts))
 
 
-def threads_of(count: int) -> str:
-    """A number of threads in words."""
-    return f"{count} thread{'s' * (count != 1)}"
-
-
 def short_op(row: OperatorRow) -> str:
     """The operator without aten's name space: ``"convolution"``."""
     return printable(row.op.removeprefix("aten."))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.foundation.rows import cells_of, csv_text
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_percent
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation, Validation
 from roofline.presentation.formats import check_suffix_among
@@ -14,7 +15,6 @@ from roofline.presentation.markdown import report_markdown
 from roofline.presentation.page import page_html, report_html
 from roofline.presentation.reports.report import Block, Facts, Notes, Report, printable
 from roofline.presentation.reports.validation_tables import (
-    counted,
     ratios_grid,
     runs_grid,
     setting_words,

@@ -6,24 +6,20 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.latency.accuracy import ValidationTotals
 from roofline.latency.prediction import FAULTS_MATTER
 from roofline.latency.validation import ModelValidation, Setting, Validation
-from roofline.presentation.reports.report import Column, Grid, printable, threads_of
+from roofline.presentation.reports.report import Column, Grid, printable
 
 T = TypeVar("T")
-
-
-def counted(number: int, what: str) -> str:
-    """A number of things in words: ``"1 run"``, ``"3,400 operators"``."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def setting_words(batch: int | None, dtype: str, threads: int, channels_last: bool = False) -> str:
     """How a model was run: ``"batch 8, bfloat16, 2 threads, channels last"``."""
     words = [] if batch is None else [f"batch {batch}"]
-    words += [dtype, threads_of(threads)]
+    words += [dtype, counted(threads, "thread")]
     return ", ".join([*words, "channels last"] if channels_last else words)
 
 

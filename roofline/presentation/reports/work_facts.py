@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roofline.analysis import Analysis, MemoryPeak, Run, working
+from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -107,7 +108,7 @@ def _inside(analysis: Analysis) -> str:
         if row.internal_byte is None and row.state is State.COUNTED
     ]
     if of_unknown:
-        calls = f"{len(of_unknown)} fused operator{'s' * (len(of_unknown) != 1)}"
+        calls = f"{counted(len(of_unknown), 'fused operator')}"
         return f" (more if {calls} pass data between their parts: how much is not known)"
     if not totals.internal_byte:
         return ""
@@ -121,7 +122,7 @@ def _fused(analysis: Analysis) -> str:
         return "not known: analyse the model anew"
     kernels = len({row.chain for row in rows if row.fused_byte})
     return (
-        f"{format_byte(totals.fused_byte)} in {kernels:,} kernel{'s' * (kernels != 1)} (eager:"
+        f"{format_byte(totals.fused_byte)} in {counted(kernels, 'kernel')} (eager:"
         f" {format_byte(totals.traffic_byte)} in {len(rows):,}), if chains stay on chip as Inductor"
         " or TensorRT would keep them; bounds are those of the eager run"
     )

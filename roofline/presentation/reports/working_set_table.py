@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte_per_s, format_capacity, format_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.hardware_columns import Form
-from roofline.presentation.reports.report import Column, Grid, threads_of
+from roofline.presentation.reports.report import Column, Grid
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _MOST_SPARKS = 24
@@ -18,7 +19,7 @@ def working_set_table(profile: HardwareProfile) -> Grid | None:
     """One line a curve: where it starts, its course in a few characters, where it ends."""
     rows = [
         (
-            f"{each.kernel}, {threads_of(each.threads)}",
+            f"{each.kernel}, {counted(each.threads, 'thread')}",
             *_curve(each.size_byte, each.byte_per_s, format_byte_per_s),
         )
         for each in profile.bandwidth_curves

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte
 from roofline.latency.predicted import Predicts
 from roofline.quantization.policy import FLOAT_BITS
@@ -81,7 +82,7 @@ def _operators(plan: Plan) -> Iterable[str]:
         for kind, weights in kept.items()
     ]
     if products:
-        found.append(f"{products} product{'s' * (products != 1)} of two activations")
+        found.append(f"{counted(products, 'product')} of two activations")
     return found
 
 
@@ -115,8 +116,8 @@ def notes_of(
     shared = weights_of_others(after.plan)
     if shared:
         notes.append(
-            f"{_layers(len(shared))} share{'s' * (len(shared) == 1)} weights with operators that"
-            " stay in floats: the size counts them twice, as codes and as floats"
+            f"{counted(len(shared), 'layer')} share{'s' * (len(shared) == 1)} weights with"
+            " operators that stay in floats: the size counts them twice, as codes and as floats"
         )
     return tuple(notes)
 
@@ -145,7 +146,7 @@ def _without_kernels(after: After, layers: Sequence[LayerWhatIf]) -> Iterable[st
         ceiling = after.roof.compute(dtype(executable))
         under = f" under {ceiling.label}" if ceiling is not None else ""
         yield (
-            f"{after.analysis.hardware.name} has no kernel for {words}: {_layers(count)}"
+            f"{after.analysis.hardware.name} has no kernel for {words}: {counted(count, 'layer')}"
             f" {'is' if count == 1 else 'are'} a {BANDWIDTH_ONLY}, computed as {executable}{under}"
         )
 
@@ -162,11 +163,7 @@ def _without_times(
     types = ", ".join(dict.fromkeys(each.executable for each in changed))
     learned = "nothing" if predictor is None else "too little"
     yield (
-        f"{_layers(len(changed))} in {types} {'has' if len(changed) == 1 else 'have'} no predicted"
-        f" time: {learned} of {types} on {threads} thread{'s' * (threads != 1)} was measured"
+        f"{counted(len(changed), 'layer')} in {types} {'has' if len(changed) == 1 else 'have'} no"
+        f" predicted time: {learned} of {types} on {counted(threads, 'thread')} was measured"
         " (`roofline calibrate` measures it)"
     )
-
-
-def _layers(count: int) -> str:
-    return f"{count} layer{'s' * (count != 1)}"

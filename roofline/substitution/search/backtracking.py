@@ -19,12 +19,13 @@ from collections.abc import Callable
 from numbers import Real
 
 from roofline.errors import InputError
+from roofline.foundation.progress import Progress
 from roofline.substitution.costs.cost import Costs
 from roofline.substitution.graphs.editing import Complete
 from roofline.substitution.graphs.graph import Graph
 from roofline.substitution.result import SearchStatistics
 from roofline.substitution.rules.rule import Match, Rule
-from roofline.substitution.search.exploration import Around, Exploration, Progress
+from roofline.substitution.search.exploration import Around, Exploration
 from roofline.substitution.search.found import Candidate, Found
 
 DEFAULT_ALPHA = 1.05

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from roofline.foundation.progress import Progress
 from roofline.foundation.units import format_s
 from roofline.substitution.costs.cost import Cost, Costs
 from roofline.substitution.graphs.editing import Complete, Editor, RewriteError
@@ -23,9 +24,6 @@ _RANK_DIGITS = 9
 
 _ROUNDING = 1e-12
 """Sums of the same seconds in another order differ by less than this fraction: that is no gain."""
-
-Progress = Callable[[float, str], None]
-"""Told the fraction of the budget that is used, 0 to 1, and how far the search is, in words."""
 
 Ended = Literal["exhausted", "budget", "time"]
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from roofline.foundation.progress import Progress
 from roofline.substitution.costs.cost import Costs
 from roofline.substitution.graphs.editing import Complete
 from roofline.substitution.graphs.graph import INPUT, Graph
@@ -18,7 +19,7 @@ from roofline.substitution.search.backtracking import (
     check,
     search,
 )
-from roofline.substitution.search.exploration import Around, Ended, Progress
+from roofline.substitution.search.exploration import Around, Ended
 from roofline.substitution.search.found import Application, Candidate, Found
 from roofline.substitution.search.joining import Joining, cost_of_whole
 from roofline.substitution.search.places import Refusals, places

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import counted
 
 _FLOP_PER_MULTIPLY_ADD = 2
 
@@ -43,15 +44,11 @@ class Throughput:
         """How `flop_per_cycle` follows: ``"2 pipes x 16 lanes x 2 FLOP"``."""
         what = "lane" if self.kernel in ("fma", "fma-add", "mul-add") else "product"
         operations = "FLOP" if element.kind == "float" else "operations"
-        width = f"x {_plural(self.products(element), what)} x"
-        product = f"{_plural(self.pipes, 'pipe')} {width} {_FLOP_PER_MULTIPLY_ADD} {operations}"
+        width = f"x {counted(self.products(element), what)} x"
+        product = f"{counted(self.pipes, 'pipe')} {width} {_FLOP_PER_MULTIPLY_ADD} {operations}"
         if not self.adders:
             return product
-        return f"({product} + {_plural(self.adders, 'adder')} {width} 1 {operations})"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'s' * (count != 1)}"
+        return f"({product} + {counted(self.adders, 'adder')} {width} 1 {operations})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
