@@ -25,11 +25,11 @@ from roofline.analysis import (
     Totals,
     analysis_from_data,
     read_analysis,
-    sum_known_s,
     to_json,
 )
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
+from roofline.foundation.rows import sum_known
 from roofline.latency.earlier import EarlierRun
 from roofline.placement import Bound
 from roofline.presentation.output import render
@@ -335,10 +335,10 @@ def test_false_figures_are_refused(
 
 
 def test_sums_of_unknown_are_unknown() -> None:
-    assert sum_known_s([1.0, 2.5]) == 3.5
-    assert sum_known_s(each for each in (1.0, 2.5)) == 3.5
-    assert sum_known_s([1.0, None]) is None
-    assert sum_known_s([]) == 0
+    assert sum_known([1.0, 2.5]) == 3.5
+    assert sum_known(each for each in (1.0, 2.5)) == 3.5
+    assert sum_known([1.0, None]) is None
+    assert sum_known([]) == 0
 
 
 def test_sums_may_be_rounded_differently() -> None:

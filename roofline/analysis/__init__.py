@@ -9,7 +9,6 @@ from roofline.analysis.grouping import Group as Group
 from roofline.analysis.grouping import Whole as Whole
 from roofline.analysis.grouping import group_of as group_of
 from roofline.analysis.grouping import groups as groups
-from roofline.analysis.grouping import sum_known_s as sum_known_s
 from roofline.analysis.grouping import working as working
 from roofline.analysis.memory_fit import fit_of as fit_of
 from roofline.analysis.memory_fit import fit_warnings as fit_warnings

@@ -18,6 +18,7 @@ from roofline.analysis.totals import (
     sum_bound_s,
     sum_fused_byte,
 )
+from roofline.foundation.rows import sum_known
 from roofline.workload.operators import State
 from roofline.workload.work import Work
 
@@ -93,8 +94,8 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         bound_s=bound_s,
         share=bound_s / whole_s if bound_s is not None and whole_s else None,
         **minimum_times_of(_minimum_of(rows, whole)),
-        predicted_s=sum_known_s([row.predicted_s for row in rows]),
-        measured_s=sum_known_s([row.measured_s for row in rows]),
+        predicted_s=sum_known([row.predicted_s for row in rows]),
+        measured_s=sum_known([row.measured_s for row in rows]),
     )
 
 
@@ -109,13 +110,6 @@ def _minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
         # As for whole passes, no more than the operators one by one.
         fused_s = min(bound_s, sum(row.fused_min_time_s or 0.0 for row in rows))
     return MinTimes(eager_min_time_s=bound_s, fused_min_time_s=fused_s)
-
-
-def sum_known_s(times_s: Iterable[float | None]) -> float | None:
-    """The sum of times in seconds; None if one of them is unknown."""
-    every = tuple(times_s)
-    known = [time_s for time_s in every if time_s is not None]
-    return sum(known) if len(known) == len(every) else None
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:

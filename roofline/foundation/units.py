@@ -48,6 +48,13 @@ def format_si(value: float | None, unit: str, digits: int = 3) -> str:
     return f"{number} {prefix}{unit}".rstrip()
 
 
+def format_ratio(ratio: float) -> str:
+    """A ratio in three digits: ``"9.11"``, ``"13.9"``, ``"139"``."""
+    if ratio < 9.995:
+        return f"{ratio:.2f}"
+    return f"{ratio:.1f}" if ratio < 99.95 else f"{ratio:.0f}"
+
+
 def format_flop(flop: float | None) -> str:
     """A count of floating-point operations: ``"8.18 GFLOP"``."""
     return format_si(flop, "FLOP")

@@ -22,6 +22,7 @@ from roofline.analysis import (
     sum_fused_byte,
     working,
 )
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import format_byte, format_si
 from roofline.latency.earlier import EarlierRun, earlier_run
 from roofline.latency.features import facts_of
@@ -189,17 +190,12 @@ def _earlier(
 def _sums_of_times(rows: Sequence[OperatorRow], run: RunPrediction | None) -> dict[str, Any]:
     """What the predicted and measured times of the operators add up to."""
     at_work = working(rows)
-    predicted_s = _sum_known([row.predicted_s for row in at_work])
+    predicted_s = sum_known([row.predicted_s for row in at_work]) if at_work else None
     # The interval of the whole, for the part of it that operators are.
     share = predicted_s / run.predicted_s if run and predicted_s and run.predicted_s else None
     return {
         "predicted_s": predicted_s,
         "predicted_low_s": run.low_s * share if run and share else None,
         "predicted_high_s": run.high_s * share if run and share else None,
-        "measured_s": _sum_known([row.measured_s for row in at_work]),
+        "measured_s": sum_known([row.measured_s for row in at_work]) if at_work else None,
     }
-
-
-def _sum_known(times_s: Sequence[float | None]) -> float | None:
-    known = [time_s for time_s in times_s if time_s is not None]
-    return sum(known) if known and len(known) == len(times_s) else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.analysis import InputSpec, MinTimes, minimum_times_of, sum_known_s
+from roofline.analysis import InputSpec, MinTimes, minimum_times_of
+from roofline.foundation.rows import sum_known
 from roofline.latency.calibration import Calibration
 from roofline.latency.families import family_of
 from roofline.latency.predictor import Predictor
@@ -75,7 +76,7 @@ def judged_pass(
         prediction = predicted.operators[index]
         if prediction is not None:
             errors.append(abs(prediction.predicted_s - took_s))
-    bound_s = sum_known_s(limits[index].bound_s for index in at_work)
+    bound_s = sum_known(limits[index].bound_s for index in at_work)
     minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
     shapes = [each.shape for each in specs if each.shape]
     run = predicted.run

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from roofline.analysis import Analysis, minimum_times_of, sum_known_s
+from roofline.analysis import Analysis, minimum_times_of
+from roofline.foundation.rows import sum_known
 from roofline.foundation.sampling import Sample, quantile
 from roofline.pipeline.assembly import assemble
 from roofline.pipeline.optimization_machine import Machine
@@ -229,7 +230,7 @@ def _measured_s(rows: Sequence[int], counted: Counted, costs: MeasuredCosts | No
     if costs is None:
         return None
     working = [row for row in rows if counted.records[row].state is not State.FREE]
-    return sum_known_s(costs.time_s(counted.calls[row]) for row in working)
+    return sum_known(costs.time_s(counted.calls[row]) for row in working)
 
 
 def rejected(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.errors import InputError
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import format_byte, format_s
 from roofline.pipeline.quantization_requests import Budget
 from roofline.quantization.policy import LayerBits, Policy
@@ -56,12 +57,6 @@ def check_budget(budget: Budget, what_if: WhatIf, basis: Basis) -> None:
     """
     if budget.time_s is not None and whole_s(what_if, basis) is None:
         raise _no_time("the whole pass")
-
-
-def together(values: Sequence[float | None]) -> float | None:
-    """Their sum; None where one of them is not known."""
-    known = [each for each in values if each is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +150,7 @@ class Search:
     def _rest(self) -> float:
         """What the model needs beside its layers: bytes, or seconds."""
         whole = self._cost(self.asked)
-        of_layers = together([self._layer_cost(each) for each in places_of(self.asked).values()])
+        of_layers = sum_known([self._layer_cost(each) for each in places_of(self.asked).values()])
         if of_layers is None:
             raise _no_time("one of the layers")
         return whole - of_layers
@@ -164,7 +159,7 @@ class Search:
         if self.budget.size_byte is not None:
             # However often it runs, a model keeps a layer's weights once.
             return float(places[0].after.weight_byte)
-        return together([side_s(each.after, self.basis) for each in places])
+        return sum_known([side_s(each.after, self.basis) for each in places])
 
     def _cost(self, what_if: WhatIf) -> float:
         if self.budget.size_byte is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from roofline.foundation.progress import Progress, silent
+from roofline.foundation.rows import sum_known
 from roofline.pipeline.quantization_errors import OutputErrors
 from roofline.pipeline.quantization_proposals import (
     Ask,
@@ -16,7 +17,6 @@ from roofline.pipeline.quantization_proposals import (
     check_budget,
     places_of,
     side_s,
-    together,
     whole_s,
 )
 from roofline.pipeline.quantization_requests import Budget
@@ -153,7 +153,7 @@ def _row(
     name: str, bits: LayerBits, places: Sequence[LayerWhatIf], error: float, basis: Basis
 ) -> LayerSensitivity:
     before, after = (
-        together([side_s(side, basis) for side in sides])
+        sum_known([side_s(side, basis) for side in sides])
         for sides in ([each.before for each in places], [each.after for each in places])
     )
     return LayerSensitivity(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte, format_s
+from roofline.foundation.units import format_byte, format_ratio, format_s
 from roofline.placement import Bound
 from roofline.quantization.result import BANDWIDTH_ONLY
 
@@ -45,13 +45,6 @@ def verdict(quantization: Quantization) -> str:
     return f"{printable(quantization.model)}: {'; '.join(said)}"
 
 
-def times_words(ratio: float) -> str:
-    """How many times as much: ``"9.11"``, ``"13.9"``."""
-    if ratio < 9.995:
-        return f"{ratio:.2f}"
-    return f"{ratio:.1f}" if ratio < 99.95 else f"{ratio:.0f}"
-
-
 def compared(before: float, after: float, *, less: str, more: str) -> str:
     """How a figure changed: ``"13.9 × less"``.
 
@@ -68,7 +61,7 @@ def compared(before: float, after: float, *, less: str, more: str) -> str:
     ratio = before / after
     if max(ratio, 1 / ratio) < _SAME:
         return "the same"
-    return f"{times_words(ratio)} × {less}" if ratio > 1 else f"{times_words(1 / ratio)} × {more}"
+    return f"{format_ratio(ratio)} × {less}" if ratio > 1 else f"{format_ratio(1 / ratio)} × {more}"
 
 
 def why_longer(what_if: WhatIf) -> str:
@@ -168,4 +161,4 @@ def _speedup(companion: Companion, speedup: float) -> str:
     low, high = companion.speedup_low, companion.speedup_high
     if low is None or high is None:
         return words
-    return f"{words} ({times_words(low)} to {times_words(high)} × as fast)"
+    return f"{words} ({format_ratio(low)} to {format_ratio(high)} × as fast)"

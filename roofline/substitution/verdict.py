@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_s
+from roofline.foundation.units import format_ratio, format_s
 from roofline.substitution.costs.launches import launches_on
 
 if TYPE_CHECKING:
@@ -76,11 +76,6 @@ def _rounded(value: float, low: float, high: float) -> tuple[str, str]:
     return said(value), f"{said(low)} to {said(high)}" if low > 0 else ""
 
 
-def times_words(ratio: float) -> str:
-    """How many times as fast by the search's cost: ``"1.31"``."""
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.3g}"
-
-
 def predicted_speedup(optimization: Optimization) -> float | None:
     """Cost before over cost after; None where one of them is 0."""
     before, after = optimization.figures_before.cost_s, optimization.figures_after.cost_s
@@ -128,7 +123,7 @@ def _timed(rounds: Rounds) -> str:
 
 def _predicted(optimization: Optimization) -> str:
     ratio = predicted_speedup(optimization)
-    times = f"{times_words(ratio)} × faster" if ratio else "faster"
+    times = f"{format_ratio(ratio)} × faster" if ratio else "faster"
     where = printable(optimization.before.hardware.name)
     why = f": {printable(optimization.not_timed)}" if optimization.not_timed else ""
     return (

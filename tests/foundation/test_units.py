@@ -198,3 +198,28 @@ def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InputError, match="is not of the form 5ms") as refused:
         units.parse_duration(text)
     assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(0.5, "0.50"), (2.0, "2.00"), (9.994, "9.99"), (9.996, "10.0"), (99.94, "99.9"), (139.4, "139")],
+)
+def test_ratios_have_three_digits(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+
+
+def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+    assert sum_known([1.0, 2.5]) == 3.5
+    assert sum_known(each for each in (1, 2)) == 3
+    assert sum_known([1, None]) is None
+    assert sum_known([]) == 0
+
+
+def test_counts_have_their_nouns() -> None:
+    assert counted(1, "run") == "1 run"
+    assert counted(0, "run") == "0 runs"
+    assert counted(3400, "operator") == "3,400 operators"
+    assert (counted(1, "branch", "branches"), counted(2, "branch", "branches")) == (
+        "1 branch",
+        "2 branches",
+    )

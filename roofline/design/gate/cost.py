@@ -13,6 +13,7 @@ from typing import Any
 from roofline.analysis import MINIMUM_TIMES, Analysis, minimum_times_of
 from roofline.analysis.checks import check_numbers, names_of_numbers
 from roofline.design.pass_times import predicted_s
+from roofline.foundation.rows import sum_known
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.runs import Run
@@ -148,8 +149,8 @@ def counts_of(records: Iterable[OperatorRecord]) -> Counts:
     """What operators add up to; those that are free are left out."""
     at_work = [each for each in records if each.state is not State.FREE]
     return Counts(
-        flop=_sum_known([each.work.flop for each in at_work]),
-        multiply_add=_sum_known([each.work.multiply_add for each in at_work]),
+        flop=sum_known([each.work.flop for each in at_work]),
+        multiply_add=sum_known([each.work.multiply_add for each in at_work]),
         traffic_byte=sum(each.work.traffic_byte for each in at_work),
         launches=len(at_work),
         unknown_operators=sum(each.state is State.UNKNOWN for each in at_work),
@@ -203,7 +204,7 @@ def _parts(
         Part(
             name=name,
             calls=len(found),
-            flop=_sum_known([each.work.flop for each in found]),
+            flop=sum_known([each.work.flop for each in found]),
             traffic_byte=sum(each.work.traffic_byte for each in found),
         )
         for name, found in by_name.items()
@@ -212,8 +213,3 @@ def _parts(
 
 def _module(record: OperatorRecord) -> str:
     return ".".join(record.module_path.split(".")[:_DEPTH]) or MODEL_ITSELF
-
-
-def _sum_known(values: Sequence[int | None]) -> int | None:
-    known = [each for each in values if each is not None]
-    return sum(known) if len(known) == len(values) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from roofline.foundation.units import format_shape
+from roofline.foundation.units import format_ratio, format_shape
 from roofline.presentation.charts.before_after import (
     AFTER,
     BEFORE,
@@ -37,7 +37,6 @@ from roofline.substitution.verdict import (
     decisive,
     predicted_speedup,
     speedup_words,
-    times_words,
 )
 
 LOOK = {BEFORE: Style(GREY, "o"), AFTER: Style(GREEN, "o")}
@@ -170,7 +169,7 @@ def _tail(optimization: Optimization) -> str:
         return " · the original is kept"
     if optimization.decision == "measured faster" and rounds is not None:
         return f" · {speedup_words(rounds)[0]} × faster, measured"
-    return f" · {times_words(ratio)} × faster, predicted" if ratio else ""
+    return f" · {format_ratio(ratio)} × faster, predicted" if ratio else ""
 
 
 def _points_words(optimization: Optimization, kind: TimeKind) -> str:

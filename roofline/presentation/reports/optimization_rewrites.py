@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofline.analysis import sum_known_s
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.presentation.reports.report import MODEL_ITSELF, printable, saved_words
 from roofline.substitution.result import Substitution
@@ -42,13 +42,13 @@ class RewriteGroup:
     @property
     def saving_s(self) -> float | None:
         """What they save together by the search's cost; None where that is not known of one."""
-        return sum_known_s(each.saving_s for each in self.members)
+        return sum_known(each.saving_s for each in self.members)
 
     @property
     def measured_s(self) -> tuple[float, float] | None:
         """What their operators took before and after; None where one of them was not timed."""
-        before = sum_known_s(each.measured_before_s for each in self.members)
-        after = sum_known_s(each.measured_after_s for each in self.members)
+        before = sum_known(each.measured_before_s for each in self.members)
+        after = sum_known(each.measured_after_s for each in self.members)
         return None if before is None or after is None else (before, after)
 
     @property

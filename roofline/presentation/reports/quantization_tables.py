@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from roofline.analysis import sum_known_s
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import MISSING, format_byte, format_flop, format_s
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
@@ -169,9 +169,9 @@ def _layer_row(layer: LayerWhatIf) -> tuple[str, ...]:
 def _layer_sums(name: str, layers: Sequence[LayerWhatIf]) -> tuple[str, ...]:
     sides = [each.before for each in layers], [each.after for each in layers]
     before_byte, after_byte = (sum(each.traffic_byte for each in side) for side in sides)
-    before_s, after_s = (sum_known_s(each.bound_s for each in side) for side in sides)
+    before_s, after_s = (sum_known(each.bound_s for each in side) for side in sides)
     was_s, now_s = (
-        sum_known_s(each.time.s if each.time else None for each in side) for side in sides
+        sum_known(each.time.s if each.time else None for each in side) for side in sides
     )
     has_kernels = all(each.has_kernel for each in layers)
     return (
@@ -219,8 +219,8 @@ def _pass_row(alike: Sequence[QuantizationPass]) -> tuple[str, ...]:
         format_byte(sum(each.read_byte for each in alike)),
         format_byte(sum(each.written_byte for each in alike)),
         format_flop(sum(each.flop for each in alike)),
-        format_s(sum_known_s(each.bound_s for each in alike)),
-        _seconds(sum_known_s(each.time.s if each.time else None for each in alike)),
+        format_s(sum_known(each.bound_s for each in alike)),
+        _seconds(sum_known(each.time.s if each.time else None for each in alike)),
         "its own" if first.is_separate else "the layer's",
         places_words([each.where for each in alike]),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roofline.analysis import Analysis, Group, OperatorRow, known_work, sum_bound_s, sum_known_s
+from roofline.analysis import Analysis, Group, OperatorRow, known_work, sum_bound_s
 from roofline.analysis import working as working_of
+from roofline.foundation.rows import sum_known
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -88,7 +89,7 @@ class TimeColumns:
         self, rows: Sequence[OperatorRow], low_s: float | None = None, high_s: float | None = None
     ) -> tuple[str, ...]:
         """The cells of operators taken together; their interval, where it is known."""
-        predicted_s = sum_known_s([row.predicted_s for row in rows])
+        predicted_s = sum_known([row.predicted_s for row in rows])
         return (
             format_s(sum_bound_s(rows)),
             *([interval_cell(predicted_s, low_s, high_s)] if self.is_predicted else []),
@@ -149,17 +150,17 @@ def prediction_cell(
 
 
 def _predicted(rows: Sequence[OperatorRow]) -> str:
-    predicted_s = sum_known_s([row.predicted_s for row in rows])
+    predicted_s = sum_known([row.predicted_s for row in rows])
     if predicted_s is None:
         return BOUND_ONLY
     # The calls are the same: what is wrong for one of them is wrong for all.
-    low_s = sum_known_s([row.predicted_low_s for row in rows])
-    high_s = sum_known_s([row.predicted_high_s for row in rows])
+    low_s = sum_known([row.predicted_low_s for row in rows])
+    high_s = sum_known([row.predicted_high_s for row in rows])
     return interval_cell(predicted_s, low_s, high_s)
 
 
 def _measured_s(rows: Sequence[OperatorRow]) -> float | None:
-    return sum_known_s([row.measured_s for row in rows])
+    return sum_known([row.measured_s for row in rows])
 
 
 def _iqr_s(rows: Sequence[OperatorRow]) -> float | None:

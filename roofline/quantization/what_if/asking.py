@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from roofline.analysis import Analysis, MinTimes, minimum_times_of, sum_known_s
+from roofline.analysis import Analysis, MinTimes, minimum_times_of
 from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
+from roofline.foundation.rows import sum_known
 from roofline.foundation.text import printable
 from roofline.latency.predicted import Predicts
 from roofline.quantization.layers import RECURRENT
@@ -44,9 +45,7 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
     after = after_of(analysis, plan, predictor)
     layers, passes = layers_of(after), passes_of(after)
     parts = parts_of(after, passes)
-    bound_after_s = sum_known_s(
-        each.after_bound_s for each in parts if each.name != "requantization"
-    )
+    bound_after_s = sum_known(each.after_bound_s for each in parts if each.name != "requantization")
     layer_before, layer_after = layer_byte(plan)
     model_before, model_after = model_byte(analysis, plan)
     has_kernels = all(each.has_kernel for each in layers)
@@ -61,7 +60,7 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         model_byte_after=model_after,
         bound_before_s=analysis.totals.bound_s,
         bound_after_s=bound_after_s,
-        separate_bound_s=sum_known_s(
+        separate_bound_s=sum_known(
             (bound_after_s, bound_of([each for each in passes if not each.is_separate]))
         ),
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
