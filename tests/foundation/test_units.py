@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from roofline.errors import InputError
 from roofline.foundation import units
+from roofline.foundation.rows import sum_known
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_ratio
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,14 @@ def test_what_is_no_duration(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(0.5, "0.50"), (2.0, "2.00"), (9.994, "9.99"), (9.996, "10.0"), (99.94, "99.9"), (139.4, "139")],
+    [
+        (0.5, "0.50"),
+        (2.0, "2.00"),
+        (9.994, "9.99"),
+        (9.996, "10.0"),
+        (99.94, "99.9"),
+        (139.4, "139"),
+    ],
 )
 def test_ratios_have_three_digits(ratio: float, text: str) -> None:
     assert format_ratio(ratio) == text
