@@ -20,7 +20,8 @@ from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.page_faults import PageFaults, page_faults, settling
 
 _FAULT_DEVIATION = 0.2
-"""The relative deviation of what a page fault takes, from machine state to machine state."""
+"""The relative deviation of what a page fault takes, from machine state to machine state: of 2.0,
+2.3, 2.4 and 3.4 µs, the medians of four measurements of one shared host within two hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
