@@ -109,6 +109,27 @@ def test_the_interval_of_a_pass_knows_the_number_of_its_faults_and_their_cost(
     assert unsure.high_s - unsure.low_s > 0.9 * 8000 * FAULT_S
 
 
+def test_settings_are_advised_where_nearly_every_process_has_page_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = placements()
+    predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
+    settled = RunPrediction(
+        predicted_s=0.02, low_s=0.016, high_s=0.025, operators_s=0.018, overhead_s=0.002,
+        calibration="",
+    )  # fmt: skip
+
+    def tunables(low: int) -> str:
+        faults = PageFaults(faults=5000, low=low, high=6000, page_byte=4096)
+        monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
+        return predictor.with_faults(settled, known, 1)[0].tunables
+
+    # 3 % of 20 ms are 600 faults.
+    assert not tunables(0)
+    assert not tunables(590)
+    assert tunables(610).startswith("glibc.malloc.mmap_threshold=")
+
+
 @pytest.mark.parametrize(
     ("system", "is_glibc"),
     [
