@@ -34,6 +34,7 @@ from roofline.latency.store import Store
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.machine.pace import UNKNOWN, Pace, usual_pace
+from roofline.machine.system.host import package_version
 from roofline.machine.system.situation import read_situation
 from roofline.pipeline.analyses import captured_pass
 from roofline.pipeline.judging import Judge
@@ -181,8 +182,8 @@ def main() -> None:
                 if setting.batch == min(options.batches):
                     _kept(file, lambda s=setting: profiled(s))
     rows = [row for each in settings if (row := Row.of(options.folder, each)) is not None]
-    predict(rows)
-    print(report(rows))
+    learned = predict(rows)
+    print(report(rows, learned))
     print(advice_report(advised(rows, options.folder, None if options.table else options.rounds)))
 
 
@@ -344,8 +345,12 @@ def _of_pass(process: dict[str, list[float]], what: str) -> float:
     return median(passes[len(passes) // 2 :])
 
 
-def predict(rows: Sequence[Row]) -> None:
-    """Adds what is predicted of each row by what was learned from other families."""
+def predict(rows: Sequence[Row]) -> str:
+    """Adds what is predicted of each row by what was learned from other families.
+
+    Returns:
+        The machine and what was learned from, in words.
+    """
     profile = load_hardware("host")
     with Store.open(host_latency_file(), host_environment(), say=print) as store:
         judge = Judge(all=calibration_of(store, profile), known={}, lanes=lanes_of(profile))
@@ -360,6 +365,7 @@ def predict(rows: Sequence[Row]) -> None:
         row.usual, row.clocked = (
             _forecast(judge, setting, placements, pace) for pace in (UNKNOWN, row.pace)
         )
+    return f"{profile.name}, torch {package_version('torch')}; learned from {judge.all.said}"
 
 
 def _forecast(
@@ -533,8 +539,13 @@ def _percent(found_s: float | None, measured_s: float) -> str:
     return f"{100 * _error(found_s, measured_s):+.1f} %" if found_s else "–"
 
 
-def report(rows: Sequence[Row]) -> str:
-    """Figures over all rows, and the rows, those predicted worst first."""
+def report(rows: Sequence[Row], learned: str) -> str:
+    """Figures over all rows, and the rows, those predicted worst first.
+
+    Args:
+        rows: what was measured and predicted.
+        learned: the machine, and what predictions were learned from.
+    """
     usual = [(row, row.usual) for row in rows if row.usual]
     clocked = [(row, row.clocked) for row in rows if row.clocked]
     lines = [
@@ -543,6 +554,8 @@ def report(rows: Sequence[Row]) -> str:
         f"{len(rows)} runs of {len({row.setting.model for row in rows})} models of"
         f" {len({family_of(row.setting.model) for row in rows})} families; each predicted without"
         " its family. Rerun: `python benchmarks/plain_torch.py FOLDER > benchmarks/plain_torch.md`",
+        "",
+        f"Machine: {learned}.",
         "",
         "| figure | value | runs |",
         "|---|---:|---:|",
