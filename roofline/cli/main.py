@@ -150,11 +150,32 @@ def _outcome(arguments: list[str] | None) -> tuple[int, str, *tuple[str, ...]]:
         return stop.exit_code, ""
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED, MESSAGE
+    except (MemoryError, ImportError) as error:
+        # Where address space is short, libraries cannot be loaded.
+        if isinstance(error, ImportError) and _NO_ROOM not in str(error):
+            raise
+        return 1, f"roofline: error: out of memory: {_memory_limit()}"
     except OSError as error:
         # Where there is a name, it is that of a file that the user gave or keeps.
         if error.filename is None:
             raise
         return 2, f"roofline: error: {_shown(error.filename)}: {error.strerror}"
+
+
+_NO_ROOM = "failed to map segment"
+
+
+def _memory_limit() -> str:
+    """What limits the memory of this process, and what to do about it."""
+    usual = "take a smaller batch, or stop other processes"
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return usual
+    limit_byte, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_byte == resource.RLIM_INFINITY:
+        return usual
+    return f"this process is limited to {limit_byte // 1024} KiB (ulimit -v); raise the limit"
 
 
 def _shown(name: object) -> str:

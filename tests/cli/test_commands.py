@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pkgutil
+import resource
 import shutil
 import signal
 import subprocess
@@ -579,3 +580,36 @@ def test_colour_is_for_terminals() -> None:
 
 def test_the_script_is_on_the_path() -> None:
     assert shutil.which("roofline", path=str(Path(sys.executable).parent)) is not None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), ImportError("libtorch_cpu.so: failed to map segment from shared object")],
+    ids=["allocation", "library"],
+)
+def test_too_little_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("roofline.cli.main.cli.main", fail)
+    unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: unlimited)
+    assert run(["analyze", "x"]) == 1
+    assert capsys.readouterr().err == (
+        "roofline: error: out of memory: take a smaller batch, or stop other processes\n"
+    )
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**30, resource.RLIM_INFINITY))
+    assert run(["analyze", "x"]) == 1
+    said = capsys.readouterr().err
+    assert "limited to 1048576 KiB (ulimit -v); raise the limit" in said
+
+
+def test_other_failed_imports_are_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ImportError("No module named x")
+
+    monkeypatch.setattr("roofline.cli.main.cli.main", fail)
+    with pytest.raises(ImportError):
+        run(["analyze", "x"])
