@@ -561,7 +561,7 @@ def report(rows: Sequence[Row], learned: str) -> str:
         "|---|---:|---:|",
     ]
 
-    def figure(name: str, values: Sequence[float], of: Callable[..., float] = mean) -> None:
+    def figure(name: str, values: Sequence[float], of: Callable[..., Any] = mean) -> None:
         if values:
             lines.append(f"| {name} | {100 * of(values):.1f} % | {len(values)} |")
 

@@ -226,6 +226,8 @@ def test_version_5_had_times_and_no_findings(tmp_path: Path) -> None:
     assert new.pop("hardware") == file_rules.hardware(old.pop("hardware"))
     run = new["prediction"]
     assert (run.pop("faults"), run.pop("allocator"), run.pop("tunables")) == (None, "", "")
+    measured = new["measurement"]
+    assert (measured.pop("allocator"), measured.pop("fault_s")) == ("", None)
     assert without_minimums(new) == old
     assert read_analysis(again) == found
     assert found.prediction is not None and found.measurement is not None

@@ -287,11 +287,13 @@ class Growing(nn.Module):
 
 
 def test_a_model_that_keeps_memory_from_pass_to_pass_is_named() -> None:
-    effort = Effort(warm_ups=1, least=6, most=6, budget_s=0.0)
-    (note,) = measured(Growing(), torch.rand(2**20), effort).notes
-    assert note.startswith("the model keeps 4.")
-    assert "MB more after every pass" in note
-    assert not measured(nn.ReLU(), torch.rand(2**20), effort).notes
+    effort = Effort(warm_ups=1, least=5, most=5, budget_s=0.0)
+    # Above 32 MiB glibc maps every block, with a page besides: the heap that other tests left does
+    # not hide it.
+    x = torch.rand(9 * 2**20)
+    (note,) = measured(Growing(), x, effort).notes
+    assert note.startswith("the model keeps 37.8 MB more after every pass")
+    assert not measured(nn.ReLU(), x, effort).notes
 
 
 def test_growth_is_that_of_every_round() -> None:

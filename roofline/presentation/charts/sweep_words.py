@@ -16,7 +16,9 @@ def title_of(result: SweepResult) -> str:
     """What the picture shows, and where: the title of a sweep's pictures."""
     machines = ", ".join(printable(each.name) for each in result.hardware)
     names = " or ".join(map(printable, result.names))
-    threads = f" with {counted(result.threads, 'thread')}" if _cpu(result) else ""
+    threads = (
+        f" with {counted(result.threads, 'thread')}" if result.threads and _cpu(result) else ""
+    )
     return f"Which is faster on {machines}{threads}: {names}"
 
 
