@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.foundation.text import counted
@@ -31,6 +31,7 @@ class Predictor:
     ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
     (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
     the torch that is there now. ``allocator`` is that of the process in which a pass will run,
+    ``fault_s`` the seconds that a page fault adds there by threads (None: as in the calibration),
     ``lanes`` the float32 elements in a vector register.
     """
 
@@ -39,6 +40,7 @@ class Predictor:
     notes: tuple[str, ...] = ()
     is_of_host: bool = False
     allocator: Allocator = DEFAULT
+    fault_s: Mapping[int, float] | None = None
     lanes: int = 16
 
     @property
@@ -86,7 +88,8 @@ class Predictor:
             placements: its operators.
             threads: how many compute.
         """
-        fault_s = self.calibration.fault_s.get(threads)
+        costs = self.calibration.fault_s if self.fault_s is None else self.fault_s
+        fault_s = costs.get(threads)
         if self.allocator.settings is None:
             what = f"page faults of {self.allocator.library} are not simulated"
         elif fault_s is None:

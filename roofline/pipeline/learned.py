@@ -100,16 +100,18 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         except FileFormatError as error:
             return Predictor(calibration=Calibration(()), notes=(str(error),))
         runs = kept.runs if kept else ()
-        calibration, notes = _calibration(runs, profile, _usual_allocator(profile.host)), ()
+        calibration, notes = _calibration(runs, profile), ()
         if kept is not None:
             notes = (f"predicted for {profile.name} with torch {kept.environment.torch}",)
     if not calibration.runs and not notes:
         return None
+    allocator = allocator_here() if is_of_host else _usual_allocator(profile.host)
     return Predictor(
         calibration=calibration,
         notes=tuple(notes),
         is_of_host=is_of_host,
-        allocator=allocator_here() if is_of_host else _usual_allocator(profile.host),
+        allocator=allocator,
+        fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
         lanes=lanes_of(profile),
     )
 
@@ -146,15 +148,14 @@ def _of_host(file: Path, profile: HardwareProfile) -> tuple[Calibration, tuple[s
         kept = read_runs(file, here.host)
         if kept is None or kept.environment.difference(here):
             return Calibration(()), ()
-        return _calibration(kept.runs, profile, allocator_here()), ()
+        return _calibration(kept.runs, profile), ()
 
 
 def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
     """What was learned from all that a store has; page faults cost what the profile says."""
-    return _calibration(store.runs(), profile, allocator_here())
+    return _calibration(store.runs(), profile)
 
 
-def _calibration(
-    runs: Iterable[RunSample], profile: HardwareProfile, allocator: Allocator
-) -> Calibration:
-    return Calibration(runs, fault_s=profile.page_fault_s(huge=allocator.has_huge_pages))
+def _calibration(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
+    # Settings of the process that predicts say nothing of those that were measured.
+    return Calibration(runs, fault_s=profile.page_fault_s())

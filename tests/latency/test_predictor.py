@@ -26,6 +26,11 @@ from tests.workload.passes import passed
 
 FAULT_S = 1e-6
 
+SETTLED = RunPrediction(
+    predicted_s=0.02, low_s=0.016, high_s=0.025, operators_s=0.018, overhead_s=0.002,
+    calibration="",
+)  # fmt: skip
+
 
 def placements() -> tuple[Placement, ...]:
     """Three results of 48 MiB: by default glibc never takes as much from its heap."""
@@ -68,6 +73,17 @@ def test_page_faults_of_the_default_allocator_are_part_of_a_pass() -> None:
     assert not notes
 
 
+def test_the_cost_of_a_page_fault_is_that_of_the_process_that_will_run() -> None:
+    known = placements()
+    calibration = learned(known, {1: FAULT_S})
+    small, _ = run_of(Predictor(calibration=calibration), known)
+    huge, _ = run_of(Predictor(calibration=calibration, fault_s={1: 3 * FAULT_S}), known)
+    assert huge.settled_s == small.settled_s
+    assert huge.predicted_s - huge.settled_s == pytest.approx(
+        3 * (small.predicted_s - small.settled_s)
+    )
+
+
 def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said() -> None:
     known = placements()
     settled, notes = run_of(Predictor(calibration=learned(known, {})), known)
@@ -88,20 +104,16 @@ def test_the_interval_of_a_pass_knows_the_number_of_its_faults_and_their_cost(
 ) -> None:
     known = placements()
     predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
-    settled = RunPrediction(
-        predicted_s=0.02, low_s=0.016, high_s=0.025, operators_s=0.018, overhead_s=0.002,
-        calibration="",
-    )  # fmt: skip
 
     def added(count: int, low: int, high: int) -> RunPrediction:
         faults = PageFaults(faults=count, low=low, high=high, page_byte=4096)
         monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
-        return predictor.with_faults(settled, known, 1)[0]
+        return predictor.with_faults(SETTLED, known, 1)[0]
 
     none, certain, unsure = added(0, 0, 0), added(1000, 1000, 1000), added(1000, 0, 8000)
-    assert (none.predicted_s, none.low_s) == pytest.approx((settled.predicted_s, settled.low_s))
+    assert (none.predicted_s, none.low_s) == pytest.approx((SETTLED.predicted_s, SETTLED.low_s))
     assert certain.predicted_s == unsure.predicted_s == pytest.approx(0.021)
-    assert settled.settled_s == certain.settled_s
+    assert SETTLED.settled_s == certain.settled_s
     # In seconds it is wider by what is not known of their cost, and no wider.
     grown_s = (certain.high_s - certain.low_s) - (none.high_s - none.low_s)
     assert 0 < grown_s < 1000 * FAULT_S
@@ -114,15 +126,11 @@ def test_settings_are_advised_where_nearly_every_process_has_page_faults(
 ) -> None:
     known = placements()
     predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
-    settled = RunPrediction(
-        predicted_s=0.02, low_s=0.016, high_s=0.025, operators_s=0.018, overhead_s=0.002,
-        calibration="",
-    )  # fmt: skip
 
     def tunables(low: int) -> str:
         faults = PageFaults(faults=5000, low=low, high=6000, page_byte=4096)
         monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
-        return predictor.with_faults(settled, known, 1)[0].tunables
+        return predictor.with_faults(SETTLED, known, 1)[0].tunables
 
     # 3 % of 20 ms are 600 faults.
     assert not tunables(0)
