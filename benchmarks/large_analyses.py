@@ -25,8 +25,10 @@ from rich.console import Console
 
 import roofline
 from roofline.presentation.output import FORMATS, render
-from roofline.presentation.page import analysis_html, machines_html
-from roofline.presentation.table import print_analysis, print_machines
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.presentation.reports.machines_report import machines_report
+from roofline.render.console import print_report
+from roofline.render.html import report_html
 
 OPERATORS = 2000
 RUNS = 5
@@ -101,8 +103,8 @@ def main() -> None:
     for top in (10, OPERATORS):
         row(
             f"table, {top} rows",
-            cpu_s(lambda top=top: print_analysis(one, console(), top=top)),
-            cpu_s(lambda top=top: print_machines(several, console(), top=top)),
+            cpu_s(lambda top=top: print_report(report_of(one, top=top), console())),
+            cpu_s(lambda top=top: print_report(machines_report(several, top=top), console())),
         )
     for suffix, format in FORMATS.items():
         if format == "trace":
@@ -115,8 +117,8 @@ def main() -> None:
         )
     row(
         "HTML of notebooks",
-        cpu_s(lambda: analysis_html(one, top=OPERATORS)),
-        cpu_s(lambda: machines_html(several, top=OPERATORS)),
+        cpu_s(lambda: report_html(report_of(one, top=OPERATORS))),
+        cpu_s(lambda: report_html(machines_report(several, top=OPERATORS))),
     )
     print(f"\n| whole process | one machine | {len(MACHINES)} machines |\n|---|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:

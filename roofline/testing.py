@@ -109,8 +109,8 @@ class RooflineCheck:
             # What is wrong with a baseline begins with its name.
             _fail(f"{error}\n{again}" if str(error).startswith(f"{file}: ") else str(error))
         if not result.passes:
-            from roofline.presentation.plain import plain_text
             from roofline.presentation.reports.check_report import check_report
+            from roofline.render.console import plain_text
 
             # What has no formula now will have none in a new baseline.
             is_beyond = any(each.outcome == "fails" for each in result.judgements)

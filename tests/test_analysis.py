@@ -36,7 +36,7 @@ from roofline.presentation.output import render
 from roofline.workload.operators import State
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By
+    from roofline.foundation.blocks import By
 
 Way = tuple[str | int, ...]
 
@@ -100,13 +100,14 @@ def show(analysis: Analysis) -> None:
     """Renders the analysis in every format that is text."""
     from rich.console import Console
 
-    from roofline.presentation.table import print_analysis
+    from roofline.presentation.reports.analysis_report import report_of
+    from roofline.render.console import print_report
 
     views: tuple[By, ...] = ("operator", "module", "type", "phase")
     for by in views:
         for terminal in (True, False):
             console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-            print_analysis(analysis, console, by=by, fused=terminal)
+            print_report(report_of(analysis, by=by, fused=terminal), console)
         assert render(analysis, "csv", by=by)
         assert render(analysis, "md", by=by)
     assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis

@@ -17,12 +17,18 @@ PACKAGE = Path(__file__).parent.parent / "roofline"
 ALLOWED = {
     "errors": set[str](),
     "foundation": {"errors"},
-    "machine": {"errors", "foundation"},
-    "workload": {"errors", "foundation"},
-    "placement": {"errors", "foundation", "machine", "workload"},
-    "minimum": {"errors", "foundation", "machine", "workload", "placement"},
-    "latency": {"errors", "foundation", "machine", "workload", "placement"},
-    "analysis": {"errors", "foundation", "machine", "workload", "placement", "minimum", "latency"},
+    "result": {"errors", "foundation"},
+    "render": {"errors", "foundation"},
+    "plots": {"errors", "foundation"},
+}
+CORE = {"errors", "foundation", "result", "plots"}
+ALLOWED |= {
+    "machine": CORE,
+    "workload": CORE,
+    "placement": {*CORE, "machine", "workload"},
+    "minimum": {*CORE, "machine", "workload", "placement"},
+    "latency": {*CORE, "machine", "workload", "placement"},
+    "analysis": {*CORE, "machine", "workload", "placement", "minimum", "latency"},
 }
 ALLOWED["design"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["counters"] = {*ALLOWED["analysis"], "analysis"}
@@ -32,7 +38,7 @@ ALLOWED["language"] = {*ALLOWED["quantization"], "quantization"}
 ALLOWED["scaling"] = {*ALLOWED["analysis"], "analysis"}
 ALLOWED["presentation"] = {
     *ALLOWED["design"],
-    *("design", "counters", "substitution", "quantization", "language", "scaling"),
+    *("design", "counters", "substitution", "quantization", "language", "scaling", "render"),
 }
 ALLOWED["pipeline"] = {*ALLOWED["presentation"], "presentation"}
 ALLOWED["cli"] = {*ALLOWED["pipeline"], "pipeline"}
@@ -42,14 +48,14 @@ ALLOWED["__init__"] = {*ALLOWED["cli"], "cli"}
 
 # Methods of results may import presentation inside the function.
 INSIDE_FUNCTIONS = {
-    "analysis": {"presentation"},
+    "result": {"render", "plots"},
+    "analysis": {"presentation", "render"},
     "counters": {"presentation"},
-    "design": {"presentation"},
+    "design": {"presentation", "render"},
     "language": {"presentation"},
     "latency": {"presentation"},
-    "machine": {"presentation"},
+    "machine": {"presentation", "render"},
     "quantization": {"presentation"},
-    "scaling": {"presentation"},
     "substitution": {"presentation"},
 }
 
@@ -85,10 +91,11 @@ HOME = {
         "presentation/optimization_figure.py",
         "presentation/quantization_figure.py",
         "presentation/language_figure.py",
-        "presentation/scaling_figure.py",
+        *("plots/", "analysis/drawing.py", "scaling/drawing.py"),
     ),
-    "jinja2": ("presentation/page.py", "presentation/interactive/document.py"),
-    "rich": ("presentation/table.py", "cli/"),
+    "textalloc": ("plots/",),
+    "jinja2": ("render/html.py", "presentation/interactive/document.py"),
+    "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),
     "pytest": ("testing.py",),
     "llvmlite": ("machine/kernels/",),

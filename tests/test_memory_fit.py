@@ -17,10 +17,10 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.charts.comparison_chart import comparison_chart_of
 from roofline.presentation.charts.machines_chart import machines_chart_of
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
 from roofline.presentation.reports.machines_report import machines_report
+from roofline.render.console import plain_text
 from tests.presentation.examples import ceiling, level
 
 PEAK_BYTE = 4_008_000

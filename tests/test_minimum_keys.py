@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from roofline.scaling.data import points_csv
 from torch import nn
 
 import roofline
@@ -31,11 +32,10 @@ from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.presentation.chrome_trace import trace_json
 from roofline.presentation.data import machines_csv, to_csv
 from roofline.presentation.interactive.columns import page_data
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
 from roofline.quantization.data import layers_csv
-from roofline.scaling.data import points_csv
+from roofline.render.console import plain_text
 from roofline.substitution.data import rewrites_csv
 from tests.presentation.examples import measured
 

@@ -113,9 +113,10 @@ class Analysis:
         return plot(self, **options)
 
     def _repr_html_(self) -> str:
-        from roofline.presentation.page import analysis_html
+        from roofline.presentation.reports.analysis_report import report_of
+        from roofline.render.html import report_html
 
-        return analysis_html(self)
+        return report_html(report_of(self))
 
 
 FRAME_COLUMNS = {

@@ -31,7 +31,7 @@ from roofline.cli.scaling_options import scaling_options
 from roofline.errors import IncompleteError, InputError
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By
+    from roofline.foundation.blocks import By
 
 
 def _fraction(
@@ -117,8 +117,8 @@ def command(
     their bytes and buffers, beside the operators of eager torch (docs/compiled.md).
     """
     from roofline.design.machine_comparison import MachineComparison
+    from roofline.foundation.blocks import View
     from roofline.presentation.output import check_targets
-    from roofline.presentation.reports.report import View
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)

@@ -37,7 +37,7 @@ def command(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> N
     """
     from roofline.pipeline.calibrations import calibrate
     from roofline.presentation.reports.calibration_report import calibration_report
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     # What the models print is not the result.
     with redirect_stdout(sys.stderr), progress_bar("Calibrating") as progress:

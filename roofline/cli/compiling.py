@@ -11,7 +11,7 @@ from roofline.cli.results import measuring_if_needed, print_or_put, say_written
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import View
+    from roofline.foundation.blocks import View
 
 
 def check_compiled(

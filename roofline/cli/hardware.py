@@ -30,18 +30,16 @@ command.add_command(fit, "fit")
 def list_() -> None:
     """The machines that --hardware takes by name."""
     from roofline.machine.catalog import entries
-    from roofline.presentation.reports.hardware_report import HardwareEntry
-    from roofline.presentation.table import print_hardware_list
+    from roofline.presentation.reports.hardware_report import HardwareEntry, hardware_list_report
+    from roofline.render.console import print_report
 
     known = entries()
-    print_hardware_list(
-        [
-            HardwareEntry(name=each.name, where=each.origin, profile=each.profile)
-            for each in known
-            if each.profile is not None
-        ],
-        result_console(),
-    )
+    found = [
+        HardwareEntry(name=each.name, where=each.origin, profile=each.profile)
+        for each in known
+        if each.profile is not None
+    ]
+    print_report(hardware_list_report(found), result_console())
     for each in known:
         if each.profile is None:
             tell(f"roofline: warning: {each.error}")
@@ -52,12 +50,15 @@ def list_() -> None:
 @output_options(".toml .json .csv .md .html .png .svg")
 def show(name: str, outputs: tuple[Path, ...], force: bool) -> None:
     """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
+    from datetime import date
+
     from roofline.presentation.hardware_output import check_targets, write
-    from roofline.presentation.table import print_hardware
+    from roofline.presentation.reports.hardware_report import hardware_report
+    from roofline.render.console import print_report
 
     check_targets(outputs, overwrite=force)
     profile, notes = _known(name)
-    print_hardware(profile, result_console())
+    print_report(hardware_report(profile, today=date.today()), result_console())
     for note in notes:
         tell(f"roofline: warning: {note}")
     for path in outputs:
@@ -84,7 +85,7 @@ def diff(first: str, second: str, outputs: tuple[Path, ...], force: bool) -> Non
         hardware_difference_report,
         render_hardware_difference,
     )
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     check_format = partial(check_suffix_among, suffixes=DIFFERENCE_FORMATS, what="a comparison")
     check_files(outputs, check_format, overwrite=force)

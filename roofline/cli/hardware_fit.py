@@ -16,9 +16,9 @@ from roofline.errors import InputError
 from roofline.foundation.text import counted
 
 if TYPE_CHECKING:
+    from roofline.foundation.blocks import Report
     from roofline.machine.hardware import HardwareProfile
     from roofline.machine.theory.datasheet import DataSheet
-    from roofline.presentation.reports.report import Report
 
 _MOST_CORES = 100_000
 _MOST_CHANNELS = 1024
@@ -76,7 +76,7 @@ def command(file: Path, force: bool, **given: Any) -> None:
     from roofline.foundation.files import check_writable, write_atomically
     from roofline.machine.hardware import profile_to_toml
     from roofline.machine.theory.datasheet import datasheet_profile, left_out
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     if file.suffix != ".toml":
         raise InputError(f"{file}: a hardware profile is written as .toml")
@@ -212,10 +212,11 @@ def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
 
 def _report(profile: HardwareProfile) -> Report:
     """Each number with its arithmetic, and where compute and memory meet."""
+    from roofline.foundation.blocks import Notes, Report
+    from roofline.foundation.text import printable
     from roofline.foundation.units import format_intensity
     from roofline.machine.theory.datasheet import arithmetic_lines
     from roofline.placement import Roof, ridge_flop_per_byte
-    from roofline.presentation.reports.report import Notes, Report, printable
 
     roof = Roof(profile, profile.threads)
     found = (roof.compute(each) for each in dict.fromkeys(each.dtype for each in profile.compute))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -105,7 +106,8 @@ def command(
             check_writable(samples_file(path), overwrite=force)
     before = _comparable(old, device) if old is not None else None
     from roofline.pipeline import measure_with_samples
-    from roofline.presentation.table import print_hardware
+    from roofline.presentation.reports.hardware_report import hardware_report
+    from roofline.render.console import print_report
 
     with LiveFindings("Measuring this machine") as live:
         measured = measure_with_samples(
@@ -127,7 +129,7 @@ def command(
             written.append(samples)
     # Files first: what is printed may end early, in a pipe that closes.
     if before is None:
-        print_hardware(measured.profile, result_console())
+        print_report(hardware_report(measured.profile, today=date.today()), result_console())
     else:
         _print_change(before, measured.profile)
     say_written(tuple(written))
@@ -160,7 +162,7 @@ def _print_change(before: HardwareProfile, after: HardwareProfile) -> None:
 
     from roofline.design.hardware_change import hardware_change
     from roofline.presentation.reports.hardware_change_report import hardware_change_report
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     change = hardware_change(before, after)
     print_report(hardware_change_report(change, today=date.today()), result_console())
@@ -171,6 +173,6 @@ def _explain(others: list[str]) -> None:
         raise InputError(f"--explain measures nothing and writes nothing; leave out {others[0]}")
     from roofline.pipeline.explanations import explain_measurement
     from roofline.presentation.reports.explanation_report import explanation_report
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     print_report(explanation_report(explain_measurement()), result_console())

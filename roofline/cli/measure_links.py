@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 from roofline.cli.results import result_console, say_written
@@ -30,10 +31,11 @@ def measure_links(others: dict[str, bool], outputs: tuple[Path, ...], *, force: 
     check_targets(outputs, overwrite=force)
     from roofline.machine import catalog
     from roofline.pipeline.links import measure_links as measure
-    from roofline.presentation.table import print_hardware
+    from roofline.presentation.reports.hardware_report import hardware_report
+    from roofline.render.console import print_report
 
     profile = measure(say=tell)
     for path in outputs:
         write(profile, path, overwrite=force)
-    print_hardware(profile, result_console())
+    print_report(hardware_report(profile, today=date.today()), result_console())
     say_written((catalog.host_file(), *outputs))

@@ -100,7 +100,7 @@ def _known(
 ) -> list[str]:
     """Prints the operators that have a formula; gives the contents of `files`."""
     from roofline.presentation.reports.operators_report import operators_report, render_operators
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
     from roofline.workload.formulas.catalogue import catalogue, matching, of_type
 
     every = catalogue()
@@ -141,7 +141,7 @@ def _print_missing(found: Missing) -> None:
     from rich.text import Text
 
     from roofline.presentation.reports.missing_report import missing_report, stubs_of
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     console = result_console()
     print_report(missing_report(found), console)

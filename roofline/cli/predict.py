@@ -27,7 +27,7 @@ from roofline.cli.results import present, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By
+    from roofline.foundation.blocks import By
 
 
 @click.command("predict")
@@ -74,8 +74,8 @@ def command(
     What is predicted follows from what was measured on the machine (`roofline calibrate`); of a
     machine without that there are only bounds, and nothing is made up. MODEL is what analyze takes.
     """
+    from roofline.foundation.blocks import View
     from roofline.presentation.output import check_targets
-    from roofline.presentation.reports.report import View
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)

@@ -29,7 +29,7 @@ from roofline.cli.results import present, progress_bar
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By
+    from roofline.foundation.blocks import By
 
 
 @click.command("profile")
@@ -94,8 +94,8 @@ def command(
 
     -o run.trace.json lays one pass out in time, for Perfetto (ui.perfetto.dev) or chrome://tracing.
     """
+    from roofline.foundation.blocks import View
     from roofline.presentation.output import check_targets
-    from roofline.presentation.reports.report import View
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.cli.streams import put, tell
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     from roofline.analysis import Analysis
     from roofline.design.machine_comparison import MachineComparison
+    from roofline.foundation.blocks import Report, View
     from roofline.presentation.pictures import Picture
-    from roofline.presentation.reports.report import Report, View
+    from roofline.result import Result
 
 
 def plain_console(*, stderr: bool = False) -> Console:
@@ -90,7 +92,7 @@ def print_or_put(shown: Report | str | bytes) -> None:
     if isinstance(shown, (str, bytes)):
         put(shown)
         return
-    from roofline.presentation.table import print_report
+    from roofline.render.console import print_report
 
     print_report(shown, result_console())
 
@@ -99,6 +101,37 @@ def say_written(paths: tuple[Path, ...]) -> None:
     """The last line: what was written."""
     for path in paths:
         tell(f"Wrote {path}")
+
+
+def present_result(
+    result: Result,
+    files: Sequence[Path],
+    *,
+    stdout_format: str | None,
+    view: View,
+    force: bool,
+    **picture: Any,
+) -> None:
+    """Print a result, or write it to stdout in a format, and write its files.
+
+    Args:
+        result: of any kind.
+        files: names with suffixes that its kind is written as.
+        stdout_format: of what goes to stdout; None: the report.
+        view: how report and rows look at it.
+        force: whether existing files are replaced.
+        picture: options of its drawing.
+    """
+    from datetime import date
+
+    if stdout_format is not None:
+        put(result.render(stdout_format, view, **picture))
+    else:
+        from roofline.render.console import print_report
+
+        print_report(result.report(replace(view, today=date.today())), result_console())
+    result.write(files, view, overwrite=force, **picture)
+    say_written(tuple(files))
 
 
 def present(
@@ -111,19 +144,23 @@ def present(
     picture: Picture | None = None,
 ) -> None:
     """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
+    from datetime import date
+
     from roofline.analysis import Analysis
+    from roofline.foundation.blocks import ViewOptions
     from roofline.presentation.output import render, write
     from roofline.presentation.pictures import Picture
-    from roofline.presentation.reports.report import ViewOptions
-    from roofline.presentation.table import print_analysis, print_machines
+    from roofline.presentation.reports.analysis_report import report_of
+    from roofline.presentation.reports.machines_report import machines_report
+    from roofline.render.console import print_report
 
     options = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
     drawn = picture or Picture()
     if stdout_format is not None:
         put(render(result, stdout_format, picture=drawn, **options))
     elif isinstance(result, Analysis):
-        print_analysis(result, result_console(), **options)
+        print_report(report_of(result, today=date.today(), **options), result_console())
     else:
-        print_machines(result, result_console(), **options)
+        print_report(machines_report(result, **options), result_console())
     write(result, files, overwrite=force, picture=drawn, **options)
     say_written(files)

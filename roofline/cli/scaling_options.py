@@ -12,7 +12,7 @@ from typing import Any, Literal
 import click
 
 from roofline.cli.options import files_among, one_of, together
-from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
+from roofline.cli.results import measuring_if_needed, present_result, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 
@@ -145,21 +145,15 @@ def _scale(own: dict[str, Any], given: dict[str, Any]) -> None:
 
 
 def _present(own: dict[str, Any], given: dict[str, Any], hardware: str | None) -> None:
-    from datetime import date
-
-    from roofline.presentation.scaling_output import (
-        check_scaling_targets,
-        render_scaling,
-        write_scaling,
-    )
+    from roofline.foundation.blocks import View
+    from roofline.scaling.result import Scaling
 
     outputs: tuple[Path, ...] = given.pop("outputs")
     force: bool = given.pop("force")
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None = given.pop("stdout_format")
     files = files_among(outputs, stdout_format)
-    check_scaling_targets(files, overwrite=force)
+    Scaling.check_files(files, overwrite=force)
     from roofline.pipeline.scaling import scale
-    from roofline.presentation.reports.scaling_report import scaling_report
 
     # Those that are not given are those of the function.
     asked = {name: each for name, each in own.items() if each is not None}
@@ -178,11 +172,4 @@ def _present(own: dict[str, Any], given: dict[str, Any], hardware: str | None) -
             **asked,
             **given,
         )
-        shown = (
-            render_scaling(result, stdout_format)
-            if stdout_format
-            else scaling_report(result, today=date.today())
-        )
-    print_or_put(shown)
-    write_scaling(result, files, overwrite=force)
-    say_written(files)
+    present_result(result, files, stdout_format=stdout_format, view=View(), force=force)

@@ -20,7 +20,7 @@ from roofline.cli.results import present
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
-    from roofline.presentation.reports.report import By, View
+    from roofline.foundation.blocks import By, View
 
 
 _ARTICLES = {"advice": "", "optimization": "an "}
@@ -61,15 +61,15 @@ def command(
     `validate` saves.
     """
     from roofline.analysis import Analysis, analysis_from_data
+    from roofline.analysis.times import kind_of_time
     from roofline.design.machine_comparison import (
         is_machine_comparison,
         machine_comparison_from_data,
     )
+    from roofline.foundation.blocks import View
     from roofline.foundation.reading import read_json, refused
     from roofline.latency.saved_validation import is_validation
     from roofline.presentation.output import check_targets
-    from roofline.presentation.reports.report import View
-    from roofline.presentation.reports.times import kind_of_time
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)

@@ -35,7 +35,7 @@ def to_data(value: Any) -> Any:
     """`value` as dicts, lists, strings, numbers, booleans and None; dataclasses as dicts.
 
     These hold the fields, then the properties that the class names in ``ALSO_WRITTEN``: what
-    follows from fields and readers of files want to find. `from_data` takes none of the latter.
+    follows from fields and readers of files want to find. `from_data` checks that they follow.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
@@ -154,9 +154,13 @@ def _reader(hint: Any) -> _Reader:
 def _instance_of(cls: type) -> _Reader:
     readers = {name: _reader(hint) for name, hint in _field_types(cls).items()}
     known, required = readers.keys(), dict.fromkeys(_required(cls)).keys()
+    derived: tuple[str, ...] = getattr(cls, "ALSO_WRITTEN", ())
 
     def read(data: Any) -> Any:
         table = _table(data)
+        follows = {name: table[name] for name in derived if name in table}
+        if follows:
+            table = {key: each for key, each in table.items() if key not in follows}
         if not table.keys() <= known:
             unknown = cut(next(key for key in table if key not in known))
             raise _WrongError(f"unknown key '{unknown}'{nearest(unknown, known)}")
@@ -171,11 +175,31 @@ def _instance_of(cls: type) -> _Reader:
             error.steps.append(key)
             raise
         try:
-            return cls(**values)
+            made = cls(**values)
         except ValueError as error:
             raise _WrongError(str(error)) from None
+        for name, said in follows.items():
+            right = to_data(getattr(made, name))
+            if not _is_same(said, right):
+                raise _WrongError(f"{name} is {_shown(said)}, but follows as {_shown(right)}")
+        return made
 
     return read
+
+
+def _is_same(said: Any, right: Any) -> bool:
+    """Compare plain data; numbers may differ by the rounding of another machine."""
+    if isinstance(said, float) and isinstance(right, float):
+        return math.isclose(said, right, rel_tol=1e-9)
+    if isinstance(said, dict) and isinstance(right, dict):
+        ours, theirs = typing.cast("dict[str, Any]", right), typing.cast("dict[str, Any]", said)
+        return ours.keys() == theirs.keys() and all(
+            _is_same(each, ours[key]) for key, each in theirs.items()
+        )
+    if isinstance(said, list) and isinstance(right, list):
+        pairs = zip(typing.cast("list[Any]", said), typing.cast("list[Any]", right), strict=False)
+        return len(said) == len(right) and all(_is_same(*pair) for pair in pairs)
+    return type(said) is type(right) and said == right
 
 
 def _table(data: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from roofline.design.gate import Check
 from roofline.errors import InputError
 from roofline.presentation.formats import check_formats, write_formats
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.check_report import check_report
+from roofline.render.markdown import report_markdown
 
 _FORMATS = {".json": "json", ".md": "md"}
 """What checks are written as, by suffix."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis.times import kind_of_time
+from roofline.analysis.words import short_op
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.presentation.reports.report import short_op
-from roofline.presentation.reports.times import kind_of_time
 from roofline.presentation.trace_words import CLASSES, operator_args, other_data
 from roofline.workload.operators import PHASES, State
 

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
+from roofline.plots.style import BLUE, VERMILION
 from roofline.presentation.charts.comparison_chart import (
     LEGEND_LINE_PT,
     TITLE_SIZE_PT,
@@ -23,7 +24,6 @@ from roofline.presentation.charts.comparison_chart import (
 )
 from roofline.presentation.charts.comparison_rows import Bar, ChartRow, RatioMark
 from roofline.presentation.charts.labels import Box, Label, Segment
-from roofline.presentation.charts.palette import BLUE, VERMILION
 from roofline.presentation.drawing import (
     GREY_TEXT,
     INK,

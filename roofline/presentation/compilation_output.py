@@ -9,8 +9,8 @@ from pathlib import Path
 from roofline.design.compilation import Compilation
 from roofline.errors import InputError
 from roofline.presentation.formats import check_formats, write_formats
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.compilation_report import compilation_report
+from roofline.render.markdown import report_markdown
 
 _FORMATS = {".json": "json", ".csv": "csv", ".md": "md", ".html": "html"}
 """What compilations are written as, by suffix."""
@@ -40,7 +40,7 @@ def render_compilation(
             return report_markdown(compilation_report(compilation, top=top))
         case "html":
             from roofline.presentation.drawing import savefig_bytes
-            from roofline.presentation.page import page_html
+            from roofline.render.html import page_html
 
             picture = savefig_bytes(compilation.analysis.plot(), "svg").decode("utf-8")
             return page_html(compilation_report(compilation, top=top), picture)

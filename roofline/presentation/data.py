@@ -16,9 +16,9 @@ from roofline.analysis import (
 )
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
+from roofline.foundation.blocks import View, ViewOptions
 from roofline.foundation.rows import csv_text
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.report import View, ViewOptions
 from roofline.presentation.reports.time_columns import TimeColumns
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")

@@ -20,13 +20,14 @@ from matplotlib.path import Path
 from matplotlib.transforms import IdentityTransform
 
 from roofline.analysis import Analysis
+from roofline.analysis.roof import Roofs
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.charts.ceilings import Ceiling, Roofs
+from roofline.plots.roof import Ceiling
+from roofline.plots.style import Style
 from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart, chart_of
 from roofline.presentation.charts.labels import Segment, cut_to
 from roofline.presentation.charts.lettering import SMALL_PT, TurnedText
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.drawing import (
     ALARM,
     GREY_TEXT,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from roofline.errors import InputError, nearest
+from roofline.foundation.blocks import Report
 from roofline.foundation.files import check_writable, write_together
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.reports.report import Report
+from roofline.render.markdown import report_markdown
 
 Pictured = Literal["json", "csv", "md", "html", "png", "svg"]
 
@@ -65,7 +65,7 @@ def rendered(
         case "md":
             return report_markdown(report())
         case "html":
-            from roofline.presentation.page import page_html
+            from roofline.render.html import page_html
 
             return page_html(report(), _svg(result))
         case "svg":

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.charts.ceilings import Diagonal
+from roofline.plots.roof import Diagonal
 from roofline.presentation.charts.hardware_chart import (
     HEADING_SIZE_PT,
     TITLE_SIZE_PT,

@@ -13,8 +13,8 @@ from roofline.foundation.schema import to_data
 from roofline.machine.hardware import HardwareProfile, profile_to_toml
 from roofline.presentation.data import hardware_csv
 from roofline.presentation.formats import check_files
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.hardware_report import hardware_report
+from roofline.render.markdown import report_markdown
 
 HARDWARE_SUFFIXES = (".toml", ".json", ".csv", ".md", ".html", ".png", ".svg")
 """What a profile can be written as; only ``.toml`` is read back."""
@@ -59,7 +59,7 @@ def render(profile: HardwareProfile, suffix: str) -> str | bytes:
         case ".md":
             return report_markdown(hardware_report(profile))
         case ".html":
-            from roofline.presentation.page import page_html
+            from roofline.render.html import page_html
 
             return page_html(hardware_report(profile), _picture(profile, "svg").decode("utf-8"))
         case ".png":

@@ -13,6 +13,7 @@ from matplotlib.patches import Rectangle
 
 from roofline.design.machine_comparison import MachineComparison
 from roofline.placement import Bound
+from roofline.plots.style import RoofStyle
 from roofline.presentation.charts.labels import Box, Segment
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.machines_chart import (
@@ -23,7 +24,6 @@ from roofline.presentation.charts.machines_chart import (
 from roofline.presentation.charts.machines_dots import BADGE_PT, DOT_PT
 from roofline.presentation.charts.machines_panel import SWATCH_PT, NumberedName, Panel
 from roofline.presentation.charts.machines_roofs import MachineRoof, Turns
-from roofline.presentation.charts.palette import RoofStyle
 from roofline.presentation.drawing import GREY_TEXT, line, sheet, text_at, turned, write
 
 _STROKE_PT = 5.0

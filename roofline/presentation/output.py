@@ -9,16 +9,16 @@ from typing import Literal, Unpack
 from roofline.analysis import Analysis, to_json
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
+from roofline.foundation.blocks import Report, ViewOptions
 from roofline.foundation.files import write_atomically
 from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv, to_csv
 from roofline.presentation.formats import PICTURED, Pictured, check_files
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import Report, ViewOptions
 from roofline.presentation.tensorboard import check_event_file, event_file
+from roofline.render.markdown import report_markdown
 
 Format = Pictured | Literal["trace", "tensorboard"]
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from roofline.plots.style import Style
 from roofline.presentation.charts.chart import Chart
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.quantization_chart import (
     LABELS,
     Arrow,

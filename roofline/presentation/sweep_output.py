@@ -8,10 +8,10 @@ from pathlib import Path
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.ridge import RidgeSweep
 from roofline.errors import InputError
+from roofline.foundation.blocks import Report
 from roofline.foundation.files import write_atomically
 from roofline.presentation.formats import rendered
 from roofline.presentation.output import Format, format_of
-from roofline.presentation.reports.report import Report
 from roofline.presentation.reports.ridge_report import ridge_csv, ridge_report
 from roofline.presentation.reports.sweep_report import sweep_csv, sweep_report
 

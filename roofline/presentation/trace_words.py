@@ -7,12 +7,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow, minimum_times_of
+from roofline.analysis.facts import run_words
+from roofline.analysis.times import above_roof
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.reports.report import origin
-from roofline.presentation.reports.times import above_roof
-from roofline.presentation.reports.work_facts import run_words
+from roofline.machine.origin import origin
 from roofline.workload.operators import State
 
 CLASSES = "class"

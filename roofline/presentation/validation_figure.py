@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from roofline.latency.validation import Validation
+from roofline.plots.style import Style
 from roofline.presentation.charts.labels import Box, Label, Segment
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.validation_chart import (
     TITLE_SIZE_PT,
     ValidationChart,

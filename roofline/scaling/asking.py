@@ -11,7 +11,7 @@ from roofline.placement import Roof
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.links import Wire
 from roofline.scaling.overlap import work_of
-from roofline.scaling.ranks import OF_SCALING, Ranks, Step
+from roofline.scaling.ranks import OF_SCALING, Ranks, Step, batch_of
 from roofline.scaling.result import Scaling, TimeKind
 from roofline.scaling.settings import Settings
 
@@ -55,7 +55,7 @@ def scaling_of(
         broadcast_byte=step.analysis.totals.buffer_bytes,
         points=tuple(map(ranks.point, numbers)),
         memory_choices=tuple(ranks.memory_choices()),
-        batch=_batch(step.analysis),
+        batch=batch_of(step.analysis),
         notes=tuple(notes),
         warnings=step.analysis.warnings,
     )
@@ -76,11 +76,6 @@ def times_of(analysis: Analysis) -> tuple[TimeKind, tuple[float, ...] | None]:
                 times_s = tuple(each * scale for each in times_s)
             return kind, times_s
     return "bound", None
-
-
-def _batch(analysis: Analysis) -> int | None:
-    shapes = [each.shape for each in analysis.inputs if each.shape]
-    return shapes[0][0] if shapes else None
 
 
 def _numbers(asked: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from roofline.analysis import Analysis
+from roofline.analysis import Analysis, fits
 from roofline.scaling.buckets import Bucket, buckets_of, buckets_of_all, limits_of
 from roofline.scaling.collectives import Collective, all_reduce, broadcast, least_all_reduce_s
 from roofline.scaling.links import Wire
@@ -23,6 +23,12 @@ OF_SCALING = "aten._amp_"
 
 _USED_BYTE = 4
 """What tells of each parameter whether it was used."""
+
+
+def batch_of(analysis: Analysis) -> int | None:
+    """Return the first size of the first input that has one; None: none has."""
+    shapes = [each.shape for each in analysis.inputs if each.shape]
+    return shapes[0][0] if shapes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +97,7 @@ class Ranks:
         others = self._others(ranks)
         low, high = self._timeline(ranks, sending, 0.0), self._timeline(ranks, sending, 1.0)
         shown = high if self.takes_cores else low
-        alone_s = self.alone_s
+        alone_s, memory = self.alone_s, self.memory(ranks, self.settings)
         return ScalePoint(
             ranks=ranks,
             flop=self._flop(ranks),
@@ -104,8 +110,19 @@ class Ranks:
             efficiency=alone_s / shown.step_s if shown and alone_s else None,
             efficiency_most=self._most(ranks),
             timeline=shown,
-            memory=self.memory(ranks, self.settings),
+            memory=memory,
+            samples_per_s=self._samples_per_s(ranks, shown),
+            fits=self._fits(memory),
         )
+
+    def _samples_per_s(self, ranks: int, step: Timeline | None) -> float | None:
+        batch = batch_of(self.step.analysis)
+        if batch is None or step is None or not step.step_s:
+            return None
+        return batch * self.settings.accumulate * ranks / step.step_s
+
+    def _fits(self, memory: RankMemory) -> bool | None:
+        return fits(memory.byte, self.step.analysis.hardware.memory_capacity_byte)
 
     def _on_its_way_s(self, each: Collective) -> float:
         return each.time_s(self.wire) if self.wire else 0.0
@@ -240,10 +257,11 @@ class Ranks:
         if settings.accumulate == 1:
             words = "gradients of several passes added up"
             found.append((words, replace(settings, accumulate=2)))
-        choices = [
-            MemoryChoice(what=what, memory=self.memory(each.ranks, each)) for what, each in found
-        ]
+        choices = [(what, self.memory(each.ranks, each)) for what, each in found]
         if ranks > 1:
             in_buckets = self.memory(ranks, settings, are_views=True)
-            choices.append(MemoryChoice(what="gradients kept in the buckets", memory=in_buckets))
-        return choices
+            choices.append(("gradients kept in the buckets", in_buckets))
+        return [
+            MemoryChoice(what=what, memory=memory, fits=self._fits(memory))
+            for what, memory in choices
+        ]

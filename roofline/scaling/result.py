@@ -1,13 +1,25 @@
-"""What training on several ranks comes to: the value that `roofline.scale` gives."""
+"""Data-parallel training: step time, efficiency and memory over the number of ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from roofline.analysis import Analysis, fits
-from roofline.foundation.rows import json_text
+from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import fit_cell, hardware_fact
+from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_capacity,
+    format_percent,
+    format_s,
+    format_si,
+)
+from roofline.result import Result
 from roofline.scaling.buckets import Bucket
 from roofline.scaling.links import Wire
 from roofline.scaling.memory import RankMemory
@@ -16,26 +28,51 @@ from roofline.scaling.settings import Settings
 from roofline.workload.gradients import Gradient
 
 if TYPE_CHECKING:
-    import pandas
+    from matplotlib.figure import Figure
 
 TimeKind = Literal["measured", "bound"]
-"""What the times of operators are: measured if every one of them is, else bounds."""
+"""What the times of operators are: measured if every one of them is, else minimum times."""
+
+_BUCKETS = 12
+"""Number of buckets listed; of more, the first and the last ones."""
+
+_OF_MEMORY = {
+    "parameters": "parameter_byte",
+    "buffers": "buffer_byte",
+    "inputs": "input_byte",
+    "optimizer": "optimizer_byte",
+    "activations": "activation_byte",
+    "gradients": "gradient_byte",
+    "buckets": "bucket_byte",
+}
+
+_OF_POINT = (
+    *("flop", "link_byte", "sending_s", "least_sending_s", "step_s", "step_low_s", "step_high_s"),
+    *("efficiency", "efficiency_most", "exposed_s", "speedup", "samples_per_s"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
-    """A step on so many ranks; times in seconds, None where operators have none.
+    """A step on ``ranks`` ranks; times in seconds, None where operators have none.
 
-    ``flop`` is what a rank computes (None: some of it is not known); ``link_byte`` what the busiest
-    rank sends; ``sending_s`` what all buckets take on their way, ``least_sending_s`` what no
-    algorithm can beat. ``step_s`` is a step with sending beside the backward pass, from
-    ``step_low_s`` (sending takes nothing from computing) to ``step_high_s`` (nothing is computed
-    meanwhile). Efficiencies are time of a step alone over time of one among others: ``efficiency``
-    of ``step_s``, ``efficiency_most`` what is left whatever the buckets and the algorithm are. They
-    are of ranks that compute as fast as the times of operators say: where those are bounds, a
-    slower rank hides more and keeps more, but no rank has more samples a second. Above 1 they are
-    only where states are shared out: a rank alone updates all of them.
+    Attributes:
+        flop: of one rank; None: some of it is not known.
+        link_byte: sent by the busiest rank.
+        sending_s: of all buckets over the link.
+        least_sending_s: the same by the best algorithm.
+        step_s: of a step that overlaps communication with the backward pass.
+        step_low_s: where communication takes nothing from computation.
+        step_high_s: where nothing is computed during communication.
+        efficiency: step time of one rank alone over `step_s`. Ranks compute in the times of
+            operators: where those are minimum times, a slower rank hides more and keeps more, but
+            no rank has more samples/s. It is above 1 only where states are sharded.
+        efficiency_most: the same with the best buckets and algorithm.
+        samples_per_s: on all ranks together; None: no batch, or no time.
+        fits: whether a rank fits into the memory of its machine; None: capacity not known.
     """
+
+    ALSO_WRITTEN: ClassVar = ("speedup", "exposed_s")
 
     ranks: int
     flop: float | None
@@ -49,33 +86,61 @@ class ScalePoint:
     efficiency_most: float | None
     timeline: Timeline | None
     memory: RankMemory
+    samples_per_s: float | None
+    fits: bool | None
 
     @property
     def speedup(self) -> float | None:
-        """How many times as much data a second as on one rank."""
+        """Samples/s over those of one rank."""
         return None if self.efficiency is None else self.ranks * self.efficiency
+
+    @property
+    def exposed_s(self) -> float | None:
+        """Communication that the update waits for."""
+        return self.timeline.exposed_s if self.timeline else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChoice:
-    """What one rank would keep in memory if something were done otherwise."""
+    """Memory of a rank with one setting changed, which ``what`` names."""
 
     what: str
     memory: RankMemory
+    fits: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Scaling:
-    """A training step of a model, with copies of it on several ranks.
+class Scaling(Result):
+    """A training step of a model with a copy of it on each of several ranks.
 
-    ``analysis`` is of the step on one rank, ``time_kind`` which of its times are used; ``wire`` is
-    the link (None: there is one rank alone, and no link was named or known). ``buckets``
-    are in the order in which they are sent, ``gradients`` in that in which they are done;
-    ``alone_s`` is a step of one rank that sends nothing (of all its passes), ``slowdown`` how many
-    times as long computing takes beside the other ranks (None: taken to be as long). ``points`` are
-    for rising numbers of ranks, that which was asked for among them. ``batch`` is the first size of
-    the first input, of one pass on one rank; None: it has none.
+    Attributes:
+        analysis: of the step on one rank.
+        wire: the link; None: there is one rank alone, and no link was named or known.
+        time_kind: of the operators' times that are used.
+        alone_s: of a step (all its passes) of one rank that sends nothing.
+        slowdown: computing time next to the other ranks over that alone; None: taken as 1.
+        gradients: in the order in which they are done.
+        buckets: in the order in which they are sent.
+        broadcast_byte: of buffers, sent before each forward pass.
+        points: for rising numbers of ranks, that of `settings` among them.
+        batch: first size of the first input, of one pass on one rank; None: it has none.
     """
+
+    kind: ClassVar = "scaling"
+    made_by: ClassVar = "roofline analyze MODEL --train --data-parallel N -o FILE.json"
+    height_inch: ClassVar = 9.0
+    columns: ClassVar = {
+        "ranks": "Int64",
+        **dict.fromkeys(_OF_POINT, "Float64"),
+        **dict.fromkeys(_OF_MEMORY.values(), "Int64"),
+        "memory_byte": "Int64",
+        "memory_capacity_byte": "Int64",
+        "fits": "boolean",
+        "times": "string",
+        "link": "string",
+        **dict.fromkeys(MINIMUM_TIMES, "Float64"),
+    }
+    ALSO_WRITTEN: ClassVar = ("summary", "memory_capacity_byte", "gradient_byte")
 
     model: str
     analysis: Analysis
@@ -93,78 +158,232 @@ class Scaling:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<Scaling: {self.summary}>"
-
     @property
     def point(self) -> ScalePoint:
-        """The one that was asked for."""
+        """The one of `settings`."""
         return next(each for each in self.points if each.ranks == self.settings.ranks)
 
     @property
     def gradient_byte(self) -> int:
-        """Bytes of all gradients, which every rank has and all add up."""
+        """Bytes of all gradients, which every rank has."""
         return sum(each.byte for each in self.buckets)
 
     @property
     def link_words(self) -> str:
-        """The link, with where its figures are from; ``""``: there is none."""
+        """The link with its source; ``""``: there is none."""
         return self.wire.told if self.wire else ""
 
     @property
     def memory_capacity_byte(self) -> int | None:
-        """What the memory of a rank's machine holds in bytes; None: not known."""
+        """Capacity of the memory of a rank's machine; None: not known."""
         return self.analysis.hardware.memory_capacity_byte
 
-    def fits(self, memory: RankMemory) -> bool | None:
-        """Whether a rank that keeps this fits into the memory of its machine; None: not known."""
-        return fits(memory.byte, self.memory_capacity_byte)
-
-    def samples_per_s(self, point: ScalePoint) -> float | None:
-        """Samples a second on all ranks together; None: no batch, or no time."""
-        if self.batch is None or not point.step_s:
-            return None
-        return self.batch * self.settings.accumulate * point.ranks / point.step_s
+    def stops_at(self, least: float = 0.5) -> int | None:
+        """Return the fewest ranks whose efficiency is below `least`; None: none of the points."""
+        few = (
+            each.ranks
+            for each in self.points
+            if each.efficiency is not None and each.efficiency < least
+        )
+        return next(few, None)
 
     @property
     def summary(self) -> str:
-        """The verdict, in a sentence."""
-        from roofline.scaling.verdict import verdict
+        """Efficiency and samples/s, and what communication costs."""
+        memory = self.point.memory.byte
+        words = fit_words(memory, self.memory_capacity_byte)
+        return self._verdict() + (f"; but a rank {words}" if self.point.fits is False else "")
 
-        return verdict(self)
+    def _verdict(self) -> str:
+        point, count = self.point, counted(self.point.ranks, "rank")
+        subject = f"A training step of {self.model} on {count}"
+        sent = f"{format_byte(self.gradient_byte)} of gradients in "
+        sent += counted(len(self.buckets), "bucket")
+        if point.ranks == 1:
+            return f"{subject} sends nothing"
+        if point.efficiency is None or point.speedup is None:
+            return f"{subject} sends {sent}; its time is not known"
+        data = f"{_multiple(point.speedup)}× the samples/s of one rank"
+        if self.time_kind == "bound":
+            data = f"at most {data} at best"
+        return (
+            f"{subject}: scaling efficiency {format_percent(point.efficiency)} with computing"
+            f" {self._computing}, {data}; {sent}, {self._hidden()}"
+        )
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a number of ranks; what is unknown is missing, never 0."""
-        from roofline.scaling.data import points_frame
+    @property
+    def _computing(self) -> str:
+        return {"measured": "as measured here", "bound": "at its minimum time"}[self.time_kind]
 
-        return points_frame(self)
+    def _hidden(self) -> str:
+        """How much of communication overlaps with the backward pass."""
+        point = self.point
+        if point.exposed_s is None or not point.sending_s:
+            return "sent in no time"
+        sending = f"{format_s(point.sending_s)} over the link"
+        if point.exposed_s < 0.005 * point.sending_s:
+            return f"{sending}, all behind the backward pass"
+        return f"{sending}, {format_s(point.exposed_s)} of it after the backward pass"
 
-    def to_json(self) -> str:
-        """All of it as JSON text, the analysis whole."""
-        from roofline.scaling.data import data_of
+    def rows(self) -> Iterable[list[Any]]:
+        """Return a row for each number of ranks; the minimum times are those of one rank."""
+        minimum = minimum_times_of(self.analysis.totals).values()
+        for each in self.points:
+            yield [
+                each.ranks,
+                *(getattr(each, name) for name in _OF_POINT),
+                *(getattr(each.memory, name) for name in _OF_MEMORY.values()),
+                *(each.memory.byte, self.memory_capacity_byte, each.fits),
+                *(self.time_kind, self.link_words, *minimum),
+            ]
 
-        return json_text(data_of(self))
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, and tables of ranks, buckets and memory."""
+        yield Facts(lines=tuple(self._facts(view)))
+        yield self._points_table()
+        yield self._buckets_table()
+        yield self._memory_table()
+        yield from notes("Notes", self.notes)
+        yield from notes("Warnings", self.warnings, urgent=True)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.
+    def _facts(self, view: View) -> Iterable[tuple[str, str]]:
+        analysis, point = self.analysis, self.point
+        yield model_fact(analysis)
+        yield from run_fact(analysis)
+        yield hardware_fact(analysis, view.today)
+        yield "Ranks", self.settings.words
+        yield "Link", self.link_words or "none: one rank sends nothing"
+        yield (
+            "Times",
+            {
+                "bound": "minimum times of operators: no step is shorter, and no more samples/s can"
+                " be had; slower ranks overlap more, and keep more efficiency",
+                "measured": "of operators measured here in one process alone, and of the link",
+            }[self.time_kind],
+        )
+        yield "Communication", self._communication()
+        if point.step_s is not None:
+            yield "Step", self._step()
+        yield "Efficiency", self._efficiency()
+        words = fit_words(point.memory.byte, self.memory_capacity_byte)
+        words = words or "".join(unknown_capacity([analysis.hardware]))
+        yield "Memory", f"peak {format_byte(point.memory.byte)} per rank · {words}"
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.presentation.scaling_output import write_scaling
+    def _communication(self) -> str:
+        point, gradients = self.point, f"{format_byte(self.gradient_byte)} of gradients a step"
+        if point.ranks == 1:
+            return f"none: the {gradients} stay where they are"
+        parts = [
+            f"{gradients}; {format_byte(point.link_byte)} leave the busiest of {point.ranks} ranks"
+        ]
+        if self.broadcast_byte:
+            parts.append(f"{format_byte(self.broadcast_byte)} of buffers before the forward pass")
+        if self.settings.sharded:
+            parts.append("parameters after the update")
+        return ", ".join(parts)
 
-        write_scaling(self, [Path(path)], overwrite=overwrite)
+    def _step(self) -> str:
+        point, is_bound = self.point, self.time_kind == "bound"
+        alone = f"{'minimum ' if is_bound else ''}{format_s(self.alone_s)} alone"
+        if self.slowdown is not None:
+            alone += f", {self.slowdown:.2f}× that next to the other ranks"
+        rate = ""
+        if point.samples_per_s is not None:
+            most = "at most " if is_bound else ""
+            rate = f" · {most}{format_si(point.samples_per_s, 'samples/s')}"
+        return (
+            f"{alone} → {format_s(point.step_s)} on {point.ranks} ranks, from"
+            f" {format_s(point.step_low_s)} (communication costs no computing) to"
+            f" {format_s(point.step_high_s)} (no overlap){rate}"
+        )
 
-    def plot(self, **options: Any) -> Any:
-        """The link as one more roof, and efficiency over ranks, in a matplotlib Figure.
+    def _efficiency(self) -> str:
+        point = self.point
+        if point.efficiency is None:
+            return "not known: operators have no times on this hardware"
+        parts = [
+            f"{format_percent(point.efficiency)} of {point.ranks} ranks, computing"
+            f" {self._computing}",
+            f"{format_percent(point.efficiency_most)} with the best buckets and algorithm",
+        ]
+        if (ranks := self.stops_at()) is not None:
+            parts.append(f"below half from {ranks} ranks on")
+        return " · ".join(parts)
 
-        The options are those of `scaling_figure.plot_scaling`.
-        """
-        from roofline.presentation.scaling_figure import plot_scaling
+    def _points_table(self) -> Grid:
+        least, most = (" ≥", " ≤") if self.time_kind == "bound" else ("", "")
+        asked = self.settings.ranks
+        columns = {
+            "ranks": lambda each: f"{'→ ' if each.ranks == asked else ''}{each.ranks}",
+            "all-reduce": "sending_s",
+            "minimum": "least_sending_s",
+            "exposed": "exposed_s",
+            f"step{least}": "step_s",
+            "efficiency": "efficiency",
+            "best case": lambda each: format_percent(each.efficiency_most),
+            f"speedup{most}": lambda each: _multiple(each.speedup),
+            f"samples/s{most}": lambda each: format_si(each.samples_per_s, ""),
+            "memory per rank": lambda each: (
+                format_byte(each.memory.byte) + ", does not fit" * (each.fits is False)
+            ),
+        }
+        return table(f"Efficiency over ranks, computing {self._computing}", self.points, columns)
 
-        return plot_scaling(self, **options)
+    def _buckets_table(self) -> Grid:
+        shown, left = self.buckets, len(self.buckets) - _BUCKETS
+        if left > 0:
+            shown = (*shown[: _BUCKETS - 1], shown[-1])
+        count = sum(len(each.parameters) for each in self.buckets)
+        sums = [("all", str(count), format_byte(self.gradient_byte), *("",) * 5)]
+        if left > 0:
+            sums.insert(0, (f"{left} more", *("",) * 7))
+        line = self.point.timeline
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.scaling_report import scaling_html
+        def when(name: str) -> Any:
+            def cell(bucket: Bucket) -> str:
+                return format_s(getattr(line.sent[bucket.index], name)) if line else MISSING
 
-        return scaling_html(self)
+            return cell
+
+        return table(
+            f"Buckets in the order of sending on {self.settings.ranks} ranks, computing"
+            f" {self._computing}",
+            shown,
+            {
+                "bucket": "index",
+                "gradients": lambda each: str(len(each.parameters)),
+                "size": lambda each: f"{format_byte(each.byte)} ({format_capacity(each.byte)})",
+                "type": "dtype",
+                "ready": when("ready_s"),
+                "start": when("start_s"),
+                "end": when("end_s"),
+                "last gradient": lambda each: each.parameters[-1],
+            },
+            left=("type", "last gradient"),
+            sums=sums,
+        )
+
+    def _memory_table(self) -> Grid:
+        known = self.memory_capacity_byte is not None
+        columns: dict[str, Any] = {"": "what"}
+        for heading, name in _OF_MEMORY.items():
+            columns[heading] = lambda each, name=name: format_byte(getattr(each.memory, name))
+        columns["total"] = lambda each: format_byte(each.memory.byte)
+        if known:
+            columns["fits in memory"] = lambda each: fit_cell(each.fits)
+        return table(
+            "Peak memory per rank", self.memory_choices, columns, left=("", "fits in memory")
+        )
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the roofline with the link as one more roof, and efficiency over ranks below."""
+        from roofline.scaling.drawing import draw_scaling
+
+        draw_scaling(figure, self)
+
+
+def _multiple(value: float | None) -> str:
+    """A ratio of any size: ``"7.8"``, ``"90.7 k"``."""
+    if value is None:
+        return MISSING
+    return f"{value:.3g}" if value < 1000 else format_si(value, "")

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from roofline.cli.main import run
 from roofline.presentation.reports.operators_report import operators_report
-from roofline.presentation.table import print_report
+from roofline.render.console import print_report
 from roofline.workload.formulas import known, registry
 from roofline.workload.formulas.catalogue import catalogue, matching, shared_rules
 

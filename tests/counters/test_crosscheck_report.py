@@ -14,9 +14,9 @@ from roofline.counters.peers import known
 from roofline.counters.result import CountedBy, Crosscheck, Difference
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.crosscheck_report import crosscheck_report, render_crosscheck
+from roofline.render.console import plain_text
+from roofline.render.markdown import report_markdown
 from roofline.workload.tensors import InputSpec
 
 

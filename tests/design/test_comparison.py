@@ -14,12 +14,12 @@ import roofline
 from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.presentation.comparison_output import render_comparison
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.comparison_report import (
     comparison_csv,
     comparison_html,
     comparison_report,
 )
+from roofline.render.console import plain_text
 from tests.unknown_operator import mystery
 
 DRAM = "10980xe"

@@ -16,9 +16,9 @@ from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
 from roofline.presentation.reports.comparison_tables import CompareView
+from roofline.render.console import plain_text
 from tests.presentation.examples import ceiling, level, small
 from tests.presentation.predictions import with_predictions
 

@@ -12,10 +12,10 @@ import pytest
 
 from roofline.design.hardware_change import FLOOR, HardwareChange, hardware_change
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_change_report import (
     hardware_change_report,
 )
+from roofline.render.console import plain_text
 from tests.builders import ceiling, profile
 from tests.presentation.hardware_examples import rich_profile
 

@@ -13,11 +13,11 @@ import pytest
 
 from roofline.design.hardware_difference import HardwareDifference, Rates, ratio
 from roofline.machine.hardware import Clock, HardwareProfile, Host
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_difference_report import (
     hardware_difference_report,
     render_hardware_difference,
 )
+from roofline.render.console import plain_text
 from tests.builders import SOURCE, ceiling, level, profile
 from tests.presentation.hardware_examples import rich_profile
 

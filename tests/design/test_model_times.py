@@ -12,10 +12,10 @@ import pytest
 from roofline.analysis import Analysis, Run
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.result import Comparison
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.plain import plain_text
+from roofline.foundation.blocks import Grid
 from roofline.presentation.reports.comparison_report import comparison_csv, comparison_report
-from roofline.presentation.reports.report import Grid
+from roofline.render.console import plain_text
+from roofline.render.markdown import report_markdown
 from tests.presentation.examples import analysis_of, bare_profile, resnet_like, small
 from tests.presentation.predictions import with_measurement, with_predictions
 

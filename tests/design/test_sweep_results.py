@@ -18,8 +18,8 @@ from roofline.design.sweeps.spec import grid_of
 from roofline.design.sweeps.verdicts import verdict_of
 from roofline.presentation.charts.sweep_cells import sweep_map_of
 from roofline.presentation.charts.sweep_lines import lines_chart_of
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.sweep_report import sweep_csv, sweep_report
+from roofline.render.console import plain_text
 from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
 

@@ -6,8 +6,8 @@ import json
 
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
 from roofline.presentation.charts.sweep_ridge import ridge_chart_of
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.ridge_report import ridge_report
+from roofline.render.console import plain_text
 from tests.sweep_examples import machine
 
 

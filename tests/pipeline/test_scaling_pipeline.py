@@ -120,6 +120,6 @@ def test_parameters_without_a_gradient_are_named() -> None:
 def test_a_batch_is_that_of_a_rank() -> None:
     told = scaled(Tower(), "8x64", accumulate=2)
     assert told.batch == 8
-    rate = told.samples_per_s(told.point)
+    rate = told.point.samples_per_s
     assert rate is not None and told.point.step_s
     assert math.isclose(rate, 8 * 2 * 4 / told.point.step_s)

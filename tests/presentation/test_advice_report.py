@@ -14,6 +14,7 @@ from roofline.analysis import Analysis, Finding, analysis_from_data, ranked, to_
 from roofline.design.advice import Advice, read_advice
 from roofline.design.advice.result import FRAME_COLUMNS
 from roofline.errors import FileFormatError, InputError
+from roofline.foundation.blocks import Facts, Grid, Notes
 from roofline.presentation.reports.advice_lines import (
     advice_notes,
     machines_advice_notes,
@@ -27,7 +28,6 @@ from roofline.presentation.reports.advice_report import (
     render_advice,
     write_advice,
 )
-from roofline.presentation.reports.report import Facts, Grid, Notes
 from tests.presentation.examples import examples, resnet
 
 FOLD = Finding(

@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
+from roofline.plots.roof import diameter_pt
+from roofline.plots.style import styles
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.chart import Chart, chart_of
-from roofline.presentation.charts.palette import styles
-from roofline.presentation.charts.points import diameter_pt
 from tests.presentation.examples import (
     Network,
     analysis_of,

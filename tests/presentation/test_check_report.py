@@ -9,10 +9,10 @@ import pytest
 from roofline.design.gate import Check, Part, parse_conditions
 from roofline.design.gate.quantities import BY_NAME
 from roofline.errors import InputError
+from roofline.foundation.blocks import Grid
 from roofline.presentation.check_output import check_check_targets, render_check
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.check_report import change_words, check_report
-from roofline.presentation.reports.report import Grid
+from roofline.render.console import plain_text
 from tests.design.gate_examples import cost, counts_only
 
 GROWN = cost(

@@ -12,14 +12,14 @@ import pytest
 
 from roofline.design.compilation import Compilation
 from roofline.errors import InputError
+from roofline.foundation.blocks import Facts, Grid, Report, fullest
 from roofline.presentation.compilation_output import (
     check_compilation_targets,
     render_compilation,
     write_compilation,
 )
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.compilation_report import compilation_report
-from roofline.presentation.reports.report import Facts, Grid, Report, fullest
+from roofline.render.console import plain_text
 from roofline.workload.operators import State
 from tests.presentation.compilations import broken, compilations, plain, unavailable
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import date
 
 from roofline.analysis import Analysis
+from roofline.foundation.blocks import Facts, Report
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.prediction import RunPrediction
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import report_html
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.report import Facts, Report
+from roofline.render.console import plain_text
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 from tests.presentation.examples import bare_profile, resnet, small
 
 EARLIER = EarlierRun(

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from roofline.errors import InputError
+from roofline.foundation.blocks import Facts, Report
 from roofline.presentation.formats import check_files, check_suffix_among, rendered
-from roofline.presentation.reports.report import Facts, Report
 
 
 class Result:

@@ -10,14 +10,13 @@ from datetime import date
 import pytest
 from rich.console import Console
 
+from roofline.foundation.blocks import Grid, Notes, Report
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_columns import signed_percent
 from roofline.presentation.reports.hardware_report import hardware_report
-from roofline.presentation.reports.report import Grid, Notes, Report
 from roofline.presentation.reports.working_set_table import sparkline
-from roofline.presentation.table import print_hardware
+from roofline.render.console import plain_text, print_report
 from tests.presentation.examples import full_profile
 from tests.presentation.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
 
@@ -42,10 +41,9 @@ def row_of(grid: Grid, *begins: str) -> dict[str, str]:
 
 def on_terminal(profile: HardwareProfile, width: int) -> str:
     stream = io.StringIO()
-    print_hardware(
-        profile,
+    print_report(
+        hardware_report(profile, today=TODAY),
         Console(file=stream, force_terminal=True, width=width, color_system=None),
-        today=TODAY,
     )
     return stream.getvalue()
 

@@ -6,13 +6,13 @@ import re
 from dataclasses import replace
 
 from roofline.design.hardware_difference import HardwareDifference
+from roofline.foundation.blocks import Grid
 from roofline.presentation.charts.hardware_roof import roof_panel
 from roofline.presentation.charts.labels import Box
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.hardware_difference_report import hardware_difference_report
 from roofline.presentation.reports.hardware_report import HardwareEntry, hardware_list_report
 from roofline.presentation.reports.hardware_summary import read_byte_per_s, summary
-from roofline.presentation.reports.report import Grid
+from roofline.render.console import plain_text
 from tests.builders import ceiling, level, profile
 
 DRAM = level("DRAM", None, {"read": {1: 4e10, 2: 8e10}, "update": {2: 1.5e11}})

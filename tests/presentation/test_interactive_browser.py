@@ -11,6 +11,9 @@ from itertools import pairwise
 import pytest
 
 from roofline.analysis import Analysis, OperatorRow, groups, working
+from roofline.analysis.points import points_of, strip_of
+from roofline.analysis.roof import roof_lines
+from roofline.analysis.words import shape_of, short_op
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.units import (
     format_byte,
@@ -20,10 +23,7 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound
-from roofline.presentation.charts.ceilings import roof_lines
-from roofline.presentation.charts.points import points_of, strip_of
 from roofline.presentation.interactive import interactive_page
-from roofline.presentation.reports.report import shape_of, short_op
 from roofline.presentation.reports.time_columns import TimeColumns
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role

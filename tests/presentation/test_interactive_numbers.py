@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
+from roofline.foundation.spreads import interval_cell, median_cell
 from roofline.foundation.units import (
     format_byte,
     format_byte_per_s,
@@ -17,7 +18,6 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from roofline.presentation.reports.spreads import interval_cell, median_cell
 from tests.presentation.chromium import Browser
 
 SCRIPT = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from roofline.errors import InputError
+from roofline.foundation.blocks import Facts, Grid, Notes
 from roofline.foundation.units import format_byte
 from roofline.language.result import Language
 from roofline.language.stages import Rate
@@ -20,9 +21,8 @@ from roofline.presentation.charts.language_sweep_chart import (
     language_sweep_chart_of,
 )
 from roofline.presentation.language_output import render_language, write_language
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.language_report import language_report
-from roofline.presentation.reports.report import Facts, Grid, Notes
+from roofline.render.markdown import report_markdown
 from tests.presentation.languages import language
 
 

@@ -10,20 +10,19 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis, working
+from roofline.analysis.times import above_roof, kind_of_time
+from roofline.foundation.blocks import Facts, Grid, Report
 from roofline.foundation.sampling import Sample
+from roofline.foundation.spreads import digits_of, interval_cell, interval_words
 from roofline.latency.calibrated import Calibrated, HeldOutError, no_calibration
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
 from roofline.presentation.charts.chart import chart_of
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import report_html
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.calibration_report import calibration_report
-from roofline.presentation.reports.report import Facts, Grid, Report
-from roofline.presentation.reports.spreads import digits_of, interval_cell, interval_words
-from roofline.presentation.reports.times import above_roof, kind_of_time
-from roofline.presentation.table import print_report
+from roofline.render.console import plain_text, print_report
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (

@@ -8,9 +8,9 @@ import pytest
 
 from roofline.errors import InputError
 from roofline.placement import Bound
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.machines_chart import MachinesChart, machines_chart_of
 from roofline.presentation.charts.machines_dots import DOT_PT
-from roofline.presentation.charts.palette import roof_styles
 from tests.presentation.examples import Network, full_profile, resnet_like
 from tests.presentation.machines import (
     NARROW,

@@ -12,18 +12,17 @@ import pytest
 from rich.console import Console
 
 from roofline.design.machine_comparison import MachineComparison
+from roofline.foundation.blocks import By, Choice, Grid
 from roofline.foundation.units import format_s
 from roofline.presentation.charts.machines_chart import machines_chart_of
 from roofline.presentation.data import machines_csv
 from roofline.presentation.drawing import savefig_bytes
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.output import FORMATS, render
-from roofline.presentation.page import machines_html
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.machines_report import machines_grid, machines_report
 from roofline.presentation.reports.machines_tables import key_of
-from roofline.presentation.reports.report import By, Choice, Grid
-from roofline.presentation.table import grid_that_fits, print_machines
+from roofline.render.console import grid_that_fits, plain_text, print_report
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 from tests.presentation.machines import (
     comparisons,
     eight,
@@ -43,7 +42,7 @@ def on_terminal(
 ) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    print_machines(comparison, console, by=by, top=top)
+    print_report(machines_report(comparison, by=by, top=top), console)
     return stream.getvalue()
 
 
@@ -195,7 +194,7 @@ Renderer = Callable[[MachineComparison], str]
 RENDERERS: dict[str, Renderer] = {
     "pipe": lambda each: plain_text(machines_report(each)),
     "markdown": lambda each: report_markdown(machines_report(each)),
-    "html": machines_html,
+    "html": lambda each: report_html(machines_report(each)),
 }
 
 

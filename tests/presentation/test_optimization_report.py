@@ -14,6 +14,7 @@ from rich.console import Console
 
 from roofline.analysis import analysis_from_data
 from roofline.errors import InputError, ModelError
+from roofline.foundation.blocks import Facts, Grid, Notes
 from roofline.presentation.optimization_output import (
     check_optimization_targets,
     module_words,
@@ -27,8 +28,7 @@ from roofline.presentation.reports.optimization_rewrites import (
     rejected_line,
     saving_cell,
 )
-from roofline.presentation.reports.report import Facts, Grid, Notes
-from roofline.presentation.table import print_report
+from roofline.render.console import print_report
 from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.data import COLUMNS
 from roofline.substitution.result import Figures, Optimization, Substitution

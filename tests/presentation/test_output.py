@@ -9,11 +9,11 @@ import pytest
 
 from roofline.analysis import read_analysis
 from roofline.errors import InputError
+from roofline.foundation.blocks import By, Grid
 from roofline.foundation.rows import csv_text
 from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.report import By, Grid
 from tests.presentation.examples import examples, hostile, resnet, small
 from tests.presentation.predictions import with_predictions
 

@@ -10,7 +10,9 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
+from roofline.analysis.words import saved_words
 from roofline.design.advice.times import Time
+from roofline.foundation.blocks import Facts, Grid, Notes
 from roofline.presentation.reports.quantization_cells import (
     change,
     places_words,
@@ -22,10 +24,9 @@ from roofline.presentation.reports.quantization_cells import (
 from roofline.presentation.reports.quantization_findings import error_words, signed_percent
 from roofline.presentation.reports.quantization_report import quantization_report
 from roofline.presentation.reports.quantization_tables import layers_grid, passes_grid
-from roofline.presentation.reports.report import Facts, Grid, Notes, saved_words
-from roofline.presentation.table import print_report
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, Quantization, WhatIf
+from roofline.render.console import print_report
 from tests.presentation.quantizations import (
     bandwidth_only,
     hostile,

@@ -13,11 +13,12 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis
+from roofline.foundation.blocks import By, Column, Grid, Report
 from roofline.presentation.data import to_csv
-from roofline.presentation.markdown import to_markdown
-from roofline.presentation.page import analysis_html
-from roofline.presentation.reports.report import By, Column, Grid, Report
-from roofline.presentation.table import columns_that_fit, print_analysis, print_report
+from roofline.presentation.reports.analysis_report import report_of
+from roofline.render.console import columns_that_fit, print_report
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 from tests.presentation.examples import examples
 
 EXAMPLES = examples()
@@ -26,15 +27,23 @@ TODAY = date(2026, 3, 7)
 
 def in_pipe(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
     stream = io.StringIO()
-    print_analysis(analysis, Console(file=stream, width=40), by=by, top=top, today=TODAY)
+    print_report(report_of(analysis, by=by, top=top, today=TODAY), Console(file=stream, width=40))
     return stream.getvalue()
 
 
 def on_terminal(analysis: Analysis, *, by: By = "operator", top: int = 10, width: int = 200) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system="standard")
-    print_analysis(analysis, console, by=by, top=top, today=TODAY)
+    print_report(report_of(analysis, by=by, top=top, today=TODAY), console)
     return stream.getvalue()
+
+
+def to_markdown(analysis: Analysis) -> str:
+    return report_markdown(report_of(analysis))
+
+
+def to_html(analysis: Analysis) -> str:
+    return report_html(report_of(analysis))
 
 
 Renderer = Callable[..., str]
@@ -42,7 +51,7 @@ RENDERERS: dict[str, Renderer] = {
     "pipe": in_pipe,
     "terminal": on_terminal,
     "markdown": to_markdown,
-    "html": analysis_html,
+    "html": to_html,
 }
 
 everything = pytest.mark.parametrize("name", EXAMPLES)
@@ -95,7 +104,7 @@ def test_a_top_of_nothing_still_gives_totals(render: Renderer):
 
 
 def test_html_and_markdown_escape_what_models_are_named():
-    html, markdown = (render(EXAMPLES["hostile names"]) for render in (analysis_html, to_markdown))
+    html, markdown = (render(EXAMPLES["hostile names"]) for render in (to_html, to_markdown))
     for text in (html, markdown):
         assert "<script" not in text
         assert "<img" not in text

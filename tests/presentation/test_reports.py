@@ -10,12 +10,17 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis, known_work
+from roofline.foundation.blocks import By, Grid, Report
+from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.plain import plain_text
+from roofline.machine.origin import age, origin
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.hardware_report import HardwareEntry, hardware_list_report
-from roofline.presentation.reports.report import By, Grid, Report, age, origin, printable
-from roofline.presentation.table import print_hardware, print_hardware_list
+from roofline.presentation.reports.hardware_report import (
+    HardwareEntry,
+    hardware_list_report,
+    hardware_report,
+)
+from roofline.render.console import plain_text, print_report
 from tests.presentation.examples import (
     DATASHEET,
     bare_profile,
@@ -175,7 +180,7 @@ def test_control_characters_are_shown_not_sent():
 def test_hardware_prints(profile: HardwareProfile, terminal: bool):
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=terminal, width=100)
-    print_hardware(profile, console, today=date(2026, 3, 7))
+    print_report(hardware_report(profile, today=date(2026, 3, 7)), console)
     assert profile.name in stream.getvalue()
 
 
@@ -187,7 +192,7 @@ def test_the_list_of_hardware_prints_one_line_each():
         HardwareEntry(name="two", where="yours", profile=device),
     ]
     stream = io.StringIO()
-    print_hardware_list(entries, Console(file=stream))
+    print_report(hardware_list_report(entries), Console(file=stream))
     assert stream.getvalue().splitlines()[2:] == [
         "name  description  device  threads      float32          memory  read  date        where",
         "one   sheet        cpu           4  100 GFLOP/s  DRAM 10.0 GB/s     –  2020-01-02"

@@ -9,18 +9,17 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis, Run
+from roofline.analysis.facts import run_words
 from roofline.errors import InputError
+from roofline.foundation.blocks import Facts, Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.data import to_csv
-from roofline.presentation.markdown import to_markdown
 from roofline.presentation.output import render
-from roofline.presentation.page import analysis_html
-from roofline.presentation.plain import plain_text
 from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.report import Facts, Grid, View
-from roofline.presentation.reports.work_facts import run_words
-from roofline.presentation.table import print_analysis
+from roofline.render.console import plain_text, print_report
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 from roofline.workload.operators import State
 from tests.presentation.examples import dram_profile, resnet, small, trained
 
@@ -155,8 +154,8 @@ def test_the_tree_is_indented_in_every_layout() -> None:
         ("    fc", "Linear", "1", "330"),
     ]
     assert "\n    fc " in plain_text(report_of(analysis, by="module"))
-    assert "| &nbsp;&nbsp;&nbsp;&nbsp;fc |" in to_markdown(analysis, by="module")
-    html = analysis_html(analysis, by="module", depth=1)
+    assert "| &nbsp;&nbsp;&nbsp;&nbsp;fc |" in report_markdown(report_of(analysis, by="module"))
+    html = report_html(report_of(analysis, by="module", depth=1))
     assert '<td class="left">  body</td>' in html
     assert ">    fc<" not in html
     assert "white-space: pre" in html
@@ -170,7 +169,7 @@ def test_the_tree_is_indented_in_every_layout() -> None:
 def test_training_fits_the_terminal(by: str, width: int) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    print_analysis(trained(), console, by=by, fused=True)  # pyright: ignore[reportArgumentType]
+    print_report(report_of(trained(), by=by, fused=True), console)  # pyright: ignore[reportArgumentType]
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= width
     assert "fused bytes" in text

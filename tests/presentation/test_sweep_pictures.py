@@ -9,17 +9,16 @@ import pytest
 
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
+from roofline.foundation.blocks import Grid
 from roofline.presentation.charts.labels import Box
 from roofline.presentation.charts.sweep_cells import MOST_FACETS, shade, sweep_map_of
 from roofline.presentation.charts.sweep_hatching import hatching
 from roofline.presentation.charts.sweep_lines import apart, can_be_lines, lines_chart_of
 from roofline.presentation.charts.sweep_ridge import ridge_chart_of
-from roofline.presentation.plain import plain_text
-from roofline.presentation.reports.report import Grid
 from roofline.presentation.reports.ridge_report import ridge_report
 from roofline.presentation.reports.sweep_report import sweep_report
 from roofline.presentation.sweep_output import render_sweep
-from roofline.presentation.table import columns_that_fit
+from roofline.render.console import columns_that_fit, plain_text
 from tests.sweep_examples import cell, machine, swept, times
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\nnext"

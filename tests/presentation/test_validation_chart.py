@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofline.latency.validation import RatioValidation, Validation
+from roofline.plots.style import Style
 from roofline.presentation.charts.labels import Label, text_width_pt
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.validation_chart import (
     TITLE_SIZE_PT,
     ValidationChart,

@@ -13,12 +13,11 @@ import pytest
 from rich.console import Console
 
 from roofline.errors import InputError
+from roofline.foundation.blocks import Grid, Report
 from roofline.latency.accuracy import FIGURES
 from roofline.latency.validation import RatioValidation, Skipped, Validation
-from roofline.presentation.plain import plain_text
-from roofline.presentation.reports.report import Grid, Report
 from roofline.presentation.reports.validation_report import render_validation, validation_report
-from roofline.presentation.table import print_report
+from roofline.render.console import plain_text, print_report
 from tests.latency.judged import judged, validation
 
 

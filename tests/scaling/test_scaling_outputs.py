@@ -15,17 +15,14 @@ from roofline.analysis import Analysis, read_analysis
 from roofline.errors import InputError
 from roofline.foundation.dtypes import dtype
 from roofline.placement import Bound
-from roofline.presentation.charts.scaling_chart import LINK, scaling_chart_of
-from roofline.presentation.plain import plain_text
-from roofline.presentation.reports.scaling_report import scaling_html, scaling_report
-from roofline.presentation.scaling_output import check_scaling_targets, render_scaling
+from roofline.result import read_result
 from roofline.scaling.asking import scaling_of, times_of
+from roofline.scaling.drawing import LINK, lines_of, points_of
 from roofline.scaling.links import Wire
 from roofline.scaling.memory import Peak
 from roofline.scaling.ranks import Step
 from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings
-from roofline.scaling.verdict import stops_at
 from roofline.workload.gradients import Gradient
 
 DATA = Path(__file__).parent.parent / "data"
@@ -70,7 +67,7 @@ def scaled(
 
 def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
     told = scaled(step)
-    text = plain_text(scaling_report(told))
+    text = str(told)
     assert text.startswith(told.summary)
     for words in ("→ 8", "made up", "something to know", "states shared out", "layer.3"):
         assert words in text
@@ -85,13 +82,13 @@ def test_ranks_that_slow_each_other_down_compute_longer_and_send_as_long(step: A
         assert told.point.step_s >= times * told.alone_s
         assert told.point.step_high_s >= times * told.alone_s + told.point.sending_s
         assert told.points[0].ranks == 1 and told.points[0].step_s == pytest.approx(told.alone_s)
-    assert "1.50 × that beside the others" in plain_text(scaling_report(slowed))
-    assert "beside the others" not in plain_text(scaling_report(usual))
+    assert "1.50× that next to the other ranks" in str(slowed)
+    assert "other ranks" not in str(usual)
 
 
 def test_csv_has_a_row_for_each_number_of_ranks(step: Analysis) -> None:
     told = scaled(step, ranks=6)
-    rows = list(csv.DictReader(io.StringIO(str(render_scaling(told, "csv")))))
+    rows = list(csv.DictReader(io.StringIO(str(told.render("csv")))))
     assert [int(row["ranks"]) for row in rows] == [each.ranks for each in told.points]
     assert 6 in [int(row["ranks"]) for row in rows]
     frame = told.to_frame()
@@ -108,6 +105,12 @@ def test_json_has_all_of_it(step: Analysis) -> None:
     assert data["analysis"]["model"] == step.model
 
 
+def test_what_is_saved_is_read_back(step: Analysis, tmp_path: Path) -> None:
+    told = scaled(step)
+    told.save(tmp_path / "told.json")
+    assert read_result(tmp_path / "told.json") == told
+
+
 def test_files_are_written_by_their_suffix(step: Analysis, tmp_path: Path) -> None:
     told = scaled(step)
     for suffix in ("json", "csv", "md", "html", "svg", "png"):
@@ -116,15 +119,14 @@ def test_files_are_written_by_their_suffix(step: Analysis, tmp_path: Path) -> No
     with pytest.raises(InputError, match="exists"):
         told.save(tmp_path / "told.json")
     with pytest.raises(InputError, match=r"\.json, \.csv"):
-        check_scaling_targets([tmp_path / "told.toml"], overwrite=False)
+        Scaling.check_files([tmp_path / "told.toml"], overwrite=False)
 
 
 def test_the_link_is_one_more_roof_and_no_step_is_above_it(step: Analysis) -> None:
     told = scaled(step, rate=1e8)
-    chart = scaling_chart_of(told)
-    (link,) = (each for each in chart.base.diagonals if each.level == LINK)
+    (link,) = (each for each in lines_of(told).diagonals if each.level == LINK)
     assert link.byte_per_s == 1e8
-    steps = [mark.point for mark in chart.base.marks]
+    steps = points_of(told)
     assert len(steps) == len(told.points) - 1
     for each in steps:
         assert each.flop_per_s <= link.byte_per_s * each.flop_per_byte * (1 + 1e-9)
@@ -137,12 +139,12 @@ def test_slower_links_leave_less(step: Analysis) -> None:
     assert slow.point.efficiency < fast.point.efficiency
     assert slow.point.efficiency_most and fast.point.efficiency_most
     assert slow.point.efficiency_most < fast.point.efficiency_most
-    assert stops_at(slow) == 2 and stops_at(slow, 0.0) is None
+    assert slow.stops_at() == 2 and slow.stops_at(0.0) is None
 
 
 def test_a_page_escapes_what_models_are_called(step: Analysis) -> None:
     told = scaled(replace(step, model="<b>model</b>"))
-    assert "<b>model" not in scaling_html(told)
+    assert "<b>model" not in told._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 def test_times_are_the_best_kind_that_every_operator_has(step: Analysis) -> None:
@@ -193,9 +195,9 @@ def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
     for each in told.points:
         assert (each.step_s, each.efficiency, each.speedup, each.timeline) == (None,) * 4
     assert told.gradient_byte == 4_800_000 and told.point.sending_s > 0
-    text = plain_text(scaling_report(told))
+    text = str(told)
     assert "its time is not known" in text and "0 %" not in text
-    assert ",,," in str(render_scaling(told, "csv")) and "null" in told.to_json()
+    assert ",,," in str(told.render("csv")) and "null" in told.to_json()
     assert isinstance(told.plot(), Figure)
 
 
@@ -206,38 +208,38 @@ def test_whatever_is_told_says_what_its_times_are(step: Analysis) -> None:
     )
     measured = scaled(replace(step, operators=rows))
     for told, words, kind in (
-        (bound, "at its bound", "bound"),
+        (bound, "at its minimum time", "bound"),
         (measured, "as measured here", "measured"),
     ):
         assert words in told.summary
         for format in ("md", "html"):
-            assert words in str(render_scaling(told, format)).partition("Efficiency over ranks")[2]
-        assert words in scaling_chart_of(told).words
-        csv_rows = list(csv.DictReader(io.StringIO(str(render_scaling(told, "csv")))))
+            assert words in str(told.render(format)).partition("Efficiency over ranks")[2]
+        csv_rows = list(csv.DictReader(io.StringIO(str(told.render("csv")))))
         assert {row["times"] for row in csv_rows} == {kind}
         assert {row["link"] for row in csv_rows} == {told.link_words}
         assert json.loads(told.to_json())["time_kind"] == kind
     # What is bounded is data a second, and not efficiency.
-    assert "at most" in bound.summary and "one rank could do at best" in bound.summary
-    assert "samples/s ≤" in plain_text(scaling_report(bound))
-    assert "≤" not in plain_text(scaling_report(measured))
+    assert "at most" in bound.summary and "of one rank at best" in bound.summary
+    assert "samples/s ≤" in str(bound)
+    assert "≤" not in str(measured)
 
 
 def test_one_rank_without_a_link_is_told_and_drawn(step: Analysis) -> None:
     told = replace(scaled(step, ranks=1), wire=None)
     told = replace(told, points=told.points[:1])
-    text = plain_text(scaling_report(told))
+    text = str(told)
     assert "sends nothing" in text and "none: one rank" in text
     assert json.loads(told.to_json())["link"] is None
-    assert scaling_chart_of(told).link is None
+    assert all(each.level != LINK for each in lines_of(told).diagonals)
     assert isinstance(told.plot(), Figure)
     assert list(told.to_frame()["link"]) == [""]
 
 
 def test_efficiencies_above_one_are_not_cut(step: Analysis) -> None:
     told = scaled(step, rate=1e15, ranks=4, sharded=True)
-    chart = scaling_chart_of(told)
-    assert all(y <= chart.top for curve in chart.curves for _, y in curve.points)
+    _, panel = told.plot().axes
+    highest = max(each.efficiency_most or 0.0 for each in told.points)
+    assert highest > 1 and panel.get_ylim()[1] > highest
 
 
 def with_capacity(step: Analysis, byte: int) -> Analysis:
@@ -250,12 +252,12 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
     whole = scaled(step).point.memory.byte
     small = scaled(with_capacity(step, whole))
     large = scaled(with_capacity(step, whole - 1))
-    assert (large.fits(large.point.memory), small.fits(small.point.memory)) == (False, True)
+    assert (large.point.fits, small.point.fits) == (False, True)
     assert "; but a rank does not fit: " in large.summary
     assert "does not fit" not in small.summary
-    text = plain_text(scaling_report(large))
+    text = str(large)
     assert any("fits in memory" in line for line in text.splitlines())
-    rows = list(csv.DictReader(io.StringIO(str(render_scaling(large, "csv")))))
+    rows = list(csv.DictReader(io.StringIO(str(large.render("csv")))))
     assert {row["memory_capacity_byte"] for row in rows} == {str(whole - 1)}
     assert {row["ranks"]: row["fits"] for row in rows}["8"] == "false"
     point = next(each for each in json.loads(large.to_json())["points"] if each["ranks"] == 8)
@@ -266,7 +268,7 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
 def test_an_unknown_capacity_is_said_once(step: Analysis) -> None:
     told = scaled(step)
     assert told.memory_capacity_byte is None
-    text = plain_text(scaling_report(told))
+    text = str(told)
     assert text.count("memory capacity not known") == 1
     assert "does not fit" not in text
     assert told.to_frame()["fits"].isna().all()

@@ -184,8 +184,8 @@ class Check:
         write_check(self, [Path(path)], overwrite=overwrite)
 
     def _repr_html_(self) -> str:
-        from roofline.presentation.page import report_html
         from roofline.presentation.reports.check_report import check_report
+        from roofline.render.html import report_html
 
         return report_html(check_report(self))
 

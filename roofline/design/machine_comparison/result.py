@@ -205,9 +205,10 @@ class MachineComparison:
         return plot_machines(self, **options)
 
     def _repr_html_(self) -> str:
-        from roofline.presentation.page import machines_html
+        from roofline.presentation.reports.machines_report import machines_report
+        from roofline.render.html import report_html
 
-        return machines_html(self)
+        return report_html(machines_report(self))
 
 
 def _columns(operators: Sequence[Across], wholes: Sequence[Whole]) -> list[Sequence[OperatorRow]]:

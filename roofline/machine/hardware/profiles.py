@@ -266,9 +266,10 @@ class HardwareProfile:
 
     def _repr_html_(self) -> str:
         """The report on this machine, for notebooks."""
-        from roofline.presentation.page import hardware_html
+        from roofline.presentation.reports.hardware_report import hardware_report
+        from roofline.render.html import report_html
 
-        return hardware_html(self)
+        return report_html(hardware_report(self))
 
     def check_threads(self, threads: int) -> int:
         """`threads` if this machine has as many.

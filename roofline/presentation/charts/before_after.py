@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from roofline.presentation.charts.ceilings import RoofLines, Spot
+from roofline.plots.roof import Point, RoofLines, Spot
 from roofline.presentation.charts.chart import Chart
 from roofline.presentation.charts.labels import Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.points import Point
 
 BEFORE, AFTER = "before", "after"
 

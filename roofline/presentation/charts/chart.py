@@ -10,15 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.analysis import Analysis
+from roofline.analysis.roof import Roofs, roof_lines
+from roofline.plots.roof import Ceiling, Diagonal, Point, RoofLines, Spot
+from roofline.plots.style import Style
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import (
-    Ceiling,
-    Diagonal,
-    RoofLines,
-    Roofs,
-    Spot,
-    roof_lines,
-)
 from roofline.presentation.charts.labels import (
     Anchor,
     Box,
@@ -43,8 +38,6 @@ from roofline.presentation.charts.margins import (
     legend_of,
     strip_of_marks,
 )
-from roofline.presentation.charts.palette import Style
-from roofline.presentation.charts.points import Point
 from roofline.presentation.charts.subjects import Subject, subject_of
 from roofline.workload.operators import Phase
 

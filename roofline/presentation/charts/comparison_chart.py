@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
+from roofline.foundation.text import printable
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.comparison_rows import (
     BAR_PT,
@@ -33,7 +34,6 @@ from roofline.presentation.charts.labels import (
 )
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.reports.comparison_labels import grid_with_letters, with_letters
-from roofline.presentation.reports.report import printable
 
 TITLE_SIZE_PT = 11.0
 LEGEND_LINE_PT = 12.0

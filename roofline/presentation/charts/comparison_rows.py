@@ -9,12 +9,12 @@ from typing import Literal
 
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Comparison
+from roofline.foundation.spreads import interval_cell
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_s
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.reports.report import printable
-from roofline.presentation.reports.spreads import interval_cell
 
 Drawn = Literal["bound", "predicted", "measured", "flop"]
 """What a bar or a mark stands for."""

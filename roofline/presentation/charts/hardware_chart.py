@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_si
 from roofline.machine.hardware import HardwareProfile, describe_threads
+from roofline.machine.origin import origin
 from roofline.presentation.charts.hardware_curves import HEIGHT_PT, CurvePanel, curve_panels
 from roofline.presentation.charts.hardware_losses import (
     LossPanel,
@@ -16,7 +18,6 @@ from roofline.presentation.charts.hardware_losses import (
 from roofline.presentation.charts.hardware_roof import RoofPanel, roof_panel
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.reports.report import origin, printable
 
 TITLE_SIZE_PT = 13.0
 HEADING_SIZE_PT = 9.5

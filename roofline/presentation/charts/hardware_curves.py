@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_capacity
 from roofline.machine.hardware import BandwidthCurve, HardwareProfile, MemoryLevel
+from roofline.plots.style import BLUE, VERMILION
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, spread, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import BLUE, VERMILION
-from roofline.presentation.reports.report import printable
 
 HEIGHT_PT = 200.0
 _MARKS_PT = 14.0

@@ -7,22 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import ComputeRoof, Roof
-from roofline.presentation.charts.ceilings import Ceiling
-from roofline.presentation.charts.palette import (
-    BLACK,
-    BLUE,
-    DARK_RED,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-)
-from roofline.presentation.reports.report import printable
+from roofline.plots.roof import Ceiling
+from roofline.plots.style import BLACK, BLUE, DARK_RED, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 
 _COLOURS = {
     "float64": BLUE,

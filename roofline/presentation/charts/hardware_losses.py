@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
+from roofline.plots.style import GREY
 from roofline.presentation.charts.hardware_lines import colours_of
 from roofline.presentation.charts.labels import (
     Box,
@@ -20,7 +21,6 @@ from roofline.presentation.charts.labels import (
     text_width_pt,
 )
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import GREY
 from roofline.presentation.reports.hardware_columns import (
     Line,
     first_of,
@@ -28,7 +28,6 @@ from roofline.presentation.reports.hardware_columns import (
     signed_percent,
     top_of,
 )
-from roofline.presentation.reports.report import printable
 
 ROW_PT = 12.5
 _HEAD_PT = 16.0

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
+from roofline.plots.roof import Ceiling, Diagonal
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import Ceiling, Diagonal
 from roofline.presentation.charts.hardware_lines import RoofLine, lines_of_roof
 from roofline.presentation.charts.labels import Box, Label, text_width_pt
 from roofline.presentation.charts.lettering import (
@@ -23,7 +24,6 @@ from roofline.presentation.charts.lettering import (
     ridge_labels,
 )
 from roofline.presentation.reports.hardware_summary import memory_rate
-from roofline.presentation.reports.report import printable
 
 _LINE_PT = 1.6 * SMALL_PT
 

@@ -6,17 +6,18 @@ roof whatever operators a library calls. Nothing is drawn here.
 
 from __future__ import annotations
 
+from roofline.analysis.roof import roof_lines
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.text import printable
 from roofline.language.placing import PlacedPart
 from roofline.language.result import Language
 from roofline.language.stages import StageResult
 from roofline.language.verdict import rate_number
 from roofline.placement import Bound
-from roofline.presentation.charts.ceilings import roof_lines
+from roofline.plots.roof import Point
+from roofline.plots.style import BLUE, VERMILION, Style
 from roofline.presentation.charts.chart import Chart, Extras, composed
-from roofline.presentation.charts.palette import BLUE, VERMILION, Style
-from roofline.presentation.charts.points import Point
-from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
-from roofline.presentation.reports.report import printable
+from roofline.presentation.charts.subjects import Subject
 
 LOOK = {"prefill": Style(VERMILION, "s"), "decode": Style(BLUE, "o")}
 

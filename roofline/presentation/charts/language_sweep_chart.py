@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_si
 from roofline.language.parts import Stage
 from roofline.language.result import Language
 from roofline.language.sweep import StageSweep, SweepCell
 from roofline.placement import Bound
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import roof_styles
-from roofline.presentation.charts.subjects import machine_words, provenance_words
 from roofline.presentation.charts.sweep_lines import (
     EDGE_PT,
     LINE_PT,
@@ -25,7 +26,6 @@ from roofline.presentation.charts.sweep_lines import (
     value_axis,
 )
 from roofline.presentation.charts.sweep_words import TITLE_PT, wrapped
-from roofline.presentation.reports.report import printable
 
 _HEIGHT_PT = 300.0
 _MARK_PT = 11.0

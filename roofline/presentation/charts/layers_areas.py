@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.plots.roof import Spot
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import Spot
 from roofline.presentation.charts.labels import Box
 
 Corner = tuple[float, float]

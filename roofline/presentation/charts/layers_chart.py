@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from roofline.analysis import Analysis
+from roofline.analysis.words import provenance_words
 from roofline.errors import InputError
+from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.presentation.charts.ceilings import Ceiling
+from roofline.plots.roof import Ceiling
 from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
 from roofline.presentation.charts.labels import Box, Label, Segment
 from roofline.presentation.charts.layers_areas import (
@@ -42,8 +44,7 @@ from roofline.presentation.charts.layers_words import (
     words_of_software,
 )
 from roofline.presentation.charts.lettering import TurnedText, ceiling_labels
-from roofline.presentation.charts.subjects import Subject, provenance_words, subject_of
-from roofline.presentation.reports.report import printable
+from roofline.presentation.charts.subjects import Subject, subject_of
 
 _EDGE_PT = 12.0
 _TOUCHING = 0.25

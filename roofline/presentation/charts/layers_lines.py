@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from roofline.analysis import Analysis
+from roofline.analysis.roof import line_name
 from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import (
@@ -17,15 +19,8 @@ from roofline.placement import (
     arithmetic_dtype,
     ridge_flop_per_byte,
 )
-from roofline.presentation.charts.ceilings import (
-    Ceiling,
-    Diagonal,
-    RoofLines,
-    Spot,
-    line_name,
-)
+from roofline.plots.roof import Ceiling, Diagonal, RoofLines, Spot
 from roofline.presentation.charts.layers_losses import Layer, layers_of, rate_words
-from roofline.presentation.reports.report import printable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.analysis.roof import line_name
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s, format_percent
 from roofline.machine.hardware import (
     Bandwidth,
@@ -17,8 +19,6 @@ from roofline.machine.hardware import (
     describe_threads,
 )
 from roofline.placement import ComputeRoof, LevelRoof, Roof
-from roofline.presentation.charts.ceilings import line_name
-from roofline.presentation.reports.report import printable
 
 _NOTHING_LOST = 0.001
 """A smaller loss is none: no ceiling is measured as well as that."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from roofline.foundation.text import printable
 from roofline.presentation.charts.layers_areas import (
     Area,
     Ends,
@@ -15,7 +16,6 @@ from roofline.presentation.charts.layers_areas import (
 )
 from roofline.presentation.charts.layers_lines import LayerLines
 from roofline.presentation.charts.layers_software import Reached, Software
-from roofline.presentation.reports.report import printable
 
 _LEAST_SHARE = 0.02
 """Operators under one ceiling that take less of the time have no area: they are in the words."""

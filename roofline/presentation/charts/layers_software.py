@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.times import kind_of_time, time_of
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_percent, format_s
 from roofline.placement import Bound
-from roofline.presentation.reports.report import printable
-from roofline.presentation.reports.times import kind_of_time, time_of
 
 _NAMED = 4
 """How many ceilings a note names, those of the longest times first."""

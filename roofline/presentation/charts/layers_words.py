@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity, format_percent
-from roofline.presentation.charts.ceilings import Spot
+from roofline.plots.roof import Spot
 from roofline.presentation.charts.layers_areas import Frame
 from roofline.presentation.charts.layers_key import Kind
 from roofline.presentation.charts.layers_lines import LayerLines
 from roofline.presentation.charts.layers_losses import loss_words
 from roofline.presentation.charts.layers_shades import shown_of
 from roofline.presentation.charts.layers_software import Reached, Software
-from roofline.presentation.reports.report import printable
 
 _THICK_PT = 9.0
 """An area less high than this has no words in it."""

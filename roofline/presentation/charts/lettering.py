@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.units import format_intensity
+from roofline.plots.roof import Ceiling, Diagonal
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import Ceiling, Diagonal
 from roofline.presentation.charts.labels import Box, Label, Segment, spread, text_box, text_width_pt
 
 SMALL_PT = 7.5

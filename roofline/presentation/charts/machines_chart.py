@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.design.machine_comparison import Across, MachineComparison, MachineSummary
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_percent, format_shape
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import CEILING_GAP_PT, SMALL_PT, TurnedText
@@ -39,9 +40,7 @@ from roofline.presentation.charts.machines_roofs import (
     roof_of,
     spot_of,
 )
-from roofline.presentation.charts.palette import roof_styles
 from roofline.presentation.reports.machines_tables import names_across
-from roofline.presentation.reports.report import printable
 
 TITLE_SIZE_PT = 13.0
 _EDGE_PT = 12.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from roofline.design.machine_comparison import GroupAcross, MachineSummary
 from roofline.errors import InputError
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -15,11 +16,10 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound
+from roofline.plots.style import RoofStyle
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import RoofStyle
-from roofline.presentation.reports.report import printable
 
 ROW_PT = 15.0
 SWATCH_PT = 16.0

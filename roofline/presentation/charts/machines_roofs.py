@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from roofline.analysis import Analysis, OperatorRow
 from roofline.design.machine_comparison import MachineSummary
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_flop_per_s
 from roofline.placement import Roof, ridge_flop_per_byte
+from roofline.plots.roof import Ceiling, Diagonal, Spot
+from roofline.plots.style import RoofStyle
 from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.charts.ceilings import Ceiling, Diagonal, Spot
 from roofline.presentation.charts.labels import Box, Label
 from roofline.presentation.charts.lettering import (
     SMALL_PT,
@@ -19,8 +21,6 @@ from roofline.presentation.charts.lettering import (
     ceiling_labels,
     diagonal_labels,
 )
-from roofline.presentation.charts.palette import RoofStyle
-from roofline.presentation.reports.report import printable
 
 _FRAME_PT = 300.0
 _CELL = 0.01

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_percent
-from roofline.presentation.charts.ceilings import Ceiling
+from roofline.plots.roof import Ceiling, StripPoint, diameter_pt
+from roofline.plots.style import Style
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import Style
-from roofline.presentation.charts.points import StripPoint, diameter_pt
-from roofline.presentation.reports.report import printable
 from roofline.workload.operators import PHASES, Phase
 
 LINE_PT = 15.0

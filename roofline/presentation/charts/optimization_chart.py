@@ -9,7 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from roofline.analysis.roof import roof_lines
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_ratio, format_shape
+from roofline.plots.style import GREEN, GREY, Style
 from roofline.presentation.charts.before_after import (
     AFTER,
     BEFORE,
@@ -23,14 +27,11 @@ from roofline.presentation.charts.before_after import (
     share_of,
     titled,
 )
-from roofline.presentation.charts.ceilings import roof_lines
 from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
 from roofline.presentation.charts.labels import Label, Segment, cut_to
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.charts.optimization_clusters import Cluster, TimeKind, clusters_of
-from roofline.presentation.charts.palette import GREEN, GREY, Style
-from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
-from roofline.presentation.reports.report import printable
+from roofline.presentation.charts.subjects import Subject
 from roofline.substitution.result import Optimization
 from roofline.substitution.verdict import (
     bounds_words,

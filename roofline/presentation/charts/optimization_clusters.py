@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.foundation.text import printable
 from roofline.placement import Roof
-from roofline.presentation.reports.report import printable
 from roofline.substitution.costs.bounds import kernel_bound_s
 from roofline.substitution.costs.launches import Launches, launches_on
 from roofline.substitution.result import Optimization, Substitution

@@ -10,6 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.text import printable
+from roofline.plots.roof import RoofLines, Spot
+from roofline.plots.style import GREEN, GREY, SKY, Style
 from roofline.presentation.charts.before_after import (
     AFTER,
     BEFORE,
@@ -21,15 +25,12 @@ from roofline.presentation.charts.before_after import (
     placeless_words,
     titled,
 )
-from roofline.presentation.charts.ceilings import RoofLines, Spot
 from roofline.presentation.charts.chart import Chart, Extras, composed, foot_pt
 from roofline.presentation.charts.labels import Label, Segment
-from roofline.presentation.charts.palette import GREEN, GREY, SKY, Style
 from roofline.presentation.charts.quantization_moves import KEPT, ONLY, moves_of
 from roofline.presentation.charts.quantization_roof import quantized_roof_lines
-from roofline.presentation.charts.subjects import Subject, machine_words, provenance_words
+from roofline.presentation.charts.subjects import Subject
 from roofline.presentation.reports.quantization_cells import policy_bits, times_faster
-from roofline.presentation.reports.report import printable
 from roofline.quantization.policy import Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, Quantization, WhatIf
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roofline.plots.roof import Spot
 from roofline.presentation.charts.before_after import AFTER, Move, cells_of, share_of
-from roofline.presentation.charts.ceilings import Spot
 from roofline.presentation.charts.labels import cut_to
 from roofline.presentation.charts.lettering import SMALL_PT
 from roofline.presentation.reports.quantization_cells import bits_words, layer_name

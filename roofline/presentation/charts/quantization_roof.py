@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from roofline.analysis import Analysis, working
+from roofline.analysis.roof import roof_lines
 from roofline.errors import InputError
 from roofline.foundation.dtypes import DType, dtype
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile
 from roofline.placement import Roof, arithmetic_dtype
-from roofline.presentation.charts.ceilings import RoofLines, roof_lines
+from roofline.plots.roof import RoofLines
 from roofline.quantization.result import WhatIf
 
 

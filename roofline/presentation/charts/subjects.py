@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from roofline.analysis import Analysis, fit_warnings
-from roofline.foundation.text import counted
+from roofline.analysis.points import drawn, points_of, strip_of
+from roofline.analysis.times import above_roof, time_s
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.spreads import interval_words, median_text
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s, format_shape
-from roofline.machine.hardware import HardwareProfile, describe_threads
-from roofline.presentation.charts.ceilings import RoofLines
-from roofline.presentation.charts.palette import Style, styles
-from roofline.presentation.charts.points import Point, StripPoint, drawn, points_of, strip_of
-from roofline.presentation.reports.report import origin, printable
-from roofline.presentation.reports.spreads import interval_words, median_text
-from roofline.presentation.reports.times import above_roof, time_s
+from roofline.plots.roof import Point, RoofLines, StripPoint
+from roofline.plots.style import Style, styles
 from roofline.workload.operators import State
 
 
@@ -59,20 +58,6 @@ def subject_of(analysis: Analysis, lines: RoofLines) -> Subject:
             *_without_place(analysis),
         ),
     )
-
-
-def provenance_words(profile: HardwareProfile) -> str:
-    """Where the ceilings come from, in a line."""
-    how = "; `roofline hardware show` says how each was" if profile.host else ""
-    return f"Ceilings: {origin(profile, None)}{how}"
-
-
-def machine_words(analysis: Analysis, *more: str) -> str:
-    """The machine and its threads in a line, and what else stands in it."""
-    profile = analysis.hardware
-    cpu = printable(profile.host.cpu_model) if profile.host else ""
-    threads = describe_threads(profile, analysis.threads)
-    return " · ".join(filter(None, (cpu, printable(profile.name), threads, *more)))
 
 
 def _types_by_time(analysis: Analysis) -> list[str]:

@@ -15,9 +15,9 @@ from roofline.design.sweeps.regions import places_of
 from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.verdicts import Verdict, factor_text
 from roofline.foundation.text import printable
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import roof_styles
 from roofline.presentation.charts.sweep_words import (
     TITLE_PT,
     subtitle_of,

@@ -10,10 +10,10 @@ from roofline.design.sweeps.cells import Cell
 from roofline.design.sweeps.result import SweepResult
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_s
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import roof_styles
 from roofline.presentation.charts.sweep_words import (
     TITLE_PT,
     subtitle_of,

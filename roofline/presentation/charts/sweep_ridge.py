@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from roofline.design.sweeps.ridge import RidgeSweep
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity
+from roofline.plots.style import roof_styles
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import roof_styles
 from roofline.presentation.charts.sweep_lines import (
     EDGE_PT,
     LINE_PT,

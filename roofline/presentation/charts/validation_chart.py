@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s
 from roofline.latency.validation import Validation
 from roofline.presentation.charts.axes import LogAxis
@@ -37,7 +37,6 @@ from roofline.presentation.charts.validation_rows import (
     ErrorRows,
     error_rows,
 )
-from roofline.presentation.reports.report import printable
 from roofline.presentation.reports.validation_report import verdict
 from roofline.presentation.reports.validation_tables import setting_words
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.plots.style import Style
 from roofline.presentation.charts.labels import Box, Label, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.validation_points import JudgedPoints
 
 KEY_LINE_PT = 15.0

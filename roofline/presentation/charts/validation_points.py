@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.latency.validation import ModelValidation, RatioValidation, Setting, Validation
-from roofline.presentation.charts.palette import (
+from roofline.plots.style import (
     BLACK,
     BLUE,
     DARK_RED,
@@ -25,7 +25,6 @@ from roofline.presentation.charts.palette import (
     VERMILION,
     Style,
 )
-from roofline.presentation.reports.report import printable
 
 T = TypeVar("T", bound=Hashable)
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.units import format_percent
+from roofline.plots.style import Style
 from roofline.presentation.charts.axes import LogAxis
 from roofline.presentation.charts.labels import Box, Label, Segment, cut_to, text_box, text_width_pt
 from roofline.presentation.charts.lettering import SMALL_PT
-from roofline.presentation.charts.palette import Style
 from roofline.presentation.charts.validation_points import JudgedPoint, mean_error
 
 BANDS = (0.2, 0.1)

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.roof import roof_lines
+from roofline.analysis.times import beats_bound, kind_of_time, time_s
+from roofline.analysis.words import shape_of, short_op
 from roofline.foundation.text import printable
 from roofline.machine.hardware import describe_threads
+from roofline.machine.origin import origin
 from roofline.placement import Roof, arithmetic_dtype
-from roofline.presentation.charts.ceilings import roof_lines
-from roofline.presentation.charts.palette import (
+from roofline.plots.style import (
     BLACK,
     BLUE,
     DARK_RED,
@@ -28,8 +31,6 @@ from roofline.presentation.charts.palette import (
     styles,
 )
 from roofline.presentation.reports.analysis_report import minimum_text
-from roofline.presentation.reports.report import origin, shape_of, short_op
-from roofline.presentation.reports.times import beats_bound, kind_of_time, time_s
 
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, DARK_RED)
 """The colours of the page by their number; its style sheet has lighter ones for dark pages."""

@@ -14,21 +14,12 @@ import jinja2
 
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
+from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, ViewOptions, fullest
 from roofline.foundation.text import printable
 from roofline.presentation.interactive.columns import SERIES, page_data
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.analysis_tables import operator_grid
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import (
-    Block,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    View,
-    ViewOptions,
-    fullest,
-)
 
 SCRIPTS = (
     "numbers",

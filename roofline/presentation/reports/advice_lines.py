@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis, Finding
+from roofline.analysis.words import module_of, short_op
+from roofline.foundation.blocks import Notes
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_percent, format_s
-from roofline.presentation.reports.report import Notes, module_of, printable, short_op
 
 _BASIS = {
     "prediction": "predicted",

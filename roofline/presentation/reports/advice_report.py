@@ -9,32 +9,24 @@ from pathlib import Path
 from typing import Literal
 
 from roofline.analysis import Analysis, Finding, fit_warnings
+from roofline.analysis.facts import model_fact, run_fact, what_runs
+from roofline.analysis.words import hardware_fact
 from roofline.design.advice import Advice
 from roofline.design.advice.result import FRAME_COLUMNS
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.files import write_atomically
 from roofline.foundation.rows import csv_text, fields_of
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.presentation.formats import check_files, check_suffix_among
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import report_html
 from roofline.presentation.reports.advice_lines import (
     basis_words,
     names_of,
     pass_s,
     saving_text,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    hardware_fact,
-    printable,
-)
-from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 
 Format = Literal["json", "csv", "md", "html"]
 

@@ -7,7 +7,11 @@ from datetime import date
 from typing import Unpack
 
 from roofline.analysis import Analysis, fit_of, fit_warnings, groups, unknown_capacity
-from roofline.foundation.text import counted
+from roofline.analysis.facts import model_fact, run_fact, what_runs, work_facts
+from roofline.analysis.times import above_roof, minimum_words, rounded_share
+from roofline.analysis.words import hardware_fact, sum_of_flop
+from roofline.foundation.blocks import Block, Facts, Notes, Report, View, ViewOptions
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.presentation.reports.advice_lines import advice_notes
@@ -22,19 +26,6 @@ from roofline.presentation.reports.latency_facts import (
     measurement_warnings,
     real_time,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Facts,
-    Notes,
-    Report,
-    View,
-    ViewOptions,
-    hardware_fact,
-    printable,
-    sum_of_flop,
-)
-from roofline.presentation.reports.times import above_roof, minimum_words, rounded_share
-from roofline.presentation.reports.work_facts import model_fact, run_fact, what_runs, work_facts
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
 

@@ -13,6 +13,11 @@ from roofline.analysis import (
     sum_fused_byte,
     working,
 )
+from roofline.analysis.points import likeness
+from roofline.analysis.times import sum_s
+from roofline.analysis.words import module_of, shape_of, short_op, sum_of_flop
+from roofline.foundation.blocks import Column, Grid, View
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -20,18 +25,7 @@ from roofline.foundation.units import (
     format_intensity,
     format_s,
 )
-from roofline.presentation.reports.report import (
-    Column,
-    Grid,
-    View,
-    module_of,
-    printable,
-    shape_of,
-    short_op,
-    sum_of_flop,
-)
 from roofline.presentation.reports.time_columns import TITLES, TimeColumns
-from roofline.presentation.reports.times import sum_s
 from roofline.workload.operators import State
 
 
@@ -85,8 +79,8 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
             *times.sums(rows, low_s, high_s),
         )
 
-    shown = ordered[: view.rows]
-    others = [row for rows in ordered[view.rows :] for row in rows]
+    shown = ordered[: view.rows()]
+    others = [row for rows in ordered[view.rows() :] for row in rows]
     sums = [summed(f"{len(others)} more", others)] if others else []
     totals = analysis.totals
     sums.append(summed("total", at_work, totals.predicted_low_s, totals.predicted_high_s))
@@ -126,16 +120,6 @@ def alike(rows: Sequence[OperatorRow]) -> list[list[OperatorRow]]:
     for row in rows:
         found.setdefault(likeness(row), []).append(row)
     return list(found.values())
-
-
-def likeness(row: OperatorRow) -> Hashable:
-    """What calls that no table can tell apart have in common; a measured one is like no other."""
-    if row.measured_s is not None:
-        return row.index
-    sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
-    work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
-    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
-    return (row.op, row.type, row.phase, sizes, work, prediction)
 
 
 def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:

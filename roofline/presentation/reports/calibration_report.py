@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_percent
 from roofline.latency.calibrated import Calibrated, HeldOutError
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
 
 
 def calibration_report(calibrated: Calibrated) -> Report:

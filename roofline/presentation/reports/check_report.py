@@ -8,17 +8,9 @@ from roofline.design.gate import Check, Cost, Machine, Part
 from roofline.design.gate.quantities import Quantity
 from roofline.design.gate.result import Judgement, Line
 from roofline.design.gate.settings import describe_run
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_byte, format_flop, format_shape
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
 
 SAME = "same"
 _MOST_PARTS = 10

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
-from roofline.presentation.reports.report import printable
+from roofline.foundation.text import printable
 
 _LONG = 28
 """How many characters a name may have before all names become letters."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Analysis
+from roofline.analysis.words import fit_cell
 from roofline.design.model_comparison.data import TIMES
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.ratios import Ratio
 from roofline.design.model_comparison.result import Ceilings, Comparison
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Column, Grid
+from roofline.foundation.spreads import interval_cell
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_percent, format_s, format_shape
-from roofline.presentation.reports.report import (
-    Column,
-    Grid,
-    fit_cell,
-    printable,
-)
-from roofline.presentation.reports.spreads import interval_cell
 from roofline.presentation.reports.time_columns import prediction_cell
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Run
+from roofline.analysis.facts import run_words
+from roofline.analysis.words import fit_cell
 from roofline.design.model_comparison.data import TIMES, csv_of, rows_of
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.quantities import Quantity
 from roofline.design.model_comparison.result import Comparison
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_percent, format_shape
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.page import report_html
 from roofline.presentation.reports.comparison_labels import grid_with_letters, with_letters
 from roofline.presentation.reports.comparison_models import (
     cells_of,
@@ -21,17 +24,7 @@ from roofline.presentation.reports.comparison_models import (
     ratio_cell,
 )
 from roofline.presentation.reports.comparison_tables import CompareView, aligned_grid
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    fit_cell,
-    printable,
-)
-from roofline.presentation.reports.work_facts import run_words
+from roofline.render.html import report_html
 
 _WHAT_A_BOUND_IS = (
     "A bound is the eager minimum, which no run operator by operator beats: real kernels come"

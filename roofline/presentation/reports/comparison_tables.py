@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from roofline.analysis.words import MODEL_ITSELF
 from roofline.design.model_comparison.module_alignment import (
     DEPTH,
     AlignedRow,
@@ -15,13 +16,14 @@ from roofline.design.model_comparison.module_alignment import (
 from roofline.design.model_comparison.result import Comparison
 from roofline.design.model_comparison.time_parts import whole_percent
 from roofline.errors import InputError
+from roofline.foundation.blocks import Column, Grid
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
     format_flop,
     format_s,
 )
-from roofline.presentation.reports.report import MODEL_ITSELF, Column, Grid, printable
 
 AlignedBy = Literal["module", "type"]
 

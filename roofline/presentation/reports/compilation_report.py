@@ -7,21 +7,13 @@ from dataclasses import dataclass
 from datetime import date
 
 from roofline.analysis import fit_warnings
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import hardware_fact
 from roofline.design.compilation import Compilation, Side
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_byte
-from roofline.presentation.page import report_html
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    hardware_fact,
-    printable,
-)
-from roofline.presentation.reports.work_facts import model_fact, run_fact
+from roofline.render.html import report_html
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, Part
 from roofline.workload.operators import Phase
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from roofline.counters.result import CountedBy, Crosscheck, Measure
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_shape, format_si
 from roofline.presentation.formats import check_suffix_among
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import report_html
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
+from roofline.render.html import report_html
+from roofline.render.markdown import report_markdown
 
 CROSSCHECK_FORMATS = (".json", ".md")
 

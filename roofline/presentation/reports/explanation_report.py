@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roofline.foundation.blocks import Notes, Report
+from roofline.foundation.text import printable
 from roofline.machine.measuring.explanation import Section
-from roofline.presentation.reports.report import Notes, Report, printable
 
 
 def explanation_report(sections: Sequence[Section]) -> Report:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from roofline.design.export import Export, ExportedFile
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -10,16 +12,7 @@ from roofline.foundation.units import (
     format_shape,
     format_si,
 )
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
+from roofline.render.markdown import report_markdown
 
 
 def export_report(export: Export) -> Report:

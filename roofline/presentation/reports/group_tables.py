@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from roofline.analysis import Analysis, Branch, Group, Whole, group_of, groups, module_tree, working
+from roofline.analysis.words import MODEL_ITSELF, sum_of_flop, sum_of_intensity
+from roofline.foundation.blocks import Column, Grid, View
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
     format_si,
-)
-from roofline.presentation.reports.report import (
-    MODEL_ITSELF,
-    Column,
-    Grid,
-    View,
-    printable,
-    sum_of_flop,
-    sum_of_intensity,
 )
 from roofline.presentation.reports.time_columns import TimeColumns
 from roofline.workload.operators import PHASES
@@ -48,7 +42,7 @@ def type_grid(analysis: Analysis, view: View) -> Grid:
     """The types that take longest, then the others as one row, all, and what is free."""
     times = TimeColumns(analysis)
     found = groups(analysis, lambda row: printable(row.type), time_s=times.group_s)
-    shown, others = found[: view.rows], found[view.rows :]
+    shown, others = found[: view.rows()], found[view.rows() :]
     names = {each.name for each in others}
     rows = working(analysis.operators)
     whole = Whole.of(analysis)

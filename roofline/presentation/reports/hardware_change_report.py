@@ -8,7 +8,8 @@ from datetime import date
 
 from roofline.design.hardware_change import CAPACITY_FLOOR, FLOOR, Change, HardwareChange
 from roofline.design.hardware_quantities import Quantity
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -18,16 +19,7 @@ from roofline.foundation.units import (
     format_s,
     format_si,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    age,
-    printable,
-)
+from roofline.machine.origin import age
 
 _MOST_IN_HEADLINE = 3
 _MOST_NAMES = 6

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity
+from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent
 from roofline.presentation.reports.hardware_sources import Sources
-from roofline.presentation.reports.report import Column, Grid
 
 Form = Callable[[float | None], str]
 Line = Mapping[int, Quantity]

@@ -7,7 +7,9 @@ from datetime import date
 from pathlib import Path
 
 from roofline.design.hardware_difference import ALL, HardwareDifference, Rates, ratio
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.rows import csv_text, json_text
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -16,19 +18,10 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
+from roofline.machine.origin import origin
 from roofline.placement import ComputeRoof
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.hardware_summary import read_byte_per_s
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    origin,
-    printable,
-)
+from roofline.render.markdown import report_markdown
 
 _SELF_EVIDENT = ("hardware", "unspecified", "overhead")
 _Pair = tuple[float | None, float | None]

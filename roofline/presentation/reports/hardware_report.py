@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from roofline.design.hardware_quantities import quantities_of
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.dtypes import dtype
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -16,6 +17,7 @@ from roofline.foundation.units import (
     format_si,
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
+from roofline.machine.origin import origin
 from roofline.placement import Roof
 from roofline.presentation.reports.hardware_sources import (
     doubts_of,
@@ -25,16 +27,6 @@ from roofline.presentation.reports.hardware_sources import (
 )
 from roofline.presentation.reports.hardware_summary import memory_rate, read_byte_per_s, summary
 from roofline.presentation.reports.hardware_tables import hardware_tables
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    origin,
-    printable,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofline.design.hardware_quantities import Quantity
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Notes
+from roofline.foundation.text import counted, printable
 from roofline.machine.hardware import Provenance
-from roofline.presentation.reports.report import Notes, age, printable
+from roofline.machine.origin import age
 
 _MOST_DETAILS = 3
 """How many variants of one method are spelled out; the profile's file has them all."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -12,7 +13,6 @@ from roofline.foundation.units import (
 )
 from roofline.machine.hardware import HardwareProfile, describe_threads
 from roofline.placement import ComputeRoof, LevelRoof, Roof, ridge_flop_per_byte
-from roofline.presentation.reports.report import printable
 
 _READ = "read"
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from roofline.design.hardware_quantities import Quantity, quantities_of
+from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -27,7 +29,6 @@ from roofline.presentation.reports.hardware_columns import (
     top_of,
 )
 from roofline.presentation.reports.hardware_sources import Sources
-from roofline.presentation.reports.report import Column, Grid, printable
 from roofline.presentation.reports.working_set_table import working_set_table
 
 _KINDS = {"hardware": "of the hardware", "library": "of the library (torch)"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
-from roofline.foundation.text import counted
+from roofline.analysis.words import hardware_fact
+from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte, format_si
 from roofline.language.architecture import Architecture
 from roofline.language.footprint import Footprint
 from roofline.language.result import Language
-from roofline.presentation.page import report_html
 from roofline.presentation.reports.analysis_tables import operator_grid
 from roofline.presentation.reports.language_sweep_tables import crossover_grid, sweep_grids
 from roofline.presentation.reports.language_tables import (
@@ -20,16 +21,7 @@ from roofline.presentation.reports.language_tables import (
     parts_grid,
     stages_grid,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    View,
-    hardware_fact,
-    printable,
-)
+from roofline.render.html import report_html
 
 _Line = tuple[str, str]
 

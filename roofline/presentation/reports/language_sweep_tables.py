@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.units import MISSING, format_byte, format_intensity
 from roofline.language.parts import Stage
 from roofline.language.sweep import MOST_BATCH, Crossover, StageSweep, SweepCell
 from roofline.language.verdict import rate_number
 from roofline.placement import Bound
-from roofline.presentation.reports.report import Column, Grid
 
 _KEY = ("*: compute takes most of the bound, else memory does", "!: does not fit")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from roofline.foundation.text import counted
+from roofline.analysis.words import sum_of_flop, sum_of_intensity
+from roofline.foundation.blocks import Column, Grid
+from roofline.foundation.spreads import interval_cell
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -21,14 +24,6 @@ from roofline.language.stages import Rate, RoutedBound, StageResult
 from roofline.language.verdict import bound_of, rate_number, rate_range
 from roofline.language.weight_bits import BitsWhatIf, StageInBits
 from roofline.presentation.reports.quantization_cells import change, times_less
-from roofline.presentation.reports.report import (
-    Column,
-    Grid,
-    printable,
-    sum_of_flop,
-    sum_of_intensity,
-)
-from roofline.presentation.reports.spreads import interval_cell
 
 
 def stages_grid(language: Language) -> Grid:

@@ -7,14 +7,10 @@ from collections.abc import Iterable
 from datetime import date
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.facts import what_runs
+from roofline.analysis.words import short_op
 from roofline.foundation.sampling import Sample
-from roofline.foundation.text import counted
-from roofline.foundation.units import format_percent, format_s, format_si
-from roofline.latency.earlier import EarlierRun
-from roofline.latency.measured import RunMeasurement
-from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
-from roofline.presentation.reports.report import age, printable, short_op
-from roofline.presentation.reports.spreads import (
+from roofline.foundation.spreads import (
     digits_of,
     digits_of_sample,
     in_its_unit,
@@ -22,8 +18,13 @@ from roofline.presentation.reports.spreads import (
     median_cell,
     median_text,
 )
+from roofline.foundation.text import counted, printable
+from roofline.foundation.units import format_percent, format_s, format_si
+from roofline.latency.earlier import EarlierRun
+from roofline.latency.measured import RunMeasurement
+from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
+from roofline.machine.origin import age
 from roofline.presentation.reports.time_columns import source_word
-from roofline.presentation.reports.work_facts import what_runs
 
 _NAMED = 4
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from roofline.design.machine_comparison import GroupAcross, Side
+from roofline.foundation.spreads import interval_cell
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.placement import Bound
-from roofline.presentation.reports.spreads import interval_cell
 from roofline.presentation.reports.time_columns import prediction_cell
 
 _LETTERS = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}

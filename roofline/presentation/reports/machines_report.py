@@ -6,8 +6,12 @@ from dataclasses import replace
 from typing import Unpack
 
 from roofline.analysis import Analysis, unknown_capacity
+from roofline.analysis.facts import what_runs
+from roofline.analysis.words import fit_cell
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
 from roofline.design.pass_times import DIGITS
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report, View, ViewOptions
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -21,20 +25,7 @@ from roofline.presentation.reports.advice_lines import machines_advice_notes
 from roofline.presentation.reports.analysis_report import coverage_text, model_facts
 from roofline.presentation.reports.analysis_tables import groups_of_unknown, unknown_grid
 from roofline.presentation.reports.machines_tables import key_of, operator_choices
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    View,
-    ViewOptions,
-    fit_cell,
-    printable,
-)
 from roofline.presentation.reports.time_columns import prediction_cell
-from roofline.presentation.reports.work_facts import what_runs
 from roofline.workload.runs import DEVICES
 
 

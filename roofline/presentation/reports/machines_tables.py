@@ -8,33 +8,23 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from roofline.analysis import OperatorRow
+from roofline.analysis.points import likeness, name_of
+from roofline.analysis.words import MODEL_ITSELF, module_of, shape_of, short_op
 from roofline.design.machine_comparison import Across, GroupAcross, MachineComparison
+from roofline.foundation.blocks import By, Choice, Column, Grid, View
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_flop,
     format_intensity,
     format_s,
 )
-from roofline.presentation.charts.points import name_of
-from roofline.presentation.reports.analysis_tables import likeness
 from roofline.presentation.reports.machines_cells import (
     in_words,
     letter,
     predicted_cell,
     range_of,
     share_cell,
-)
-from roofline.presentation.reports.report import (
-    MODEL_ITSELF,
-    By,
-    Choice,
-    Column,
-    Grid,
-    View,
-    module_of,
-    printable,
-    shape_of,
-    short_op,
 )
 
 
@@ -71,11 +61,11 @@ def operator_choices(comparison: MachineComparison, view: View) -> list[Choice]:
     if changing:
         title = f"{what} that change sides"
         choices.append(
-            _choice(comparison, title, rows, changing, view.rows, None if same else total)
+            _choice(comparison, title, rows, changing, view.rows(), None if same else total)
         )
     if same:
         title = f"{what} on the same side everywhere"
-        choices.append(_choice(comparison, title, rows, same, view.rows, total))
+        choices.append(_choice(comparison, title, rows, same, view.rows(), total))
     return choices
 
 

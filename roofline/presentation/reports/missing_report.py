@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from roofline.analysis.words import MODEL_ITSELF
+from roofline.foundation.blocks import Column, Grid, Notes, Report
 from roofline.foundation.rows import csv_text, json_text
 from roofline.foundation.schema import to_data
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.operators_report import (
     SCHEMA_VERSION,
 )
-from roofline.presentation.reports.report import (
-    MODEL_ITSELF,
-    Column,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
+from roofline.render.markdown import report_markdown
 from roofline.workload.formulas.missing import Missing, MissingOperator
 
 

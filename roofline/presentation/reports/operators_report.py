@@ -7,19 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from roofline.foundation.blocks import Column, Facts, Grid, Notes, Report
 from roofline.foundation.rows import csv_text, fields_of, json_text
 from roofline.foundation.schema import to_data
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.presentation.formats import check_suffix_among
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.reports.report import (
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    printable,
-)
+from roofline.render.markdown import report_markdown
 from roofline.workload.formulas.catalogue import EACH_OPERAND_ONCE, Entry, shared_rules
 
 OPERATORS_FORMATS = (".json", ".csv", ".md")

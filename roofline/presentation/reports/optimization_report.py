@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import date
 
 from roofline.analysis import fit_warnings
-from roofline.foundation.text import counted
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import hardware_fact
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s
-from roofline.presentation.page import report_html
 from roofline.presentation.reports.optimization_rewrites import (
     groups_of_applied,
     groups_of_rejected,
@@ -20,17 +22,7 @@ from roofline.presentation.reports.optimization_tables import (
     rewrites_grid,
     rounds_grid,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    hardware_fact,
-    printable,
-)
-from roofline.presentation.reports.work_facts import model_fact, run_fact
+from roofline.render.html import report_html
 from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.result import Optimization
 from roofline.substitution.rules.rule import Rule

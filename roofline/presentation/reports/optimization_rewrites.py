@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from roofline.analysis.words import MODEL_ITSELF, saved_words
 from roofline.foundation.rows import sum_known
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_percent, format_s
-from roofline.presentation.reports.report import MODEL_ITSELF, printable, saved_words
 from roofline.substitution.result import Substitution
 
 _SINGLE = 3

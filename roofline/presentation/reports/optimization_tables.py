@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roofline.analysis import working
+from roofline.foundation.blocks import Column, Grid
+from roofline.foundation.spreads import digits_of, in_its_unit, rounds_title
+from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
@@ -19,8 +22,6 @@ from roofline.presentation.reports.optimization_rewrites import (
     saving_cell,
     share_cell,
 )
-from roofline.presentation.reports.report import Column, Grid, printable
-from roofline.presentation.reports.spreads import digits_of, in_its_unit, rounds_title
 from roofline.substitution.result import Figures, Optimization, Proof
 from roofline.substitution.verdict import bounds_words, decisive, slowdown_words, speedup_words
 

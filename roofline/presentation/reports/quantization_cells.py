@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from roofline.analysis.words import MODEL_ITSELF
 from roofline.design.advice.times import Time
+from roofline.foundation.spreads import interval_cell
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
-from roofline.presentation.reports.report import MODEL_ITSELF, printable
-from roofline.presentation.reports.spreads import interval_cell
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf
 from roofline.quantization.verdict import compared

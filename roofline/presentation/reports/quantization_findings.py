@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from roofline.foundation.text import counted
+from roofline.analysis.words import MODEL_ITSELF, saved_words
+from roofline.foundation.blocks import Column, Facts, Grid
+from roofline.foundation.spreads import rounds_title
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_byte, format_s
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
@@ -13,15 +16,6 @@ from roofline.presentation.reports.quantization_cells import (
     seconds_words,
     shown_words,
 )
-from roofline.presentation.reports.report import (
-    MODEL_ITSELF,
-    Column,
-    Facts,
-    Grid,
-    printable,
-    saved_words,
-)
-from roofline.presentation.reports.spreads import rounds_title
 from roofline.quantization.findings import Companion, LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.policy import LayerBits
 from roofline.quantization.result import LayerWhatIf

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from datetime import date
 
 from roofline.analysis import fit_warnings
-from roofline.foundation.text import counted
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import hardware_fact
+from roofline.foundation.blocks import Block, Facts, Notes, Report
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte
-from roofline.presentation.page import report_html
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
     change,
@@ -30,16 +32,8 @@ from roofline.presentation.reports.quantization_tables import (
     sweep_grid,
     widths_of,
 )
-from roofline.presentation.reports.report import (
-    Block,
-    Facts,
-    Notes,
-    Report,
-    hardware_fact,
-    printable,
-)
-from roofline.presentation.reports.work_facts import model_fact, run_fact
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf, Quantization, WhatIf
+from roofline.render.html import report_html
 
 DEFAULT_TOP = 10
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.rows import sum_known
+from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_byte, format_flop, format_s
 from roofline.presentation.reports.quantization_cells import (
     bits_words,
@@ -21,7 +23,6 @@ from roofline.presentation.reports.quantization_cells import (
     width_words,
     words_change,
 )
-from roofline.presentation.reports.report import Column, Grid, printable
 from roofline.quantization.policy import FLOAT_BITS
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.ridge import KnownMachine, RidgeSweep
+from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.page import report_html
-from roofline.presentation.reports.report import Block, Column, Facts, Grid, Notes, Report
+from roofline.render.html import report_html
 
 _WHAT_IT_IS = (
     "hypothetical machines have these compute ceilings and one memory, whose bandwidth makes the"

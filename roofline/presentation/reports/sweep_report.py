@@ -20,15 +20,15 @@ from roofline.design.sweeps.verdicts import (
     Verdict,
     factor_text,
 )
+from roofline.foundation.blocks import Block, Column, Facts, Notes, Report
+from roofline.foundation.blocks import Grid as Table
 from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.charts.sweep_cells import map_axes
-from roofline.presentation.page import report_html
-from roofline.presentation.reports.report import Block, Column, Facts, Notes, Report
-from roofline.presentation.reports.report import Grid as Table
 from roofline.presentation.reports.time_columns import prediction_cell
+from roofline.render.html import report_html
 
 _COLUMNS = 8
 """Values side by side: as many as fit 80 characters."""

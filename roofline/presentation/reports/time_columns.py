@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 from roofline.analysis import Analysis, Group, OperatorRow, known_work, sum_bound_s
 from roofline.analysis import working as working_of
+from roofline.analysis.times import Kind, kind_of_time, rounded_share, sum_s, time_of
+from roofline.analysis.words import sum_of_flop
+from roofline.foundation.blocks import Column
 from roofline.foundation.rows import sum_known
+from roofline.foundation.spreads import interval_cell, median_cell
 from roofline.foundation.units import (
     MISSING,
     format_byte_per_s,
@@ -15,9 +19,6 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.latency.prediction import BOUND_ONLY
-from roofline.presentation.reports.report import Column, sum_of_flop
-from roofline.presentation.reports.spreads import interval_cell, median_cell
-from roofline.presentation.reports.times import Kind, kind_of_time, rounded_share, sum_s, time_of
 from roofline.workload.operators import State
 
 TITLES = {"measured": "measured time", "predicted": "predicted time", "bound": "bound"}

@@ -6,14 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
+from roofline.foundation.blocks import Block, Facts, Notes, Report
 from roofline.foundation.rows import cells_of, csv_text
-from roofline.foundation.text import counted
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_percent
 from roofline.latency.validation import BOUND_MARGIN, ModelValidation, Validation
 from roofline.presentation.formats import check_suffix_among
-from roofline.presentation.markdown import report_markdown
-from roofline.presentation.page import page_html, report_html
-from roofline.presentation.reports.report import Block, Facts, Notes, Report, printable
 from roofline.presentation.reports.validation_tables import (
     ratios_grid,
     runs_grid,
@@ -21,6 +19,8 @@ from roofline.presentation.reports.validation_tables import (
     settings_grid,
     totals_grid,
 )
+from roofline.render.html import page_html, report_html
+from roofline.render.markdown import report_markdown
 
 VALIDATION_FORMATS = (".json", ".csv", ".md", ".html", ".png", ".svg")
 

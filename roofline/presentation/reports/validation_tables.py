@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from roofline.foundation.text import counted
+from roofline.foundation.blocks import Column, Grid
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.latency.accuracy import ValidationTotals
 from roofline.latency.prediction import FAULTS_MATTER
 from roofline.latency.validation import ModelValidation, Setting, Validation
-from roofline.presentation.reports.report import Column, Grid, printable
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_byte_per_s, format_capacity, format_s
 from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.reports.hardware_columns import Form
-from roofline.presentation.reports.report import Column, Grid
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _MOST_SPARKS = 24

@@ -21,10 +21,10 @@ from roofline.analysis import (
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.presentation.markdown import report_markdown
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.tensorboard.graph import graph_def, run_metadata
 from roofline.presentation.tensorboard.library import TensorBoard, tensorboard
+from roofline.render.markdown import report_markdown
 
 _ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
 

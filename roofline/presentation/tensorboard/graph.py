@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow
+from roofline.analysis.words import short_op
 from roofline.foundation.text import printable
-from roofline.presentation.reports.report import short_op
 from roofline.presentation.tensorboard.library import TensorBoard
 from roofline.presentation.trace_words import operator_args
 from roofline.workload.dataflow import Dataflow, dataflow

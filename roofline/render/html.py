@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import Unpack
 
 import jinja2
 
-from roofline.analysis import Analysis
-from roofline.design.machine_comparison import MachineComparison
-from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.hardware_report import hardware_report
-from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import (
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    ViewOptions,
-    fullest,
-)
+from roofline.foundation.blocks import Facts, Grid, Notes, Report, fullest
 
 _TEMPLATE = """\
 <div class="roofline">
@@ -101,23 +87,13 @@ body { font-family: "DejaVu Sans", system-ui, sans-serif; margin: 1.5em; }
 </style>
 </head>
 <body>
-<div class="picture">
+{% if picture %}<div class="picture">
 {{ picture|safe }}
-</div>
+</div>{% endif %}
 {{ element|safe }}
 </body>
 </html>
 """
-
-
-def analysis_html(analysis: Analysis, **view: Unpack[ViewOptions]) -> str:
-    """The report on an analysis as one HTML element with its own style; everything is escaped."""
-    return report_html(report_of(analysis, **view))
-
-
-def machines_html(comparison: MachineComparison, **view: Unpack[ViewOptions]) -> str:
-    """The report on a model on several machines as one HTML element; everything is escaped."""
-    return report_html(machines_report(comparison, **view))
 
 
 def report_html(report: Report) -> str:
@@ -127,19 +103,14 @@ def report_html(report: Report) -> str:
     return _template().render(report=report, blocks=blocks)
 
 
-def hardware_html(profile: HardwareProfile) -> str:
-    """The report on a machine as one HTML element; everything is escaped."""
-    return report_html(hardware_report(profile))
-
-
 def page_html(report: Report, picture_svg: str) -> str:
     """A page that needs no other file: the picture, then the report; light or dark.
 
     Args:
         report: what stands below the picture; its headline is the page's title.
-        picture_svg: an SVG document of ours, which is not escaped.
+        picture_svg: an SVG document of ours, which is not escaped; ``""``: there is none.
     """
-    picture = picture_svg[picture_svg.index("<svg") :]
+    picture = picture_svg[picture_svg.index("<svg") :] if picture_svg else ""
     return _page_template().render(
         title=report.headline,
         picture=picture,

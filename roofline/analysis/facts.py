@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from roofline.analysis import Analysis, MemoryPeak, Run, working
-from roofline.foundation.text import counted
+from roofline.analysis.words import module_of, sum_of_flop, sum_of_intensity
+from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
     format_byte,
     format_flop,
     format_shape,
     format_si,
-)
-from roofline.presentation.reports.report import (
-    module_of,
-    printable,
-    sum_of_flop,
-    sum_of_intensity,
 )
 from roofline.workload.operators import State
 

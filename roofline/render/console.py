@@ -2,72 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import date
-from typing import Unpack
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from roofline.analysis import Analysis
-from roofline.design.machine_comparison import MachineComparison
-from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.plain import plain_text, widths_of
-from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.hardware_report import (
-    HardwareEntry,
-    hardware_list_report,
-    hardware_report,
-)
-from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.reports.report import (
-    Choice,
-    Column,
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    ViewOptions,
-)
+from roofline.foundation.blocks import Choice, Column, Facts, Grid, Notes, Report, fullest
 
-
-def print_analysis(
-    analysis: Analysis,
-    console: Console,
-    *,
-    today: date | None = None,
-    **view: Unpack[ViewOptions],
-) -> None:
-    """Prints the report on an analysis, the verdict first.
-
-    Args:
-        analysis: what to print.
-        console: where to; on a terminal a table, else plain text as wide as it needs.
-        today: the day that the hardware's age is counted to; None is the day it is.
-        view: how to look at it: the fields of `View`.
-    """
-    print_report(report_of(analysis, today=today or date.today(), **view), console)
-
-
-def print_machines(
-    comparison: MachineComparison, console: Console, **view: Unpack[ViewOptions]
-) -> None:
-    """Prints the report on one model on several machines, the verdict first."""
-    print_report(machines_report(comparison, **view), console)
-
-
-def print_hardware(
-    profile: HardwareProfile, console: Console, *, today: date | None = None
-) -> None:
-    """Prints a machine's ceilings, levels, overheads, host and references."""
-    print_report(hardware_report(profile, today=today or date.today()), console)
-
-
-def print_hardware_list(entries: Sequence[HardwareEntry], console: Console) -> None:
-    """Prints the machines that are known, one a line."""
-    print_report(hardware_list_report(entries), console)
+_GAP = "  "
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -176,3 +120,40 @@ def _together(widths: Mapping[int, int]) -> int:
     """The characters that columns take side by side."""
     gap = 3
     return sum(width + gap for width in widths.values()) - gap
+
+
+def plain_text(report: Report) -> str:
+    """The report without escape codes, wrapping or cut words; ends with a line end."""
+    parts = [report.headline, *("\n".join(_block(block)) for block in map(fullest, report.blocks))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _block(block: Facts | Grid | Notes) -> Iterable[str]:
+    match block:
+        case Facts():
+            width = max((len(name) for name, _ in block.lines), default=0)
+            for name, text in block.lines:
+                yield f"{name:<{width}}{_GAP}{text}"
+        case Grid():
+            if block.title:
+                yield block.title
+            yield from _aligned(block)
+        case Notes():
+            yield block.title
+            yield from (f"  {line}" for line in block.lines)
+
+
+def _aligned(grid: Grid) -> Iterable[str]:
+    rows = [tuple(column.heading for column in grid.columns), *grid.rows, *grid.sums]
+    widths = widths_of(rows)
+    for row in rows:
+        cells = [
+            f"{cell:>{width}}" if column.align == "right" else f"{cell:<{width}}"
+            for cell, width, column in zip(row, widths, grid.columns, strict=True)
+        ]
+        yield _GAP.join(cells).rstrip()
+
+
+def widths_of(rows: Sequence[Sequence[str]]) -> list[int]:
+    """The characters that each column needs."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]

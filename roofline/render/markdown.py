@@ -4,25 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Unpack
 
-from roofline.analysis import Analysis
-from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.report import (
-    Facts,
-    Grid,
-    Notes,
-    Report,
-    ViewOptions,
-    fullest,
-)
+from roofline.foundation.blocks import Facts, Grid, Notes, Report, fullest
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$#]|(?<!\w)@(?=\w))")
-
-
-def to_markdown(analysis: Analysis, **view: Unpack[ViewOptions]) -> str:
-    """The report on an analysis as Markdown; dates instead of ages, as the file lasts."""
-    return report_markdown(report_of(analysis, **view))
 
 
 def report_markdown(report: Report) -> str:

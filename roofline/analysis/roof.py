@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from roofline.analysis import Analysis
+from roofline.analysis.result import Analysis
 from roofline.foundation.dtypes import DType
+from roofline.foundation.text import printable
 from roofline.foundation.units import format_byte_per_s, format_flop_per_s
 from roofline.placement import (
     MIX,
@@ -17,65 +18,11 @@ from roofline.placement import (
     arithmetic_dtype,
     ridge_flop_per_byte,
 )
-from roofline.presentation.charts.axes import LogAxis
-from roofline.presentation.reports.report import printable
+from roofline.plots.roof import Ceiling, Diagonal, RoofLines
 
 Roofs = Literal["all", "in use"]
 
 _NAME_CHARACTERS = 40
-
-Spot = tuple[float, float]
-"""A place on the axes: FLOP/byte, FLOP/s."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ceiling:
-    """A compute ceiling: level at ``flop_per_s`` from ``start_flop_per_byte`` to the right edge.
-
-    It starts where the fastest memory level reaches it (None: there is none, it starts at the left
-    edge). ``main``: its data type is one that the model computes in.
-    """
-
-    label: str
-    kind: Literal["hardware", "library"]
-    flop_per_s: float
-    start_flop_per_byte: float | None
-    main: bool
-
-    def ends(self, x: LogAxis) -> tuple[Spot, Spot]:
-        """Where it begins and ends within the axes."""
-        start = max(x.low, self.start_flop_per_byte or x.low)
-        return (start, self.flop_per_s), (x.high, self.flop_per_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagonal:
-    """A memory level: FLOP/s = ``byte_per_s`` x intensity, from the left or lower edge to its cut.
-
-    ``ridge_flop_per_byte`` is where it meets the highest ceiling of the main data type,
-    ``cut_flop_per_byte`` where the highest of all; None: there is no compute ceiling.
-    """
-
-    label: str
-    level: str
-    byte_per_s: float
-    ridge_flop_per_byte: float | None
-    cut_flop_per_byte: float | None
-
-    def ends(self, x: LogAxis, y: LogAxis) -> tuple[Spot, Spot]:
-        """Where it enters the axes, and where it is cut."""
-        start = max(x.low, y.low / self.byte_per_s)
-        end = min(self.cut_flop_per_byte or x.high, x.high, y.high / self.byte_per_s)
-        return (start, start * self.byte_per_s), (end, end * self.byte_per_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoofLines:
-    """All lines of a roof; ceilings highest first, diagonals nearest level first."""
-
-    ceilings: tuple[Ceiling, ...]
-    diagonals: tuple[Diagonal, ...]
-    main_top_flop_per_s: float | None
 
 
 def line_name(label: str) -> str:

@@ -4,68 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from roofline.analysis import Analysis, OperatorRow
-from roofline.presentation.reports.analysis_tables import likeness
-from roofline.presentation.reports.report import MODEL_ITSELF, module_of, shape_of, short_op
-from roofline.presentation.reports.times import beats_bound, rate_flop_per_s, time_s, total_s
-from roofline.workload.operators import Phase, State
+from roofline.analysis.result import Analysis
+from roofline.analysis.rows import OperatorRow
+from roofline.analysis.times import beats_bound, rate_flop_per_s, time_s, total_s
+from roofline.analysis.words import MODEL_ITSELF, module_of, shape_of, short_op
+from roofline.plots.roof import Point, StripPoint
+from roofline.workload.operators import State
 
 Why = Literal["no FLOP", "FLOP unknown"]
 
-_SMALLEST_PT = 4.5
-_WHOLE_PT = 38.0
 _NAME_CHARACTERS = 28
 _SAME_SPOT = 0.01
 """Decades within which calls of one operator and shape share a point."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Calls of one operator that stand on the same spot.
-
-    ``flop_per_byte`` and ``flop_per_s`` are those of the calls together, ``share`` their part
-    of the time; ``above`` says that one of them beat its bound.
-    """
-
-    name: str
-    op: str
-    type: str
-    phase: Phase
-    count: int
-    flop_per_byte: float
-    flop_per_s: float
-    share: float
-    above: bool
-
-    @property
-    def diameter_pt(self) -> float:
-        """The diameter of its mark: the area follows the share of time."""
-        return diameter_pt(self.share)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StripPoint:
-    """Calls of one operator that have no place on the axes, and why."""
-
-    op: str
-    type: str
-    count: int
-    share: float | None
-    why: Why
-
-    @property
-    def diameter_pt(self) -> float:
-        """The diameter of its mark; the smallest where its time is unknown."""
-        return diameter_pt(self.share or 0.0)
-
-
-def diameter_pt(share: float) -> float:
-    """The diameter in points of the mark of something that takes `share` of the time."""
-    return max(_SMALLEST_PT, _WHOLE_PT * math.sqrt(share))
 
 
 def drawn(row: OperatorRow) -> bool:
@@ -161,3 +114,13 @@ def strip_of(analysis: Analysis) -> tuple[StripPoint, ...]:
     return tuple(
         sorted(found, key=lambda each: (each.why == "no FLOP", -(each.share or 0.0), each.op))
     )
+
+
+def likeness(row: OperatorRow) -> Hashable:
+    """What calls that no table can tell apart have in common; a measured one is like no other."""
+    if row.measured_s is not None:
+        return row.index
+    sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
+    work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
+    prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
+    return (row.op, row.type, row.phase, sizes, work, prediction)

@@ -1,0 +1,1 @@
+"""Pictures: matplotlib functions that take axes, and the plain data they draw."""

@@ -1,0 +1,1 @@
+"""Reports laid out for terminals, Markdown and HTML."""

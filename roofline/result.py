@@ -1,0 +1,305 @@
+"""The base of every result: what it declares, and the files, frames and reports that follow.
+
+A kind of result is a frozen dataclass that names its ``kind`` and ``columns`` and has ``summary``,
+``rows()``, ``blocks(view)`` and, where it has a picture, ``draw(figure)``. Files of all formats,
+data frames, notebook and terminal output follow from these.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
+
+from roofline.errors import InputError, nearest
+from roofline.foundation import reading, schema
+from roofline.foundation.blocks import Block, Report, View, ViewOptions, safe
+from roofline.foundation.files import check_writable, write_together
+from roofline.foundation.rows import csv_text, frame_of, json_text
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+SCHEMA_VERSION = 1
+"""Version of saved results; files of another one are refused."""
+
+FORMATS = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "md",
+    ".html": "html",
+    ".png": "png",
+    ".svg": "svg",
+    ".toml": "toml",
+    ".trace.json": "trace",
+    ".tfevents": "tensorboard",
+    ".pt2": "pt2",
+}
+"""Formats by suffix; of two suffixes that fit, the longer one counts."""
+
+_HOMES = {
+    "scaling": "roofline.scaling.result",
+}
+"""Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""
+
+_KINDS: dict[str, type[Result]] = {}
+
+
+class Result:
+    """A result: values with a report, rows, and files.
+
+    Attributes:
+        kind: names the kind in files and messages.
+        columns: of `rows`, names with units and pandas' nullable types.
+        suffixes: of the files it is written as.
+        made_by: the command that makes it, for the advice to make a damaged file again.
+        height_inch: height of its picture.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    columns: ClassVar[Mapping[str, str]] = {}
+    suffixes: ClassVar[tuple[str, ...]] = (".json", ".csv", ".md", ".html", ".png", ".svg")
+    made_by: ClassVar[str] = "roofline"
+    height_inch: ClassVar[float] = 6.5
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in cls.__dict__:
+            _KINDS[cls.kind] = cls
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one sentence."""
+        raise NotImplementedError
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return cells in the order of `columns`; None where a value is unknown."""
+        raise NotImplementedError
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return what the report says below the summary."""
+        raise NotImplementedError
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the picture into an empty figure."""
+        raise NotImplementedError
+
+    def contradictions(self) -> Iterable[str]:
+        """Return what in a file cannot be true together; nothing where all follows."""
+        return ()
+
+    def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
+        """Return column names and rows of CSV files, as `view` looks at them."""
+        del view
+        return self.columns, self.rows()
+
+    def report(self, view: View | None = None) -> Report:
+        """Return summary and blocks, control characters escaped."""
+        blocks = tuple(self.blocks(view or View()))
+        return safe(Report(headline=self.summary, blocks=blocks))
+
+    def to_data(self) -> dict[str, Any]:
+        """Return plain data for JSON: the fields, and what classes name in ``ALSO_WRITTEN``."""
+        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **schema.to_data(self)}
+
+    @classmethod
+    def from_data(cls, data: Any, *, file: str) -> Self:
+        """Return the result in plain data, as its JSON holds it.
+
+        Raises:
+            FileFormatError: unknown, missing or wrong values, another version, or contradictions.
+        """
+        fix = f"make it again with `{cls.made_by}`"
+        schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=fix)
+        fields = {
+            name: each for name, each in data.items() if name not in ("schema_version", "kind")
+        }
+        result = schema.from_data(cls, fields, file=file, fix=fix)
+        for wrong in result.contradictions():
+            raise reading.refused(file, f"{wrong}: the file was changed or cut", fix)
+        return result
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the rows as a data frame, units in column names; unknown is missing, never 0."""
+        return frame_of(self.columns, list(self.rows()))
+
+    def to_json(self) -> str:
+        """Return all of it as JSON text; `read_result` gives an equal one back."""
+        return json_text(self.to_data())
+
+    def to_csv(self, **view: Unpack[ViewOptions]) -> str:
+        """Return the rows as CSV; unknown is empty, never 0."""
+        return csv_text(*self.table(View(**view)))
+
+    def plot(
+        self, *, width_inch: float = 10.0, height_inch: float | None = None, **options: Any
+    ) -> Figure:
+        """Return the picture as a matplotlib Figure, which `matplotlib.pyplot.show` shows.
+
+        Args:
+            width_inch: width of the figure.
+            height_inch: its height; None: `height_inch` of the class.
+            options: those of `draw`.
+        """
+        from roofline.plots.figures import shown_figure
+
+        figure = shown_figure(width_inch, height_inch or self.height_inch)
+        self.draw(figure, **options)
+        return figure
+
+    def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
+        """Return the result in a format of `FORMATS`: text, or bytes for ``png``.
+
+        Args:
+            format: one of those that `suffixes` choose.
+            view: how ``md``, ``html`` and ``csv`` look at it.
+            picture: options of `draw`.
+
+        Raises:
+            InputError: a format that this kind of result has not.
+        """
+        view = view or View()
+        match format if format in self.formats() else "":
+            case "json":
+                return self.to_json()
+            case "csv":
+                return csv_text(*self.table(view))
+            case "md":
+                from roofline.render.markdown import report_markdown
+
+                return report_markdown(self.report(view))
+            case "html":
+                return self.page(view)
+            case "png":
+                return self._saved_picture("png", picture)
+            case "svg":
+                return self._saved_picture("svg", picture).decode("utf-8")
+            case _:
+                known = ", ".join(self.formats())
+                raise InputError(f"--format {format}: {self._written_as()} {known}")
+
+    def page(self, view: View) -> str:
+        """Return an HTML page that needs no other file: the picture if any, and the report."""
+        from roofline.render.html import page_html
+
+        has_picture = ".svg" in self.suffixes
+        picture = self._saved_picture("svg", {}).decode("utf-8") if has_picture else ""
+        return page_html(self.report(view), picture)
+
+    def _saved_picture(self, format: str, options: Mapping[str, Any]) -> bytes:
+        from roofline.plots.figures import new_figure, saved
+
+        figure = new_figure(10.0, self.height_inch)
+        self.draw(figure, **options)
+        return saved(figure, format)
+
+    @classmethod
+    def formats(cls) -> tuple[str, ...]:
+        """Return the formats that it is written in."""
+        return tuple(FORMATS[each] for each in cls.suffixes)
+
+    @classmethod
+    def check_files(cls, paths: Sequence[Path], *, overwrite: bool) -> None:
+        """Refuse, before any work is done, files that could not be written in the end.
+
+        Raises:
+            InputError: an unknown suffix, the same file twice, one that exists while `overwrite` is
+                false, or a folder that cannot be written.
+        """
+        seen: set[Path] = set()
+        for path in paths:
+            cls._suffix(path)
+            check_writable(path, overwrite=overwrite)
+            if path.resolve() in seen:
+                raise InputError(f"{path}: is named twice; give each file once")
+            seen.add(path.resolve())
+
+    @classmethod
+    def _suffix(cls, path: Path) -> str:
+        """Return the suffix that chooses the format of a file."""
+        name = path.name.lower()
+        fitting = [each for each in cls.suffixes if path.suffix and name.endswith(each)]
+        if not fitting:
+            known, last = ", ".join(cls.suffixes), path.suffix.lower()
+            near = nearest("".join(path.suffixes[-2:]).lower(), cls.suffixes)
+            near = near or nearest(last, cls.suffixes)
+            what = f"unknown suffix '{last}'" if last else "no suffix"
+            raise InputError(f"{path}: {what}; {cls._written_as()} {known}{near}")
+        return max(fitting, key=len)
+
+    @classmethod
+    def _written_as(cls) -> str:
+        return f"results of kind '{cls.kind}' are written as"
+
+    def save(
+        self, *paths: str | Path, overwrite: bool = False, **view: Unpack[ViewOptions]
+    ) -> None:
+        """Write files, each in the format of its suffix: all of them, or none.
+
+        Args:
+            paths: names of files; `suffixes` lists what they may end with.
+            overwrite: whether existing files are replaced.
+            view: fields of `View`.
+
+        Raises:
+            InputError: as `check_files`, or the disk refuses.
+        """
+        self.write(tuple(map(Path, paths)), View(**view), overwrite=overwrite)
+
+    def write(self, paths: Sequence[Path], view: View, *, overwrite: bool, **picture: Any) -> None:
+        """Write files as `save` does, with a view and options of the picture."""
+        self.check_files(paths, overwrite=overwrite)
+        contents = {
+            path: self.render(FORMATS[self._suffix(path)], view, **picture) for path in paths
+        }
+        write_together(contents, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.summary}>"
+
+    def __str__(self) -> str:
+        from roofline.render.console import plain_text
+
+        return plain_text(self.report())
+
+    def _repr_html_(self) -> str:
+        from roofline.render.html import report_html
+
+        return report_html(self.report())
+
+
+def read_result(path: str | Path) -> Result:
+    """Return the result saved in a JSON file, of any kind; needs no torch.
+
+    Raises:
+        FileFormatError: not readable, no result, damaged, or of another version.
+    """
+    file = str(path)
+    data = reading.read_json(Path(path), fix="save it again")
+    return result_from_data(data, file=file)
+
+
+def result_from_data(data: Any, *, file: str) -> Result:
+    """Return the result in plain data; its ``kind`` says what it is.
+
+    Raises:
+        FileFormatError: as `read_result`.
+    """
+    table = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    kind = table.get("kind")
+    if not isinstance(kind, str):
+        raise reading.refused(file, "not a roofline result: it has no 'kind'", "save it again")
+    if kind not in _KINDS and kind in _HOMES:
+        importlib.import_module(_HOMES[kind])
+    if kind not in _KINDS:
+        known = {*_KINDS, *_HOMES}
+        raise reading.refused(
+            file,
+            f"kind '{reading.cut(kind)}' is not known{nearest(kind, known)}",
+            f"known kinds are {', '.join(sorted(known))}",
+        )
+    return _KINDS[kind].from_data(data, file=file)

@@ -1,0 +1,152 @@
+"""The picture of data-parallel training: the link as one more roof, efficiency over ranks."""
+
+# matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
+# pyright: basic
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from roofline.analysis.roof import roof_lines
+from roofline.analysis.words import machine_words, provenance_words
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_percent
+from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
+from roofline.plots.roof import Diagonal, Point, RoofLines
+from roofline.plots.roofline import draw_roofline
+from roofline.plots.style import BLUE, GREY, INK, SMALL_PT, VERMILION, Style
+from roofline.scaling.result import Scaling
+
+LINK = "link"
+_STEP, _ASKED = "step on 2, 4, 8 … ranks", "as set"
+
+
+def draw_scaling(figure: Figure, scaling: Scaling) -> None:
+    """Draw the roofline with the link as one more roof, and efficiency over ranks below."""
+    roof, efficiency = figure.subplots(2, 1, height_ratios=(2, 1))
+    handles = draw_roofline(
+        roof,
+        lines_of(scaling),
+        points_of(scaling),
+        look={_STEP: Style(BLUE, "o"), _ASKED: Style(VERMILION, "o")},
+        labels=4,
+        rate="FLOP/s of a rank (FLOP / step time)",
+        sizes=(),
+    )
+    roof.set_xlabel("FLOP/B (of memory, or over the link)")
+    _draw_efficiency(efficiency, scaling)
+    is_bound = scaling.time_kind == "bound"
+    title_figure(
+        figure,
+        f"A training step of {scaling.model} on several ranks",
+        machine_words(
+            scaling.analysis,
+            f"link {scaling.wire.words}" if scaling.wire else "no link",
+            "minimum times" if is_bound else "measured operators, and the link",
+        ),
+    )
+    wire = scaling.wire
+    link = f"Link: {' '.join(filter(None, (wire.name, wire.note)))}" if wire else ""
+    foot_figure(figure, handles, filter(None, (link, provenance_words(scaling.analysis.hardware))))
+
+
+def lines_of(scaling: Scaling) -> RoofLines:
+    """Return the machine's roof, with the link as one more memory level."""
+    lines = roof_lines(scaling.analysis, "in use")
+    if scaling.wire is None:
+        return lines
+    rate, top = scaling.wire.byte_per_s, lines.main_top_flop_per_s
+    highest = max((each.flop_per_s for each in lines.ceilings), default=None)
+    link = Diagonal(
+        label=f"{LINK} {scaling.wire.words.partition(' each')[0]}",
+        level=LINK,
+        byte_per_s=rate,
+        ridge_flop_per_byte=top / rate if top else None,
+        cut_flop_per_byte=highest / rate if highest else None,
+        kind="link",
+    )
+    return replace(lines, diagonals=(*lines.diagonals, link))
+
+
+def points_of(scaling: Scaling) -> list[Point]:
+    """Return steps by ranks, that of the settings first: it has a name for certain."""
+    asked = scaling.settings.ranks
+    return [
+        Point(
+            name=f"{each.ranks} ranks",
+            op="step",
+            type=_ASKED if each.ranks == asked else _STEP,
+            phase="forward",
+            count=1,
+            flop_per_byte=each.flop / each.link_byte,
+            flop_per_s=each.flop / each.step_s,
+            share=0.07 if each.ranks == asked else 0.03,
+            above=False,
+        )
+        for each in sorted(scaling.points, key=lambda each: each.ranks != asked)
+        if each.flop and each.step_s and each.link_byte
+    ]
+
+
+def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
+    points, alone_s = scaling.points, scaling.alone_s
+    ranks = [each.ranks for each in points]
+    axes.set(xscale="log", xlim=(max(1, min(ranks)) / 1.1, max(ranks) * 1.1))
+    _curve(
+        axes,
+        ranks,
+        [each.efficiency_most for each in points],
+        label="best buckets and algorithm",
+        color=GREY,
+        linestyle=(0, (5, 2)),
+    )
+    _curve(
+        axes,
+        ranks,
+        [each.efficiency for each in points],
+        label=f"{scaling.settings.algorithm}, these buckets",
+        color=VERMILION,
+    )
+    _curve(
+        axes,
+        ranks,
+        [alone_s / each.step_high_s if alone_s and each.step_high_s else None for each in points],
+        label="no overlap",
+        color=BLUE,
+        linestyle=(0, (1.2, 1.6)),
+    )
+    point, title = scaling.point, "scaling efficiency"
+    if point.efficiency is None:
+        title += ": not known, operators have no times on this hardware"
+    else:
+        computing = "minimum times" if scaling.time_kind == "bound" else "measured times"
+        title += (
+            f": {format_percent(point.efficiency)} on {counted(point.ranks, 'rank')}"
+            f" ({computing} of operators)"
+        )
+        axes.plot(point.ranks, point.efficiency, "o", markersize=7, color=VERMILION, zorder=5)
+        axes.legend(fontsize=SMALL_PT, frameon=False, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+    # A line at 100 % is not cut.
+    axes.set_ylim(0, 1.05 * max(1.0, axes.dataLim.ymax if axes.lines else 1.0))
+    apart = -(-len(ranks) // 11)
+    shown = {each for place, each in enumerate(ranks) if not place % apart}
+    axes.xaxis.set_major_locator(FixedLocator(ranks))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{value:.0f}" if round(value) in shown else "")
+    )
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0, symbol=" %"))
+    axes.set_title(title, loc="left", fontsize=SMALL_PT + 1, weight="bold", color=INK, **words())
+    prepare_axes(axes, x="ranks")
+
+
+def _curve(axes: Axes, ranks: Sequence[int], efficiency: Sequence[float | None], **style) -> None:
+    known = [(x, y) for x, y in zip(ranks, efficiency, strict=True) if y is not None]
+    if known:
+        x, y = zip(*known, strict=True)
+        axes.plot(x, y, linewidth=1.6, zorder=3, **style)
