@@ -28,7 +28,7 @@ from roofline.presentation.output import FORMATS, render
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.render.console import print_report
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 OPERATORS = 2000
 RUNS = 5

@@ -8,7 +8,7 @@ data frames, notebook and terminal output follow from these.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, cast
 
@@ -147,7 +147,16 @@ class Result:
         """
         from roofline.plots.figures import shown_figure
 
-        figure = shown_figure(width_inch, height_inch or self.height_inch)
+        return self._figure(shown_figure, width_inch, height_inch, options)
+
+    def _figure(
+        self,
+        make: Callable[[float, float], Figure],
+        width_inch: float,
+        height_inch: float | None,
+        options: Mapping[str, Any],
+    ) -> Figure:
+        figure = make(width_inch, height_inch or self.height_inch)
         self.draw(figure, **options)
         return figure
 
@@ -184,7 +193,7 @@ class Result:
 
     def page(self, view: View) -> str:
         """Return an HTML page that needs no other file: the picture if any, and the report."""
-        from roofline.render.html import page_html
+        from roofline.render.pages import page_html
 
         has_picture = ".svg" in self.suffixes
         picture = self._saved_picture("svg", {}).decode("utf-8") if has_picture else ""
@@ -193,9 +202,7 @@ class Result:
     def _saved_picture(self, format: str, options: Mapping[str, Any]) -> bytes:
         from roofline.plots.figures import new_figure, saved
 
-        figure = new_figure(10.0, self.height_inch)
-        self.draw(figure, **options)
-        return saved(figure, format)
+        return saved(self._figure(new_figure, 10.0, None, options), format)
 
     @classmethod
     def formats(cls) -> tuple[str, ...]:
@@ -267,7 +274,7 @@ class Result:
         return plain_text(self.report())
 
     def _repr_html_(self) -> str:
-        from roofline.render.html import report_html
+        from roofline.render.pages import report_html
 
         return report_html(self.report())
 

@@ -94,7 +94,7 @@ HOME = {
         *("plots/", "analysis/drawing.py", "scaling/drawing.py"),
     ),
     "textalloc": ("plots/",),
-    "jinja2": ("render/html.py", "presentation/interactive/document.py"),
+    "jinja2": ("render/pages.py", "presentation/interactive/document.py"),
     "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),
     "pytest": ("testing.py",),

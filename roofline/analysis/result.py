@@ -114,7 +114,7 @@ class Analysis:
 
     def _repr_html_(self) -> str:
         from roofline.presentation.reports.analysis_report import report_of
-        from roofline.render.html import report_html
+        from roofline.render.pages import report_html
 
         return report_html(report_of(self))
 

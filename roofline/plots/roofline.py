@@ -45,7 +45,7 @@ _LINES: dict[str, dict[str, Any]] = {
     "link": {"color": VERMILION, "linewidth": 2.0},
 }
 _LEGEND = {
-    "main": "measured ceiling",
+    "main": "hardware ceiling",
     "other": "ceiling of a data type not in use",
     "library": "reachable by the library",
     "theoretical": "theoretical peak",
@@ -108,7 +108,7 @@ def draw_roofline(
     )
     if strip:
         _draw_strip(axes, strip, style)
-    _label_diagonals(axes, lines.diagonals)
+    _label_diagonals(axes, lines.diagonals, points)
     name_points(axes, points, labels, lines)
     return legend_handles(lines, points, aside, style, sizes=sizes)
 
@@ -234,21 +234,34 @@ def _draw_ridges(axes: Axes, lines: RoofLines) -> None:
         )
 
 
-def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal]) -> None:
-    """Write along each memory level, near its lower left end."""
+_ALONG = 0.2
+"""Length of a label along a memory level, as a part of the width of the axes; an estimate."""
+
+
+def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence[Point]) -> None:
+    """Write along each memory level, near its lower left end, where it hides the fewest points."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     # In decades a memory level is a line of 45 degrees, whatever its bandwidth.
     decades = axes.transLimits + axes.transAxes
+    width = math.log10(right / left)
+    spots = [(math.log10(each.flop_per_byte), math.log10(each.flop_per_s)) for each in points]
     for number, each in enumerate(diagonals):
         start = max(left, bottom / each.byte_per_s)
         end = min(each.cut_flop_per_byte or right, top / each.byte_per_s)
         if end <= start:
             continue
-        # Neighbours are staggered, for parallel lines may be close.
-        x = math.log10(start) + (0.04 + 0.1 * (number % 2)) * math.log10(right / left)
+        rate = math.log10(each.byte_per_s)
+        on_it = [x for x, y in spots if abs(y - x - rate) < 0.25]
+        # Neighbors are staggered, for parallel lines may be close.
+        first = math.log10(start) + (0.03 + 0.1 * (number % 2)) * width
+        last = max(first, math.log10(end) - _ALONG * width)
+        places = [first + (last - first) * step / 8 for step in range(9)]
+        x = min(
+            places, key=lambda place: sum(place - 0.1 < p < place + _ALONG * width for p in on_it)
+        )
         axes.text(
             x,
-            x + math.log10(each.byte_per_s),
+            x + rate,
             each.label,
             transform=decades,
             rotation=45,

@@ -40,7 +40,7 @@ def render_compilation(
             return report_markdown(compilation_report(compilation, top=top))
         case "html":
             from roofline.presentation.drawing import savefig_bytes
-            from roofline.render.html import page_html
+            from roofline.render.pages import page_html
 
             picture = savefig_bytes(compilation.analysis.plot(), "svg").decode("utf-8")
             return page_html(compilation_report(compilation, top=top), picture)

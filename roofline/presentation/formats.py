@@ -65,7 +65,7 @@ def rendered(
         case "md":
             return report_markdown(report())
         case "html":
-            from roofline.render.html import page_html
+            from roofline.render.pages import page_html
 
             return page_html(report(), _svg(result))
         case "svg":

@@ -59,7 +59,7 @@ def render(profile: HardwareProfile, suffix: str) -> str | bytes:
         case ".md":
             return report_markdown(hardware_report(profile))
         case ".html":
-            from roofline.render.html import page_html
+            from roofline.render.pages import page_html
 
             return page_html(hardware_report(profile), _picture(profile, "svg").decode("utf-8"))
         case ".png":

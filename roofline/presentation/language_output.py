@@ -41,7 +41,7 @@ def _page_of_both(language: Language, top: int | None) -> str:
     """The page with both pictures: the sweep, then the stages under the roof."""
     from roofline.presentation.drawing import savefig_bytes
     from roofline.presentation.language_figure import plot_language
-    from roofline.render.html import page_html
+    from roofline.render.pages import page_html
 
     drawn = [
         savefig_bytes(plot_language(language, sweep=each), "svg").decode("utf-8")

@@ -46,7 +46,7 @@ def scaling_of(
         model=step.analysis.model,
         analysis=step.analysis,
         settings=settings,
-        wire=wire,
+        link=wire,
         time_kind=kind,
         alone_s=ranks.alone_s,
         slowdown=step.slowdown,

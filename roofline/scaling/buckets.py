@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from roofline.foundation.dtypes import DType
 from roofline.workload.gradients import Gradient, Trained
@@ -34,6 +34,8 @@ class Bucket:
     ``parameters`` stand in the order in which they lie in it; ``after`` is how many operators of
     the pass have run when the last of them is done.
     """
+
+    ALSO_WRITTEN: ClassVar = ("byte",)
 
     index: int
     parameters: tuple[str, ...]

@@ -46,11 +46,11 @@ def draw_scaling(figure: Figure, scaling: Scaling) -> None:
         f"A training step of {scaling.model} on several ranks",
         machine_words(
             scaling.analysis,
-            f"link {scaling.wire.words}" if scaling.wire else "no link",
+            f"link {scaling.link.words}" if scaling.link else "no link",
             "minimum times" if is_bound else "measured operators, and the link",
         ),
     )
-    wire = scaling.wire
+    wire = scaling.link
     link = f"Link: {' '.join(filter(None, (wire.name, wire.note)))}" if wire else ""
     foot_figure(figure, handles, filter(None, (link, provenance_words(scaling.analysis.hardware))))
 
@@ -58,12 +58,12 @@ def draw_scaling(figure: Figure, scaling: Scaling) -> None:
 def lines_of(scaling: Scaling) -> RoofLines:
     """Return the machine's roof, with the link as one more memory level."""
     lines = roof_lines(scaling.analysis, "in use")
-    if scaling.wire is None:
+    if scaling.link is None:
         return lines
-    rate, top = scaling.wire.byte_per_s, lines.main_top_flop_per_s
+    rate, top = scaling.link.byte_per_s, lines.main_top_flop_per_s
     highest = max((each.flop_per_s for each in lines.ceilings), default=None)
     link = Diagonal(
-        label=f"{LINK} {scaling.wire.words.partition(' each')[0]}",
+        label=f"{LINK} {scaling.link.words.partition(' each')[0]}",
         level=LINK,
         byte_per_s=rate,
         ridge_flop_per_byte=top / rate if top else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from roofline.workload.gradients import Gradient
 from roofline.workload.operators import OperatorRecord
@@ -38,6 +39,8 @@ class RankMemory:
     Raises:
         ValueError: a negative number.
     """
+
+    ALSO_WRITTEN: ClassVar = ("byte",)
 
     parameter_byte: int
     buffer_byte: int

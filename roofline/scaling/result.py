@@ -115,7 +115,7 @@ class Scaling(Result):
 
     Attributes:
         analysis: of the step on one rank.
-        wire: the link; None: there is one rank alone, and no link was named or known.
+        link: None: there is one rank alone, and no link was named or known.
         time_kind: of the operators' times that are used.
         alone_s: of a step (all its passes) of one rank that sends nothing.
         slowdown: computing time next to the other ranks over that alone; None: taken as 1.
@@ -145,7 +145,7 @@ class Scaling(Result):
     model: str
     analysis: Analysis
     settings: Settings
-    wire: Wire | None
+    link: Wire | None
     time_kind: TimeKind
     alone_s: float | None
     slowdown: float | None
@@ -171,7 +171,7 @@ class Scaling(Result):
     @property
     def link_words(self) -> str:
         """The link with its source; ``""``: there is none."""
-        return self.wire.told if self.wire else ""
+        return self.link.told if self.link else ""
 
     @property
     def memory_capacity_byte(self) -> int | None:

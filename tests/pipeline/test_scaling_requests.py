@@ -47,8 +47,8 @@ def test_a_profile_with_links_needs_no_other() -> None:
         ),
     )
     told = scale(Tower(), "8x64", data_parallel=2, hardware=machine)
-    assert told.wire is not None
-    assert told.wire.byte_per_s == 2e9 and told.wire.is_in_host
+    assert told.link is not None
+    assert told.link.byte_per_s == 2e9 and told.link.is_in_host
     assert told.point.sending_s == pytest.approx(told.gradient_byte / 2e9)
 
 
@@ -107,7 +107,7 @@ def test_nothing_to_train_is_refused() -> None:
 @pytest.mark.parametrize("latency", ["0", "0us", "0.0 ms", 0, 0.0, None])
 def test_a_link_without_latency_is_one(latency: Any) -> None:
     told = scaled(Tower(blocks=1), "8x64", link_latency=latency)
-    assert told.wire is not None and told.wire.latency_s == 0
+    assert told.link is not None and told.link.latency_s == 0
     assert told.point.sending_s == pytest.approx(1.5 * told.gradient_byte / 1e9)
 
 
@@ -115,13 +115,13 @@ def test_bits_are_an_eighth_of_bytes() -> None:
     byte, bit = (
         scaled(Tower(blocks=1), "8x64", link_bandwidth=rate) for rate in ("25GB/s", "25Gbit/s")
     )
-    assert byte.wire is not None and bit.wire is not None
-    assert (byte.wire.byte_per_s, bit.wire.byte_per_s) == (25e9, 3.125e9)
+    assert byte.link is not None and bit.link is not None
+    assert (byte.link.byte_per_s, bit.link.byte_per_s) == (25e9, 3.125e9)
 
 
 def test_one_rank_needs_no_link_and_no_other_number_is_told_without() -> None:
     told = scale(Tower(), "8x64", data_parallel=1, hardware="10980xe")
-    assert told.wire is None
+    assert told.link is None
     assert [each.ranks for each in told.points] == [1]
     assert told.point.efficiency == pytest.approx(1)
     assert "sends nothing" in told.summary

@@ -11,8 +11,8 @@ from roofline.latency.earlier import EarlierRun
 from roofline.latency.prediction import RunPrediction
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.render.console import plain_text
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 from tests.presentation.examples import bare_profile, resnet, small
 
 EARLIER = EarlierRun(

@@ -21,8 +21,8 @@ from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.calibration_report import calibration_report
 from roofline.render.console import plain_text, print_report
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (

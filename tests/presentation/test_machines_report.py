@@ -21,8 +21,8 @@ from roofline.presentation.output import FORMATS, render
 from roofline.presentation.reports.machines_report import machines_grid, machines_report
 from roofline.presentation.reports.machines_tables import key_of
 from roofline.render.console import grid_that_fits, plain_text, print_report
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 from tests.presentation.machines import (
     comparisons,
     eight,

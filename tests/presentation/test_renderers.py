@@ -17,8 +17,8 @@ from roofline.foundation.blocks import By, Column, Grid, Report
 from roofline.presentation.data import to_csv
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.render.console import columns_that_fit, print_report
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 from tests.presentation.examples import examples
 
 EXAMPLES = examples()

@@ -18,8 +18,8 @@ from roofline.presentation.data import to_csv
 from roofline.presentation.output import render
 from roofline.presentation.reports.analysis_report import report_of
 from roofline.render.console import plain_text, print_report
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 from roofline.workload.operators import State
 from tests.presentation.examples import dram_profile, resnet, small, trained
 

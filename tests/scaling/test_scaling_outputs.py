@@ -225,7 +225,7 @@ def test_whatever_is_told_says_what_its_times_are(step: Analysis) -> None:
 
 
 def test_one_rank_without_a_link_is_told_and_drawn(step: Analysis) -> None:
-    told = replace(scaled(step, ranks=1), wire=None)
+    told = replace(scaled(step, ranks=1), link=None)
     told = replace(told, points=told.points[:1])
     text = str(told)
     assert "sends nothing" in text and "none: one rank" in text

@@ -185,7 +185,7 @@ class Check:
 
     def _repr_html_(self) -> str:
         from roofline.presentation.reports.check_report import check_report
-        from roofline.render.html import report_html
+        from roofline.render.pages import report_html
 
         return report_html(check_report(self))
 

@@ -206,7 +206,7 @@ class MachineComparison:
 
     def _repr_html_(self) -> str:
         from roofline.presentation.reports.machines_report import machines_report
-        from roofline.render.html import report_html
+        from roofline.render.pages import report_html
 
         return report_html(machines_report(self))
 

@@ -267,7 +267,7 @@ class HardwareProfile:
     def _repr_html_(self) -> str:
         """The report on this machine, for notebooks."""
         from roofline.presentation.reports.hardware_report import hardware_report
-        from roofline.render.html import report_html
+        from roofline.render.pages import report_html
 
         return report_html(hardware_report(self))
 

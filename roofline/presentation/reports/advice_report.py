@@ -25,8 +25,8 @@ from roofline.presentation.reports.advice_lines import (
     pass_s,
     saving_text,
 )
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 
 Format = Literal["json", "csv", "md", "html"]
 

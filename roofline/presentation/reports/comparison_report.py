@@ -24,7 +24,7 @@ from roofline.presentation.reports.comparison_models import (
     ratio_cell,
 )
 from roofline.presentation.reports.comparison_tables import CompareView, aligned_grid
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 _WHAT_A_BOUND_IS = (
     "A bound is the eager minimum, which no run operator by operator beats: real kernels come"

@@ -13,7 +13,7 @@ from roofline.design.compilation import Compilation, Side
 from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_byte
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, Part
 from roofline.workload.operators import Phase
 

@@ -9,8 +9,8 @@ from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_shape, format_si
 from roofline.presentation.formats import check_suffix_among
-from roofline.render.html import report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import report_html
 
 CROSSCHECK_FORMATS = (".json", ".md")
 

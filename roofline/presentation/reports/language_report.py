@@ -21,7 +21,7 @@ from roofline.presentation.reports.language_tables import (
     parts_grid,
     stages_grid,
 )
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 _Line = tuple[str, str]
 

@@ -22,7 +22,7 @@ from roofline.presentation.reports.optimization_tables import (
     rewrites_grid,
     rounds_grid,
 )
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 from roofline.substitution.costs.launches import launches_on
 from roofline.substitution.result import Optimization
 from roofline.substitution.rules.rule import Rule

@@ -33,7 +33,7 @@ from roofline.presentation.reports.quantization_tables import (
     widths_of,
 )
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf, Quantization, WhatIf
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 DEFAULT_TOP = 10
 

@@ -11,7 +11,7 @@ from roofline.foundation.rows import cells_of, csv_text
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 _WHAT_IT_IS = (
     "hypothetical machines have these compute ceilings and one memory, whose bandwidth makes the"

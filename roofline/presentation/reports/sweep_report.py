@@ -28,7 +28,7 @@ from roofline.foundation.units import MISSING, format_s
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.charts.sweep_cells import map_axes
 from roofline.presentation.reports.time_columns import prediction_cell
-from roofline.render.html import report_html
+from roofline.render.pages import report_html
 
 _COLUMNS = 8
 """Values side by side: as many as fit 80 characters."""

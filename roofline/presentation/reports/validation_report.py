@@ -19,8 +19,8 @@ from roofline.presentation.reports.validation_tables import (
     settings_grid,
     totals_grid,
 )
-from roofline.render.html import page_html, report_html
 from roofline.render.markdown import report_markdown
+from roofline.render.pages import page_html, report_html
 
 VALIDATION_FORMATS = (".json", ".csv", ".md", ".html", ".png", ".svg")
 
