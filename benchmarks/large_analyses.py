@@ -24,8 +24,8 @@ import torch
 from rich.console import Console
 
 import roofline
+from roofline.foundation.blocks import View
 from roofline.presentation.output import FORMATS, render
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.render.console import print_report
 from roofline.render.pages import report_html
@@ -103,7 +103,7 @@ def main() -> None:
     for top in (10, OPERATORS):
         row(
             f"table, {top} rows",
-            cpu_s(lambda top=top: print_report(report_of(one, top=top), console())),
+            cpu_s(lambda top=top: print_report(one.report(View(top=top)), console())),
             cpu_s(lambda top=top: print_report(machines_report(several, top=top), console())),
         )
     for suffix, format in FORMATS.items():
@@ -117,7 +117,7 @@ def main() -> None:
         )
     row(
         "HTML of notebooks",
-        cpu_s(lambda: report_html(report_of(one, top=OPERATORS))),
+        cpu_s(lambda: report_html(one.report(View(top=OPERATORS)))),
         cpu_s(lambda: report_html(machines_report(several, top=OPERATORS))),
     )
     print(f"\n| whole process | one machine | {len(MACHINES)} machines |\n|---|---:|---:|")

@@ -29,6 +29,7 @@ from roofline.analysis import (
 )
 from roofline.cli.main import run
 from roofline.errors import FileFormatError
+from roofline.foundation.blocks import View
 from roofline.foundation.rows import sum_known
 from roofline.latency.earlier import EarlierRun
 from roofline.placement import Bound
@@ -100,14 +101,13 @@ def show(analysis: Analysis) -> None:
     """Renders the analysis in every format that is text."""
     from rich.console import Console
 
-    from roofline.presentation.reports.analysis_report import report_of
     from roofline.render.console import print_report
 
     views: tuple[By, ...] = ("operator", "module", "type", "phase")
     for by in views:
         for terminal in (True, False):
             console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-            print_report(report_of(analysis, by=by, fused=terminal), console)
+            print_report(analysis.report(View(by=by, fused=terminal)), console)
         assert render(analysis, "csv", by=by)
         assert render(analysis, "md", by=by)
     assert analysis_from_data(json.loads(to_json(analysis)), file="again.json") == analysis

@@ -24,7 +24,6 @@ from roofline.errors import FileFormatError
 from roofline.machine import hardware
 from roofline.machine.hardware import profile_to_toml, read_profile
 from roofline.placement import Roof
-from roofline.presentation.data import to_csv
 from tests import file_rules
 
 DATA = Path(__file__).parent / "data"
@@ -46,7 +45,7 @@ def test_an_old_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     assert json.loads(again.read_text())["hardware"]["schema_version"] == 4
     for each in (path, again):
         analysis = read_analysis(each)
-        now = rows(to_csv(analysis))
+        now = rows(analysis.to_csv())
         assert [{key: row[key] for key in then[0]} for row in now] == then
         totals = analysis.totals
         assert (totals.flop, totals.multiply_add, totals.least_flop) == (7948, 3840, 6710)

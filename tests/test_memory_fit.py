@@ -17,7 +17,6 @@ from roofline.machine.hardware import HardwareProfile
 from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.charts.comparison_chart import comparison_chart_of
 from roofline.presentation.charts.machines_chart import machines_chart_of
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.render.console import plain_text
@@ -96,7 +95,7 @@ def test_a_pass_fits_up_to_the_last_byte(
     found = analyzed(capacity_byte)
     assert found.totals.peak_memory_byte == PEAK_BYTE
     assert found.fits is fits
-    text = plain_text(report_of(found))
+    text = plain_text(found.report())
     assert memory_line(text).endswith(f" · {words}")
     assert ("does not fit into the memory of one" in text) is (fits is False)
     assert text.count("memory capacity not known") == (fits is None)
@@ -222,7 +221,7 @@ def test_the_picture_of_a_comparison_marks_what_does_not_fit() -> None:
 
 def test_the_warning_is_in_the_picture_and_outlives_a_file(tmp_path: Path) -> None:
     step = analyzed(6_000_000, train=True)
-    text = plain_text(report_of(step))
+    text = plain_text(step.report())
     assert "a training step of Linear does not fit into the memory of one: " in text
     chart = chart_of(step)
     assert [each for each in chart.warnings if "does not fit into the memory of one" in each]

@@ -30,7 +30,7 @@ from roofline.analysis.grouping import Whole
 from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.presentation.chrome_trace import trace_json
-from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.data import machines_csv
 from roofline.presentation.interactive.columns import page_data
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
@@ -164,9 +164,9 @@ def test_groups_know_the_kernels_that_lie_whole_in_them() -> None:
 def test_groups_in_csv_and_event_files_say_the_same() -> None:
     found = analysis()
     by_type = groups(found, lambda row: row.type)
-    assert rows_in(to_csv(found, by="type")) == [minimum_times_of(each) for each in by_type]
-    assert rows_in(to_csv(found, by="phase")) == [known(found.totals)]
-    first, *_, act = rows_in(to_csv(found, by="module", depth=1))
+    assert rows_in(found.to_csv(by="type")) == [minimum_times_of(each) for each in by_type]
+    assert rows_in(found.to_csv(by="phase")) == [known(found.totals)]
+    first, *_, act = rows_in(found.to_csv(by="module", depth=1))
     assert first == known(found.totals)
     assert act["eager_min_time_s"] and act["fused_min_time_s"] is None
     drawn = {tag: value for tag, _, value in scalars(found)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from roofline.analysis.consistency import contradictions
 from roofline.analysis.result import Analysis
 from roofline.analysis.versions import SCHEMA_VERSION, STEPS
 from roofline.foundation import reading, schema
-from roofline.foundation.rows import json_text
 from roofline.machine.hardware import migrated_profile
 
 _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
@@ -17,7 +16,7 @@ _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
 
 def to_json(analysis: Analysis) -> str:
     """The analysis as JSON text; `read_analysis` gives an equal one back."""
-    return json_text(schema.to_data(analysis))
+    return analysis.to_json()
 
 
 def read_analysis(path: str | Path) -> Analysis:
@@ -37,6 +36,8 @@ def analysis_from_data(data: Any, *, file: str) -> Analysis:
     """
     if isinstance(data, dict) and "analyses" in data:
         raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
+    if isinstance(data, dict):
+        data = {name: each for name, each in cast("dict[str, Any]", data).items() if name != "kind"}
     newest = schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     if isinstance(newest.get("hardware"), dict):
         hardware = migrated_profile(newest["hardware"], file=f"{file}: hardware", fix=_FIX)

@@ -144,23 +144,25 @@ def present(
     picture: Picture | None = None,
 ) -> None:
     """Prints a result, or writes it to stdout in the format asked for, and writes its files."""
-    from datetime import date
-
     from roofline.analysis import Analysis
+
+    if isinstance(result, Analysis):
+        options = {"layers": True, "paper": picture.paper} if picture and picture.layers else {}
+        present_result(
+            result, files, stdout_format=stdout_format, view=view, force=force, **options
+        )
+        return
     from roofline.foundation.blocks import ViewOptions
     from roofline.presentation.output import render, write
     from roofline.presentation.pictures import Picture
-    from roofline.presentation.reports.analysis_report import report_of
     from roofline.presentation.reports.machines_report import machines_report
     from roofline.render.console import print_report
 
-    options = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
+    of_view = ViewOptions(by=view.by, top=view.top, depth=view.depth, fused=view.fused)
     drawn = picture or Picture()
     if stdout_format is not None:
-        put(render(result, stdout_format, picture=drawn, **options))
-    elif isinstance(result, Analysis):
-        print_report(report_of(result, today=date.today(), **options), result_console())
+        put(render(result, stdout_format, picture=drawn, **of_view))
     else:
-        print_report(machines_report(result, **options), result_console())
-    write(result, files, overwrite=force, picture=drawn, **options)
+        print_report(machines_report(result, **of_view), result_console())
+    write(result, files, overwrite=force, picture=drawn, **of_view)
     say_written(files)

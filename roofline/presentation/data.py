@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Unpack
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from roofline.analysis import (
     FRAME_COLUMNS,
@@ -14,33 +15,27 @@ from roofline.analysis import (
     minimum_times_of,
     module_tree,
 )
+from roofline.analysis.time_columns import TimeColumns
 from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
-from roofline.foundation.blocks import View, ViewOptions
+from roofline.foundation.blocks import View
 from roofline.foundation.rows import csv_text
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.time_columns import TimeColumns
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
 _MORE_BYTES = ("gradient_byte", "optimizer_byte", "internal_byte")
 _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 
 
-def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
-    """One line an operator, the columns of `Analysis.to_frame`; unknown is empty, never 0.
+def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
+    """Return columns and rows of CSV files: an operator a line; unknown is empty, never 0.
 
-    By type or phase: one line each, with its calls, its work, its bound, what its operators are
-    predicted to take and took where that is known of all of them, and the minimum times, as in
-    `Group`. By module: the tree of
+    By type or phase: a line each, with calls, work and times, as in `Group`. By module: the tree of
     modules down to a depth, where ``part`` says what a line sums: a module with all in it
     (``whole``), what it does itself where others in it have lines (``own``), or the modules left
     out (``rest``). Lines of operators, types and phases add up to the total; those of modules do
     without the ``whole`` ones that others in it follow, which ``is_open`` marks.
-
-    Raises:
-        InputError: as `View`.
     """
-    view = View(**options)
     sums = (
         *("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s"),
         *MINIMUM_TIMES,
@@ -49,14 +44,12 @@ def to_csv(analysis: Analysis, **options: Unpack[ViewOptions]) -> str:
     if view.by == "module":
         tree = module_tree(analysis, depth=view.levels, top=view.top, time_s=time_s)
         of_tree = operator.attrgetter("path", "depth", "part", "kind", "calls", "parameters")
-        return csv_text(
-            [*_TREE, "is_open", *sums],
-            ([*of_tree(each), each.is_open, *_sums(each.group)] for each in tree),
-        )
+        rows = ([*of_tree(each), each.is_open, *_sums(each.group)] for each in tree)
+        return [*_TREE, "is_open", *sums], rows
     if view.by != "operator":
         found = groups(analysis, operator.attrgetter(view.by), time_s=time_s)
-        return csv_text([view.by, *sums], ([each.name, *_sums(each)] for each in found))
-    return csv_text(FRAME_COLUMNS, analysis.frame_rows())
+        return [view.by, *sums], ([each.name, *_sums(each)] for each in found)
+    return FRAME_COLUMNS, analysis.rows()
 
 
 def _sums(group: Group) -> list[object]:
@@ -79,9 +72,7 @@ def machines_csv(comparison: MachineComparison) -> str:
             for place, (name, analysis) in enumerate(
                 zip(comparison.names, comparison.analyses, strict=True)
             )
-            for cells, changes in zip(
-                analysis.frame_rows(), comparison.changing_rows(place), strict=True
-            )
+            for cells, changes in zip(analysis.rows(), comparison.changing_rows(place), strict=True)
         ),
     )
 

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Unpack
 
-from roofline.analysis import Analysis, to_json
+from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
-from roofline.foundation.blocks import Report, ViewOptions
+from roofline.foundation.blocks import Report, View, ViewOptions
 from roofline.foundation.files import write_atomically
 from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
-from roofline.presentation.data import machines_csv, to_csv
+from roofline.presentation.data import machines_csv
 from roofline.presentation.formats import PICTURED, Pictured, check_files
 from roofline.presentation.pictures import Picture
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard import check_event_file, event_file
 from roofline.render.markdown import report_markdown
@@ -71,17 +70,17 @@ def render(
     """
     match format:
         case "json":
-            return to_json(result) if isinstance(result, Analysis) else result.to_json()
+            return result.to_json()
         case "csv":
             if isinstance(result, Analysis):
-                return to_csv(result, **view)
+                return result.to_csv(**view)
             return machines_csv(result)
         case "md":
             return report_markdown(_report(result, view))
         case "html":
             from roofline.presentation.interactive import interactive_page
 
-            return interactive_page(result, **view)
+            return interactive_page(result, View(**view))
         case "png" | "svg":
             from roofline.presentation.drawing import savefig_bytes
 
@@ -95,7 +94,7 @@ def render(
 
 def _report(result: Result, view: ViewOptions) -> Report:
     if isinstance(result, Analysis):
-        return report_of(result, **view)
+        return result.report(View(**view))
     return machines_report(result, **view)
 
 

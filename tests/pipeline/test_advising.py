@@ -28,7 +28,6 @@ from roofline.pipeline.model_trials import folded, round_of
 from roofline.pipeline.operator_trials import SwapTimes, call_of, strides_of
 from roofline.pipeline.timing import Bench
 from roofline.pipeline.trials import Trial, of_rounds, together, with_measured
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.workload.tensors import TensorSpec
 from tests.design.advice_models import Clock, analysed
 from tests.presentation.examples import dram_profile, full_profile
@@ -187,7 +186,7 @@ def test_an_analysis_with_findings_shows_them() -> None:
         analysed(small(), 1, 3, 16, 16, profile=dram_profile()), dram_profile()
     )
     assert [each.rule for each in analysis.findings] == ["foldable batch norm"]
-    titles = [getattr(block, "title", "") for block in report_of(analysis).blocks]
+    titles = [getattr(block, "title", "") for block in analysis.report().blocks]
     assert "What could be changed" in titles
 
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import date
 
 from roofline.analysis import Analysis
-from roofline.foundation.blocks import Facts, Report
+from roofline.foundation.blocks import Facts, Report, View
 from roofline.latency.earlier import EarlierRun
 from roofline.latency.prediction import RunPrediction
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.render.console import plain_text
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
@@ -49,60 +48,61 @@ def fact(report: Report, name: str) -> str:
 
 
 def test_the_headline_has_bound_prediction_and_measurement() -> None:
-    assert report_of(measured_before()).headline.startswith(
+    said = measured_before().summary
+    assert said.startswith(
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; at least"
         " 17.6 ms eager): "
     )
 
 
 def test_what_was_measured_says_when_and_by_which_command() -> None:
-    report = report_of(measured_before(), today=date(2026, 3, 7))
+    report = measured_before().report(View(today=date(2026, 3, 7)))
     # 17.6 / 28.3 = 62 %
     assert fact(report, "Measured").startswith(
         "28.3 ms end to end (IQR 200 µs) · 3 days ago (2026-03-04) by calibrate · the bound is 62."
     )
-    for_good = report_of(replace(measured_before(), earlier=replace(EARLIER, origin="profile")))
+    for_good = replace(measured_before(), earlier=replace(EARLIER, origin="profile")).report()
     assert " · on 2026-03-04 by profile · " in fact(for_good, "Measured")
 
 
 def test_a_prediction_that_learned_from_it_says_so() -> None:
     # 27.4 / 28.3 - 1 = -3.18 %
-    said = fact(report_of(measured_before()), "Predicted")
+    said = fact(measured_before().report(), "Predicted")
     assert " · 3.2 % less than was measured before, which it was learned from too · " in said
     rows = [
         replace(row, predicted_s=1e-6, prediction_source="measured alone: 9 times")
         for row in resnet().operators
     ]
     alone = replace(measured_before(), operators=tuple(rows))
-    said = fact(report_of(alone), "Predicted")
+    said = fact(alone.report(), "Predicted")
     assert " · 3.2 % less than was measured before · operators" in said
 
 
 def test_another_name_is_said_and_cannot_break_the_page() -> None:
     earlier = replace(EARLIER, model="timm:\x1b[31mnet", date="", iqr_s=0.0)
-    said = fact(report_of(replace(measured_before(), earlier=earlier)), "Measured")
+    said = fact(replace(measured_before(), earlier=earlier).report(), "Measured")
     # Of a single pass the spread is not known.
     assert said.startswith("28.3 ms end to end · by calibrate, as timm:\\x1b[31mnet · the bound")
 
 
 def test_without_a_prediction_and_without_a_bound() -> None:
     alone = replace(small(), earlier=EARLIER)
-    assert report_of(alone).headline.startswith(
+    assert alone.report().headline.startswith(
         "small took 28.3 ms when it was measured before; 157 ns with every operand from DRAM: "
     )
     bare = replace(measured_before(), hardware=bare_profile())
     bare = replace(bare, totals=replace(bare.totals, bound_s=None))
-    assert fact(report_of(bare), "Measured").endswith(" by calibrate")
-    assert report_of(bare).headline == (
+    assert fact(bare.report(), "Measured").endswith(" by calibrate")
+    assert bare.report().headline == (
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; no bound"
         " on time, the hardware's ceilings are unknown)"
     )
 
 
 def test_every_layout_shows_it() -> None:
-    report = report_of(measured_before())
+    report = measured_before().report()
     html = measured_before()._repr_html_()  # pyright: ignore[reportPrivateUsage]
     for text in (plain_text(report), report_markdown(report), report_html(report), html):
         for words in ("28.3 ms measured before", "by calibrate", "28.3 ms end to end"):
             assert words in text
-    assert "measured before" not in plain_text(report_of(resnet()))
+    assert "measured before" not in plain_text(resnet().report())

@@ -13,6 +13,7 @@ import pytest
 from roofline.analysis import Analysis, OperatorRow, groups, working
 from roofline.analysis.points import points_of, strip_of
 from roofline.analysis.roof import roof_lines
+from roofline.analysis.time_columns import TimeColumns
 from roofline.analysis.words import shape_of, short_op
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.units import (
@@ -24,7 +25,6 @@ from roofline.foundation.units import (
 )
 from roofline.placement import Bound
 from roofline.presentation.interactive import interactive_page
-from roofline.presentation.reports.time_columns import TimeColumns
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.presentation.chromium import Browser

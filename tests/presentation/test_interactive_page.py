@@ -17,6 +17,7 @@ import pytest
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
+from roofline.foundation.blocks import View
 from roofline.presentation.interactive import interactive_page
 from roofline.presentation.interactive.columns import SERIES, Strings
 from roofline.presentation.interactive.document import SCRIPTS, embedded
@@ -183,17 +184,17 @@ def test_pages_are_small(net: Network, machines: int) -> None:
 
 
 def test_the_view_is_that_of_the_report() -> None:
-    page = interactive_page(resnet(), by="module", depth=1)
+    page = interactive_page(resnet(), View(by="module", depth=1))
     assert '<td class="left">  layer1</td>' in page
     assert ">    0</td>" not in page
     assert page == render(resnet(), "html", by="module", depth=1)
     with pytest.raises(InputError, match="--depth 3 has no effect"):
-        interactive_page(resnet(), by="type", depth=3)
+        interactive_page(resnet(), View(by="type", depth=3))
 
 
 def test_the_table_that_is_live_is_left_to_those_without_scripts() -> None:
     assert '<div class="wide static">' in interactive_page(resnet())
-    assert '<div class="wide static">' not in interactive_page(resnet(), by="type")
+    assert '<div class="wide static">' not in interactive_page(resnet(), View(by="type"))
     assert "<noscript>" in interactive_page(resnet())
 
 

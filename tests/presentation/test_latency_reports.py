@@ -11,14 +11,13 @@ from rich.console import Console
 
 from roofline.analysis import Analysis, working
 from roofline.analysis.times import above_roof, kind_of_time
-from roofline.foundation.blocks import Facts, Grid, Report
+from roofline.foundation.blocks import Facts, Grid, Report, View
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import digits_of, interval_cell, interval_words
 from roofline.latency.calibrated import Calibrated, HeldOutError, no_calibration
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
 from roofline.presentation.charts.chart import chart_of
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.calibration_report import calibration_report
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
@@ -158,37 +157,37 @@ def test_an_interval_in_words() -> None:
 
 def test_the_headline_says_what_is_expected_then_what_is_possible() -> None:
     analysis = replace(small(), prediction=PREDICTION)
-    assert report_of(analysis).headline == (
+    assert analysis.report().headline == (
         "small takes about 27 ms (24 to 31 ms predicted; 157 ns with every operand from DRAM):"
         " 100 % bound by memory"
     )
-    said = report_of(replace(resnet(), prediction=PREDICTION)).headline
+    said = replace(resnet(), prediction=PREDICTION).report().headline
     assert said.startswith(
         "resnet-like takes about 27 ms (24 to 31 ms predicted; at least 17.6 ms eager)"
     )
 
 
 def test_the_headline_says_what_it_took_first() -> None:
-    said = report_of(full()).headline
+    said = full().report().headline
     assert said.startswith(
         "resnet-like took 28.3 ms (end to end, median of 5 passes); 24 to 31 ms predicted,"
         " at least 17.6 ms eager: "
     )
     alone = replace(small(), measurement=replace(MEASUREMENT, end_to_end=Sample(times_s=(0.5,))))
-    assert report_of(alone).headline.startswith("small took 500 ms (end to end, one pass); 157 ns")
+    assert alone.report().headline.startswith("small took 500 ms (end to end, one pass); 157 ns")
 
 
 def test_a_time_without_a_bound() -> None:
     analysis = replace(resnet(), hardware=bare_profile(), prediction=PREDICTION)
     analysis = replace(analysis, totals=replace(analysis.totals, bound_s=None))
-    assert report_of(analysis).headline == (
+    assert analysis.report().headline == (
         "resnet-like takes about 27 ms (24 to 31 ms predicted; no bound on time, the hardware's"
         " ceilings are unknown)"
     )
 
 
 def test_the_facts_of_a_pass_that_was_predicted_and_measured() -> None:
-    facts = facts_of(report_of(full()))
+    facts = facts_of(full().report())
     # 27.4 / 28.3 - 1 = -3.18 %
     assert facts["Predicted"] == (
         "27 ms end to end (24 to 31 ms in 8 of 10 cases) · 3.2 % less than measured"
@@ -212,7 +211,7 @@ def test_the_facts_of_a_pass_that_was_predicted_and_measured() -> None:
 
 def test_a_sum_above_the_whole_is_a_cost_of_timing() -> None:
     slow = replace(full(), measurement=replace(MEASUREMENT, operators_s=0.0298, faults=1))
-    said = facts_of(report_of(slow))["Measured"]
+    said = facts_of(slow.report())["Measured"]
     assert "operators 29.8 ms" in said
     assert "timing cost 1.5 ms · " in said
     assert "1 page fault a pass" in said
@@ -221,7 +220,7 @@ def test_a_sum_above_the_whole_is_a_cost_of_timing() -> None:
 def test_what_views_take_is_said_because_tables_leave_them_out() -> None:
     analysis = timed(small(), 2.0)  # 2 x 156.8 ns
     measurement = replace(MEASUREMENT, operators_s=413.6e-9)
-    said = facts_of(report_of(replace(analysis, measurement=measurement)))["Measured"]
+    said = facts_of(replace(analysis, measurement=measurement).report())["Measured"]
     assert "(views and allocations 100 ns of it)" in said
 
 
@@ -229,14 +228,14 @@ def test_torch_compile_stands_beside_eager() -> None:
     compiled = Sample(times_s=(0.0141, 0.0142, 0.0142))
     analysis = replace(full(), measurement=replace(MEASUREMENT, compiled=compiled))
     # 28.3 / 14.2 = 1.993
-    said = facts_of(report_of(analysis))["Compiled"]
+    said = facts_of(analysis.report())["Compiled"]
     assert said.startswith("14.2 ms end to end under torch.compile (median of 3 passes")
     assert said.endswith(" · 1.99× as fast as eager")
 
 
 def test_the_table_of_a_measured_run() -> None:
     # On the data sheet: 650 FLOP and 1488 B in 2 x 148.8 ns, 10 FLOP and 80 B in 2 x 8 ns.
-    grid = grid_of(report_of(timed(small())), "Operators by measured time")
+    grid = grid_of(timed(small()).report(), "Operators by measured time")
     assert column(grid, "operator") == ["addmm", "relu_", "total"]
     # The spread of 1 % leaves three digits.
     assert column(grid, "measured") == ["298 ns", "16.0 ns", "314 ns"]
@@ -247,14 +246,14 @@ def test_the_table_of_a_measured_run() -> None:
 
 
 def test_unknown_flop_has_no_rate_and_makes_sums_lower_limits() -> None:
-    grid = grid_of(report_of(timed(resnet()), top=1000), "Operators by measured time")
+    grid = grid_of(timed(resnet()).report(View(top=1000)), "Operators by measured time")
     rates = dict(zip(column(grid, "operator"), column(grid, "FLOP/s"), strict=True))
     assert rates["custom.shuffle"] == "–"
     assert rates["total"].startswith("≥ ")
 
 
 def test_the_table_of_a_predicted_run() -> None:
-    grid = grid_of(report_of(predicted(small())), "Operators by predicted time")
+    grid = grid_of(predicted(small()).report(), "Operators by predicted time")
     # 1.5 x 148.8 = 223.2 ns, from 178.6 to 279.0; 1.5 x 8 = 12; together 235.2, ±10 %.
     assert column(grid, "predicted") == [
         "220 (180–280) ns",
@@ -267,8 +266,8 @@ def test_the_table_of_a_predicted_run() -> None:
 
 
 def test_alike_calls_with_one_prediction_share_a_row() -> None:
-    bounds = grid_of(report_of(resnet()), "Operators by bound")
-    grid = grid_of(report_of(predicted(resnet())), "Operators by predicted time")
+    bounds = grid_of(resnet().report(), "Operators by bound")
+    grid = grid_of(predicted(resnet()).report(), "Operators by predicted time")
     assert column(grid, "module") == column(bounds, "module")
     assert any("×" in each for each in column(grid, "module"))
     # Two layers of one size, each 100 ns from 80 to 120: together 200 from 160 to 240.
@@ -280,11 +279,11 @@ def test_alike_calls_with_one_prediction_share_a_row() -> None:
         replace(row, predicted_s=1e-7, predicted_low_s=0.8e-7, predicted_high_s=1.2e-7)
         for row in analysis.operators
     )
-    alike = grid_of(report_of(replace(analysis, operators=rows)), "Operators by predicted time")
+    alike = grid_of(replace(analysis, operators=rows).report(), "Operators by predicted time")
     assert column(alike, "module")[0] == "a ×2"
     assert column(alike, "predicted")[0] == "200 (160–240) ns"
     apart = (replace(rows[0], predicted_s=1.1e-7), *rows[1:])
-    grid = grid_of(report_of(replace(analysis, operators=apart)), "Operators by predicted time")
+    grid = grid_of(replace(analysis, operators=apart).report(), "Operators by predicted time")
     assert column(grid, "module")[:2] == ["a", "b"]
 
 
@@ -302,7 +301,7 @@ def test_without_every_prediction_rows_are_sorted_by_bounds() -> None:
     totals = replace(analysis.totals, predicted_s=None, predicted_low_s=None, predicted_high_s=None)
     analysis = replace(analysis, operators=(lacking, long), totals=totals)
     assert kind_of_time(analysis) == "bound"
-    report = report_of(analysis)
+    report = analysis.report()
     grid = grid_of(report, "Operators by bound")
     assert column(grid, "operator") == ["addmm", "relu_", "total"]
     assert column(grid, "predicted")[0] == "bound only"
@@ -321,7 +320,7 @@ def test_sources_are_counted_and_the_doubtful_ones_named() -> None:
         else row
         for row in analysis.operators
     )
-    said = facts_of(report_of(replace(analysis, operators=rows)))["Sources"]
+    said = facts_of(replace(analysis, operators=rows).report())["Sources"]
     at_work = len(working(rows))
     assert said == f"{at_work - 2} calibrated · 2 extrapolated (cat, mean)"
 
@@ -329,7 +328,7 @@ def test_sources_are_counted_and_the_doubtful_ones_named() -> None:
 @pytest.mark.parametrize("by", ["module", "type", "phase"])
 def test_sums_by_module_type_and_phase_have_all_times(by: str) -> None:
     analysis = timed(predicted(small()))
-    report = report_of(analysis, by=by)  # pyright: ignore[reportArgumentType]
+    report = analysis.report(View(by=by))  # pyright: ignore[reportArgumentType]
     (grid,) = [each for each in report.blocks if isinstance(each, Grid)]
     at = 0 if by == "module" else -1
     assert column(grid, "bound")[at] == "157 ns"
@@ -342,7 +341,7 @@ def test_sums_by_module_type_and_phase_have_all_times(by: str) -> None:
 def test_a_sum_with_an_unknown_time_is_unknown() -> None:
     analysis = timed(small())
     rows = (replace(analysis.operators[0], measured_s=None), analysis.operators[1])
-    grid = grid_of(report_of(with_rows(analysis, rows), by="type"), "Types of operators")
+    grid = grid_of(with_rows(analysis, rows).report(View(by="type")), "Types of operators")
     assert column(grid, "measured") == ["–", "16.0 ns", "–"]
     assert column(grid, "share") == ["94.9 %", "5.1 %", "100 %"], "of the bound"
 
@@ -351,7 +350,7 @@ def test_types_are_sorted_by_the_time_that_their_share_is_of() -> None:
     analysis = timed(small())
     slow = replace(analysis.operators[1], measured_s=1.0)
     changed = with_rows(analysis, (analysis.operators[0], slow))
-    grid = grid_of(report_of(changed, by="type"), "Types of operators")
+    grid = grid_of(changed.report(View(by="type")), "Types of operators")
     assert column(grid, "type") == ["pointwise", "matrix product", "total"]
 
 
@@ -366,7 +365,7 @@ def test_page_faults_that_cost_something_are_warned_about() -> None:
     )
     analysis = replace(full(), measurement=measurement)
     rows = [replace(analysis.operators[0], measured_faults=9_000), *analysis.operators[1:]]
-    report = report_of(replace(analysis, operators=tuple(rows)))
+    report = replace(analysis, operators=tuple(rows)).report()
     assert (
         "9,400 page faults a pass (9.4 ms of the pass, 33.2 %; allocator: default; settled, without"
         " page faults: about 19 ms)"
@@ -376,8 +375,8 @@ def test_page_faults_that_cost_something_are_warned_about() -> None:
     assert "GLIBC_TUNABLES" not in text
     assert "\n  another process took 3 %\n" in text
     quiet = replace(full(), measurement=replace(MEASUREMENT, fault_s=1e-6, allocator="default"))
-    assert "12 page faults a pass (allocator: default)" in facts_of(report_of(quiet))["Measured"]
-    assert "comes fresh" not in plain_text(report_of(quiet))
+    assert "12 page faults a pass (allocator: default)" in facts_of(quiet.report())["Measured"]
+    assert "comes fresh" not in plain_text(quiet.report())
 
 
 def test_settings_that_keep_memory_are_named_beside_page_faults() -> None:
@@ -385,19 +384,19 @@ def test_settings_that_keep_memory_are_named_beside_page_faults() -> None:
     measurement = replace(MEASUREMENT, faults=9_400, fault_s=1e-6)
     analysis = replace(full(), measurement=measurement, prediction=run)
     assert "; GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4194304 keeps it" in plain_text(
-        report_of(analysis)
+        analysis.report()
     )
 
 
 def test_page_faults_of_unknown_cost_are_counted_alone() -> None:
     unknown = replace(full(), measurement=replace(MEASUREMENT, faults=9_400))
-    assert "9,400 page faults a pass · " in facts_of(report_of(unknown))["Measured"]
+    assert "9,400 page faults a pass · " in facts_of(unknown.report())["Measured"]
 
 
 def test_disturbed_and_scattered_measurements_are_warned_about() -> None:
     scattered = Sample(times_s=(0.01, 0.02, 0.03, 0.04))
     measurement = replace(MEASUREMENT, are_disturbed=True, end_to_end=scattered)
-    text = plain_text(report_of(replace(full(), measurement=measurement)))
+    text = plain_text(replace(full(), measurement=measurement).report())
     assert "no round had its cores to itself" in text
     # The quartiles are 17.5 and 32.5 ms around 25 ms.
     assert "the passes differ too much (60.0 % between the quartiles)" in text
@@ -425,7 +424,7 @@ def test_the_picture_shows_the_whole_pass_and_keeps_bounds_where_nothing_was_mea
 def test_a_narrow_terminal_keeps_what_counts(width: int, analysis: Analysis) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    print_report(report_of(analysis), console)
+    print_report(analysis.report(), console)
     lines = stream.getvalue().splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("Operators by measured time"))
     for heading in ("operator", "module", "bound", "predicted", "measured", "share"):
@@ -435,7 +434,7 @@ def test_a_narrow_terminal_keeps_what_counts(width: int, analysis: Analysis) -> 
 
 
 def test_every_layout_says_the_same() -> None:
-    report = report_of(full())
+    report = full().report()
     for text in (plain_text(report), report_markdown(report), report_html(report)):
         for words in ("took 28.3 ms", "24 to 31 ms", "of the roof", "framework overhead"):
             assert words in text

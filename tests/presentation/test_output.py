@@ -9,11 +9,9 @@ import pytest
 
 from roofline.analysis import read_analysis
 from roofline.errors import InputError
-from roofline.foundation.blocks import By, Grid
+from roofline.foundation.blocks import By, Grid, View
 from roofline.foundation.rows import csv_text
-from roofline.presentation.data import to_csv
 from roofline.presentation.output import FORMATS, format_of, render, write
-from roofline.presentation.reports.analysis_report import report_of
 from tests.presentation.examples import examples, hostile, resnet, small
 from tests.presentation.predictions import with_predictions
 
@@ -25,7 +23,7 @@ UNMEASURED = {suffix: format for suffix, format in FORMATS.items() if format != 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_csv_comes_back_as_it_was(name: str):
     analysis = EXAMPLES[name]
-    rows = list(csv.DictReader(io.StringIO(to_csv(analysis))))
+    rows = list(csv.DictReader(io.StringIO(analysis.to_csv())))
     assert len(rows) == len(analysis.operators)
     for text, row in zip(rows, analysis.operators, strict=True):
         assert text["module_path"] == row.module_path
@@ -48,12 +46,12 @@ def test_csv_of_a_model_whose_name_is_a_formula():
     analysis = small()
     row = replace(analysis.operators[0], module_path="=1+1")
     operators = (row, *analysis.operators[1:])
-    first, *_ = csv.DictReader(io.StringIO(to_csv(replace(analysis, operators=operators))))
+    first, *_ = csv.DictReader(io.StringIO(replace(analysis, operators=operators).to_csv()))
     assert first["module_path"] == "'=1+1"
 
 
 def test_csv_has_the_columns_of_the_frame_and_the_promised_ones_first():
-    header = to_csv(small()).splitlines()[0].split(",")
+    header = small().to_csv().splitlines()[0].split(",")
     assert header == list(small().to_frame().columns)
     promised = (
         "index,op,module_path,phase,flop,multiply_add,parameter_byte,input_byte,output_byte,"
@@ -65,7 +63,7 @@ def test_csv_has_the_columns_of_the_frame_and_the_promised_ones_first():
 @pytest.mark.parametrize("by", ["module", "type", "phase"])
 def test_csv_of_sums_adds_up_to_the_totals(by: By):
     analysis = resnet()
-    lines = list(csv.DictReader(io.StringIO(to_csv(analysis, by=by))))
+    lines = list(csv.DictReader(io.StringIO(analysis.to_csv(by=by))))
     # Of the tree of modules, those count whose parts have no lines of their own.
     rows = [line for line in lines if line.get("is_open") != "true"]
     assert len(rows) < len(lines) or by != "module"
@@ -81,7 +79,7 @@ def test_csv_of_sums_adds_up_to_the_totals(by: By):
 @pytest.mark.parametrize("by", ["module", "type"])
 def test_csv_of_sums_has_the_times_that_all_operators_of_a_line_have(by: By):
     analysis = with_predictions(small(), {"act": 3.0})
-    lines = csv.DictReader(io.StringIO(to_csv(analysis, by=by)))
+    lines = csv.DictReader(io.StringIO(analysis.to_csv(by=by)))
     times = {line[by]: (line["predicted_s"], line["measured_s"]) for line in lines}
     sums = {"module": {"": "", "fc": "", "act": "3.0"}, "type": {"pointwise": "3.0"}}
     expected = sums[by] | ({} if by == "module" else {"matrix product": ""})
@@ -90,7 +88,7 @@ def test_csv_of_sums_has_the_times_that_all_operators_of_a_line_have(by: By):
 
 @pytest.mark.parametrize("by", ["module", "type", "phase"])
 def test_csv_of_sums_has_no_times_where_none_are_known(by: By):
-    for line in csv.DictReader(io.StringIO(to_csv(resnet(), by=by))):
+    for line in csv.DictReader(io.StringIO(resnet().to_csv(by=by))):
         assert (line["predicted_s"], line["measured_s"]) == ("", "")
 
 
@@ -101,11 +99,13 @@ def test_csv_takes_the_order_of_the_table():
         ({"act": 3.0}, "matrix product"),
     ):
         analysis = with_predictions(small(), seconds)
-        assert to_csv(analysis, by="type").splitlines()[1].startswith(f"{first},")
-        (grid,) = [each for each in report_of(analysis, by="type").blocks if isinstance(each, Grid)]
+        assert analysis.to_csv(by="type").splitlines()[1].startswith(f"{first},")
+        (grid,) = [
+            each for each in analysis.report(View(by="type")).blocks if isinstance(each, Grid)
+        ]
         assert grid.rows[0][0] == first
     longest = with_predictions(small(), {"fc": 2.0, "act": 3.0})
-    kept = list(csv.DictReader(io.StringIO(to_csv(longest, by="module", top=1))))
+    kept = list(csv.DictReader(io.StringIO(longest.to_csv(by="module", top=1))))
     assert [(line["module"], line["part"]) for line in kept] == [
         ("", "whole"),
         ("act", "whole"),
@@ -116,7 +116,7 @@ def test_csv_takes_the_order_of_the_table():
 
 def test_csv_adds_up_to_the_totals():
     analysis = resnet()
-    rows = list(csv.DictReader(io.StringIO(to_csv(analysis))))
+    rows = list(csv.DictReader(io.StringIO(analysis.to_csv())))
     assert sum(int(row["flop"] or 0) for row in rows) == analysis.totals.flop
     assert sum(int(row["traffic_byte"]) for row in rows) == analysis.totals.traffic_byte
 
@@ -133,7 +133,7 @@ def test_files_are_written_in_the_format_of_their_suffix(tmp_path: Path):
     paths = [tmp_path / f"out{suffix}" for suffix in UNMEASURED]
     write(resnet(), paths)
     assert read_analysis(tmp_path / "out.json") == resnet()
-    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == to_csv(resnet())
+    assert (tmp_path / "out.csv").read_text(encoding="utf-8") == resnet().to_csv()
     assert (tmp_path / "out.md").read_text(encoding="utf-8").startswith("# resnet-like")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "out.svg").read_text(encoding="utf-8").startswith("<?xml")

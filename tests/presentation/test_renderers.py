@@ -13,9 +13,7 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis
-from roofline.foundation.blocks import By, Column, Grid, Report
-from roofline.presentation.data import to_csv
-from roofline.presentation.reports.analysis_report import report_of
+from roofline.foundation.blocks import By, Column, Grid, Report, View
 from roofline.render.console import columns_that_fit, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
@@ -27,23 +25,23 @@ TODAY = date(2026, 3, 7)
 
 def in_pipe(analysis: Analysis, *, by: By = "operator", top: int = 10) -> str:
     stream = io.StringIO()
-    print_report(report_of(analysis, by=by, top=top, today=TODAY), Console(file=stream, width=40))
+    print_report(analysis.report(View(by=by, top=top, today=TODAY)), Console(file=stream, width=40))
     return stream.getvalue()
 
 
 def on_terminal(analysis: Analysis, *, by: By = "operator", top: int = 10, width: int = 200) -> str:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system="standard")
-    print_report(report_of(analysis, by=by, top=top, today=TODAY), console)
+    print_report(analysis.report(View(by=by, top=top, today=TODAY)), console)
     return stream.getvalue()
 
 
 def to_markdown(analysis: Analysis) -> str:
-    return report_markdown(report_of(analysis))
+    return report_markdown(analysis.report())
 
 
 def to_html(analysis: Analysis) -> str:
-    return report_html(report_of(analysis))
+    return report_html(analysis.report())
 
 
 Renderer = Callable[..., str]
@@ -193,7 +191,7 @@ def test_cut_cells_keep_the_end_that_tells():
 
 @everything
 def test_csv_has_one_line_an_operator(name: str):
-    lines = to_csv(EXAMPLES[name]).splitlines()
+    lines = EXAMPLES[name].to_csv().splitlines()
     assert len(lines) >= 1 + len(EXAMPLES[name].operators)
 
 

@@ -10,11 +10,10 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis, known_work
-from roofline.foundation.blocks import By, Grid, Report
+from roofline.foundation.blocks import By, Grid, Report, View
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.origin import age, origin
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.reports.hardware_report import (
     HardwareEntry,
     hardware_list_report,
@@ -60,7 +59,7 @@ Warnings
 
 def test_the_report_on_a_small_model_reads_so():
     analysis = small()
-    assert plain_text(report_of(analysis)) == GOLDEN
+    assert plain_text(analysis.report()) == GOLDEN
     # By hand: 320 multiply-adds and 10 biases in the layer, 10 comparisons in the ReLU.
     assert analysis.totals.flop == 2 * 320 + 10 + 10
     assert analysis.totals.traffic_byte == 4 * (32 + 320 + 10 + 10) + 4 * (10 + 10)
@@ -79,7 +78,7 @@ def grid_of(report: Report, title: str) -> Grid:
 @pytest.mark.parametrize("top", [0, 1, 5, 1000])
 def test_shown_and_left_out_rows_add_up(by: By, top: int):
     analysis = resnet()
-    report = report_of(analysis, by=by, top=top)
+    report = analysis.report(View(by=by, top=top))
     grid = grid_of(report, {"operator": "Operators by", "type": "Types"}[by])
     assert len(grid.rows) <= top
     if by == "type":
@@ -104,12 +103,12 @@ def test_operators_are_sorted_by_the_time_that_is_shown():
         analysis.operators[1], measured_s=1.0, bound_s=analysis.operators[1].bound_s
     )
     analysis = replace(analysis, operators=(analysis.operators[0], slow_relu))
-    grid = grid_of(report_of(analysis), "Operators by measured time")
+    grid = grid_of(analysis.report(), "Operators by measured time")
     assert [row[0] for row in grid.rows] == ["relu_", "addmm"]
 
 
 def test_a_run_faster_than_its_bound_is_a_warning():
-    text = plain_text(report_of(measured(small(), 0.5)))
+    text = plain_text(measured(small(), 0.5).report())
     assert "aten.addmm in 'fc' (operator 0) ran in 74.4 ns, faster than its bound of 149 ns" in text
 
 
@@ -117,7 +116,7 @@ def test_predictions_and_measurements_are_shown_where_they_are():
     analysis = measured(small(), 2.0)
     totals = replace(analysis.totals, predicted_s=3e-7, predicted_low_s=2e-7, predicted_high_s=4e-7)
     rows = tuple(replace(row, predicted_s=1.5e-7) for row in analysis.operators)
-    text = plain_text(report_of(replace(analysis, totals=totals, operators=rows)))
+    text = plain_text(replace(analysis, totals=totals, operators=rows).report())
     assert "Predicted  300 ns (200 ns to 400 ns)" in text
     assert "Measured   314 ns · the bound is 50.0 % of it" in text
     assert "predicted  measured" in text
@@ -141,7 +140,7 @@ def test_ages_are_said_in_words(day: str, words: str):
 
 def test_files_that_last_give_dates_not_ages():
     assert age("2026-03-04", None) == "on 2026-03-04"
-    assert "days ago" not in plain_text(report_of(resnet()))
+    assert "days ago" not in plain_text(resnet().report())
 
 
 @pytest.mark.parametrize(

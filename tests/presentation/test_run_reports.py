@@ -14,9 +14,7 @@ from roofline.errors import InputError
 from roofline.foundation.blocks import Facts, Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
 from roofline.presentation.charts.chart import chart_of
-from roofline.presentation.data import to_csv
 from roofline.presentation.output import render
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
@@ -25,7 +23,7 @@ from tests.presentation.examples import dram_profile, resnet, small, trained
 
 
 def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
-    report = report_of(analysis, fused=fused)
+    report = analysis.report(View(fused=fused))
     return {
         name: text
         for block in report.blocks
@@ -35,7 +33,7 @@ def facts(analysis: Analysis, *, fused: bool = False) -> dict[str, str]:
 
 
 def grid_called(analysis: Analysis, title: str, **view: object) -> Grid:
-    blocks = report_of(analysis, **view).blocks  # pyright: ignore[reportArgumentType]
+    blocks = analysis.report(View(**view)).blocks  # pyright: ignore[reportArgumentType]
     (grid,) = [each for each in blocks if isinstance(each, Grid) and each.title.startswith(title)]
     return grid
 
@@ -60,7 +58,7 @@ def test_how_a_model_was_run_is_said_in_words(run: Run, words: str) -> None:
 def test_a_training_step_is_called_so_and_told_by_phase() -> None:
     """By hand: 650 FLOP, then 640 and 640; bytes 4 * (10 + 32 + 320 + 10) and so on."""
     analysis = trained()
-    assert report_of(analysis).headline.startswith("A training step of lesson takes ")
+    assert analysis.report().headline.startswith("A training step of lesson takes ")
     assert facts(analysis)["Run"] == "training step (sgd) · loss: the output · autocast bfloat16"
     phases = grid_called(analysis, "Phases")
     assert [row[:4] for row in phases.rows] == [
@@ -76,7 +74,7 @@ def test_a_training_step_is_called_so_and_told_by_phase() -> None:
 
 def test_inference_says_nothing_of_phases() -> None:
     assert "Run" not in facts(small())
-    text = plain_text(report_of(small()))
+    text = plain_text(small().report())
     assert "phase" not in text.lower()
     assert not {entry.label.text for entry in chart_of(small()).legend} & {"forward", "backward"}
 
@@ -125,7 +123,7 @@ def test_traffic_is_a_range_where_operators_are_made_of_parts() -> None:
 def test_fused_traffic_stands_beside_the_eager_one_and_only_when_asked() -> None:
     analysis = small()
     assert "Fused" not in facts(analysis)
-    assert "fused" not in plain_text(report_of(analysis))
+    assert "fused" not in plain_text(analysis.report())
     # The ReLU joins the layer: its reading and writing of 10 elements is no more.
     assert facts(analysis, fused=True)["Fused"] == (
         "1.49 kB in 1 kernel (eager: 1.57 kB in 2), if chains stay on chip as Inductor or TensorRT"
@@ -139,7 +137,7 @@ def test_fused_traffic_stands_beside_the_eager_one_and_only_when_asked() -> None
 
 @pytest.mark.parametrize("by", ["operator", "module", "type", "phase"])
 def test_every_table_has_a_column_of_fused_bytes_when_asked(by: str) -> None:
-    blocks = report_of(resnet(), by=by, fused=True).blocks  # pyright: ignore[reportArgumentType]
+    blocks = resnet().report(View(by=by, fused=True)).blocks  # pyright: ignore[reportArgumentType]
     headings = [each.heading for grid in blocks if isinstance(grid, Grid) for each in grid.columns]
     assert "fused bytes" in headings
     assert "FLOP" in headings
@@ -153,13 +151,13 @@ def test_the_tree_is_indented_in_every_layout() -> None:
         ("  body", "Sequential", "1", "330"),
         ("    fc", "Linear", "1", "330"),
     ]
-    assert "\n    fc " in plain_text(report_of(analysis, by="module"))
-    assert "| &nbsp;&nbsp;&nbsp;&nbsp;fc |" in report_markdown(report_of(analysis, by="module"))
-    html = report_html(report_of(analysis, by="module", depth=1))
+    assert "\n    fc " in plain_text(analysis.report(View(by="module")))
+    assert "| &nbsp;&nbsp;&nbsp;&nbsp;fc |" in report_markdown(analysis.report(View(by="module")))
+    html = report_html(analysis.report(View(by="module", depth=1)))
     assert '<td class="left">  body</td>' in html
     assert ">    fc<" not in html
     assert "white-space: pre" in html
-    lines = to_csv(analysis, by="module").splitlines()
+    lines = analysis.to_csv(by="module").splitlines()
     assert lines[0].startswith("module,depth,part,class,module_calls,parameters,is_open,calls,flop")
     assert lines[3].startswith("body.fc,2,whole,Linear,1,330,false,3,1930")
 
@@ -169,7 +167,7 @@ def test_the_tree_is_indented_in_every_layout() -> None:
 def test_training_fits_the_terminal(by: str, width: int) -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    print_report(report_of(trained(), by=by, fused=True), console)  # pyright: ignore[reportArgumentType]
+    print_report(trained().report(View(by=by, fused=True)), console)  # pyright: ignore[reportArgumentType]
     text = stream.getvalue()
     assert max(map(len, text.splitlines())) <= width
     assert "fused bytes" in text
@@ -195,7 +193,7 @@ def test_a_depth_belongs_to_modules() -> None:
     with pytest.raises(InputError, match=r"--depth 3 has no effect on rows by type; add --by mod"):
         View(by="type", depth=3)
     with pytest.raises(InputError):
-        report_of(small(), depth=1)
+        small().report(View(depth=1))
 
 
 def test_the_device_is_noted_where_it_is_not_that_of_the_hardware() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.report import minimum_text
 from roofline.analysis.roof import roof_lines
 from roofline.analysis.times import beats_bound, kind_of_time, time_s
 from roofline.analysis.words import shape_of, short_op
@@ -30,7 +31,6 @@ from roofline.plots.style import (
     Style,
     styles,
 )
-from roofline.presentation.reports.analysis_report import minimum_text
 
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, DARK_RED)
 """The colours of the page by their number; its style sheet has lighter ones for dark pages."""

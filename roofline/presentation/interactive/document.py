@@ -8,17 +8,16 @@ import hashlib
 import json
 from collections.abc import Iterable
 from importlib import resources
-from typing import Any, Unpack
+from typing import Any
 
 import jinja2
 
 from roofline.analysis import Analysis
+from roofline.analysis.tables import operator_grid
 from roofline.design.machine_comparison import MachineComparison
-from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, ViewOptions, fullest
+from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, fullest
 from roofline.foundation.text import printable
 from roofline.presentation.interactive.columns import SERIES, page_data
-from roofline.presentation.reports.analysis_report import report_of
-from roofline.presentation.reports.analysis_tables import operator_grid
 from roofline.presentation.reports.machines_report import machines_report
 
 SCRIPTS = (
@@ -51,24 +50,25 @@ Section = tuple[str, Facts | Grid | Notes]
 """What kind of block it is, and the block."""
 
 
-def interactive_page(result: Analysis | MachineComparison, **view: Unpack[ViewOptions]) -> str:
+def interactive_page(result: Analysis | MachineComparison, view: View | None = None) -> str:
     """The interactive report as one HTML document that loads nothing.
 
     Args:
         result: what to show; the page of a comparison switches between its machines.
-        view: how the tables of the report look at it, the fields of `View`. They stand in the
-            page whatever its switches say, and are what is left of it where scripts are off.
-
-    Raises:
-        InputError: as `View`.
+        view: how the tables of the report look at it. They stand in the page whatever its
+            switches say, and are what is left of it where scripts are off.
     """
+    view = view or View()
     if isinstance(result, Analysis):
         names, analyses = [result.hardware.name], [result]
-        report, machines = report_of(result, **view), []
-        live = operator_grid(result, View(**view))
+        report, machines = result.report(view), []
+        live = operator_grid(result, view)
     else:
         names, analyses = list(result.names), list(result.analyses)
-        report, live = machines_report(result, **view), None
+        report, live = (
+            machines_report(result, by=view.by, top=view.top, depth=view.depth, fused=view.fused),
+            None,
+        )
         told = {line for block in report.blocks if isinstance(block, Facts) for line in block.lines}
         machines = [_machine(*each, told) for each in zip(names, analyses, strict=True)]
     script, style = _script(), _style()
@@ -93,7 +93,7 @@ def embedded(data: Any) -> str:
 
 def _machine(name: str, analysis: Analysis, told: set[tuple[str, str]]) -> dict[str, Any]:
     """What the report says of one machine of several, but for the lines that were `told` of all."""
-    report = report_of(analysis)
+    report = analysis.report()
     live = operator_grid(analysis, View())
     sections = [each for each in _sections(report.blocks) if each[1] != live]
     return {

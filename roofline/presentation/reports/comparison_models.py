@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from roofline.analysis import Analysis
+from roofline.analysis.time_columns import prediction_cell
 from roofline.analysis.words import fit_cell
 from roofline.design.model_comparison.data import TIMES
 from roofline.design.model_comparison.grid import ComparisonGrid
@@ -15,7 +16,6 @@ from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.spreads import interval_cell
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import MISSING, format_percent, format_s, format_shape
-from roofline.presentation.reports.time_columns import prediction_cell
 
 
 def cells_of(comparison: Comparison, quantity: Quantity) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date
 
+from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import hardware_fact
 from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View
 from roofline.foundation.text import counted, printable
@@ -12,7 +13,6 @@ from roofline.foundation.units import format_byte, format_si
 from roofline.language.architecture import Architecture
 from roofline.language.footprint import Footprint
 from roofline.language.result import Language
-from roofline.presentation.reports.analysis_tables import operator_grid
 from roofline.presentation.reports.language_sweep_tables import crossover_grid, sweep_grids
 from roofline.presentation.reports.language_tables import (
     bits_grid,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from roofline.analysis.time_columns import prediction_cell
 from roofline.design.machine_comparison import GroupAcross, Side
 from roofline.foundation.spreads import interval_cell
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.placement import Bound
-from roofline.presentation.reports.time_columns import prediction_cell
 
 _LETTERS = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}
 

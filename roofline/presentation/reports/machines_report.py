@@ -7,6 +7,9 @@ from typing import Unpack
 
 from roofline.analysis import Analysis, unknown_capacity
 from roofline.analysis.facts import what_runs
+from roofline.analysis.report import coverage_text, model_facts
+from roofline.analysis.tables import groups_of_unknown, unknown_grid
+from roofline.analysis.time_columns import prediction_cell
 from roofline.analysis.words import fit_cell
 from roofline.design.machine_comparison import MachineComparison, MachineSummary
 from roofline.design.pass_times import DIGITS
@@ -22,10 +25,7 @@ from roofline.foundation.units import (
 )
 from roofline.placement import classic_model_note, other_device_note, where_operators_are
 from roofline.presentation.reports.advice_lines import machines_advice_notes
-from roofline.presentation.reports.analysis_report import coverage_text, model_facts
-from roofline.presentation.reports.analysis_tables import groups_of_unknown, unknown_grid
 from roofline.presentation.reports.machines_tables import key_of, operator_choices
-from roofline.presentation.reports.time_columns import prediction_cell
 from roofline.workload.runs import DEVICES
 
 

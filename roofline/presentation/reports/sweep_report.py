@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from roofline.analysis import unknown_capacity
+from roofline.analysis.time_columns import prediction_cell
 from roofline.design.pass_times import DIGITS
 from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
 from roofline.design.sweeps.cells import Cell
@@ -27,7 +28,6 @@ from roofline.foundation.text import printable
 from roofline.foundation.units import MISSING, format_s
 from roofline.machine.hardware import describe_threads
 from roofline.presentation.charts.sweep_cells import map_axes
-from roofline.presentation.reports.time_columns import prediction_cell
 from roofline.render.pages import report_html
 
 _COLUMNS = 8

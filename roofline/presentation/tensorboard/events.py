@@ -21,7 +21,6 @@ from roofline.analysis import (
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.presentation.reports.analysis_report import report_of
 from roofline.presentation.tensorboard.graph import graph_def, run_metadata
 from roofline.presentation.tensorboard.library import TensorBoard, tensorboard
 from roofline.render.markdown import report_markdown
@@ -89,7 +88,7 @@ def _events(known: TensorBoard, analysis: Analysis) -> Iterator[Any]:
         if stats is not None:
             tagged = {"tag": name, "run_metadata": stats.SerializeToString(deterministic=True)}
             yield known.event(tagged_run_metadata=tagged)
-    said = report_markdown(report_of(analysis)).encode("utf-8", "backslashreplace")
+    said = report_markdown(analysis.report()).encode("utf-8", "backslashreplace")
     yield known.event(summary=known.text_summary("report/text_summary", said))
     for tag, step, value in scalars(analysis):
         # Of 32 bits: TensorBoard's own loader passes over scalars of 64.

@@ -3,78 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date
-from typing import Unpack
 
 from roofline.analysis import Analysis, fit_of, fit_warnings, groups, unknown_capacity
 from roofline.analysis.facts import model_fact, run_fact, what_runs, work_facts
+from roofline.analysis.latency_facts import latency_facts, measurement_warnings, real_time
+from roofline.analysis.tables import (
+    group_grid,
+    groups_of_unknown,
+    operator_grid,
+    phase_grid,
+    unknown_grid,
+)
 from roofline.analysis.times import above_roof, minimum_words, rounded_share
 from roofline.analysis.words import hardware_fact, sum_of_flop
-from roofline.foundation.blocks import Block, Facts, Notes, Report, View, ViewOptions
+from roofline.foundation.blocks import Block, Facts, View, notes
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_byte, format_percent, format_s
 from roofline.placement import Bound, Roof, ceiling_types
-from roofline.presentation.reports.advice_lines import advice_notes
-from roofline.presentation.reports.analysis_tables import (
-    groups_of_unknown,
-    operator_grid,
-    unknown_grid,
-)
-from roofline.presentation.reports.group_tables import group_grid, phase_grid
-from roofline.presentation.reports.latency_facts import (
-    latency_facts,
-    measurement_warnings,
-    real_time,
-)
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
 
 
-def report_of(
-    analysis: Analysis, *, today: date | None = None, **options: Unpack[ViewOptions]
-) -> Report:
-    """The report on an analysis.
+def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
+    """Return what a report says below the summary.
 
-    Args:
-        analysis: what to report.
-        today: for the hardware's age; None gives dates alone, as a file that lasts needs them.
-        options: how to look at it, the fields of `View`. Rows that are left out appear as one, so
-            that the rows add up to the total.
-
-    Raises:
-        InputError: as `View`.
+    Rows that are left out appear as one, so that the rows add up to the total.
     """
-    view = View(**options)
-    blocks: list[Block] = [Facts(lines=tuple(_facts(analysis, view, today)))]
+    yield Facts(lines=tuple(_facts(analysis, view)))
     if analysis.run.train and view.by != "phase" and analysis.operators:
-        blocks.append(phase_grid(analysis, view))
+        yield phase_grid(analysis, view)
     if analysis.operators:
-        blocks.append(
+        yield (
             operator_grid(analysis, view)
             if view.by == "operator"
             else group_grid(analysis, view.by, view)
         )
     unknown = groups_of_unknown(analysis)
     if unknown:
-        blocks.append(unknown_grid(unknown))
-    blocks += advice_notes(analysis)
-    blocks.append(Facts(lines=(("Coverage", coverage_text(analysis)),)))
+        yield unknown_grid(unknown)
+    from roofline.presentation.reports.advice_lines import advice_notes
+
+    yield from advice_notes(analysis)
+    yield Facts(lines=(("Coverage", coverage_text(analysis)),))
     warnings = (
         *fit_warnings(analysis),
         *analysis.warnings,
         *measurement_warnings(analysis),
         *above_roof(analysis),
     )
-    if warnings:
-        blocks.append(Notes(title="Warnings", lines=tuple(map(printable, warnings))))
-    return Report(headline=_headline(analysis), blocks=tuple(blocks))
+    yield from notes("Warnings", warnings, urgent=True)
 
 
 def _at_least(analysis: Analysis, text: str) -> str:
     return f"≥ {text}" if analysis.totals.unknown_operators else text
 
 
-def _headline(analysis: Analysis) -> str:
+def headline(analysis: Analysis) -> str:
+    """Return the verdict in one sentence."""
     model, totals = what_runs(analysis), analysis.totals
     if not analysis.operators:
         return f"{model}: no operators"
@@ -125,12 +110,12 @@ def model_facts(analysis: Analysis, view: View) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple[str, str]]:
+def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     totals = analysis.totals
     yield model_fact(analysis)
     yield from run_fact(analysis)
     caches = "steady state" if analysis.cache == "steady" else "cold caches"
-    yield hardware_fact(analysis, today, caches=caches)
+    yield hardware_fact(analysis, view.today, caches=caches)
     *work, (memory, peak) = work_facts(analysis, fused=view.fused)
     yield from work
     yield memory, f"{peak} · {_fit(analysis)}"
@@ -141,7 +126,7 @@ def _facts(analysis: Analysis, view: View, today: date | None) -> Iterable[tuple
         if any(is_convolution(row.record) for row in analysis.operators):
             roof = Roof(analysis.hardware, analysis.threads)
             yield "Convolutions", roof.convolution_algorithms
-    yield from latency_facts(analysis, today)
+    yield from latency_facts(analysis, view.today)
 
 
 def minimum_text(analysis: Analysis) -> str:

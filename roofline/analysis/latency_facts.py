@@ -8,6 +8,7 @@ from datetime import date
 
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.analysis.facts import what_runs
+from roofline.analysis.time_columns import source_word
 from roofline.analysis.words import short_op
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import (
@@ -24,7 +25,6 @@ from roofline.latency.earlier import EarlierRun
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import BOUND_ONLY, FAULTS_MATTER, RunPrediction
 from roofline.machine.origin import age
-from roofline.presentation.reports.time_columns import source_word
 
 _NAMED = 4
 
