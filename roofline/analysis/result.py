@@ -165,7 +165,7 @@ class Analysis(Result):
 
                 return event_file(self)
             case _:
-                return super().render(format, view, **picture)
+                return Result.render(self, format, view, **picture)
 
     def page(self, view: View) -> str:
         """Return the interactive page."""
@@ -186,7 +186,7 @@ class Analysis(Result):
             rest = {name: each for name, each in options.items() if name != "layers"}
             return plot_layers(self, width_inch=width_inch, height_inch=height_inch, **rest)
         given = {name: each for name, each in options.items() if name not in ("layers", "paper")}
-        return super()._figure(make, width_inch, height_inch, given)
+        return Result._figure(self, make, width_inch, height_inch, given)
 
     def draw(self, figure: Figure, **options: Any) -> None:
         """Draw the roofline picture; options are those of `draw_analysis`."""

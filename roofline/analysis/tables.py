@@ -288,7 +288,7 @@ def _group_cells(
         format_byte(byte),
         *([format_byte(group.fused_byte)] if view.fused else []),
         sum_of_intensity(flop, byte, group.unknown_operators),
-        *times.group_group_cells(group, is_all=is_all),
+        *times.group_cells(group, is_all=is_all),
     )
 
 

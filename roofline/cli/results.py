@@ -147,7 +147,7 @@ def present(
     from roofline.analysis import Analysis
 
     if isinstance(result, Analysis):
-        options = {"layers": True, "paper": picture.paper} if picture and picture.layers else {}
+        options = picture.options if picture else {}
         present_result(
             result, files, stdout_format=stdout_format, view=view, force=force, **options
         )

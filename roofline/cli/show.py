@@ -31,9 +31,11 @@ def _kind_of(data: Any) -> str:
     """What `compare` or `hardware diff` made it, if one of them did; else ``""``."""
     if not isinstance(data, dict):
         return ""
+    from roofline.analysis import Analysis
+
     table = cast("dict[str, Any]", data)
     if isinstance(table.get("kind"), str):
-        return table["kind"]
+        return "" if table["kind"] == Analysis.kind else table["kind"]
     return "comparison of models" if {"reference", "models"} <= table.keys() else ""
 
 

@@ -9,7 +9,8 @@ import io
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import matplotlib
@@ -54,14 +55,18 @@ def saved(figure: Figure, format: str) -> bytes:
     """Return the figure as PNG (160 dpi) or SVG (text is text); equal figures give equal bytes."""
     content = io.BytesIO()
     metadata = {"Software": "roofline"} if format == "png" else {"Date": None, "Creator": None}
-    with (
-        matplotlib.rc_context({"svg.hashsalt": "roofline", "svg.fonttype": "none"}),
-        warnings.catch_warnings(),
-    ):
-        # A model may be named in a script that no installed font has: it shows boxes, no warning.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+    settings = {"svg.hashsalt": "roofline", "svg.fonttype": "none"}
+    with matplotlib.rc_context(settings), any_script():
         figure.savefig(content, format=format, dpi=160, metadata=metadata)
     return content.getvalue()
+
+
+@contextmanager
+def any_script() -> Generator[None]:
+    """Warn of no missing glyphs: a model named in a script that no font has shows boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
 
 
 def title_figure(figure: Figure, title: str, subtitle: str = "") -> None:

@@ -23,7 +23,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullForma
 from matplotlib.transforms import IdentityTransform
 
 from roofline.foundation.units import format_intensity, format_percent
-from roofline.plots.figures import prepare_axes, words
+from roofline.plots.figures import any_script, prepare_axes, words
 from roofline.plots.roof import Ceiling, Diagonal, Point, RoofLines, Spot, StripPoint, diameter_pt
 from roofline.plots.style import (
     ALARM,
@@ -443,7 +443,7 @@ def place_texts(
     pixels = axes.get_figure(root=True).dpi / 72
     radii = [each / 2 * pixels for each in diameters_pt]
     # It prints where there is no room.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(io.StringIO()), any_script():
         _, _, placed, leaders = textalloc.allocate(
             axes,
             [x for x, _, _ in texts],

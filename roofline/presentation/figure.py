@@ -25,7 +25,7 @@ from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile
 from roofline.plots.roof import Ceiling
 from roofline.plots.style import Style
-from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart, chart_of
+from roofline.presentation.charts.chart import TITLE_SIZE_PT, Chart
 from roofline.presentation.charts.labels import Segment, cut_to
 from roofline.presentation.charts.lettering import SMALL_PT, TurnedText
 from roofline.presentation.drawing import (
@@ -40,8 +40,6 @@ from roofline.presentation.drawing import (
 )
 from roofline.presentation.hardware_figure import plot_hardware
 from roofline.workload.operators import Phase
-
-_USUAL_INCH = 6.5
 
 _LIBRARY = "#6a3d9a"
 LIBRARY_LINE: dict[str, Any] = {"color": _LIBRARY, "linewidth": 1.0, "linestyle": (0, (5, 2.5))}
@@ -69,7 +67,7 @@ def plot(
     analysis: Analysis | HardwareProfile,
     *,
     labels: int = 12,
-    roofs: Roofs = "all",
+    roofs: Roofs | None = None,
     layers: bool = False,
     paper: HardwareProfile | str | FilePath | None = None,
     width_inch: float = 10.0,
@@ -81,7 +79,7 @@ def plot(
         analysis: what to draw; its measured times where there are any, else its bounds. Of a
             machine: its roof, paper against measurement, its curves; only the width counts then.
         labels: how many of the longest operators to name, where there is room.
-        roofs: every ceiling that is known, or only those of the data types in use.
+        roofs: every ceiling that is known ("all"), or those of the data types in use (None).
         layers: the roof in two layers, on paper and measured, with what the hardware loses between
             them shaded, and what software loses below; of the data types in use.
         paper: the machine whose figures are those on paper, a profile, its name or file; None: what
@@ -93,30 +91,27 @@ def plot(
         InputError: options that have no effect together, or a `paper` that does not fit.
         HardwareError: `paper` is not known.
     """
-    if layers or paper is not None:
-        from roofline.presentation.layers_figure import plot_layers
+    if isinstance(analysis, HardwareProfile):
+        if layers or paper is not None:
+            from roofline.presentation.layers_figure import plot_layers
 
-        if roofs != "all":
+            return plot_layers(
+                analysis,
+                paper=paper,
+                labels=labels,
+                width_inch=width_inch,
+                height_inch=height_inch,
+            )
+        return plot_hardware(analysis, width_inch=width_inch)
+    if layers or paper is not None:
+        if roofs is not None:
             raise InputError(
                 "roofs has no effect with layers, which draw the data types in use; leave it out"
             )
-        return plot_layers(
-            analysis,
-            paper=paper,
-            labels=labels,
-            width_inch=width_inch,
-            height_inch=height_inch,
-        )
-    if isinstance(analysis, HardwareProfile):
-        return plot_hardware(analysis, width_inch=width_inch)
-    chart = chart_of(
-        analysis,
-        labels=labels,
-        roofs=roofs,
-        width_pt=72 * width_inch,
-        height_pt=72 * (height_inch or _USUAL_INCH),
-    )
-    return draw(chart)
+        options: dict[str, Any] = {"layers": layers, "paper": paper}
+    else:
+        options = {"roofs": roofs or "in use"}
+    return analysis.plot(labels=labels, width_inch=width_inch, height_inch=height_inch, **options)
 
 
 def draw(chart: Chart, *, on_shades: bool = False) -> Figure:

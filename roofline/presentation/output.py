@@ -9,7 +9,7 @@ from typing import Literal, Unpack
 from roofline.analysis import Analysis
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
-from roofline.foundation.blocks import Report, View, ViewOptions
+from roofline.foundation.blocks import View, ViewOptions
 from roofline.foundation.files import write_atomically
 from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv
@@ -68,15 +68,15 @@ def render(
         InputError: a ``trace`` of what was not measured, an event file of several machines, or a
             picture that cannot be drawn so.
     """
+    if isinstance(result, Analysis):
+        return result.render(format, View(**view), **picture.options)
     match format:
         case "json":
             return result.to_json()
         case "csv":
-            if isinstance(result, Analysis):
-                return result.to_csv(**view)
             return machines_csv(result)
         case "md":
-            return report_markdown(_report(result, view))
+            return report_markdown(machines_report(result, **view))
         case "html":
             from roofline.presentation.interactive import interactive_page
 
@@ -90,12 +90,6 @@ def render(
             return trace_json(result)
         case "tensorboard":
             return event_file(result)
-
-
-def _report(result: Result, view: ViewOptions) -> Report:
-    if isinstance(result, Analysis):
-        return result.report(View(**view))
-    return machines_report(result, **view)
 
 
 def check_targets(

@@ -44,6 +44,11 @@ class Picture:
                 "--layers has no effect without a picture; add -o FILE.png or -o FILE.svg"
             )
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of `Result.plot`."""
+        return {"layers": True, "paper": self.paper} if self.layers else {}
+
     def figure(self, result: Analysis | MachineComparison) -> Any:
         """The picture of a result as a matplotlib Figure.
 

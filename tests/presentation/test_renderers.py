@@ -15,7 +15,6 @@ from rich.console import Console
 from roofline.analysis import Analysis
 from roofline.foundation.blocks import By, Column, Grid, Report, View
 from roofline.render.console import columns_that_fit, print_report
-from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
 from tests.presentation.examples import examples
 
@@ -36,12 +35,12 @@ def on_terminal(analysis: Analysis, *, by: By = "operator", top: int = 10, width
     return stream.getvalue()
 
 
-def to_markdown(analysis: Analysis) -> str:
-    return report_markdown(analysis.report())
+def to_markdown(analysis: Analysis, by: By = "operator", top: int | None = None) -> str:
+    return str(analysis.render("md", View(by=by, top=top)))
 
 
-def to_html(analysis: Analysis) -> str:
-    return report_html(analysis.report())
+def to_html(analysis: Analysis, by: By = "operator", top: int | None = None) -> str:
+    return report_html(analysis.report(View(by=by, top=top)))
 
 
 Renderer = Callable[..., str]

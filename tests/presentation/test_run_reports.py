@@ -9,11 +9,13 @@ import pytest
 from rich.console import Console
 
 from roofline.analysis import Analysis, Run
+from roofline.analysis.drawing import title_of
 from roofline.analysis.facts import run_words
+from roofline.analysis.points import points_of
 from roofline.errors import InputError
 from roofline.foundation.blocks import Facts, Grid, View
 from roofline.placement import Roof, other_device_note, roof_notes
-from roofline.presentation.charts.chart import chart_of
+from roofline.plots.figures import new_figure
 from roofline.presentation.output import render
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
@@ -69,21 +71,26 @@ def test_a_training_step_is_called_so_and_told_by_phase() -> None:
     assert not phases.sums
     assert grid_called(analysis, "Phases", by="phase").sums[0][:3] == ("total", "3", "1.93 kFLOP")
     assert "phase" in [each.heading for each in grid_called(analysis, "Operators").columns]
-    assert chart_of(analysis).title.startswith("Roofline of a training step of lesson")
+    assert title_of(analysis).startswith("Roofline of a training step of lesson")
+
+
+def legend_of(analysis: Analysis) -> set[str]:
+    figure = new_figure(10, 6.5)
+    analysis.draw(figure)
+    return {each.get_text() for each in figure.legends[0].get_texts()}
 
 
 def test_inference_says_nothing_of_phases() -> None:
     assert "Run" not in facts(small())
     text = plain_text(small().report())
     assert "phase" not in text.lower()
-    assert not {entry.label.text for entry in chart_of(small()).legend} & {"forward", "backward"}
+    assert not legend_of(small()) & {"forward", "backward"}
 
 
 def test_phases_have_looks_of_their_own_in_the_picture() -> None:
-    chart = chart_of(trained())
-    assert {mark.point.phase for mark in chart.marks} == {"forward", "backward", "optimizer"}
-    words = [entry.label.text for entry in chart.legend if entry.phase != "forward"]
-    assert words == ["backward", "optimizer"]
+    phases = {"forward", "backward", "optimizer"}
+    assert {each.phase for each in points_of(trained())} == phases
+    assert phases <= legend_of(trained())
 
 
 def test_memory_says_what_is_held_and_when() -> None:
