@@ -16,7 +16,7 @@ from roofline.cli.options import (
     picture_of,
     view_options,
 )
-from roofline.cli.results import present
+from roofline.cli.results import present, present_result
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,6 +85,9 @@ def command(
             raise InputError(f"{file}: is a validation; --layers is for analyses only")
         _show_validation(data, file, files, stdout_format=stdout_format, view=view, force=force)
         return
+    if (kind := _kind_of(data)) and kind not in _LEGACY:
+        _show_result(data, file, files, stdout_format, view, force=force, layers=layers)
+        return
     several = is_machine_comparison(data)
     if not several and (kind := _kind_of(data)):
         raise refused(
@@ -106,6 +109,28 @@ def command(
         force=force,
         picture=picture,
     )
+
+
+_LEGACY = ("machine comparison",)
+
+
+def _show_result(
+    data: Any,
+    file: Path,
+    files: tuple[Path, ...],
+    stdout_format: str | None,
+    view: View,
+    *,
+    force: bool,
+    layers: bool,
+) -> None:
+    from roofline.result import result_from_data
+
+    result = result_from_data(data, file=str(file))
+    if layers:
+        raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
+    result.check_files(files, overwrite=force)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force)
 
 
 def _show_validation(
