@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress
+from roofline.foundation.rows import finite
 from roofline.language.architecture import Architecture
-from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Footprint, Memory, activations_of, footprint_of
+from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
 from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
@@ -128,17 +128,16 @@ def analyze_language(
     cache = cache_of(architecture, of.dtype)
     return Language(
         model=known.name,
-        configuration=known.configuration,
+        # JSON has no infinity, which a configuration may name.
+        configuration=finite(known.configuration),
         architecture=architecture,
         dtype=of.dtype,
-        hardware=of.any.hardware,
-        threads=of.any.threads,
         batch=batch,
         context=context,
         cache=cache,
         footprint=of.footprint(),
         stages=found,
-        bits=tuple(of.in_bits(each) for each in bits),
+        weight_bits=tuple(of.in_bits(each) for each in bits),
         sweep=of.sweep(stages, batches, contexts) if batches else None,
         notes=(*known.notes, *of.notes()),
         warnings=warnings_of(found, architecture, cache, known.notes),
@@ -280,13 +279,12 @@ class _Model:
         positions = self.architecture.positions
         if positions is not None and self.context > positions:
             found.append(
-                f"a context of {self.context:,} tokens is beyond the {positions:,} positions that"
-                " the configuration names"
+                f"a context of {self.context:,} tokens is beyond the {positions:,} positions of the"
+                " configuration"
             )
         if self.architecture.latent is not None:
             found.append(
-                "attention is latent: the cache is counted as one vector a token, and in decode as"
-                " the products that work on it; where transformers makes keys and values of all"
-                " heads out of it in every pass, its operators show that"
+                "latent attention: the architecture keeps one vector per token and decodes on it;"
+                " operators of transformers may make keys and values of all heads in every pass"
             )
         return found
