@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from roofline.analysis.tables import operator_grid
 from roofline.analysis.words import hardware_fact, sum_of_flop, sum_of_intensity
@@ -21,11 +21,11 @@ from roofline.foundation.units import (
     format_s,
     format_si,
 )
-from roofline.language.memory import CacheLayers, Footprint
+from roofline.language.memory import Footprint
 from roofline.language.parts import Stage
-from roofline.language.placing import PlacedPart
-from roofline.language.stages import Rate, RoutedBound, StageResult, rate_text
-from roofline.language.sweep import MOST_BATCH, Crossover, StageSweep, SweepCell
+from roofline.language.placing import PlacedPart, PlacedStage
+from roofline.language.stages import Rate, StageResult, rate_text
+from roofline.language.sweep import MOST_BATCH, StageSweep, SweepCell
 from roofline.language.weight_bits import BitsWhatIf, StageInBits
 from roofline.placement import Bound
 
@@ -39,19 +39,36 @@ _FITS = {
     "does not fit": "no",
 }
 
-_Row = tuple[str, ...]
+_AI = "AI (FLOP/B)"
+
+_Row = dict[str, str]
+"""Cells by heading."""
 
 
 def language_blocks(language: Language, view: View) -> Iterable[Block]:
     """Return what the report says below the summary; ``view.top`` adds operators of each stage."""
     yield Facts(lines=tuple(_facts(language, view)))
-    yield _stages(language)
+    yield _table(
+        f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
+        (row for each in language.stages for row in _stage_rows(each)),
+        left=("stage", "basis", "limiter"),
+        narrow=("tokens", _AI, "limiter", "predicted time", "basis"),
+    )
     yield from map(_parts, language.stages)
     yield _cache(language)
     if any(each.spread for each in language.stages):
-        yield _experts(language.stages)
+        yield _table(
+            "Distinct experts per pass",
+            (row for each in language.stages for row in _expert_rows(each)),
+            left=("stage", "routing"),
+        )
     if language.weight_bits:
-        yield _weight_bits(language.weight_bits)
+        yield _table(
+            "Weight-only quantization (vocabulary in floats; dequantization not included)",
+            (_bits_row(of, each) for of in language.weight_bits for each in of.stages),
+            left=("bits", "stage", "dequantization time"),
+            narrow=("reduction", "minimum of transformers", "dequantization time"),
+        )
     if sweep := language.sweep:
         for stage in dict.fromkeys(each.stage for each in sweep.cells):
             yield _rates(sweep, stage)
@@ -97,19 +114,16 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
             f" {sizes.width:,}{shared}; {sizes.per_token} per token",
         )
     yield hardware_fact(language.stages[0].analysis, view.today)
-    yield "Memory", _memory(language.footprint)
-    yield "Fits", _fits(language.footprint)
-
-
-def _memory(footprint: Footprint) -> str:
-    peak = ""
-    if footprint.peak_byte is not None:
-        peak = f" · peak of transformers {format_byte(footprint.peak_byte)}"
-    return (
-        f"{format_byte(footprint.byte)} = weights {format_byte(footprint.weight_byte)} + KV cache"
+    footprint = language.footprint
+    memory = (
+        f"{format_byte(footprint.byte)} = weights {format_byte(weight_byte)} + KV cache"
         f" {format_byte(footprint.cache_byte)} + activations at least"
-        f" {format_byte(footprint.activation_byte)}{peak}"
+        f" {format_byte(footprint.activation_byte)}"
     )
+    if footprint.peak_byte is not None:
+        memory += f" · peak of transformers {format_byte(footprint.peak_byte)}"
+    yield "Memory", memory
+    yield "Fits", _fits(footprint)
 
 
 def _fits(footprint: Footprint) -> str:
@@ -119,69 +133,60 @@ def _fits(footprint: Footprint) -> str:
     verdict = f"{_FITS[footprint.fit]}: {format_byte(memory.byte)} ({memory.source})"
     if footprint.weight_byte > memory.byte:
         return f"{verdict} · the weights alone take more"
-    parts = [verdict]
-    if (count := footprint.most_sequences) is not None:
-        parts.append(f"room for {counted(count, 'sequence')} of {footprint.context:,} tokens")
-    if footprint.most_context is None:
-        parts.append("and for any context, as all layers have windows")
-    else:
-        parts.append(f"or for {footprint.most_context:,} tokens at batch {footprint.batch}")
-    return " · ".join(parts)
+    room = f"room for {counted(footprint.most_sequences or 0, 'sequence')} of"
+    longest = "and for any context, as all layers have windows"
+    if footprint.most_context is not None:
+        longest = f"or for {footprint.most_context:,} tokens at batch {footprint.batch}"
+    return f"{verdict} · {room} {footprint.context:,} tokens · {longest}"
 
 
-def _grid(title: str, headings: Iterable[str], rows: Iterable[_Row], **options: Any) -> Grid:
-    """Return a table of cells that are made row by row."""
-    columns: dict[str, Callable[[Any], str]] = {
-        heading: lambda row, place=place: row[place] for place, heading in enumerate(headings)
-    }
-    return table(title, rows, columns, **options)
-
-
-def _stages(language: Language) -> Grid:
-    """Two rows for each stage: the operators of transformers, and the architecture."""
-    narrow = ("tokens", "AI (FLOP/B)", "limiter", "predicted time", "basis")
-    return _grid(
-        f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
-        (
-            *("stage", "basis", "tokens", "FLOP", "traffic", "AI (FLOP/B)", "limiter"),
-            *("minimum time", "max tokens/s", "predicted time", "predicted tokens/s"),
-        ),
-        (row for each in language.stages for row in _stage_rows(each)),
-        left=("stage", "basis", "limiter"),
-        narrow=narrow,
-    )
+def _table(
+    title: str,
+    rows: Iterable[_Row],
+    *,
+    left: Sequence[str] = (),
+    narrow: Sequence[str] = (),
+    sums: Iterable[_Row] = (),
+) -> Grid:
+    """Return a table of rows by heading, as the first row has them; what a row lacks is empty."""
+    items = list(rows)
+    columns = {heading: lambda row, of=heading: row.get(of, "") for heading in items[0]}
+    cells = (tuple(row.get(heading, "") for heading in columns) for row in sums)
+    return table(title, items, columns, left=left, narrow=narrow, sums=cells)
 
 
 def _stage_rows(stage: StageResult) -> Iterable[_Row]:
     totals, run, asked = stage.analysis.totals, stage.analysis.prediction, stage.asked
     unknown = totals.unknown_operators
     bound, predicted = stage.bound_rate, stage.predicted_rate
-    yield (
-        stage.stage,
-        "transformers",
-        f"{stage.tokens:,}",
-        sum_of_flop(totals.flop, unknown),
-        format_byte(totals.traffic_byte),
-        sum_of_intensity(totals.flop, totals.traffic_byte, unknown),
-        stage.limiter.value,
-        format_s(stage.bound_s),
-        _words(bound),
-        interval_cell(run.predicted_s, run.low_s, run.high_s) if run else MISSING,
-        _words(predicted),
-    )
-    yield (
-        *("", "architecture", ""),
-        format_flop(asked.flop),
-        format_byte(asked.traffic_byte),
-        format_intensity(asked.flop / asked.traffic_byte if asked.traffic_byte else None),
-        asked.bound.value,
-        format_s(asked.bound_s),
-        _words(stage.asked_rate),
-        *("", ""),
-    )
+    yield {
+        "stage": stage.stage,
+        "basis": "transformers",
+        "tokens": f"{stage.tokens:,}",
+        "FLOP": sum_of_flop(totals.flop, unknown),
+        "traffic": format_byte(totals.traffic_byte),
+        _AI: sum_of_intensity(totals.flop, totals.traffic_byte, unknown),
+        "limiter": stage.limiter.value,
+        "minimum time": format_s(stage.bound_s),
+        "max tokens/s": _words(bound),
+        "predicted time": interval_cell(run.predicted_s, run.low_s, run.high_s) if run else MISSING,
+        "predicted tokens/s": _words(predicted),
+    }
+    yield {
+        "basis": "architecture",
+        "FLOP": format_flop(asked.flop),
+        "traffic": format_byte(asked.traffic_byte),
+        _AI: format_intensity(asked.flop / asked.traffic_byte if asked.traffic_byte else None),
+        "limiter": asked.bound.value,
+        "minimum time": format_s(asked.bound_s),
+        "max tokens/s": _words(stage.asked_rate),
+    }
     if stage.batch > 1:
-        one = [_words(each and each.of_one(stage.batch)) for each in (bound, predicted)]
-        yield ("", "per sequence", *[""] * 6, one[0], "", one[1])
+        yield {
+            "basis": "per sequence",
+            "max tokens/s": _words(bound and bound.of_one(stage.batch)),
+            "predicted tokens/s": _words(predicted and predicted.of_one(stage.batch)),
+        }
 
 
 def _words(rate: Rate | None) -> str:
@@ -189,128 +194,88 @@ def _words(rate: Rate | None) -> str:
 
 
 def _parts(stage: StageResult) -> Grid:
-    """The parts of the architecture in a stage, the longest first."""
-    asked = stage.asked
+    asked, whole_s = stage.asked, stage.asked.parts_s
 
-    def share(part: PlacedPart) -> str:
-        whole_s = asked.parts_s
+    def cells(of: PlacedPart | PlacedStage, intensity: str = "", ceiling: str = "") -> _Row:
+        return {
+            "FLOP": format_flop(of.flop),
+            "weights": format_byte(of.weight_byte) if of.weight_byte else "",
+            "KV cache": format_byte(of.cache_byte) if of.cache_byte else "",
+            _AI: intensity,
+            "limiter": of.bound.value,
+            "ceiling": ceiling,
+            "time at ceiling": format_s(of.bound_s),
+        }
+
+    def row(part: PlacedPart) -> _Row:
         known = part.bound_s is not None and whole_s
-        return format_percent(part.bound_s / whole_s if known else None)
+        return {
+            "part": part.name,
+            "layers": f"{part.count:,}",
+            **cells(part, format_intensity(part.intensity_flop_per_byte), part.ceiling or MISSING),
+            "share": format_percent(part.bound_s / whole_s if known else None),
+        }
 
-    def size(byte: int) -> str:
-        return format_byte(byte) if byte else ""
-
-    total = (
-        *("model minimum", ""),
-        format_flop(asked.flop),
-        format_byte(asked.weight_byte),
-        format_byte(asked.cache_byte),
-        *("", asked.bound.value, ""),
-        format_s(asked.bound_s),
-        "",
-    )
-    return table(
+    return _table(
         f"{stage.stage.capitalize()}: parts of the architecture",
-        sorted(asked.parts, key=lambda part: -(part.bound_s or 0.0)),
-        {
-            "part": "name",
-            "layers": "count",
-            "FLOP": lambda part: format_flop(part.flop),
-            "weights": lambda part: size(part.weight_byte),
-            "KV cache": lambda part: size(part.cache_byte),
-            "AI (FLOP/B)": lambda part: format_intensity(part.intensity_flop_per_byte),
-            "limiter": lambda part: part.bound.value,
-            "ceiling": lambda part: part.ceiling or MISSING,
-            "time at ceiling": "bound_s",
-            "share": share,
-        },
+        map(row, sorted(asked.parts, key=lambda part: -(part.bound_s or 0.0))),
         left=("part", "limiter", "ceiling"),
-        narrow=("ceiling", "layers", "AI (FLOP/B)", "share"),
-        sums=(total,),
+        narrow=("ceiling", "layers", _AI, "share"),
+        sums=[{"part": "model minimum", **cells(asked)}],
     )
 
 
 def _cache(language: Language) -> Grid:
-    """What layers keep, and what transformers was given where that differs."""
+    """One row for layers that keep alike, and what transformers was given where that differs."""
     cache, context, batch = language.cache, language.context, language.batch
 
-    def byte(layers: CacheLayers) -> int:
-        return layers.count * layers.tokens(context) * cache.token_byte_of_layer
+    def sizes(byte: float) -> _Row:
+        return {"per sequence": format_byte(byte), f"batch {batch}": format_byte(batch * byte)}
 
-    expected = cache.byte(context, batch)
-    sums = [
-        (
-            *(f"all {sum(each.count for each in cache.layers)}", "", ""),
-            f"{format_byte(cache.token_byte)} (all layers)",
-            "",
-            format_byte(cache.byte(context)),
-            format_byte(expected),
-        )
-    ]
+    rows = (
+        {
+            "layers": f"{each.count}",
+            "window": "all" if each.window is None else f"{each.window:,}",
+            "KV heads": "latent" if cache.attention == "latent" else f"{cache.key_value_heads}",
+            "per token and layer": format_byte(cache.token_byte_of_layer),
+            "tokens kept": f"{each.tokens(context):,}",
+            **sizes(each.count * each.tokens(context) * cache.token_byte_of_layer),
+        }
+        for each in cache.layers
+    )
+    layers, whole = sum(each.count for each in cache.layers), sizes(cache.byte(context))
+    token = f"{format_byte(cache.token_byte)} (all layers)"
+    sums = [{"layers": f"all {layers}", "per token and layer": token, **whole}]
     decode = language.stage("decode")
     given = decode.given_cache_byte if decode else None
-    if given is not None and format_byte(given) != format_byte(expected):
-        given_cells = format_byte(given / batch), format_byte(given)
-        sums.append(("transformers", *("",) * 4, *given_cells))
-    return table(
+    if given is not None and sizes(given / batch) != whole:
+        sums.append({"layers": "transformers", **sizes(given / batch)})
+    return _table(
         f"KV cache in {cache.dtype} at {context:,} tokens",
-        cache.layers,
-        {
-            "layers": "count",
-            "window": lambda each: "all" if each.window is None else f"{each.window:,}",
-            "KV heads": lambda _: (
-                "latent" if cache.attention == "latent" else f"{cache.key_value_heads}"
-            ),
-            "per token and layer": lambda _: format_byte(cache.token_byte_of_layer),
-            "tokens kept": lambda each: f"{each.tokens(context):,}",
-            "per sequence": lambda each: format_byte(byte(each)),
-            f"batch {batch}": lambda each: format_byte(batch * byte(each)),
-        },
+        rows,
         left=("layers",),
         narrow=("KV heads", f"batch {batch}"),
         sums=sums,
     )
 
 
-def _experts(stages: Iterable[StageResult]) -> Grid:
-    """Distinct experts by routing, with their weights and times."""
-
-    def rows(stage: StageResult) -> Iterable[_Row]:
-        if (spread := stage.spread) is None:
-            return
-        counts = {
-            "identical": f"{spread.least}",
-            "uniform": f"{spread.expected:.1f} ± {spread.deviation:.1f}",
-            "disjoint": f"{spread.most}",
+def _expert_rows(stage: StageResult) -> Iterable[_Row]:
+    if (spread := stage.spread) is None:
+        return
+    counts = {
+        "identical": f"{spread.least}",
+        "uniform": f"{spread.expected:.1f} ± {spread.deviation:.1f}",
+        "disjoint": f"{spread.most}",
+    }
+    for (routing, count), each in zip(counts.items(), stage.routed, strict=True):
+        yield {
+            "stage": stage.stage,
+            "routing": routing,
+            "experts per layer": f"{count} of {spread.count}",
+            "weights read": format_byte(each.weight_byte),
+            "minimum time": format_s(each.bound_s),
+            "max tokens/s": rate_text(each.tokens_per_s),
         }
-        for (routing, count), each in zip(counts.items(), stage.routed, strict=True):
-            yield stage.stage, routing, f"{count} of {spread.count}", *_routed(each)
-
-    return _grid(
-        "Distinct experts per pass",
-        ("stage", "routing", "experts per layer", "weights read", "minimum time", "max tokens/s"),
-        (row for each in stages for row in rows(each)),
-        left=("stage", "routing"),
-    )
-
-
-def _routed(each: RoutedBound) -> _Row:
-    rate = rate_text(each.tokens_per_s)
-    return format_byte(each.weight_byte), format_s(each.bound_s), rate
-
-
-def _weight_bits(found: Iterable[BitsWhatIf]) -> Grid:
-    """A row for each bit width and stage."""
-    return _grid(
-        "Weight-only quantization (vocabulary in floats; dequantization not included)",
-        (
-            *("bits", "weights", "reduction", "stage", "minimum time", "max tokens/s"),
-            *("minimum of transformers", "dequantized per pass", "dequantization time"),
-        ),
-        (_bits_row(of, each) for of in found for each in of.stages),
-        left=("bits", "stage", "dequantization time"),
-        narrow=("reduction", "minimum of transformers", "dequantization time"),
-    )
 
 
 def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
@@ -319,17 +284,17 @@ def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
     library = MISSING
     if stage.bound_after_s is not None:
         library = _change(stage.bound_before_s, stage.bound_after_s, format_s)
-    return (
-        of.bits.words,
-        _change(before, after, format_byte),
-        f"{format_ratio(before / after)}×" if after else MISSING,
-        stage.stage,
-        _change(was.bound_s, now.bound_s, format_s),
-        _change(was.tokens_per_s, now.tokens_per_s, rate_text),
-        library,
-        f"{format_si(stage.unpacked_weights, '')} weights",
-        "not measured",
-    )
+    return {
+        "bits": of.bits.words,
+        "weights": _change(before, after, format_byte),
+        "reduction": f"{format_ratio(before / after)}×" if after else MISSING,
+        "stage": stage.stage,
+        "minimum time": _change(was.bound_s, now.bound_s, format_s),
+        "max tokens/s": _change(was.tokens_per_s, now.tokens_per_s, rate_text),
+        "minimum of transformers": library,
+        "dequantized per pass": f"{format_si(stage.unpacked_weights, '')} weights",
+        "dequantization time": "not measured",
+    }
 
 
 def _change(before: float | None, after: float | None, form: Callable[[float | None], str]) -> str:
@@ -339,47 +304,44 @@ def _change(before: float | None, after: float | None, form: Callable[[float | N
 
 def _rates(sweep: StageSweep, stage: Stage) -> Grid:
     def cell(of: SweepCell) -> str:
-        if of.tokens_per_s is None:
-            return MISSING
         mark = {Bound.COMPUTE: " *", Bound.MEMORY: "  "}.get(of.bound, " ?")
-        return f"{rate_text(of.tokens_per_s)}{'!' * (of.fit == 'does not fit')}{mark}"
+        beyond = "!" * (of.fit == "does not fit")
+        return MISSING if of.tokens_per_s is None else f"{rate_text(of.tokens_per_s)}{beyond}{mark}"
 
-    return _grid(
-        f"{stage.capitalize()}: max tokens/s of all sequences, by the architecture"
-        " (* compute-bound, others memory-bound; ! does not fit)",
-        ("context", *(f"batch {each:,}" for each in sweep.batches)),
-        (
-            (f"{context:,}", *(cell(sweep.cell(stage, batch, context)) for batch in sweep.batches))
-            for context in sweep.contexts
-        ),
+    rows = (
+        {"context": f"{context:,}"}
+        | {f"batch {each:,}": cell(sweep.cell(stage, each, context)) for each in sweep.batches}
+        for context in sweep.contexts
     )
+    legend = "* compute-bound, others memory-bound; ! does not fit"
+    of = "max tokens/s of all sequences, by the architecture"
+    return _table(f"{stage.capitalize()}: {of} ({legend})", rows)
 
 
 def _crossovers(sweep: StageSweep) -> Grid:
-    def memory(of: Crossover) -> str:
-        ends = sweep.batches[0], sweep.batches[-1]
-        byte = (sweep.cell(of.stage, batch, of.context).footprint_byte for batch in ends)
-        return " to ".join(dict.fromkeys(map(format_byte, byte)))
+    intensity, ends = "AI of attention (FLOP/B of KV cache)", (sweep.batches[0], sweep.batches[-1])
 
-    intensity, beyond = "AI of attention (FLOP/B of KV cache)", " (does not fit)"
-    return table(
-        "Batch from which stages are compute-bound",
-        sweep.crossovers,
+    def batch(least: int | None) -> str:
+        return f"none up to {MOST_BATCH:,}" if least is None else f"{least:,}"
+
+    rows = (
         {
-            "stage": "stage",
-            "context": "context",
-            "all parts": lambda of: f"{_batch(of.batch)}{beyond * (of.fits is False)}",
-            "products with weights": lambda of: _batch(of.weights_batch),
-            intensity: lambda of: format_intensity(of.cache_flop_per_byte),
-            "memory": memory,
-        },
-        left=("stage",),
-        narrow=("memory", intensity),
+            "stage": each.stage,
+            "context": f"{each.context:,}",
+            "all parts": batch(each.batch) + " (does not fit)" * (each.fits is False),
+            "products with weights": batch(each.weights_batch),
+            intensity: format_intensity(each.cache_flop_per_byte),
+            "memory": " to ".join(
+                dict.fromkeys(
+                    format_byte(sweep.cell(each.stage, end, each.context).footprint_byte)
+                    for end in ends
+                )
+            ),
+        }
+        for each in sweep.crossovers
     )
-
-
-def _batch(batch: int | None) -> str:
-    return f"none up to {MOST_BATCH:,}" if batch is None else f"{batch:,}"
+    title = "Batch from which stages are compute-bound"
+    return _table(title, rows, left=("stage",), narrow=("memory", intensity))
 
 
 def _notes(language: Language) -> Iterable[str]:

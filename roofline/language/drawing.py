@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from roofline.analysis.roof import line_name, roof_lines
 from roofline.analysis.words import machine_words, provenance_words
@@ -23,6 +24,20 @@ from roofline.plots.roof import Point
 from roofline.plots.roofline import draw_roofline, log_axes, name_ends
 from roofline.plots.style import BLUE, GREY, INK, SMALL_PT, VERMILION, Style, roof_styles
 
+_DOT = {"marker": "o", "linestyle": "none", "zorder": 4}
+_MARKS: dict[Bound, dict[str, Any]] = {
+    Bound.COMPUTE: {"label": "compute-bound", **_DOT},
+    Bound.MEMORY: {"label": "memory-bound", "markerfacecolor": "white", **_DOT},
+    Bound.UNKNOWN: {"label": "limiter unknown", "markerfacecolor": "white", **_DOT, "marker": "d"},
+}
+_BEYOND: dict[str, Any] = {
+    "label": "does not fit into memory",
+    "color": INK,
+    "markersize": 8,
+    **_DOT,
+    "marker": "x",
+    "zorder": 5,
+}
 _LOOK = {"prefill": Style(VERMILION, "s"), "decode": Style(BLUE, "o")}
 
 
@@ -86,10 +101,11 @@ def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
     axes = figure.subplots()
     log_axes(
         axes,
-        (values[0] / 1.2, values[-1] * 1.2),
+        # Wide enough for a power of two.
+        (values[0] / 1.42, values[-1] * 1.42),
         (min(rates) / 1.4, max(max(rates) * 1.6, 4 * min(rates))),
     )
-    axes.xaxis.set_major_locator(FixedLocator(_ticks(values)))
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value, 1)))
@@ -119,36 +135,24 @@ def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
         f"{line_name(language.model)}: max tokens/s over {axis}",
         machine_words(language.stages[0].analysis, "model minimum times of the architecture"),
     )
-    foot_figure(figure, _handles(sweep), [provenance_words(language.hardware)])
-
-
-def _ticks(values: Sequence[int]) -> list[int]:
-    """Return the values that have room for a label on a logarithmic axis."""
-    apart = (values[-1] / values[0]) ** (1 / 16)
-    shown = list(values[:1])
-    for each in values[1:]:
-        if each >= apart * shown[-1]:
-            shown.append(each)
-    return shown
+    limiters = {each.bound for each in sweep.cells}
+    marks = [{"color": GREY, **style} for bound, style in _MARKS.items() if bound in limiters]
+    if any(each.fit == "does not fit" for each in sweep.cells):
+        marks.append(_BEYOND)
+    handles = [Line2D([], [], **each) for each in marks]
+    foot_figure(figure, handles, [provenance_words(language.hardware)])
 
 
 def _draw_line(
     axes: Axes, cells: Sequence[SweepCell], axis: str, color: str, *, dashed: bool
 ) -> None:
-    x, y = [getattr(each, axis) for each in cells], [each.tokens_per_s for each in cells]
-    axes.plot(x, y, color=color, linewidth=1.6, linestyle=(0, (4, 2)) if dashed else "-")
-    faces = [color if each.bound is Bound.COMPUTE else "white" for each in cells]
-    axes.scatter(x, y, s=30, c=faces, edgecolors=color, linewidths=1.2, zorder=4)
-    beyond = [place for place, each in enumerate(cells) if each.fit == "does not fit"]
-    axes.scatter(
-        [x[each] for each in beyond],
-        [y[each] for each in beyond],
-        s=70,
-        marker="x",
-        color=INK,
-        linewidths=1.0,
-        zorder=5,
-    )
+    def draw(of: Sequence[SweepCell], **style: Any) -> None:
+        axes.plot([getattr(each, axis) for each in of], [each.tokens_per_s for each in of], **style)
+
+    draw(cells, color=color, linewidth=1.6, linestyle=(0, (4, 2)) if dashed else "-")
+    for bound, style in _MARKS.items():
+        draw([each for each in cells if each.bound is bound], color=color, **style)
+    draw([each for each in cells if each.fit == "does not fit"], **_BEYOND)
 
 
 def _draw_crossovers(axes: Axes, sweep: StageSweep) -> None:
@@ -174,26 +178,3 @@ def _draw_crossovers(axes: Axes, sweep: StageSweep) -> None:
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5},
             **words(),
         )
-
-
-def _handles(sweep: StageSweep) -> list[Line2D]:
-    """Return the legend of the marks that the sweep has."""
-
-    def mark(label: str, marker: str, face: str, edge: str) -> Line2D:
-        return Line2D(
-            [],
-            [],
-            linestyle="none",
-            label=label,
-            marker=marker,
-            markerfacecolor=face,
-            markeredgecolor=edge,
-        )
-
-    bounds = {each.bound for each in sweep.cells}
-    beyond = any(each.fit == "does not fit" for each in sweep.cells)
-    return [
-        *([mark("compute-bound", "o", GREY, GREY)] if Bound.COMPUTE in bounds else []),
-        *([mark("memory-bound", "o", "white", GREY)] if Bound.MEMORY in bounds else []),
-        *([mark("does not fit into memory", "x", INK, INK)] if beyond else []),
-    ]

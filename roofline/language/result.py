@@ -13,7 +13,6 @@ from roofline.foundation.units import format_byte, format_percent
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Cache, Footprint, activations_of, fit_of
 from roofline.language.parts import Stage
-from roofline.language.placing import PlacedStage
 from roofline.language.stages import StageResult
 from roofline.language.sweep import StageSweep, SweepCell
 from roofline.language.weight_bits import BitsWhatIf
@@ -95,11 +94,6 @@ class Language(Result):
         return self.stages[0].analysis.hardware
 
     @property
-    def threads(self) -> int:
-        """Threads of all stages."""
-        return self.stages[0].analysis.threads
-
-    @property
     def has_curves(self) -> bool:
         """Whether there is a sweep of several values, each with a rate, to draw."""
         sweep = self.sweep
@@ -123,38 +117,29 @@ class Language(Result):
 
     def _stage_row(self, stage: StageResult) -> dict[str, Any]:
         totals, run = stage.analysis.totals, stage.analysis.prediction
+        rate, predicted = stage.bound_rate, stage.predicted_rate
         # Sums that leave something out are no numbers of the whole.
         is_whole = not totals.unknown_operators
-        activations = activations_of(self.architecture, stage.stage, self.dtype)
-        footprint = self.footprint
-        byte = footprint.weight_byte + footprint.cache_byte
-        byte += activations.byte(self.context, self.batch)
-        row = {
-            "stage": stage.stage,
-            "batch": stage.batch,
-            "context": stage.context,
+        of, activations = self.footprint, activations_of(self.architecture, stage.stage, self.dtype)
+        byte = of.weight_byte + of.cache_byte + activations.byte(self.context, self.batch)
+        return {
+            **_cells(stage, ("stage", "batch", "context", "tokens", "bound_s")),
             "is_swept": False,
-            "tokens": stage.tokens,
             "flop": totals.flop if is_whole else None,
             "multiply_add": totals.multiply_add if is_whole else None,
             "traffic_byte": totals.traffic_byte,
             "bound": stage.limiter.value,
-            "bound_s": stage.bound_s,
             **minimum_times_of(totals),
-            **_asked(stage.asked),
+            **_cells(run, ("predicted_s",)),
+            **_cells(run, ("low_s", "high_s"), "predicted_"),
+            **_cells(rate, ("tokens_per_s",), "bound_"),
+            **_cells(predicted, ("tokens_per_s",), "predicted_"),
+            "predicted_low_tokens_per_s": predicted and predicted.low_per_s,
+            "predicted_high_tokens_per_s": predicted and predicted.high_per_s,
+            **_cells(stage.asked, _ASKED, "asked_"),
             "footprint_byte": byte,
-            "fit": fit_of(byte, totals.peak_memory_byte, footprint.memory.byte),
+            "fit": fit_of(byte, totals.peak_memory_byte, of.memory.byte),
         }
-        if run:
-            row |= {"predicted_s": run.predicted_s, "predicted_low_s": run.low_s}
-            row["predicted_high_s"] = run.high_s
-        if rate := stage.bound_rate:
-            row["bound_tokens_per_s"] = rate.tokens_per_s
-        if rate := stage.predicted_rate:
-            row["predicted_tokens_per_s"] = rate.tokens_per_s
-            row["predicted_low_tokens_per_s"] = rate.low_per_s
-            row["predicted_high_tokens_per_s"] = rate.high_per_s
-        return row
 
     def blocks(self, view: View) -> Iterable[Block]:
         """Return facts, tables of stages, parts, cache, experts, weight bits and sweep, notes.
@@ -192,22 +177,17 @@ class Language(Result):
         return page_html(self.report(view), pictures)
 
 
-def _asked(asked: PlacedStage | SweepCell) -> dict[str, Any]:
-    return {f"asked_{name}": getattr(asked, name) for name in _ASKED} | {
-        "asked_bound": asked.bound.value
-    }
+def _cells(of: object, names: Iterable[str], before: str = "") -> dict[str, Any]:
+    """Return attributes by name, `before` in front of it; None where there is no object."""
+    return {f"{before}{name}": None if of is None else getattr(of, name) for name in names}
 
 
 def _cell_row(cell: SweepCell) -> dict[str, Any]:
     return {
-        "stage": cell.stage,
-        "batch": cell.batch,
-        "context": cell.context,
+        **_cells(cell, ("stage", "batch", "context", "footprint_byte", "fit")),
         "is_swept": True,
         "tokens": cell.batch * (cell.context if cell.stage == "prefill" else 1),
-        **_asked(cell),
-        "footprint_byte": cell.footprint_byte,
-        "fit": cell.fit,
+        **_cells(cell, _ASKED, "asked_"),
     }
 
 
@@ -226,15 +206,11 @@ def _verdict(stage: StageResult) -> str:
 
 def _memory_words(footprint: Footprint) -> str:
     takes, memory = format_byte(footprint.byte), format_byte(footprint.memory.byte)
-    match footprint.fit:
-        case "fits":
-            return f"{takes} fit into {memory}"
-        case "fits at the least":
-            return f"{takes} without copies fit into {memory}"
-        case "only without copies":
-            peak = format_byte(footprint.peak_byte)
-            return f"{takes} fit into {memory}, but not the peak of {peak} in transformers"
-        case "does not fit":
-            return f"{takes} do not fit into {memory}"
-        case "unknown":
-            return f"{takes} of memory"
+    peak = f"not the peak of {format_byte(footprint.peak_byte)} in transformers"
+    return {
+        "fits": f"{takes} fit into {memory}",
+        "fits at the least": f"{takes} without copies fit into {memory}",
+        "only without copies": f"{takes} fit into {memory}, but {peak}",
+        "does not fit": f"{takes} do not fit into {memory}",
+        "unknown": f"{takes} of memory",
+    }[footprint.fit]

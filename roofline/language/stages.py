@@ -79,6 +79,9 @@ class StageResult:
         asked: by the architecture, with as many experts as uniform routing touches.
         spread: of experts; None: no layer has any.
         routed: with the fewest experts, those of uniform routing, and the most.
+
+    Raises:
+        ValueError: parts that are of another size or routing.
     """
 
     ALSO_WRITTEN: ClassVar = ("tokens", "bound_rate", "predicted_rate", "asked_rate")
@@ -90,6 +93,12 @@ class StageResult:
     asked: PlacedStage
     spread: ExpertSpread | None = None
     routed: tuple[RoutedBound, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = self.asked.size
+        same = (size.stage, size.batch, size.context) == (self.stage, self.batch, self.context)
+        if not same or self.batch < 1 or len(self.routed) != (3 if self.spread else 0):
+            raise ValueError(f"{self.stage}: asked or routed is of another stage")
 
     @property
     def tokens(self) -> int:

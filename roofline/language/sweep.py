@@ -74,12 +74,25 @@ class Crossover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSweep:
-    """Cells by stage, context and batch, in that order, and the crossovers of each context."""
+    """Cells by stage, context and batch, in that order, and the crossovers of each context.
+
+    Raises:
+        ValueError: not all cells of the grid, or not all crossovers.
+    """
 
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
     cells: tuple[SweepCell, ...]
     crossovers: tuple[Crossover, ...]
+
+    def __post_init__(self) -> None:
+        stages = dict.fromkeys(each.stage for each in self.cells)
+        rows = [(stage, context) for stage in stages for context in self.contexts]
+        grid = [(*row, batch) for row in rows for batch in self.batches]
+        cells = [(each.stage, each.context, each.batch) for each in self.cells]
+        found = [(each.stage, each.context) for each in self.crossovers]
+        if not cells or cells != grid or found != rows:
+            raise ValueError("cells or crossovers are not those of the batches and contexts")
 
     def cell(self, stage: Stage, batch: int, context: int) -> SweepCell:
         """The cell at a place of the grid."""

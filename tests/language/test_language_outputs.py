@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from roofline.errors import FileFormatError, InputError
@@ -153,18 +152,25 @@ def test_a_swept_picture_has_a_line_for_each_stage_and_context() -> None:
     assert of.sweep is not None and of.has_curves
     figure = of.plot()
     (axes,) = figure.axes
-    lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
-    assert len(lines) == 4
-    filled = sum(
-        tuple(face[:3]) != to_rgb("white")
-        for marks in axes.collections
-        for face in marks.get_facecolors()
-        if len(marks.get_facecolors()) == 3
-    )
-    assert filled == sum(cell.bound is Bound.COMPUTE for cell in of.sweep.cells)
+    marks = {line.get_label(): 0 for line in axes.lines if line.get_linestyle() == "None"}
+    for line in axes.lines:
+        if line.get_label() in marks:
+            marks[line.get_label()] += len(line.get_xdata())
+    cells = of.sweep.cells
+    assert marks == {
+        "compute-bound": sum(cell.bound is Bound.COMPUTE for cell in cells),
+        "memory-bound": sum(cell.bound is Bound.MEMORY for cell in cells),
+        "limiter unknown": 0,
+        "does not fit into memory": sum(cell.fit == "does not fit" for cell in cells),
+    }
     assert {"compute-bound", "memory-bound"} <= set(legend(figure))
     said = [text.get_text() for text in axes.texts]
-    assert "decode, 4,096 tokens" in said
+    assert [each for each in said if each.endswith("tokens")] == [
+        "prefill, 128 tokens",
+        "prefill, 4,096 tokens",
+        "decode, 128 tokens",
+        "decode, 4,096 tokens",
+    ]
     within = [each for each in of.sweep.crossovers if each.batch and 1 < each.batch <= 64]
     assert sum("compute-bound from batch" in each for each in said) == len(within)
     assert not language(swept=False).has_curves
@@ -219,12 +225,30 @@ def test_damaged_files_are_refused(change: dict[str, object], words: str, tmp_pa
         read_result(path)
 
 
-def test_impossible_sizes_in_files_are_refused(tmp_path: Path) -> None:
-    path, data = tmp_path / "model.json", language(swept=False).to_data()
-    data["architecture"]["key_value_heads"] = 0
+@pytest.mark.parametrize(
+    ("table", "key", "value", "words"),
+    [
+        ("architecture", "key_value_heads", 0, "architecture: 16 heads and 0 KV heads"),
+        ("sweep", "cells", [], "sweep: cells or crossovers are not those"),
+        ("sweep", "batches", [1, 8], "sweep: cells or crossovers are not those"),
+        ("footprint", "fit", "unknown", "footprint: fit is 'unknown'"),
+    ],
+)
+def test_impossible_values_in_files_are_refused(
+    table: str, key: str, value: object, words: str, tmp_path: Path
+) -> None:
+    path, data = tmp_path / "model.json", language().to_data()
+    data[table][key] = value
     path.write_text(json.dumps(data))
-    with pytest.raises(FileFormatError, match="architecture: 16 heads and 0 KV heads"):
+    with pytest.raises(FileFormatError, match=words):
         read_result(path)
+
+
+def test_stages_of_another_size_are_refused() -> None:
+    decode = language(sparse=True).stages[1]
+    for change in ({"context": 8}, {"routed": ()}):
+        with pytest.raises(ValueError, match="decode: asked or routed"):
+            replace(decode, **change)
 
 
 def test_other_suffixes_are_refused(tmp_path: Path) -> None:
