@@ -1,4 +1,4 @@
-"""Stages over batch and context: bounds, footprints, and where memory stops being what binds."""
+"""Sweeps of stages over batch and context: minimum times, memory, compute-bound batches."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from roofline.foundation.rows import finite
 from roofline.language.architecture import Architecture
 from roofline.language.experts import expert_spread
 from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
-from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
+from roofline.language.parts import Stage, StageSize, parts_of, quantized_weights, weights_of
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
 from roofline.language.stages import RoutedBound, StageResult, dtype_of, warnings_of
@@ -240,11 +240,11 @@ class _Model:
     def in_bits(self, bits: WeightBits) -> BitsWhatIf:
         """The model with its weights in few bits."""
         types = bits.types(self.dtype, Widths(self.any.hardware, self.any.threads).half)
-        quantised = quantised_weights(self.architecture)
+        quantized = quantized_weights(self.architecture)
         return BitsWhatIf(
             bits=bits,
             weight_byte_before=self.weight_byte,
-            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantised),
+            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantized),
             stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
             notes=bits.notes(self.dtype, types),
         )
@@ -257,7 +257,7 @@ class _Model:
             stage=stage,
             before=self.asked(stage),
             after=self.asked(stage, types=types),
-            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantised),
+            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantized),
         )
 
     def sweep(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
+from numpy import asarray
 
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation.blocks import Facts, Grid, Notes, View
@@ -136,7 +137,8 @@ def test_points_are_parts_below_their_roof() -> None:
     assert {point.type for point in points} == {"prefill", "decode"}
     assert len(points) == 8
     (axes,) = of.plot(sweep=False).axes
-    top = max(line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1)
+    heights = [asarray(line.get_ydata()) for line in axes.lines]
+    top = max(each[0] for each in heights if len(set(each)) == 1)
     for point in points:
         assert point.flop_per_s <= top * 1.0001
         assert axes.get_xlim()[0] < point.flop_per_byte < axes.get_xlim()[1]
@@ -155,7 +157,7 @@ def test_a_swept_picture_has_a_line_for_each_stage_and_context() -> None:
     marks = {line.get_label(): 0 for line in axes.lines if line.get_linestyle() == "None"}
     for line in axes.lines:
         if line.get_label() in marks:
-            marks[line.get_label()] += len(line.get_xdata())
+            marks[line.get_label()] += len(asarray(line.get_xdata()))
     cells = of.sweep.cells
     assert marks == {
         "compute-bound": sum(cell.bound is Bound.COMPUTE for cell in cells),

@@ -115,11 +115,11 @@ def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(monkeypatch, context=10, weight_bits=["w8a16", "w4a16"])
     for of, bits in zip(found.weight_bits, (8, 4), strict=True):
         # The vocabulary's table and product stay floats, of 16 bits as what is computed.
-        quantised = 3 * 2688
-        assert of.weight_byte_before == 4 * (quantised + 1600)
-        assert of.weight_byte_after == quantised * bits // 8 + 2 * 1600
+        quantized = 3 * 2688
+        assert of.weight_byte_before == 4 * (quantized + 1600)
+        assert of.weight_byte_after == quantized * bits // 8 + 2 * 1600
         for stage in of.stages:
-            assert stage.unpacked_weights == quantised
+            assert stage.unpacked_weights == quantized
             assert (stage.asked_after.bound_s or 0) <= (stage.asked_before.bound_s or 0)
             assert stage.bound_after_s is not None
             assert stage.bound_before_s is not None
