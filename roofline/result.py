@@ -40,6 +40,7 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "language model": "roofline.language.result",
     "scaling": "roofline.scaling.result",
 }
 """Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""

@@ -1,4 +1,4 @@
-"""The options by which ``roofline analyze`` looks at a language model stage by stage."""
+"""``roofline analyze`` of language models: options of prefill and decode."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from roofline.cli.options import files_among, together
-from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.cli.results import measuring_if_needed, present_result
 from roofline.errors import IncompleteError, InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _STAGES = ("prefill", "decode")
 def _sizes(
     _context: click.Context, parameter: click.Parameter, text: str | None
 ) -> tuple[int, ...]:
-    """Sizes with commas between them."""
+    """Return sizes with commas between them."""
     if text is None:
         return ()
     words = [each.strip() for each in text.split(",")]
@@ -46,44 +46,42 @@ _OPTIONS = (
     click.option(
         "--config",
         metavar="SIZES|NAME|FILE",
-        help="Of a language model (hf:llama): its sizes (hidden_size=4096,num_hidden_layers=32),"
-        " the name of a configuration that comes with roofline, or a config.json.",
+        help="Sizes (hidden_size=4096,num_hidden_layers=32), bundled name, or config.json (language"
+        " models).",
     ),
     click.option(
         "--stage",
         metavar="|".join(_STAGES),
-        help="Of a language model: taking a context in (prefill) or giving one token behind it"
-        " (decode); default, with any of these options: both.",
+        help="Stage to analyze (language models)  [default: both]",
     ),
     click.option(
         "--context",
         type=int,
         metavar="N",
-        help="Of a language model: tokens of each sequence; default: 128.",
+        help="Tokens per sequence (language models)  [default: 128]",
     ),
     click.option(
         "--weight-bits",
         callback=_words,
         metavar="LIST",
-        help="Of a language model: also with weights in fewer bits, such as w8a16,w4a16.",
+        help="Weight-only quantization to compare, such as w8a16,w4a16 (language models).",
     ),
     click.option(
         "--sweep-batch",
         callback=_sizes,
         metavar="LIST",
-        help="Of a language model: also at these batches, such as 1,2,4,8.",
+        help="Batch sizes to sweep, such as 1,2,4,8 (language models).",
     ),
     click.option(
         "--sweep-context",
         callback=_sizes,
         metavar="LIST",
-        help="Of a language model: also at these contexts, such as 512,4096.",
+        help="Contexts to sweep, such as 512,4096 (language models).",
     ),
     click.option(
         "--memory",
         metavar="SIZE",
-        help="Of a language model: what weights and cache must fit into, such as 80GiB; default:"
-        " what the machine is known to have.",
+        help="Available memory, such as 80GiB (language models)  [default: that of the machine]",
     ),
 )
 
@@ -98,14 +96,14 @@ _TAKEN = frozenset(
         *("outputs", "force", "stdout_format", "min_coverage"),
     )
 )
-"""What stages take of the options of the command; all others are refused."""
+"""Options of the command that apply to stages; all others are refused."""
 
 _USUAL = {"by": "operator"}
-"""The values of options that are not given, where that is not nothing."""
+"""Defaults of options, where they are not None."""
 
 
 def language_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options; a command that is given one of them tells of stages instead."""
+    """Add the options; a command with one of them analyzes stages instead."""
 
     @functools.wraps(function)
     def chosen(**given: Any) -> None:
@@ -119,21 +117,14 @@ def language_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _analyze_stages(asked: dict[str, Any], given: dict[str, Any]) -> None:
-    """Analyses the stages of a language model, prints them, and writes what was asked for."""
+    """Analyze the stages of a language model, print the report, and write files."""
     _check(asked, given)
-    from datetime import date
+    from roofline.foundation.blocks import View
+    from roofline.language.result import Language
 
-    from roofline.presentation.language_output import (
-        check_language_targets,
-        render_language,
-        write_language,
-    )
-
-    stdout_format, top = given["stdout_format"], given["top"]
-    files = files_among(given["outputs"], stdout_format)
-    check_language_targets(files, overwrite=given["force"])
+    files = files_among(given["outputs"], given["stdout_format"])
+    Language.check_files(files, overwrite=given["force"])
     from roofline.pipeline.language import analyze_language
-    from roofline.presentation.reports.language_report import language_report
 
     hardware = given["hardware"]
     # What the user's model prints is not the result.
@@ -148,19 +139,18 @@ def _analyze_stages(asked: dict[str, Any], given: dict[str, Any]) -> None:
             cold=given["cold"],
             progress=progress,
         )
-        shown = (
-            render_language(result, stdout_format, top=top)
-            if stdout_format
-            else language_report(result, top=top, today=date.today())
-        )
-    print_or_put(shown)
-    write_language(result, files, top=top, overwrite=given["force"])
-    say_written(files)
+    present_result(
+        result,
+        files,
+        stdout_format=given["stdout_format"],
+        view=View(top=given["top"]),
+        force=given["force"],
+    )
     _check_coverage(result, given["min_coverage"])
 
 
 def _check(asked: dict[str, Any], given: dict[str, Any]) -> None:
-    """Refuses options that stages do not take.
+    """Refuse options that do not apply to stages.
 
     Raises:
         InputError: names the first of them.

@@ -176,7 +176,7 @@ def _instance_of(cls: type) -> _Reader:
             raise
         try:
             made = cls(**values)
-        except ValueError as error:
+        except (ValueError, InputError) as error:
             raise _WrongError(str(error)) from None
         for name, said in follows.items():
             right = to_data(getattr(made, name))

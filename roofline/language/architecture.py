@@ -13,8 +13,13 @@ from typing import Any, Literal
 from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.language.keys import Keys
-from roofline.language.sparse_layers import ExpertSizes, expert_layers_of, expert_sizes_of
-from roofline.language.windows import chunked_of, windows_of
+from roofline.language.layers import (
+    ExpertSizes,
+    chunked_of,
+    expert_layers_of,
+    expert_sizes_of,
+    windows_of,
+)
 
 AttentionKind = Literal["multi-head", "grouped-query", "multi-query", "latent"]
 
@@ -92,6 +97,8 @@ class Architecture:
     positions: int | None = None
 
     def __post_init__(self) -> None:
+        if min(self.heads, self.key_value_heads) < 1:
+            raise InputError(f"{self.heads} heads and {self.key_value_heads} KV heads: at least 1")
         if self.latent is None and self.heads % self.key_value_heads:
             raise InputError(
                 f"{self.heads} heads cannot share {self.key_value_heads} key-value heads evenly;"

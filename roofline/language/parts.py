@@ -68,7 +68,7 @@ class Part:
     weights: int = 0
     cache_elements: int = 0
     new_elements: int = 0
-    is_quantised: bool = True
+    is_quantized: bool = True
 
 
 def parts_of(
@@ -100,7 +100,7 @@ def _parts(architecture: Architecture, size: StageSize, distinct: int | None) ->
         size.batch,
         architecture.width,
         architecture.vocabulary,
-        is_quantised=False,
+        is_quantized=False,
     )
 
 
@@ -111,7 +111,7 @@ def _product(
     read: int,
     written: int,
     *,
-    is_quantised: bool = True,
+    is_quantized: bool = True,
 ) -> Part:
     multiply_add = tokens * read * written
     return Part(
@@ -120,7 +120,7 @@ def _product(
         multiply_add=multiply_add,
         least_flop=2 * multiply_add,
         weights=read * written,
-        is_quantised=is_quantised,
+        is_quantized=is_quantized,
     )
 
 
@@ -221,7 +221,7 @@ def _experts(
 ) -> Iterable[Part]:
     sizes, tokens = architecture.experts, size.new_tokens
     assert sizes is not None
-    yield _product("router", count, tokens, architecture.width, sizes.count, is_quantised=False)
+    yield _product("router", count, tokens, architecture.width, sizes.count, is_quantized=False)
     if sizes.shared_width:
         yield _feed_forward(architecture, size, "shared experts", count, sizes.shared_width)
     touched = min(sizes.per_token, sizes.count) if distinct is None else distinct
@@ -250,9 +250,9 @@ def weights_of(architecture: Architecture) -> int:
     return product_weights(architecture) + table
 
 
-def quantised_weights(architecture: Architecture) -> int:
-    """The weights of products that are quantised where weights have few bits, in elements."""
+def quantized_weights(architecture: Architecture) -> int:
+    """The weights of products that are quantized where weights have few bits, in elements."""
     sizes = architecture.experts
     size = StageSize(stage="decode", batch=1, context=1)
     every = parts_of(architecture, size, sizes.count if sizes is not None else None)
-    return sum(each.count * each.weights for each in every if each.is_quantised)
+    return sum(each.count * each.weights for each in every if each.is_quantized)

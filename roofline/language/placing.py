@@ -29,7 +29,7 @@ from roofline.workload.work import FLOP_PER_FMA, Work, traffic_of
 class Types:
     """The types of a model: of what it computes in, of its weights, and of its cache.
 
-    ``weights`` are those of quantised parts; the others are kept in ``compute``.
+    ``weights`` are those of quantized parts; the others are kept in ``compute``.
     """
 
     compute: DType
@@ -43,7 +43,7 @@ class Types:
 
     def of_weights(self, part: Part) -> DType:
         """The type that the weights of a part are kept in."""
-        return self.weights if part.is_quantised else self.compute
+        return self.weights if part.is_quantized else self.compute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

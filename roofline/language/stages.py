@@ -1,4 +1,4 @@
-"""A stage as the library runs it, beside what the architecture asks for: times and tokens/s."""
+"""A stage by the operators of transformers and by the architecture: times and tokens/s."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte, format_si
+from roofline.foundation.units import MISSING, format_byte, format_si
 from roofline.language.architecture import Architecture
-from roofline.language.cache import Cache
 from roofline.language.experts import ExpertSpread
 from roofline.language.generation import is_cache
+from roofline.language.memory import Cache
 from roofline.language.parts import Stage
 from roofline.language.placing import PlacedStage
+from roofline.placement import Bound
 from roofline.workload.tensors import Role
 
 
@@ -27,8 +27,15 @@ class Rate:
     low_per_s: float | None = None
     high_per_s: float | None = None
 
+    @property
+    def words(self) -> str:
+        """``"12.3"``; of a prediction its interval: ``"8.1 to 10"``."""
+        if self.low_per_s is None or self.high_per_s is None:
+            return rate_text(self.tokens_per_s)
+        return f"{rate_text(self.low_per_s, 2)} to {rate_text(self.high_per_s, 2)}"
+
     def of_one(self, batch: int) -> Rate:
-        """The rate of a single sequence of a batch."""
+        """Return the rate of a single sequence of a batch."""
         return Rate(
             tokens_per_s=self.tokens_per_s / batch,
             low_per_s=None if self.low_per_s is None else self.low_per_s / batch,
@@ -36,9 +43,19 @@ class Rate:
         )
 
 
+def rate_text(per_s: float | None, digits: int = 3) -> str:
+    """Return tokens per second without prefix: ``"21,900"``, ``"8.13"``."""
+    if per_s is None:
+        return MISSING
+    rounded = float(f"{per_s:.{digits - 1}e}")
+    if rounded >= 10 ** (digits - 1):
+        return f"{rounded:,.0f}"
+    return format_si(per_s, "", digits) if per_s >= 1 else f"{rounded:g}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedBound:
-    """What the architecture asks for if each layer touches so many experts."""
+    """The architecture's minimum where each layer touches ``distinct`` experts."""
 
     distinct: int
     weight_byte: int
@@ -57,10 +74,17 @@ class RoutedBound:
 class StageResult:
     """One stage on a machine.
 
-    ``analysis`` is of the operators that transformers calls, ``asked`` what the architecture asks
-    for whoever computes it (of experts, as many as even routing touches). ``spread`` and ``routed``
-    (fewest, even routing, most) are there where a layer has experts.
+    Attributes:
+        analysis: of the operators that transformers calls.
+        asked: by the architecture, with as many experts as uniform routing touches.
+        spread: of experts; None: no layer has any.
+        routed: with the fewest experts, those of uniform routing, and the most.
+
+    Raises:
+        ValueError: parts that are of another size or routing.
     """
+
+    ALSO_WRITTEN: ClassVar = ("tokens", "bound_rate", "predicted_rate", "asked_rate")
 
     stage: Stage
     batch: int
@@ -69,6 +93,12 @@ class StageResult:
     asked: PlacedStage
     spread: ExpertSpread | None = None
     routed: tuple[RoutedBound, ...] = ()
+
+    def __post_init__(self) -> None:
+        size = self.asked.size
+        same = (size.stage, size.batch, size.context) == (self.stage, self.batch, self.context)
+        if not same or self.batch < 1 or len(self.routed) != (3 if self.spread else 0):
+            raise ValueError(f"{self.stage}: asked or routed is of another stage")
 
     @property
     def tokens(self) -> int:
@@ -88,8 +118,24 @@ class StageResult:
 
     @property
     def bound_s(self) -> float | None:
-        """Seconds that the operators of the library take at least; None: no ceilings."""
+        """Minimum time of the operators of transformers; None: no ceilings."""
         return self.analysis.totals.bound_s
+
+    @property
+    def shares(self) -> dict[Bound, float]:
+        """Shares of `bound_s` by limiter, the largest first; empty: there is no time."""
+        times = dict.fromkeys((Bound.COMPUTE, Bound.MEMORY, Bound.UNKNOWN), 0.0)
+        for row in self.analysis.operators:
+            if row.bound in times:
+                times[row.bound] += row.bound_s or 0.0
+        whole = sum(times.values())
+        ordered = sorted(times, key=lambda bound: -times[bound])
+        return {bound: times[bound] / whole for bound in ordered} if whole else {}
+
+    @property
+    def limiter(self) -> Bound:
+        """The limiter of the largest share."""
+        return next(iter(self.shares), Bound.UNKNOWN)
 
     @property
     def bound_rate(self) -> Rate | None:
@@ -119,56 +165,43 @@ def _rate(tokens: int, time_s: float | None) -> Rate | None:
 
 
 def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iterable[str]:
-    """What speaks against an architecture as it was read, by what transformers really does.
+    """Yield a warning where an architecture, as it was read, contradicts the pass of transformers.
 
     Args:
-        stage: as it is run and as it is asked for.
-        architecture: what was read out of the configuration.
-        cache: what it keeps.
+        stage: by transformers and by the architecture.
+        architecture: as read from the configuration.
+        cache: of the architecture.
     """
     found: list[str] = []
     called, asked = stage.analysis.totals.multiply_add, stage.asked.multiply_add
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
-        found.append(
-            f"asks for {format_si(asked, '')} multiply-adds where transformers makes"
-            f" {format_si(called, '')}"
-        )
+        found.append(f"{format_si(asked, '')} MACs, transformers {format_si(called, '')}")
     given = stage.given_cache_byte
     most = cache.byte(stage.context, stage.batch)
     # A layer with a window keeps one token less than it sees.
     least = stage.asked.cache_byte - stage.batch * cache.token_byte
     if stage.stage == "decode" and given is not None and not least <= given <= most:
-        found.append(f"keeps {format_byte(most)} where transformers keeps {format_byte(given)}")
+        found.append(f"a KV cache of {format_byte(most)}, transformers {format_byte(given)}")
     if found:
         yield (
-            f"{stage.stage}: the architecture, as its configuration is read here,"
-            f" {' and '.join(found)}: models of type '{printable(architecture.model_type)}' differ"
-            " from what is known of others; rely on the rows of transformers alone, not on the"
-            " architecture, its parts, its cache, its sweep or its weights in fewer bits"
+            f"{stage.stage}: the architecture read from the configuration has"
+            f" {' and '.join(found)}: models of type '{architecture.model_type}' differ from known"
+            " types; rely on the rows of transformers alone, not on the architecture, its parts, KV"
+            " cache, sweep or weight bits"
         )
 
 
 def warnings_of(
-    stages: Sequence[StageResult],
-    architecture: Architecture,
-    cache: Cache,
-    noted: Sequence[str],
+    stages: Sequence[StageResult], architecture: Architecture, cache: Cache, noted: Sequence[str]
 ) -> tuple[str, ...]:
-    """What speaks against the architecture and what the passes warn of, each line once.
-
-    Args:
-        stages: as they are run and as they are asked for.
-        architecture: what was read out of the configuration.
-        cache: what it keeps.
-        noted: lines that are said elsewhere.
-    """
+    """Return `doubts` and the warnings of the passes, each line once, without those in `noted`."""
     doubted = (line for each in stages for line in doubts(each, architecture, cache))
     said = (line for each in stages for line in each.analysis.warnings)
     return tuple(each for each in dict.fromkeys((*doubted, *said)) if each not in noted)
 
 
 def dtype_of(analysis: Analysis) -> DType:
-    """The type that most bytes of a model's parameters have; float32 where it has none."""
+    """Return the data type of most bytes of a model's parameters; float32 where it has none."""
     byte: dict[str, int] = {}
     seen: set[int] = set()
     for row in analysis.operators:

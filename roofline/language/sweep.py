@@ -1,4 +1,4 @@
-"""Stages over batch and context: bounds, footprints, and where memory stops being what binds."""
+"""Sweeps of stages over batch and context: minimum times, memory, compute-bound batches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from roofline.analysis import fits
 from roofline.language.architecture import Architecture
-from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Fit, Memory, activations_of, fit_of
+from roofline.language.memory import Fit, Memory, activations_of, cache_of, fit_of
 from roofline.language.parts import Stage, StageSize
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.placement import Bound, Roof
@@ -75,12 +74,25 @@ class Crossover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSweep:
-    """Cells by stage, context and batch, in that order, and the crossovers of each context."""
+    """Cells by stage, context and batch, in that order, and the crossovers of each context.
+
+    Raises:
+        ValueError: not all cells of the grid, or not all crossovers.
+    """
 
     batches: tuple[int, ...]
     contexts: tuple[int, ...]
     cells: tuple[SweepCell, ...]
     crossovers: tuple[Crossover, ...]
+
+    def __post_init__(self) -> None:
+        stages = dict.fromkeys(each.stage for each in self.cells)
+        rows = [(stage, context) for stage in stages for context in self.contexts]
+        grid = [(*row, batch) for row in rows for batch in self.batches]
+        cells = [(each.stage, each.context, each.batch) for each in self.cells]
+        found = [(each.stage, each.context) for each in self.crossovers]
+        if not cells or cells != grid or found != rows:
+            raise ValueError("cells or crossovers are not those of the batches and contexts")
 
     def cell(self, stage: Stage, batch: int, context: int) -> SweepCell:
         """The cell at a place of the grid."""

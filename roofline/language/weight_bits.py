@@ -1,7 +1,7 @@
-"""Weights in few bits, activations in more: w8a16, w4a16.
+"""Weight-only quantization: w8a16, w4a16.
 
-Codes are read as they lie and made floats inside the kernel that multiplies. What that unpacking
-costs is known nowhere here: it is counted, flagged, and in no time.
+Kernels read codes and dequantize them. Dequantized weights are counted; their time is not known and
+in no minimum time.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StageInBits:
 
     ``asked_before`` and ``asked_after`` are what the architecture asks for; ``bound_*_s`` are those
     of the operators that the library calls, with weights of their layers in these bits, None where
-    nothing could be quantised in them. ``minimum_before`` are the minimum times of these operators
+    nothing could be quantized in them. ``minimum_before`` are the minimum times of these operators
     as they are. ``unpacked_weights`` are the codes that become floats in one pass.
     """
 
@@ -146,7 +146,7 @@ def what_if_of(analysis: Analysis, bits: WeightBits) -> WhatIf:
         bits: those of weights and activations; the last layer keeps its floats.
 
     Raises:
-        InputError: no layer of it has weights that could be quantised.
+        InputError: no layer of it has weights that could be quantized.
     """
     records = [row.record for row in analysis.operators]
     structure = structure_of(records)
@@ -192,7 +192,7 @@ def stage_in_bits(
             bound_after_s=None,
             minimum_before=minimum,
             unpacked_weights=unpacked_weights,
-            notes=(f"of the operators of {stage} none could be quantised: {error}",),
+            notes=(f"{stage}: no operator could be quantized: {error}",),
         )
     return StageInBits(
         stage=stage,
@@ -223,17 +223,17 @@ def _unfused_s(found: WhatIf, analysis: Analysis) -> float | None:
     return found.bound_after_s + apart_s
 
 
-def weight_byte_in(types: Types, dtype: DType, before_byte: int, quantised: int) -> int:
+def weight_byte_in(types: Types, dtype: DType, before_byte: int, quantized: int) -> int:
     """Bytes of all weights where some of them are codes, and the others floats that compute.
 
     Args:
         types: of the model in few bits.
         dtype: that of weights as they are.
         before_byte: all weights as they are.
-        quantised: how many of them become codes.
+        quantized: how many of them become codes.
     """
-    others_byte = before_byte - dtype.byte(quantised)
-    return types.weights.byte(quantised) + others_byte * types.compute.bits // dtype.bits
+    others_byte = before_byte - dtype.byte(quantized)
+    return types.weights.byte(quantized) + others_byte * types.compute.bits // dtype.bits
 
 
 def policies(texts: Sequence[str]) -> tuple[WeightBits, ...]:

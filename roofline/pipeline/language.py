@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress
+from roofline.foundation.rows import finite
 from roofline.language.architecture import Architecture
-from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Footprint, Memory, activations_of, footprint_of
-from roofline.language.parts import Stage, StageSize, parts_of, quantised_weights, weights_of
+from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
+from roofline.language.parts import Stage, StageSize, parts_of, quantized_weights, weights_of
 from roofline.language.placing import PlacedStage, Types, placed_stage
 from roofline.language.result import Language
 from roofline.language.stages import RoutedBound, StageResult, dtype_of, warnings_of
@@ -128,17 +128,16 @@ def analyze_language(
     cache = cache_of(architecture, of.dtype)
     return Language(
         model=known.name,
-        configuration=known.configuration,
+        # JSON has no infinity, which a configuration may name.
+        configuration=finite(known.configuration),
         architecture=architecture,
         dtype=of.dtype,
-        hardware=of.any.hardware,
-        threads=of.any.threads,
         batch=batch,
         context=context,
         cache=cache,
         footprint=of.footprint(),
         stages=found,
-        bits=tuple(of.in_bits(each) for each in bits),
+        weight_bits=tuple(of.in_bits(each) for each in bits),
         sweep=of.sweep(stages, batches, contexts) if batches else None,
         notes=(*known.notes, *of.notes()),
         warnings=warnings_of(found, architecture, cache, known.notes),
@@ -241,11 +240,11 @@ class _Model:
     def in_bits(self, bits: WeightBits) -> BitsWhatIf:
         """The model with its weights in few bits."""
         types = bits.types(self.dtype, Widths(self.any.hardware, self.any.threads).half)
-        quantised = quantised_weights(self.architecture)
+        quantized = quantized_weights(self.architecture)
         return BitsWhatIf(
             bits=bits,
             weight_byte_before=self.weight_byte,
-            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantised),
+            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantized),
             stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
             notes=bits.notes(self.dtype, types),
         )
@@ -258,7 +257,7 @@ class _Model:
             stage=stage,
             before=self.asked(stage),
             after=self.asked(stage, types=types),
-            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantised),
+            unpacked_weights=sum(each.count * each.weights for each in parts if each.is_quantized),
         )
 
     def sweep(
@@ -280,13 +279,12 @@ class _Model:
         positions = self.architecture.positions
         if positions is not None and self.context > positions:
             found.append(
-                f"a context of {self.context:,} tokens is beyond the {positions:,} positions that"
-                " the configuration names"
+                f"a context of {self.context:,} tokens is beyond the {positions:,} positions of the"
+                " configuration"
             )
         if self.architecture.latent is not None:
             found.append(
-                "attention is latent: the cache is counted as one vector a token, and in decode as"
-                " the products that work on it; where transformers makes keys and values of all"
-                " heads out of it in every pass, its operators show that"
+                "latent attention: the architecture keeps one vector per token and decodes on it;"
+                " operators of transformers may make keys and values of all heads in every pass"
             )
         return found

@@ -161,7 +161,7 @@ class CacheGrowth:
 
 
 def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
-    """What growing the cache takes in a decode pass, by its operators."""
+    """Return the bytes that cache growth moves in a decode pass, by its operators."""
     copied = static = 0
     for record in records:
         is_growth = any(map(is_cache, record.inputs))
@@ -173,14 +173,13 @@ def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
 
 
 def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
-    """What to say of a growing cache, where the pass has one."""
+    """Yield a note on cache growth, where the pass has any."""
     growth = cache_growth(records)
     if growth.copied_byte:
         yield (
-            f"growing the cache copies it: {format_byte(growth.copied_byte)} of the traffic, read"
-            " and written (transformers concatenates); a static cache would take"
-            f" {format_byte(growth.static_byte)} for it; at the peak, memory has the cache once and"
-            " the tensor that grows twice, as each old one is dropped as soon as it is copied"
+            f"KV cache growth moves {format_byte(growth.copied_byte)} (transformers concatenates);"
+            f" a static cache would move {format_byte(growth.static_byte)}; peak memory has the"
+            " cache once and the growing tensor twice"
         )
 
 
@@ -191,7 +190,7 @@ def _expert_notes(records: Iterable[OperatorRecord]) -> Iterator[str]:
     matrices = products[0].inputs[1]
     experts, rows = matrices.shape[0], products[0].inputs[0].shape[0]
     yield (
-        "which experts a token goes to is not known from shapes: traffic counts the weights of"
-        f" {min(experts, rows)} of {experts} experts in each layer, the most that {rows} choices"
-        " can touch, and bounds count those of one; FLOP do not depend on it"
+        "routing is not known from shapes: traffic counts the weights of"
+        f" {min(experts, rows)} of {experts} experts per layer (maximum of {rows} choices), minimum"
+        " times those of one; FLOP do not depend on routing"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from roofline.analysis import Analysis
 from roofline.errors import InputError, nearest
 from roofline.foundation.units import parse_byte
-from roofline.language.footprint import Memory
+from roofline.language.memory import Memory
 from roofline.language.parts import STAGES, Stage
 from roofline.machine.system.host import available_memory_byte
 from roofline.pipeline.machines import Hardware, means_host

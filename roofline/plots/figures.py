@@ -78,7 +78,7 @@ def title_figure(figure: Figure, title: str, subtitle: str = "") -> None:
         subtitle: a line of smaller words below it.
     """
     width_inch = figure.get_size_inches()[0]
-    most = round(0.62 * _CHARACTERS_PER_INCH * width_inch)
+    most = round(0.55 * _CHARACTERS_PER_INCH * width_inch)
     if len(title) > most:
         title = f"{title[: most // 2]}…{title[-(most - most // 2) + 1 :]}"
     figure.suptitle(

@@ -161,8 +161,8 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], *, low: float) -> No
     """Draw ceilings, and their labels right of the axes, moved apart where they would meet."""
     left, right = axes.get_xlim()
     highest = max((each.flop_per_s for each in ceilings if _kind(each) == "main"), default=0)
-    places = spread([_height(axes, each.flop_per_s) for each in ceilings], gap=_GAP, low=low)
-    for ceiling, place in zip(ceilings, places, strict=True):
+    names: list[tuple[float, str, str]] = []
+    for ceiling in ceilings:
         kind = _kind(ceiling)
         style = dict(_LINES[kind])
         if kind == "main" and ceiling.flop_per_s == highest:
@@ -171,19 +171,33 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], *, low: float) -> No
         height = ceiling.flop_per_s
         axes.plot((start, right), (height, height), zorder=2 - 0.2 * (kind == "other"), **style)
         muted = kind.startswith("other")
+        names.append((height, ceiling.label, GREY_TEXT if muted else style["color"]))
+    name_ends(axes, names, low=low)
+
+
+def name_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, low: float = 0.0) -> None:
+    """Write right of the axes the names of lines that end there, apart, each with a leader.
+
+    Args:
+        axes: with their final limits, logarithmic upwards.
+        ends: height, name and color of each line.
+        low: the lowest place of a name, as a part of the height of the axes.
+    """
+    places = spread([_height(axes, height) for height, _, _ in ends], gap=_GAP, low=low)
+    for (height, name, color), place in zip(ends, places, strict=True):
         axes.annotate(
-            ceiling.label,
+            name,
             (1.0, height),
             (1.025, place),
             xycoords=axes.get_yaxis_transform(),
             textcoords=axes.transAxes,
             fontsize=SMALL_PT,
-            color=GREY_TEXT if muted else style["color"],
+            color=color,
             va="center",
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",
-                "color": style["color"],
+                "color": color,
                 "linewidth": 0.5,
                 "shrinkA": 0,
                 "shrinkB": 0,

@@ -13,7 +13,7 @@ import pytest
 from roofline.cli.main import run
 from roofline.language.result import Language
 from roofline.pipeline import language as pipeline
-from tests.presentation.languages import language
+from tests.language.languages import language
 
 
 class Asked:
@@ -107,7 +107,7 @@ def test_without_them_nothing_changes(asked: Asked) -> None:
         (["--fused"], "--fused has no effect"),
         (["--hardware", "h100", "--hardware", "a100"], "are placed on one machine; give one"),
         (["--sweep-batch", "1,x"], "--sweep-batch 1,x: must be whole numbers"),
-        (["-o", "model.trace"], "a language model is written as"),
+        (["-o", "model.trace"], "kind 'language model' are written as"),
     ],
 )
 def test_what_has_no_effect_is_refused_in_one_line(

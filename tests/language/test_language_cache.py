@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.cache import Cache, cache_of
+from roofline.language.memory import Cache, cache_of
 from tests.language.language_examples import (
     DEEPSEEK_V3,
     FALCON_7B,

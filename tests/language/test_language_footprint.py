@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.cache import cache_of
-from roofline.language.footprint import (
+from roofline.language.memory import (
     Activations,
     Fit,
     Footprint,
     Memory,
     activations_of,
+    cache_of,
     fit_of,
     footprint_of,
 )

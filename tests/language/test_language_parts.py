@@ -16,7 +16,7 @@ from roofline.language.parts import (
     StageSize,
     parts_of,
     product_weights,
-    quantised_weights,
+    quantized_weights,
     seen_tokens,
 )
 from tests.language.language_examples import DEEPSEEK_V3, LLAMA_2_7B, LLAMA_3_8B, TINY
@@ -184,4 +184,4 @@ def test_published_activated_parameters_of_deepseek_v3() -> None:
 
 def test_the_vocabulary_and_the_router_keep_their_floats() -> None:
     of = Architecture.of(SPARSE)
-    assert product_weights(of) - quantised_weights(of) == 16 * 50 + 3 * 16 * 8
+    assert product_weights(of) - quantized_weights(of) == 16 * 50 + 3 * 16 * 8

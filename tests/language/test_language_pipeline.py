@@ -113,18 +113,18 @@ def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_
 
 def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(monkeypatch, context=10, weight_bits=["w8a16", "w4a16"])
-    for of, bits in zip(found.bits, (8, 4), strict=True):
+    for of, bits in zip(found.weight_bits, (8, 4), strict=True):
         # The vocabulary's table and product stay floats, of 16 bits as what is computed.
-        quantised = 3 * 2688
-        assert of.weight_byte_before == 4 * (quantised + 1600)
-        assert of.weight_byte_after == quantised * bits // 8 + 2 * 1600
+        quantized = 3 * 2688
+        assert of.weight_byte_before == 4 * (quantized + 1600)
+        assert of.weight_byte_after == quantized * bits // 8 + 2 * 1600
         for stage in of.stages:
-            assert stage.unpacked_weights == quantised
+            assert stage.unpacked_weights == quantized
             assert (stage.asked_after.bound_s or 0) <= (stage.asked_before.bound_s or 0)
             assert stage.bound_after_s is not None
             assert stage.bound_before_s is not None
             assert stage.bound_after_s < stage.bound_before_s
-    decode = found.bits[1].stages[1]
+    decode = found.weight_bits[1].stages[1]
     # Eight times fewer bytes of all weights but those of the vocabulary, at 100 MB/s.
     less = 4 * 3 * 2688 * (1 - 1 / 8) / 1e8
     saved = (decode.asked_before.bound_s or 0) - (decode.asked_after.bound_s or 0)
@@ -173,7 +173,7 @@ def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert data["configuration"] == TINY
     assert data["cache"]["token_byte"] == 192
     assert data["stages"][0]["analysis"]["totals"]["flop"] > 0
-    assert data["stages"][1]["rates"]["predicted"]["low_per_s"] == pytest.approx(25)
+    assert data["stages"][1]["predicted_rate"]["low_per_s"] == pytest.approx(25)
     assert data["weight_bits"][0]["bits"] == {"weights": 4, "activations": 16}
     assert len(data["sweep"]["cells"]) == 4
     frame = found.to_frame()
@@ -246,13 +246,13 @@ def test_other_floats_than_were_asked_for_are_said(monkeypatch: pytest.MonkeyPat
     )
     stand_in(monkeypatch)
     asked: dict[str, Any] = {"stage": "decode", "weight_bits": ["w8a16", "w4a32"]}
-    without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).bits
+    without, full = roofline.analyze_language("hf:llama", hardware=whole, **asked).weight_bits
     assert without.notes == (
         "w8a16 is counted with arithmetic in float32: this machine has no ceiling for floats of 16"
         " bits",
     )
     assert full.notes == ()
-    with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).bits
+    with_half = roofline.analyze_language("hf:llama", hardware=machine(), **asked).weight_bits
     assert [each.notes for each in with_half] == [(), ()]
 
 
@@ -269,11 +269,11 @@ def test_fewer_bits_gain_no_more_than_the_bytes_that_they_save(
         weight_bits=["w8a16"],
         hardware=machine(),
     )
-    for stage in found.bits[0].stages:
+    for stage in found.weight_bits[0].stages:
         assert stage.bound_before_s is not None
         assert stage.bound_after_s is not None
         gain = stage.bound_before_s - stage.bound_after_s
         # 3 layers of 2,688 weights, a byte less each, at 100 MB/s.
         assert -1e-12 <= gain <= 3 * 2688 / 1e8 * (1 + 1e-9)
-    decode = found.bits[0].stages[1]
+    decode = found.weight_bits[0].stages[1]
     assert (decode.bound_before_s or 0) > (decode.bound_after_s or 0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.footprint import Memory
+from roofline.language.memory import Memory
 from roofline.language.parts import Stage, StageSize
 from roofline.language.placing import Types
 from roofline.language.sweep import SweptModel, crossover_of, least_batch, sweep_of

@@ -1,4 +1,4 @@
-"""A language model on a machine, made by hand of a small pass, for tests of what is said of it."""
+"""A language model on a machine, made by hand of a small pass, for tests of its outputs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 from roofline.foundation.dtypes import dtype
 from roofline.language.architecture import Architecture
-from roofline.language.cache import cache_of
 from roofline.language.experts import expert_spread
-from roofline.language.footprint import Memory, activations_of, footprint_of
+from roofline.language.memory import Memory, activations_of, cache_of, footprint_of
 from roofline.language.parts import STAGES, Stage, StageSize
 from roofline.language.placing import Types, placed_stage
 from roofline.language.result import Language
@@ -100,8 +99,6 @@ def language(
         configuration=configuration,
         architecture=of,
         dtype=FLOAT,
-        hardware=profile,
-        threads=analysis.threads,
         batch=4,
         context=512,
         cache=cache_of(of, FLOAT),
@@ -115,7 +112,7 @@ def language(
             peak_byte=700_000_000,
         ),
         stages=stages,
-        bits=(
+        weight_bits=(
             BitsWhatIf(
                 bits=WeightBits(weights=4, activations=16),
                 weight_byte_before=600_000_000,
