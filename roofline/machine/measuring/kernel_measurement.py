@@ -64,7 +64,7 @@ from roofline.machine.measuring.selection import (
     compute_candidates,
     stream_candidates,
 )
-from roofline.machine.nodes.node_links import measure_node_links
+from roofline.machine.nodes.numa import measure_node_links
 from roofline.machine.system.memory_modules import theoretical_memory
 from roofline.machine.system.situation import Situation
 from roofline.machine.theory.microarchitectures import identify_core
