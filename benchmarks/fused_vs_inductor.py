@@ -32,7 +32,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.fusion import Fused, fused_traffic
 from roofline.workload.fusion_kinds import Kind, kind_of
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Function
 from roofline.workload.operators import OperatorRecord, State
 
 

@@ -70,8 +70,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.capture.training import Teaching
 from roofline.workload.fusion import fused_traffic
 from roofline.workload.inputs import InputRequest, Inputs, inputs_for
-from roofline.workload.models.functions import Function
-from roofline.workload.models.sources import Source, load
+from roofline.workload.models.sources import Function, Source, load
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.residency import Reuse, residency
 from roofline.workload.rewritings import model_work

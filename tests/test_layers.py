@@ -64,8 +64,8 @@ HOME = {
     "torch": (
         *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
-        *("machine/gpu/torch_device.py", "machine/gpu/torch_products.py"),
-        *("machine/gpu/precision.py", "counters/peers/", "latency/measuring/"),
+        *("machine/gpu/torch_device.py", "machine/gpu/torch_device.py"),
+        *("machine/gpu/torch_device.py", "counters/peers/", "latency/measuring/"),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
         *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
         "machine/links/",

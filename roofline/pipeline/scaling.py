@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from roofline.analysis import Analysis
-from roofline.errors import InputError
+from roofline.errors import InputError, nearest
 from roofline.foundation.progress import Progress, Say
+from roofline.foundation.text import counted
+from roofline.foundation.units import parse_byte, parse_byte_per_s, parse_duration
 from roofline.pipeline.analyses import (
     CapturedPass,
+    KnownMachine,
     captured_workload,
     known_machines,
     placed_on,
@@ -19,26 +23,194 @@ from roofline.pipeline.analyses import (
 from roofline.pipeline.distributed_capture import TrainingTask, slowdown_beside
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.scaling_notes import notes_on
-from roofline.pipeline.scaling_requests import (
-    check_links,
-    check_measured,
-    given_wire,
-    settings_of,
-)
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
 from roofline.scaling.asking import scaling_of, times_of
-from roofline.scaling.collectives import Algorithm
+from roofline.scaling.collectives import ALGORITHMS, Algorithm
 from roofline.scaling.links import Wire, is_between_ranks, wire_of
 from roofline.scaling.memory import peak_while_accumulating
 from roofline.scaling.ranks import Step
 from roofline.scaling.result import Scaling
+from roofline.scaling.settings import Settings
 from roofline.workload.runs import Run
+from roofline.workload.tensors import Role
 
 if TYPE_CHECKING:
     import torch
 
     Model = torch.nn.Module | Callable[..., Any] | str
+
+
+_MOST = 2**20
+"""More ranks than any machine has; a larger number is a mistake."""
+
+_NO_TIME = re.compile(r"0+(\.0+)?\s*(s|ms|us|µs|μs|ns)?")
+"""A latency of 0, which as a duration would be none."""
+
+
+def settings_of(
+    ranks: int,
+    *,
+    algorithm: Algorithm,
+    accumulate: int,
+    bucket: int | str | None,
+    sharded: bool,
+) -> Settings:
+    """The settings, from what `roofline.scale` is given.
+
+    Raises:
+        InputError: says which is wrong.
+    """
+    for option, value in (("--data-parallel", ranks), ("--accumulate", accumulate)):
+        # True is a whole number to Python.
+        if type(value) is not int or not 1 <= value <= _MOST:
+            raise InputError(f"{option} {value}: must be a whole number from 1 to {_MOST}")
+    if algorithm not in ALGORITHMS:
+        raise InputError(
+            f"--all-reduce {algorithm}: there are {', '.join(ALGORITHMS)}"
+            f"{nearest(str(algorithm), ALGORITHMS)}"
+        )
+    if type(sharded) is not bool:
+        raise InputError(f"sharded: expected True or False, got {sharded!r}")
+    byte = parse_byte(bucket) if isinstance(bucket, str) else bucket
+    if byte is not None and (type(byte) is not int or byte < 1):
+        raise InputError(f"--bucket {bucket}: must be a size such as 25MiB")
+    return Settings(
+        ranks=ranks,
+        algorithm=algorithm,
+        accumulate=accumulate,
+        bucket_byte=byte,
+        sharded=sharded,
+    )
+
+
+def check_measured(*, checkpoint: str | None, scale_gradients: bool, cold: bool) -> None:
+    """Refuses what a step that is run for real does not do.
+
+    Raises:
+        InputError: says which.
+    """
+    for option, is_given in (
+        ("--checkpoint", checkpoint is not None),
+        ("--scale-gradients", scale_gradients),
+        ("--cold", cold),
+    ):
+        if is_given:
+            raise InputError(
+                f"{option} has no effect on a step that is --measured, which torch runs as it is,"
+                " again and again; leave one of them out"
+            )
+
+
+def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wire | None:
+    """The link that a user describes; None: none.
+
+    Raises:
+        InputError: it is none.
+    """
+    if bandwidth is None:
+        if latency is not None:
+            raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
+        return None
+    rate: Any = parse_byte_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
+    wait: Any = 0.0 if latency is None else latency
+    if isinstance(latency, str):
+        wait = 0.0 if _NO_TIME.fullmatch(latency.strip()) else parse_duration(latency)
+    try:
+        if isinstance(rate, bool) or isinstance(wait, bool):
+            raise TypeError
+        return Wire(name="given", byte_per_s=float(rate), latency_s=float(wait))
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(
+            "a link has byte/s above 0 and a latency from 0, both finite, got"
+            f" {bandwidth!r} and {latency!r}; write --link-bandwidth 25GB/s --link-latency 5us"
+        ) from None
+
+
+def check_links(machine: KnownMachine) -> None:
+    """Refuses a machine whose links are not known, before anything is run or measured.
+
+    Raises:
+        InputError: says how to get them.
+    """
+    if machine.found is None:
+        raise InputError(
+            "this machine was not measured yet, and its links are not known: run `roofline measure`"
+            " and `roofline measure --links`, or give --link-bandwidth 25GB/s --link-latency 5us"
+        )
+    wire_of(machine.found[0], at_best=True)
+
+
+_SHOWN = 3
+
+
+def notes_on(step: Step, settings: Settings, wire: Wire | None) -> Iterable[str]:
+    """A line for each.
+
+    Args:
+        step: on one rank.
+        settings: how ranks train.
+        wire: the link between them.
+    """
+    if unused := step.unused:
+        names = ", ".join(unused[:_SHOWN])
+        more = len(unused) - _SHOWN
+        yield (
+            f"no gradient reaches {names}{f' and {more} more' if more > 0 else ''}:"
+            " DistributedDataParallel takes that only with find_unused_parameters=True, and these"
+            " are the buckets that it sends then, with zeros for what is unused"
+        )
+    if line := _kept_wide(step.analysis):
+        yield line
+    is_in_host = wire is not None and wire.is_in_host and settings.ranks > 1
+    if step.slowdown is not None:
+        yield (
+            f"{settings.ranks} processes of this host were timed side by side: computing takes"
+            f" {step.slowdown:.2f} × as long as for one, which is in these times"
+        )
+    elif is_in_host:
+        yield (
+            "ranks of one host slow each other down, which is not in these times; --measured with"
+            " a model by its name, and --threads 1, say, finds out by how much"
+        )
+    if is_in_host and settings.ranks > 2:
+        yield (
+            "the link was measured between two processes of this host; more of them share its cores"
+            " and memory, which is not in these times"
+        )
+    if settings.ranks > 1:
+        yield (
+            "every two ranks are taken to have a link of their own, and all of them to compute"
+            " equally fast"
+        )
+    if settings.sharded and settings.ranks > 1:
+        yield (
+            "parameters are taken to go to all ranks in one exchange after the update; torch sends"
+            " them one by one, so their latencies may be more"
+        )
+
+
+def _kept_wide(analysis: Analysis) -> str:
+    """In which types mixed precision keeps parameters and batch norms; `""` where it is none."""
+    run = analysis.run
+    if not run.autocast:
+        return ""
+    norms = [row for row in analysis.operators if "batch_norm" in row.op and row.phase == "forward"]
+    kept = {
+        str(spec.dtype)
+        for row in norms
+        for spec in row.inputs
+        if spec.role in (Role.PARAMETER, Role.BUFFER)
+    }
+    batch_norms = ""
+    if norms:
+        count = f"{counted(len(norms), 'batch norm')}"
+        batch_norms = (
+            f"; parameters and statistics of {count} are kept in {', '.join(sorted(kept))}"
+        )
+    return (
+        f"mixed precision computes in {run.autocast}, and casts each time; parameters, their"
+        f" gradients and so the buckets stay as they are{batch_norms}"
+    )
 
 
 def scale(

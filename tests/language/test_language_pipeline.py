@@ -102,7 +102,7 @@ def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
-    monkeypatch.setattr("roofline.pipeline.language_requests.available_memory_byte", lambda: 12345)
+    monkeypatch.setattr("roofline.pipeline.language.available_memory_byte", lambda: 12345)
     profile = machine()
     path = no_user_data / "share" / "roofline" / "hardware" / "host.toml"
     path.parent.mkdir(parents=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline.latency.regression import GaussianProcess, Kernel
+from roofline.latency.learning import GaussianProcess, Kernel
 
 KERNEL = Kernel(
     scales=(2.0, 5.0), apart=(3.0, 0.5), amplitude=0.7, slope=0.3, offset=1.1, noise=0.2

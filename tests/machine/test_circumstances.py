@@ -9,9 +9,8 @@ import pytest
 
 from roofline.machine.hardware import Host
 from roofline.machine.system.circumstances import circumstances, core_conditions
-from roofline.machine.system.core_kinds import CoreKind
 from roofline.machine.system.frequency import Frequency, frequency_conditions, read_frequency
-from roofline.machine.system.topology import Cache, Topology
+from roofline.machine.system.topology import Cache, CoreKind, Topology
 from tests.machine.host_trees import Tree
 
 HOST = Host(

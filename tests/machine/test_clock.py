@@ -13,9 +13,13 @@ from roofline.machine.kernels import compiler
 from roofline.machine.kernels.assembly import check
 from roofline.machine.kernels.clock import CHAIN, ClockKernel
 from roofline.machine.kernels.units import Architecture
-from roofline.machine.measuring.core_clock import clock_conditions, clock_trial, measured_clock
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Estimate, estimate
+from roofline.machine.measuring.kernel_measurement import (
+    clock_conditions,
+    clock_trial,
+    measured_clock,
+)
 from roofline.machine.system.host import describe_host
 
 pytest.importorskip("llvmlite.binding")

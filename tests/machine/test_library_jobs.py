@@ -11,7 +11,7 @@ import pytest
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hierarchy.working_sets import WorkingSet
 from roofline.machine.library.jobs import Job, Timer, batch_seconds, choose
-from roofline.machine.library.planning import Planner
+from roofline.machine.library.measurement import Planner
 from roofline.machine.library.results import compute_ceilings, outcomes, overheads, sample_series
 from roofline.machine.library.subjects import Arithmetic, Candidate, Dispatch, Stream
 from roofline.machine.measuring.estimation import Burst

@@ -6,7 +6,7 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.machine.links import measure_links
-from roofline.machine.links.estimation import link_of
+from roofline.machine.links.measurement import link_of
 from tests.builders import SOURCE
 
 

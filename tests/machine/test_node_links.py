@@ -11,8 +11,7 @@ from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.kernels.units import stream_unit
 from roofline.machine.nodes import node_links
-from roofline.machine.nodes.node_links import measure_node_links
-from roofline.machine.nodes.numa import NumaFindings
+from roofline.machine.nodes.numa import NumaFindings, measure_node_links
 from roofline.machine.system.memory_nodes import Node
 from roofline.machine.system.situation import Situation
 from tests.machine.fake_machine import SITUATION, FakeMachine, install

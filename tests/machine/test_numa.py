@@ -14,8 +14,16 @@ from roofline.machine.hardware import Duration, HardwareProfile, Provenance
 from roofline.machine.measuring.buffers import Array
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Burst
-from roofline.machine.nodes.first_touch import parts, place
-from roofline.machine.nodes.numa import Instruments, NumaFindings, Place, Plan, measure_links, plan
+from roofline.machine.nodes.numa import (
+    Instruments,
+    NumaFindings,
+    Place,
+    Plan,
+    measure_links,
+    parts,
+    place,
+    plan,
+)
 from roofline.machine.system.memory_nodes import Node, pages_migrate, read_nodes
 from tests.machine.host_trees import Tree
 

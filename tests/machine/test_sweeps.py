@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from roofline.machine.hierarchy.curves import curve_sizes
-from roofline.machine.hierarchy.sweeps import ChaseTimer, ReadTimer
+from roofline.machine.hierarchy.exploration import ChaseTimer, ReadTimer
 from roofline.machine.kernels import chase
 from roofline.machine.kernels.compiler import compile_kernel
 from roofline.machine.kernels.stream import stream_kernels

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.machine.system.core_kinds import CoreKind
 from roofline.machine.system.host import describe_host
 from roofline.machine.system.system_files import cpu_list
-from roofline.machine.system.topology import Cache, describe_topology, macos_topology
+from roofline.machine.system.topology import Cache, CoreKind, describe_topology, macos_topology
 from tests.machine.host_trees import V1_MOUNT, V2_MOUNT, Tree
 
 

@@ -41,7 +41,7 @@ from roofline.substitution.graphs.editing import Editor
 from roofline.substitution.graphs.graph import Graph, Value
 from roofline.substitution.result import Rounds
 from roofline.substitution.rules import registry
-from roofline.substitution.rules.layout_regions import is_channels_last
+from roofline.substitution.rules.layout import is_channels_last
 from roofline.substitution.rules.rule import Chain, Match, Rule, Step
 from roofline.workload.inputs import Inputs
 from roofline.workload.runs import Run

@@ -17,13 +17,15 @@ from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline import companion_trials, quantization_companions
-from roofline.pipeline.companion_trials import Original, TimedPair, timed_pair
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.quantization_companions import (
     WAYS,
+    Original,
+    TimedPair,
     Way,
     companions,
     policy_of,
+    timed_pair,
 )
 from roofline.quantization.findings import Companion
 from roofline.quantization.modules.companions import CompanionKind, why_no_int8

@@ -13,8 +13,8 @@ from torch import nn
 
 import roofline
 from roofline.errors import InputError
-from roofline.pipeline.quantization_proposals import Search, check_budget, places_of
 from roofline.pipeline.quantization_requests import Budget
+from roofline.pipeline.quantization_sensitivity import Search, check_budget, places_of
 from roofline.pipeline.quantizing import quantize
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.result import WhatIf

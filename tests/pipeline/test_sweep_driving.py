@@ -10,9 +10,9 @@ import pytest
 
 from roofline.design.sweeps.cells import Cell
 from roofline.errors import MeasurementError, RooflineError
-from roofline.pipeline.sweeps.driving import drive
 from roofline.pipeline.sweeps.jobs import Job
 from roofline.pipeline.sweeps.pools import Answer
+from roofline.pipeline.sweeps.sweeping import drive
 
 COUNT = 40
 

@@ -19,7 +19,7 @@ import roofline
 from roofline.errors import ModelError
 from roofline.workload.capture.passes import Capture, Teaching, capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Function
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.runs import Device, Run
 from roofline.workload.work import Work

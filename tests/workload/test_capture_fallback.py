@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from roofline.errors import ModelError
 from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.unallocated import Unallocated
+from roofline.workload.models.building import Unallocated
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.workload.passes import Function, passed, total, working

@@ -21,8 +21,7 @@ import roofline
 from roofline.errors import InputError, ModelError
 from roofline.workload.capture.passes import Capture
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
-from roofline.workload.models.sources import torchvision_or_reason
+from roofline.workload.models.sources import Function, torchvision_or_reason
 from roofline.workload.operators import State
 from tests.workload.passes import passed, total, working
 

@@ -14,7 +14,7 @@ from roofline.workload.capture.passes import Capture, capture
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Function
 from roofline.workload.operators import OperatorRecord, State
 from roofline.workload.runs import Device, Run
 from tests.workload.passes import total

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofline.workload.models.files.program_calls import why_refused
-from roofline.workload.models.files.program_sizes import is_arithmetic
+from roofline.workload.models.files.programs import is_arithmetic, why_refused
 from roofline.workload.models.sources import load
 from tests.workload.hostile_files import Change, changed, edited, replaced, said_of, written
 

@@ -17,7 +17,7 @@ from roofline.workload.capture.inductor_schedule import module_path
 from roofline.workload.capture.training import Teaching, maker_of
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Function
 from roofline.workload.runs import Run
 
 F = 4

@@ -12,7 +12,7 @@ from torch.nn import functional
 from roofline.workload.capture.inductor import compiled_pass
 from roofline.workload.compiled_kernels import CompiledPass
 from roofline.workload.inputs import Inputs
-from roofline.workload.models.functions import Function
+from roofline.workload.models.sources import Function
 from roofline.workload.runs import Run
 
 F, LONG = 4, 8

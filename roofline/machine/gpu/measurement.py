@@ -9,26 +9,184 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from roofline.errors import HardwareError, InputError, MeasurementError, said_by
 from roofline.foundation.progress import Progress, silent
+from roofline.foundation.sampling import Sample, quantile
 from roofline.machine.gpu.arithmetic import ArithmeticKernel
 from roofline.machine.gpu.ceilings import compute_ceilings, describe
 from roofline.machine.gpu.conditions import device_conditions, median_clock_hz
 from roofline.machine.gpu.datasheet import DataSheet
-from roofline.machine.gpu.device import Device, DeviceFacts
-from roofline.machine.gpu.levels import links, memory_levels
-from roofline.machine.gpu.overheads import copy_latencies, launch_overheads
-from roofline.machine.gpu.preparation import Preparation
-from roofline.machine.gpu.rated import Rated, measured
+from roofline.machine.gpu.device import (
+    Call,
+    Device,
+    DeviceError,
+    DeviceFacts,
+    Direction,
+    HostMemory,
+)
+from roofline.machine.gpu.preparation import L2, Preparation
+from roofline.machine.gpu.ptx import empty_program
+from roofline.machine.gpu.rated import Rated, bursts_of, measured, method_of, reservations_of
 from roofline.machine.gpu.rounds import rates
-from roofline.machine.gpu.trials import Trial
-from roofline.machine.hardware import Clock, Effort, HardwareProfile, Host
+from roofline.machine.gpu.trials import Stream, Transfer, Trial
+from roofline.machine.hardware import (
+    Bandwidth,
+    Clock,
+    Duration,
+    Effort,
+    HardwareProfile,
+    Host,
+    Link,
+    MemoryLevel,
+    Overhead,
+    TheoreticalRate,
+)
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import Finding
 from roofline.machine.system.host import describe_host
+
+_CALLS = 100
+_ROUNDS = 9
+_SMALL_BYTE = 4
+_FAST = 0.05
+
+
+def launch_overheads(
+    device: Device, report: Callable[[str], None]
+) -> tuple[list[Overhead], list[str]]:
+    """Of an empty program and of small calls of torch's; and what was left out, in words.
+
+    ``launch`` is the time from one launch to the next where the queue is never empty, ``round
+    trip`` that of a launch and of waiting for its end.
+    """
+    overheads: list[Overhead] = []
+    conditions: list[str] = []
+
+    def add(name: str, make: Callable[[], Call], calls: int) -> None:
+        report(name)
+        try:
+            overheads.append(
+                Overhead(
+                    name=name,
+                    threads=1,
+                    time=_duration(device, make(), calls, device.facts.library),
+                )
+            )
+        except DeviceError as error:
+            conditions.append(f"left out: {name}: {error}")
+
+    def empty() -> Call:
+        return device.launch(device.load(empty_program()), 1, ())
+
+    add("launch of an empty kernel", empty, _CALLS)
+    add("round trip of an empty kernel", empty, 1)
+    for name, call in device.small_calls().items():
+        add(name, lambda call=call: call, _CALLS)
+    return overheads, conditions
+
+
+def copy_latencies(device: Device) -> dict[str, Duration]:
+    """Seconds of the smallest copy and of waiting for it, by the labels of `Transfer`."""
+    ways: Sequence[tuple[HostMemory, Direction]] = (
+        ("pinned", "to device"),
+        ("pageable", "to device"),
+        ("pinned", "to host"),
+        ("pageable", "to host"),
+    )
+    found: dict[str, Duration] = {}
+    for memory, direction in ways:
+        try:
+            call = device.transfer(direction, memory, _SMALL_BYTE)
+            found[f"{memory} copy {direction}"] = _duration(device, call, 1, f"{_SMALL_BYTE} bytes")
+        except DeviceError:
+            # The copy itself fails too, and its trial says so.
+            continue
+    return found
+
+
+def _duration(device: Device, call: Call, calls: int, note: str) -> Duration:
+    device.queue_time(call, calls)
+    times = tuple(max(device.queue_time(call, calls) / calls, 1e-12) for _ in range(_ROUNDS))
+    sample = Sample(times_s=times)
+    return Duration(
+        fast_s=quantile(times, _FAST),
+        median_s=sample.median_s,
+        spread=sample.spread,
+        provenance=measured(
+            f"median of {_ROUNDS} rounds of {calls} calls and one wait, by the host's clock", note
+        ),
+    )
+
+
+def memory_levels(found: Sequence[Rated], sheet: DataSheet) -> Iterable[MemoryLevel]:
+    """The L2 and the device's own memory; nothing if the latter was not measured."""
+    reported = measured("reported by the CUDA driver")
+    capacities = {L2: sheet.facts.l2_byte, sheet.memory_name: sheet.facts.memory_byte}
+    if not any(_level(each) == sheet.memory_name for each in found):
+        # The L2 alone would be taken for all the memory there is.
+        return
+    for name, capacity_byte in capacities.items():
+        paper = sheet.memory() if name != L2 else None
+        bandwidth = tuple(_bandwidth(each, paper) for each in found if _level(each) == name)
+        if bandwidth:
+            yield MemoryLevel(
+                name=name,
+                capacity_byte=capacity_byte,
+                scope="shared",
+                capacity_provenance=reported,
+                bandwidth=bandwidth,
+            )
+
+
+def _level(each: Rated) -> str:
+    return each.subject.level if isinstance(each.subject, Stream) else ""
+
+
+def _bandwidth(each: Rated, theoretical: TheoreticalRate | None) -> Bandwidth:
+    assert isinstance(each.subject, Stream)
+    return Bandwidth(
+        kernel=each.subject.kernel.name,
+        threads=1,
+        peak_byte_per_s=each.rate.peak,
+        sustained_byte_per_s=each.rate.sustained,
+        spread=each.rate.spread,
+        # A GPU's caches keep track of bytes: a line that is written whole is not read first.
+        write_allocate="none",
+        theoretical=theoretical,
+        doubt=reservations_of(each, theoretical),
+        provenance=measured(f"{method_of(each)}; {each.subject.note}", bursts_of(each)),
+    )
+
+
+def links(found: Sequence[Rated], latencies: dict[str, Duration]) -> list[Link]:
+    """The ways between host and device; `latencies` of the smallest copy, by the trial's label."""
+    made: list[Link] = []
+    for each in found:
+        transfer = each.subject
+        if not isinstance(transfer, Transfer):
+            continue
+        to_device = transfer.direction == "to device"
+        made.append(
+            Link(
+                source="host" if to_device else "device",
+                target="device" if to_device else "host",
+                kernel=f"copy, {transfer.memory}",
+                threads=1,
+                peak_byte_per_s=each.rate.peak,
+                sustained_byte_per_s=each.rate.sustained,
+                spread=each.rate.spread,
+                latency=latencies.get(transfer.label),
+                provenance=measured(
+                    f"{method_of(each)}; {transfer.byte >> 20} MiB of {transfer.memory} memory",
+                    bursts_of(each),
+                ),
+            )
+        )
+    return made
+
 
 BUDGET_S: dict[Effort, float] = {"quick": 2.3, "default": 9.2, "thorough": 20.0}
 """Seconds by effort, once torch was imported and has its context."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from roofline.foundation.units import format_capacity
 from roofline.machine.gpu.arithmetic import ArithmeticKernel
-from roofline.machine.gpu.choices import arithmetic_kernels, products
 from roofline.machine.gpu.device import (
     Argument,
     Call,
@@ -20,6 +19,7 @@ from roofline.machine.gpu.device import (
     HostMemory,
     Product,
 )
+from roofline.machine.gpu.kernels import arithmetic_kernels, products
 from roofline.machine.gpu.ptx import Program
 from roofline.machine.gpu.streams import BLOCKS, CHUNK_BYTE, StreamKernel, stream_kernels
 from roofline.machine.gpu.trials import SizedProduct, Stream, Transfer, Trial, lost_during

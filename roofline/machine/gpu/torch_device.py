@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,10 +25,194 @@ from roofline.machine.gpu.device import (
     Product,
     Reading,
 )
-from roofline.machine.gpu.driver import Driver, LoadedFunction
 from roofline.machine.gpu.ptx import Program
 from roofline.machine.gpu.telemetry import Telemetry
-from roofline.machine.gpu.torch_products import square_product
+
+# It works in the context that torch made current in this thread, on torch's stream.
+
+_OUT_OF_MEMORY = 2
+_STICKY = frozenset({700, 702, 710, 714, 715, 716, 717, 718, 719, 720, 721})
+"""Results after which the context is unusable: faults of a kernel, a timeout, a failed launch."""
+
+_ATTRIBUTES = {"clock_khz": 13, "integrated": 18, "memory_clock_khz": 36, "bus_bit": 37}
+
+_LOG_BYTE = 4096
+_ERROR_LOG, _ERROR_LOG_BYTE = 5, 6
+"""Options of cuModuleLoadDataEx: where the compiler's complaints go."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedFunction:
+    """A program's entry point in the driver, and the module that it lives in."""
+
+    program: Program
+    handle: ctypes.c_void_p
+    module: ctypes.c_void_p
+
+
+class Driver:
+    """libcuda; `library` stands for it in tests."""
+
+    def __init__(self, library: Any = None) -> None:
+        try:
+            self._library: Any = library or ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise DeviceError(
+                f"the NVIDIA driver's library cannot be loaded ({error}); install the driver"
+            ) from None
+
+    def version(self) -> str:
+        """The newest CUDA that the driver knows: ``"13.0"``."""
+        number = ctypes.c_int()
+        self._check(self._library.cuDriverGetVersion(ctypes.byref(number)), "asking its version")
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    def attributes(self, index: int) -> dict[str, int]:
+        """Clocks in kHz, bus width in bits and whether it is integrated; what it does not say is 0.
+
+        Args:
+            index: the device's number, as torch counts them.
+        """
+        handle = ctypes.c_int()
+        self._check(
+            self._library.cuDeviceGet(ctypes.byref(handle), index), f"finding device {index}"
+        )
+        found: dict[str, int] = {}
+        for name, code in _ATTRIBUTES.items():
+            value = ctypes.c_int()
+            result = self._library.cuDeviceGetAttribute(ctypes.byref(value), code, handle)
+            found[name] = 0 if result else value.value
+        return found
+
+    def load(self, program: Program) -> LoadedFunction:
+        """Has the driver compile a program.
+
+        Raises:
+            DeviceError: it cannot, with the compiler's words.
+        """
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        log = ctypes.create_string_buffer(_LOG_BYTE)
+        options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_BYTE)
+        # The options' values are passed as pointers, also where they are numbers.
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG_BYTE)
+        result = self._library.cuModuleLoadDataEx(
+            ctypes.byref(module), program.text.encode() + b"\0", 2, options, values
+        )
+        said = " ".join(log.value.decode(errors="replace").split())
+        self._check(result, f"compiling {program.entry}", said)
+        self._check(
+            self._library.cuModuleGetFunction(
+                ctypes.byref(function), module, program.entry.encode()
+            ),
+            f"finding {program.entry}",
+        )
+        return LoadedFunction(program=program, handle=function, module=module)
+
+    def unload(self, function: LoadedFunction) -> None:
+        """Gives a program's memory back; that this fails after a fault is no news."""
+        self._library.cuModuleUnload(function.module)
+
+    def launch(
+        self,
+        function: LoadedFunction,
+        grid: int,
+        arguments: Sequence[Argument],
+        stream: Callable[[], int],
+    ) -> Call:
+        """A call that runs `grid` blocks of a program on the stream that is current then."""
+        values = [
+            ctypes.c_uint64(value) if byte == 8 else ctypes.c_uint32(value)
+            for value, byte in arguments
+        ]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(
+            *(ctypes.addressof(value) for value in values)
+        )
+        enqueue = self._library.cuLaunchKernel
+        handle, block = function.handle, function.program.block
+        what = f"launching {function.program.entry}"
+
+        # `values` is captured too: the pointers keep nothing alive.
+        def call(kept: object = values) -> None:
+            result = enqueue(
+                *(handle, grid, 1, 1, block, 1, 1, 0),
+                *(ctypes.c_void_p(stream()), pointers, None),
+            )
+            if result:
+                self._check(result, what)
+
+        return call
+
+    def _check(self, result: int, what: str, said: str = "") -> None:
+        if not result:
+            return
+        text = ctypes.c_char_p()
+        self._library.cuGetErrorString(result, ctypes.byref(text))
+        reason = (text.value or b"").decode(errors="replace") or "unknown error"
+        message = f"{what} failed: {reason} (CUDA driver error {result})"
+        if said:
+            message += f": {said[:200]}"
+        if result in _STICKY:
+            raise DeviceLostError(message)
+        raise DeviceMemoryError(message) if result == _OUT_OF_MEMORY else DeviceError(message)
+
+
+@contextmanager
+def float32_products(*, tf32: bool) -> Generator[None]:
+    """Within, float32 products take TF32 or do not; afterwards all is as it was.
+
+    torch has an old and a new setting, and refuses to read the old once the new was used; so the
+    new one is taken wherever it exists.
+    """
+    products: Any = torch.backends.cuda.matmul
+    name, values = (
+        ("fp32_precision", ("ieee", "tf32"))
+        if hasattr(products, "fp32_precision")
+        else ("allow_tf32", (False, True))
+    )
+    before = getattr(products, name)
+    setattr(products, name, values[tf32])
+    try:
+        yield
+    finally:
+        setattr(products, name, before)
+
+
+_TORCH: Any = torch
+"""For what torch holds to be private: products of int8 and float8 have no other name."""
+
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def square_product(product: Product, size: int, device: torch.device) -> Call:
+    """A call that multiplies two matrices of `size` by `size`, of random numbers.
+
+    Raises:
+        RuntimeError, NotImplementedError: torch has no such product, or too little memory.
+    """
+    element: torch.dtype = getattr(torch, product.dtype.name)
+    if element == torch.int8:
+        left = torch.randint(-8, 8, (size, size), device=device, dtype=element)
+        right = torch.randint(-8, 8, (size, size), device=device, dtype=element).t()
+        return lambda: _TORCH._int_mm(left, right)
+    left, right = (torch.randn(size, size, device=device) for _ in range(2))
+    if element in _FLOAT8:
+        # cuBLAS multiplies no e5m2 by e5m2; the column-major factor is what it asks for.
+        low, other = left.to(element), right.to(torch.float8_e4m3fn).t()
+        one = torch.ones((), device=device)
+        return lambda: _TORCH._scaled_mm(
+            low, other, scale_a=one, scale_b=one, out_dtype=torch.bfloat16
+        )
+    left, right = left.to(element), right.to(element)
+    out = torch.empty_like(left)
+    if element != torch.float32:
+        return lambda: torch.mm(left, right, out=out)
+
+    def call() -> None:
+        with float32_products(tf32=product.tf32):
+            torch.mm(left, right, out=out)
+
+    return call
+
 
 _CUDA: Any = torch.cuda
 """For what torch's stubs do not tell."""

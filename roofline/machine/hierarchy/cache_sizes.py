@@ -9,19 +9,131 @@ caches, which another thread of the core may use. Everything beyond is not belie
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from roofline.foundation.sampling import Sample, quantile
 from roofline.foundation.units import format_capacity, format_s
 from roofline.machine.hardware import Duration, Provenance
 from roofline.machine.hierarchy.cache_levels import CacheLevel
-from roofline.machine.hierarchy.curves import Latencies
+from roofline.machine.hierarchy.curves import Latencies, Samples
 from roofline.machine.hierarchy.latency_steps import Step, find_steps
-from roofline.machine.hierarchy.level_latencies import FARTHER, memory_latency, with_latency
-from roofline.machine.hierarchy.step_pairing import Pair, cache_steps, paired
 from roofline.machine.measuring.ceilings import provenance
+from roofline.machine.measuring.estimation import PEAK_QUANTILE
 from roofline.machine.system.topology import Cache, Topology
+
+_MEMORY_S = 80e-9
+"""What takes so long is memory: the slowest last caches, those of Sapphire Rapids in a guest, take
+71 ns. A step from there on is of translation buffers."""
+
+_LIKELY_MEMORY_S = 50e-9
+"""What takes so long is memory where all caches are reported, and shown by other steps."""
+
+_USUAL_LEVELS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What is reported of a level, and the step that shows it; one of them may be missing."""
+
+    cache: Cache | None
+    step: Step | None
+
+
+def cache_steps(steps: Sequence[Step], reported: Sequence[Cache]) -> list[Step]:
+    """`steps` without those whose nearer side is at the latency of memory already."""
+    found = list(steps)
+    while found:
+        is_surplus = len(found) > len(reported) >= _USUAL_LEVELS
+        if found[-1].near_s < (_LIKELY_MEMORY_S if is_surplus else _MEMORY_S):
+            break
+        found.pop()
+    return found
+
+
+def paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
+    """Caches and steps in order; as many as possible are paired, those most alike."""
+    fewer = min(len(reported), len(steps))
+
+    def unlike(choice: tuple[tuple[int, ...], tuple[int, ...]]) -> float:
+        return sum(_distance(reported[i], steps[j]) for i, j in zip(*choice, strict=True))
+
+    caches, shown = min(
+        itertools.product(
+            itertools.combinations(range(len(reported)), fewer),
+            itertools.combinations(range(len(steps)), fewer),
+        ),
+        key=unlike,
+    )
+    of = dict(zip(caches, shown, strict=True))
+    pairs = [Pair(cache, steps[of[i]] if i in of else None) for i, cache in enumerate(reported)]
+    # Caches keep their order; steps without one come between them, by size.
+    places = list(itertools.accumulate(map(_place, pairs), max))
+    alone = [Pair(None, step) for j, step in enumerate(steps) if j not in shown]
+    placed = [*zip(places, pairs, strict=True), *((_place(pair), pair) for pair in alone)]
+    return [pair for _, pair in sorted(placed, key=lambda item: item[0])]
+
+
+def _place(pair: Pair) -> float:
+    """About how large the cache is."""
+    if pair.step:
+        return math.sqrt(pair.step.lower_byte * pair.step.upper_byte)
+    return pair.cache.size_byte if pair.cache else 0
+
+
+def _distance(cache: Cache, step: Step) -> float:
+    """How far a reported size lies outside a step, in octaves."""
+    return math.log2(max(1.0, step.lower_byte / cache.size_byte, cache.size_byte / step.upper_byte))
+
+
+FARTHER = 2.0
+"""Working sets of so many times the last cache are, for the greater part, in memory."""
+
+_WELL_INSIDE = 0.6
+"""Of what a level holds: so much of it collides hardly."""
+
+
+def with_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:
+    """The level with the latency of working sets that it holds and the one below does not."""
+    least = 0 if below is None else 2 * below.capacity_byte
+    inside = [size for size in samples if least <= size <= _WELL_INSIDE * level.held_byte]
+    # The larger ones: the smaller a working set, the more of it the level below still serves.
+    middle = math.sqrt(max(least, level.held_byte // 16) * level.held_byte)
+    sizes = [size for size in inside if size >= middle] or inside
+    return replace(level, latency=_duration(samples, sizes)) if sizes else level
+
+
+def memory_latency(samples: Samples, last_byte: int) -> Duration | None:
+    """Of the largest octave of working sets, if that is well beyond the last cache."""
+    least = max(max(samples) / 2, FARTHER * last_byte)
+    sizes = [size for size in samples if size > least]
+    cached = f", of which {format_capacity(last_byte)} may be in the last cache"
+    return _duration(samples, sizes, cached) if sizes else None
+
+
+def _duration(samples: Samples, sizes: Sequence[int], remark: str = "") -> Duration | None:
+    times_s = tuple(value for size in sizes for value in samples[size])
+    if not times_s:
+        return None
+    sample = Sample(times_s=times_s)
+    span = format_capacity(min(sizes))
+    if len(sizes) > 1:
+        span += f" to {format_capacity(max(sizes))}"
+    low = 1 - PEAK_QUANTILE
+    return Duration(
+        fast_s=min(sample.median_s, quantile(times_s, low)),
+        median_s=sample.median_s,
+        spread=sample.spread,
+        provenance=provenance(
+            f"{low * 100:.0f}th percentile and median of bursts of dependent loads at random"
+            f" places; in working sets of {span}{remark}",
+            f"{len(times_s)} bursts",
+        ),
+    )
+
 
 _GRID = 1.25
 """Two neighbouring sizes of the curve are a quarter apart at most: an edge is not known better."""

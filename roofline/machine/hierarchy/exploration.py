@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
@@ -13,22 +16,222 @@ from roofline.machine.hardware import BandwidthCurve, LatencyCurve
 from roofline.machine.hierarchy.cache_levels import with_instances
 from roofline.machine.hierarchy.cache_sizes import Hierarchy, ends_in_a_cache, find_levels
 from roofline.machine.hierarchy.curves import (
+    CYCLE_BYTE,
     Bandwidths,
     Latencies,
     Samples,
+    Timing,
     extend_latencies,
     measure_bandwidths,
     measure_latencies,
 )
-from roofline.machine.hierarchy.sweeps import ChaseTimer, ReadTimer
+from roofline.machine.kernels import chase
 from roofline.machine.kernels.compiler import CompiledKernel
+from roofline.machine.kernels.states import stream_state
 from roofline.machine.kernels.stream import StreamKernel
 from roofline.machine.measuring import buffers
-from roofline.machine.measuring.buffers import Array
+from roofline.machine.measuring.buffers import Array, lay_out
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
+from roofline.machine.measuring.schedule import BURST_S
+from roofline.machine.measuring.trials import Shape, Trial
 from roofline.machine.system.topology import Topology
+
+_CURVE_BURST_S = 0.5 * BURST_S
+"""There are many sizes; this is still long against the clock's cost, and 1000 loads from memory."""
+
+_CHASE_BURSTS = 3
+_READ_BURSTS = 1
+
+_WARM_PASSES = 5
+_LEAST_WARM_PASSES = 2
+_WARM_BYTE = 192 << 20
+"""What one pass reads, last caches need not keep: those of AMD hold little of it before the third.
+A working set of this size and more cannot be held, and fewer passes do."""
+
+_PAGE_LINES = 4096 // chase.LINE_BYTE
+
+_FIRST_RATE = 4e8
+"""Loads per second that the first size is expected to take, and 64 bytes each; then it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the cycle of one working set lies: lines from `first` on, pointer `slot` of each."""
+
+    first: int
+    lines: int
+    slot: int
+
+
+class _Places:
+    """Hands out room for cycles, as many one on another as a line has pointers."""
+
+    def __init__(self, lines: int) -> None:
+        self._lines = lines
+        self._used = [0] * chase.SLOTS
+
+    def take(self, lines: int) -> _Place:
+        for slot, used in enumerate(self._used):
+            if used + lines <= self._lines:
+                self._used[slot] = -(-(used + lines) // _PAGE_LINES) * _PAGE_LINES
+                return _Place(used, lines, slot)
+        raise ValueError(f"no room for another cycle of {lines} lines among {self._lines}")
+
+
+@dataclass(slots=True)
+class _Paces:
+    """How fast sizes went, so that a burst of the next one takes about as long as wanted."""
+
+    sizes: list[int] = field(default_factory=list[int])
+    per_s: list[float] = field(default_factory=list[float])
+
+    def expected(self, size: int) -> float:
+        """The rate at `size`, or at the nearest smaller size that was timed."""
+        i = bisect.bisect_right(self.sizes, size) - 1
+        return self.per_s[max(0, i)] if self.sizes else _FIRST_RATE
+
+    def learn(self, size: int, per_s: float) -> None:
+        """Keeps the rate at `size`."""
+        i = bisect.bisect_left(self.sizes, size)
+        if i < len(self.sizes) and self.sizes[i] == size:
+            self.per_s[i] = per_s
+        else:
+            self.sizes.insert(i, size)
+            self.per_s.insert(i, per_s)
+
+
+class ChaseTimer:
+    """Times the pointer chase on the first worker of `crew`, in `buffer`.
+
+    A cycle is written when its size is first asked for; all stay, so that sizes can take turns.
+    Before its bursts a working set is read through, from one end to the other.
+
+    Args:
+        compiled: a `ChaseKernel`.
+        crew: of one worker at least.
+        buffer: written before by that worker, and as large as the largest working set.
+    """
+
+    def __init__(self, compiled: CompiledKernel, crew: Crew, buffer: Array) -> None:
+        self._compiled = compiled
+        self._crew = crew
+        self._buffer = buffer
+        self._places = _Places(buffer.size // chase.LINE_BYTE)
+        self._trials: dict[int, tuple[_Place, Trial]] = {}
+        self._paces = _Paces()
+
+    def __call__(self, size_byte: int) -> Timing:
+        """Bursts over a working set; a ValueError if it does not fit beside those before it."""
+        if size_byte not in self._trials:
+            self._trials[size_byte] = self._prepare(size_byte)
+        place, trial = self._trials[size_byte]
+        loads = self._paces.expected(size_byte) * _CURVE_BURST_S
+        trial.repeats = max(1, round(loads / chase.UNROLL))
+        memory = self._memory(place)
+        self._crew.each(lambda i: _read_through(memory), 1)
+        bursts = trial.run(self._crew, _CHASE_BURSTS)
+        timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
+        _learn(self._paces, size_byte, timing)
+        return timing
+
+    def _memory(self, place: _Place) -> Array:
+        first = place.first * chase.LINE_BYTE
+        return self._buffer[first : first + place.lines * chase.LINE_BYTE]
+
+    def _prepare(self, size_byte: int) -> tuple[_Place, Trial]:
+        place = self._places.take(size_byte // chase.LINE_BYTE)
+        memory = self._memory(place)
+        order = chase.random_order(place.lines, most=CYCLE_BYTE // chase.LINE_BYTE)
+        self._crew.each(lambda i: chase.write_cycle(memory, place.slot, order), 1)
+        state = np.zeros(chase.STATE_BYTE, dtype=np.uint8)
+        address = memory.ctypes.data + int(order[0]) * chase.LINE_BYTE + place.slot * 8
+        state.view(np.uint64)[0] = address
+        trial = Trial(
+            compiled=self._compiled,
+            threads=1,
+            working_set=None,
+            states=(state,),
+            buffers=(self._buffer,),
+            shape=lambda repeats: Shape(1, repeats * chase.UNROLL, 0),
+            work=lambda length: length,
+            most_repeats=1 << 40,
+        )
+        return place, trial
+
+
+class ReadTimer:
+    """Times a stream kernel on the first `threads` workers of `crew`, at the start of `buffers`.
+
+    Every burst goes over the whole of each thread's working set, again and again until it has
+    taken long enough.
+
+    Args:
+        compiled: the `kernel`, compiled.
+        kernel: what is run.
+        crew: of `threads` workers at least.
+        buffers: one per worker, written before by it.
+        threads: how many workers go over a working set of the same size, each its own.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledKernel,
+        kernel: StreamKernel,
+        crew: Crew,
+        buffers: Sequence[Array],
+        threads: int,
+    ) -> None:
+        self._compiled = compiled
+        self._kernel = kernel
+        self._crew = crew
+        self._buffers = tuple(buffers[:threads])
+        self._paces = _Paces()
+
+    def __call__(self, size_byte: int) -> Timing:
+        """Bursts over a working set of so many bytes per thread, all streams together."""
+        trial = self._trial(size_byte)
+        byte = self._paces.expected(size_byte) * _CURVE_BURST_S
+        trial.repeats = 1
+        trial.repeats = max(1, round(byte / trial.work_per_burst))
+        bursts = trial.run(self._crew, _READ_BURSTS)
+        timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
+        _learn(self._paces, size_byte, timing)
+        return timing
+
+    def _trial(self, size_byte: int) -> Trial:
+        kernel = self._kernel
+        layout = lay_out(size_byte, kernel.streams, kernel.block_byte)
+        length = layout.length
+        return Trial(
+            compiled=self._compiled,
+            threads=len(self._buffers),
+            working_set=None,
+            states=tuple(
+                stream_state(tuple(buffer.ctypes.data + start for start in layout.starts), 1.0)
+                for buffer in self._buffers
+            ),
+            buffers=self._buffers,
+            shape=lambda repeats: Shape(repeats, length, length),
+            work=kernel.byte,
+            most_repeats=1 << 40,
+        )
+
+
+def _read_through(memory: Array) -> None:
+    """Brings every line to the level that holds it."""
+    words = memory.view(np.uint64)[:: chase.SLOTS]
+    for _ in range(max(_LEAST_WARM_PASSES, min(_WARM_PASSES, _WARM_BYTE // memory.size))):
+        np.add.reduce(words)
+
+
+def _learn(paces: _Paces, size_byte: int, timing: Timing) -> None:
+    if timing.bursts:
+        shortest_s = min(burst.cpu_s for burst in timing.bursts)
+        if shortest_s > 0:
+            paces.learn(size_byte, timing.work / shortest_s)
+
 
 _LATENCY_SHARE = 0.5
 """Of the time for curves; each team's bandwidth curve has an equal share of the rest."""

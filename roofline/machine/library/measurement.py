@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
+from roofline.foundation.dtypes import dtype
 from roofline.foundation.progress import Progress
+from roofline.foundation.units import format_s
 from roofline.machine.hardware import Bandwidth, ComputeCeiling, MemoryKernel, Overhead
 from roofline.machine.hierarchy.working_sets import WorkingSet
-from roofline.machine.library.arithmetic import arithmetic_subjects
 from roofline.machine.library.cpu_time import running_clock
 from roofline.machine.library.default_settings import default_settings
-from roofline.machine.library.dispatch import dispatch_subjects, region
-from roofline.machine.library.jobs import Clock, Job, Timer, batch_seconds
-from roofline.machine.library.planning import Planner
+from roofline.machine.library.jobs import Clock, Job, Timer, batch_seconds, choose
 from roofline.machine.library.results import (
     bandwidths,
     compute_ceilings,
@@ -25,9 +26,221 @@ from roofline.machine.library.results import (
     sample_series,
 )
 from roofline.machine.library.streams import Arena, smallest, stream_subjects
+from roofline.machine.library.subjects import Arithmetic, Candidate, Dispatch, Run, Stream, Subject
 from roofline.machine.measuring.estimation import Burst
 from roofline.machine.measuring.samples import Series
 from roofline.machine.measuring.schedule import interleave
+
+_MOST_CALL_S = 10e-3
+"""The longest call: past the library's blocking and thread start, short for an interrupt."""
+
+_CALLS_PER_SHARE = 12
+"""So many calls of the longest kind fit into a job's share: the choice, and three rounds."""
+
+_LEAST_CALLS_PER_SHARE = 3
+"""A job that can only overdraw its share threefold or more is left out."""
+
+_CHOICE = 0.4
+"""Of a job's share, what choosing its size may take; what one leaves, the next ones have."""
+
+_CALLS_PER_DISPATCH = 10.0
+"""A call on memory that takes less, in times of its dispatch, measures the dispatch."""
+
+
+class Planner:
+    """Jobs, as they are planned one after the other, in `share_s` seconds each."""
+
+    def __init__(self, timer: Timer, share_s: float) -> None:
+        self._timer = timer
+        self._share_s = share_s
+        self._deadline = timer.wall()
+        self._refused: dict[str, str] = {}
+        self._slow: dict[str, float] = {}
+        self._drowned: list[str] = []
+        self.jobs: list[Job] = []
+
+    def add(self, subject: Subject, threads: int) -> None:
+        """Plans a subject on `threads` threads, or notes why it is left out."""
+        if subject.label in self._refused or subject.label in self._slow:
+            return
+        self._deadline += _CHOICE * self._share_s
+        alone = next((job for job in self.jobs if job.subject is subject), None)
+        if alone and self._timer.wall() > self._deadline:
+            self.jobs.append(dataclasses.replace(alone, threads=threads, tried=1))
+            return
+        try:
+            job = choose(
+                subject,
+                _candidates(subject, alone),
+                self._timer,
+                threads=threads,
+                most_s=min(_MOST_CALL_S, self._share_s / _CALLS_PER_SHARE),
+                deadline=self._deadline,
+            )
+        except (RuntimeError, AttributeError) as error:
+            self._refused[subject.label] = str(error).strip().partition("\n")[0]
+            return
+        if alone:
+            # Others may hold up a team; it is not slower than one of its threads.
+            least_s = alone.call_s * job.work / alone.work
+            self.jobs.append(dataclasses.replace(job, call_s=min(job.call_s, least_s)))
+        elif isinstance(subject, Stream) and self._drowns(job, subject.overhead_s):
+            self._drowned.append(f"{subject.working_set.level} on {_threads(threads)}")
+        elif threads == 1 and job.call_s > self._share_s / _LEAST_CALLS_PER_SHARE:
+            self._slow[subject.label] = job.call_s
+        else:
+            self.jobs.append(job)
+
+    def _drowns(self, job: Job, overhead_s: float) -> bool:
+        """Whether a call is short beside its overhead; close calls are timed in batches."""
+        least_s = _CALLS_PER_DISPATCH * overhead_s
+        if job.call_s > 2 * least_s:
+            return False
+        return batch_seconds(job.run, self._timer, threads=job.threads) < least_s
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is left out and why, in words."""
+        refused = [
+            f"torch cannot do {label} on this CPU: {reason}"
+            for label, reason in self._refused.items()
+        ]
+        slow = [
+            f"no library ceiling of {label}: a call of the smallest size takes"
+            f" {format_s(seconds)}, more than its share of the time; measure for longer"
+            for label, seconds in self._slow.items()
+        ]
+        levels = ", ".join(dict.fromkeys(self._drowned))
+        drowned = (
+            f"no library bandwidth of {levels}: a call of torch there takes less than"
+            f" {_CALLS_PER_DISPATCH:g} times what it takes to start it"
+        )
+        return (*refused, *slow, *([drowned] if levels else []))
+
+
+def _candidates(subject: Subject, alone: Job | None) -> tuple[Candidate, ...]:
+    """All sizes, or for a team those from the best of one thread on."""
+    if alone is None:
+        return subject.candidates
+    sizes = [each.size for each in subject.candidates]
+    return subject.candidates[sizes.index(alone.size) :]
+
+
+def _threads(threads: int) -> str:
+    return "1 thread" if threads == 1 else f"{threads} threads"
+
+
+_PRODUCT_ELEMENTS = (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.float16)
+_CONVOLUTION_ELEMENTS = (torch.float32, torch.bfloat16, torch.float64, torch.float16)
+
+# From what takes a millisecond at 0.5 GFLOP/s, as types without a native path do.
+_PRODUCT_SIZES = (64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072)
+# Channels and side, in the order of their work.
+_IMAGES = (
+    *((64, 8), (64, 16), (128, 16), (128, 24), (128, 32)),
+    *((256, 32), (128, 64), (256, 64), (256, 128)),
+)
+
+_LAYOUTS = (
+    ("conv", torch.contiguous_format),
+    ("conv-channels-last", torch.channels_last),
+)
+_KERNEL = 3
+
+_PERIOD = 997
+"""A prime, so that rows differ; so few values that filling a matrix is copying."""
+
+_GOLDEN = 0.6180339887498949
+_LARGEST_INT8 = 80
+
+
+def arithmetic_subjects() -> Iterator[Arithmetic]:
+    """Matrix products and 3x3 convolutions, contiguous and channels-last, per element type."""
+    for element in _PRODUCT_ELEMENTS:
+        yield Arithmetic(
+            kernel="gemm",
+            dtype=dtype(element),
+            candidates=tuple(_product(n, element) for n in _PRODUCT_SIZES),
+        )
+    for element in _CONVOLUTION_ELEMENTS:
+        for kernel, layout in _LAYOUTS:
+            yield Arithmetic(
+                kernel=kernel,
+                dtype=dtype(element),
+                candidates=tuple(_convolution(c, n, element, layout) for c, n in _IMAGES),
+            )
+
+
+def _product(n: int, element: torch.dtype) -> Candidate:
+    def make() -> Run:
+        a, b = _filled((n, n), element), _filled((n, n), element)
+        if element == torch.int8:
+            # The only integer product that has a fast path; its sums are 32 bits wide.
+            sums = torch.empty(n, n, dtype=torch.int32, device="cpu")
+            return partial(torch.ops.aten._int_mm.out, a, b, out=sums)
+        out = torch.empty(n, n, dtype=element, device="cpu")
+        return partial(torch.mm, a, b, out=out)
+
+    return Candidate(size=f"{n}x{n}x{n}", work=2 * n**3, make=make)
+
+
+def _convolution(
+    channels: int, side: int, element: torch.dtype, layout: torch.memory_format
+) -> Candidate:
+    def make() -> Run:
+        image = _filled((1, channels, side, side), element).contiguous(memory_format=layout)
+        weight = _filled((channels, channels, _KERNEL, _KERNEL), element)
+        taps = weight.contiguous(memory_format=layout)
+        return partial(torch.nn.functional.conv2d, image, taps)
+
+    # Without padding every tap counts: the convention on padding makes no difference here.
+    places = (side - _KERNEL + 1) ** 2
+    return Candidate(
+        size=f"1x{channels}x{side}x{side}",
+        work=2 * places * channels * channels * _KERNEL**2,
+        make=make,
+    )
+
+
+def _filled(shape: tuple[int, ...], element: torch.dtype) -> torch.Tensor:
+    """Values from 0.5 to 1.5 of both signs: no denormals, no overflow, no random state used."""
+    index = torch.arange(_PERIOD, dtype=torch.float64, device="cpu")
+    values = (index * _GOLDEN % 1 + 0.5) * (1 - 2 * (index % 2))
+    if element == torch.int8:
+        values = (values * _LARGEST_INT8).round()
+    elements = torch.Size(shape).numel()
+    rows = -(-elements // _PERIOD)
+    return values.to(element).repeat(rows)[:elements].reshape(shape)
+
+
+REGION = "parallel region"
+
+_GRAIN = 32768
+"""at::internal::GRAIN_SIZE: elements from which on torch gives an operator another thread."""
+
+
+def dispatch_subjects() -> Iterator[Dispatch]:
+    """Calls on one element, or none, on one thread: from the emptiest operator to a convolution."""
+    one = torch.ones(1, device="cpu", dtype=torch.float32)
+    matrix, image = one.reshape(1, 1), one.reshape(1, 1, 1, 1)
+    # A view goes through the dispatcher like any operator, and neither allocates nor computes.
+    yield _dispatch("dispatch of view", "detach of one element", one.detach)
+    yield _dispatch("dispatch of add", "1 + 1 element", partial(torch.add, one, one))
+    linear, conv = torch.nn.functional.linear, torch.nn.functional.conv2d
+    yield _dispatch("dispatch of linear", "1x1 by 1x1", partial(linear, matrix, matrix))
+    yield _dispatch("dispatch of convolution", "1x1x1x1, 1 tap", partial(conv, image, image))
+
+
+def region(threads: int) -> Dispatch:
+    """The cheapest operator that takes `threads` threads: its dispatch, the start and the end."""
+    size = _GRAIN * threads
+    memory = torch.ones(size, dtype=torch.int8, device="cpu")
+    return _dispatch(REGION, f"zero_ of {size} int8, threads awake", memory.zero_)
+
+
+def _dispatch(name: str, note: str, run: Run) -> Dispatch:
+    candidate = Candidate(size=note, work=1, make=lambda: run)
+    return Dispatch(name=name, note=note, candidates=(candidate,))
+
 
 _PATIENCE = 2.0
 """In times of the budget: after so long, no job gets a second turn."""

@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from roofline.errors import MeasurementError
 from roofline.foundation.progress import Progress
+from roofline.foundation.units import format_si
 from roofline.machine.hardware import (
     BandwidthCurve,
     Clock,
@@ -29,7 +32,7 @@ from roofline.machine.hierarchy.working_sets import (
 )
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.chase import chase_kernel
-from roofline.machine.kernels.clock import ClockKernel
+from roofline.machine.kernels.clock import CHAIN, STATE_BYTE, ClockKernel
 from roofline.machine.kernels.compiler import CompiledKernel
 from roofline.machine.kernels.compute import compute_kernels
 from roofline.machine.kernels.hop import HopKernel, hop_kernel
@@ -38,20 +41,18 @@ from roofline.machine.kernels.units import stream_unit, sve_vector_bits
 from roofline.machine.measuring import buffers
 from roofline.machine.measuring.buffers import Array
 from roofline.machine.measuring.ceilings import (
+    METHOD,
     LevelFacts,
     Reached,
     compute_ceiling,
     memory_levels,
+    provenance,
     without_lower_mixes,
 )
 from roofline.machine.measuring.conditions import kernel_conditions, page_conditions
-from roofline.machine.measuring.core_clock import (
-    clock_conditions,
-    clock_trial,
-    measured_clock,
-)
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.effort import Program
+from roofline.machine.measuring.estimation import Estimate
 from roofline.machine.measuring.page_faults import page_fault_overheads
 from roofline.machine.measuring.proximity import HopTimer
 from roofline.machine.measuring.rounds import Found, Rounds, run_rounds, run_stretches
@@ -64,10 +65,64 @@ from roofline.machine.measuring.selection import (
     compute_candidates,
     stream_candidates,
 )
-from roofline.machine.nodes.node_links import measure_node_links
+from roofline.machine.measuring.trials import Shape, Trial
+from roofline.machine.nodes.numa import measure_node_links
 from roofline.machine.system.memory_modules import theoretical_memory
 from roofline.machine.system.situation import Situation
 from roofline.machine.theory.microarchitectures import identify_core
+
+_MOST_REPEATS = 1 << 40
+
+_APART = 0.03
+"""A measured clock further than this from what the system reports is worth a line."""
+
+
+def clock_trial(compiled: CompiledKernel, kernel: ClockKernel, threads: int = 1) -> Trial:
+    """A trial of the clock kernel; its work is cycles, so that its rate is in Hz."""
+    states = tuple(np.zeros(STATE_BYTE // 8, dtype=np.uint64) for _ in range(threads))
+    for state in states:
+        state[:] = 3, 5
+    return Trial(
+        compiled=compiled,
+        threads=threads,
+        working_set=None,
+        states=states,
+        shape=lambda repeats: Shape(1, repeats, 0),
+        work=kernel.cycles,
+        most_repeats=_MOST_REPEATS,
+    )
+
+
+def measured_clock(rate: Estimate) -> Clock:
+    """The clock that the trial of one thread found."""
+    left_out = f", {rate.disturbed} disturbed" if rate.disturbed else ""
+    return Clock(
+        peak_hz=rate.peak,
+        median_hz=rate.sustained,
+        provenance=provenance(
+            f"{METHOD}; chain of {CHAIN} dependent additions of one cycle each",
+            f"{rate.bursts} bursts{left_out}; one busy core, without vector instructions",
+        ),
+    )
+
+
+def clock_conditions(clock: Clock, reported_hz: float | None) -> list[str]:
+    """That the measured clock is not the highest one reported, in words; empty if it is.
+
+    Args:
+        clock: as measured.
+        reported_hz: what the system says the hardware reaches (`Frequency.most_hz`); None: nothing.
+    """
+    if reported_hz is None or abs(clock.peak_hz / reported_hz - 1) <= _APART:
+        return []
+    way = "above" if clock.peak_hz > reported_hz else "below"
+    apart = f"{abs(clock.peak_hz / reported_hz - 1):.0%}".replace("%", " %")
+    return [
+        f"clock: measured {format_si(clock.peak_hz, 'Hz')} is {apart} {way} the"
+        f" {format_si(reported_hz, 'Hz')} that the operating system reports as the highest;"
+        " theoretical rates take the measured one"
+    ]
+
 
 _STREAMS = 3
 """Arrays that a stream kernel goes over at most."""

@@ -2,25 +2,216 @@
 
 from __future__ import annotations
 
-from roofline.analysis import Analysis, MinTimes, minimum_times_of
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from roofline.analysis import (
+    Analysis,
+    MinTimes,
+    OperatorRow,
+    minimum_times_of,
+    sum_bound_s,
+    working,
+)
 from roofline.design.advice.times import Time
 from roofline.errors import InputError, nearest
+from roofline.foundation.dtypes import dtype
 from roofline.foundation.rows import sum_known
 from roofline.foundation.text import printable
 from roofline.latency.predicted import Predicts
 from roofline.quantization.layers import RECURRENT
-from roofline.quantization.policy import Policy
-from roofline.quantization.result import WhatIf
-from roofline.quantization.what_if.after import after_of, layers_of
+from roofline.quantization.policy import FLOAT_BITS, Policy
+from roofline.quantization.result import Part, PartName, QuantizationPass, WhatIf
+from roofline.quantization.what_if.after import After, after_of, layers_of
 from roofline.quantization.what_if.left import left_of, notes_of
-from roofline.quantization.what_if.parts import bound_of, parts_of
-from roofline.quantization.what_if.passes import passes_of
 from roofline.quantization.what_if.planning import Plan, plan_of
 from roofline.quantization.what_if.records import executed_records
 from roofline.quantization.what_if.sizes import layer_byte, model_byte
-from roofline.quantization.what_if.steps import steps_of
+from roofline.quantization.what_if.steps import Conversion, Step, steps_of
+from roofline.quantization.what_if.times import NO_TIME, time_of_rows, total
 from roofline.quantization.what_if.widths import Widths
+from roofline.workload.formulas.quantized import QUANTIZE_FLOP
 from roofline.workload.operators import OperatorRecord
+from roofline.workload.residency import Reuse
+from roofline.workload.tensors import Role, TensorSpec
+from roofline.workload.work import Work, traffic_of
+
+_ACCUMULATOR = dtype("int32")
+
+
+def passes_of(after: After) -> tuple[QuantizationPass, ...]:
+    """All of them, in the order in which they are made."""
+    found: list[QuantizationPass] = []
+    for place, step in enumerate(after.steps):
+        if step.conversion is not None:
+            found.append(_conversion(step, step.conversion, place, after))
+        elif step.node is not None and step.node.handling == "layer" and _rounds(step):
+            found.append(_requantization(step, after))
+    return tuple(found)
+
+
+def _rounds(step: Step) -> bool:
+    """Whether a layer's kernel makes codes of its sums."""
+    return step.record.outputs[0].dtype.kind != "float"
+
+
+def _conversion(step: Step, conversion: Conversion, place: int, after: After) -> QuantizationPass:
+    record = step.record
+    assert record.work.flop is not None
+    return QuantizationPass(
+        kind=conversion.kind,
+        where=_name(after, conversion.operator),
+        operator=conversion.operator,
+        elements=record.inputs[0].elements,
+        from_bits=_width(conversion.from_bits, record.inputs[0]),
+        to_bits=_width(conversion.to_bits, record.outputs[0]),
+        read_byte=record.inputs[0].byte,
+        written_byte=record.outputs[0].byte,
+        flop=record.work.flop,
+        is_separate=True,
+        bound_s=after.rows[place].bound_s,
+        time=after.times.steps[place],
+    )
+
+
+def _width(bits: int, spec: TensorSpec) -> int:
+    """The bits of a value; what is left as it is has those of its type."""
+    return spec.dtype.bits if bits == FLOAT_BITS else bits
+
+
+def _requantization(step: Step, after: After) -> QuantizationPass:
+    assert step.node is not None
+    layer = step.node.layer
+    assert layer is not None
+    codes = step.record.outputs[0]
+    record = _walk(step.record, codes)
+    assert record.work.flop is not None
+    (sums,) = record.inputs
+    # The sums were just written: they are as near as so many bytes can be.
+    near = (Reuse(sums.byte, sums.byte), Reuse(codes.byte, sums.byte + codes.byte))
+    return QuantizationPass(
+        kind="requantize",
+        where=layer.name,
+        operator=layer.index,
+        elements=codes.elements,
+        from_bits=_ACCUMULATOR.bits,
+        to_bits=codes.dtype.bits,
+        read_byte=sums.byte,
+        written_byte=codes.byte,
+        flop=record.work.flop,
+        is_separate=False,
+        bound_s=after.roof.place(record, near).bound_s,
+        time=None,
+    )
+
+
+def _walk(layer: OperatorRecord, codes: TensorSpec) -> OperatorRecord:
+    """Sums are read, scaled, shifted, clipped, rounded and written as codes."""
+    elements = math.prod(codes.shape)
+    sums = replace(
+        codes,
+        dtype=_ACCUMULATOR,
+        storage=codes.storage + 1,
+        offset_byte=0,
+        distinct_elements=elements,
+        role=Role.ACTIVATION,
+    )
+    return replace(
+        layer,
+        op="quantized.requantize",
+        type="quantization",
+        inputs=(sums,),
+        outputs=(codes,),
+        work=Work(flop=QUANTIZE_FLOP * elements, least_flop=0, **traffic_of((sums,), (codes,))),
+    )
+
+
+def _name(after: After, operator: int) -> str:
+    """The layer at a position, or the operator there and its module."""
+    for each in after.plan.structure.layers:
+        if each.index == operator:
+            return each.name
+    record = after.plan.records[operator]
+    op = record.op.removeprefix("aten.")
+    return f"{record.module_path} ({op})" if record.module_path else op
+
+
+def parts_of(after: After, passes: Sequence[QuantizationPass]) -> tuple[Part, ...]:
+    """Layers, requantisation, conversions, shortcuts, and all others.
+
+    The bytes, bounds and times before are those of the whole pass, and so are those after without
+    requantisation, which kernels do before they write.
+    """
+    part_of = _parts_of_operators(after)
+    rows = after.analysis.operators
+    found: list[Part] = []
+    for name in ("layers", "shortcuts", "others"):
+        before = [row for place, row in enumerate(rows) if part_of.get(place, "others") == name]
+        places = [
+            place
+            for place, step in enumerate(after.steps)
+            if step.node is not None and part_of.get(step.node.operators[0], "others") == name
+        ]
+        found.append(_part(name, before, places, after))
+    conversions = [each for each in passes if each.is_separate]
+    requantized = [each for each in passes if not each.is_separate]
+    return (
+        found[0],
+        _added("requantization", requantized, after),
+        _added("conversions", conversions, after),
+        found[1],
+        found[2],
+    )
+
+
+def _parts_of_operators(after: After) -> dict[int, PartName]:
+    return {
+        operator: "layers" if group.layer is not None else "shortcuts"
+        for group in after.plan.groups
+        for operator in group.operators
+    }
+
+
+def _part(
+    name: PartName, before: Sequence[OperatorRow], places: Sequence[int], after: After
+) -> Part:
+    now = [after.rows[each] for each in places]
+    layers = {each.index for each in after.plan.structure.layers}
+    additions = {each.addition for each in after.plan.structure.shortcuts}
+    counts = {"layers": len(layers), "shortcuts": len(additions)}
+    timed_before = after.analysis.prediction is not None
+    return Part(
+        name=name,
+        count=counts.get(name, len(working(before))),
+        before_byte=sum(row.traffic_byte for row in before),
+        after_byte=sum(row.traffic_byte for row in now),
+        before_bound_s=sum_bound_s(before),
+        after_bound_s=sum_bound_s(now),
+        before_time=time_of_rows(before) if timed_before else None,
+        after_time=after.time(places) if after.times.are_known else None,
+    )
+
+
+def _added(name: PartName, passes: Sequence[QuantizationPass], after: After) -> Part:
+    """A part that there was none of before."""
+    return Part(
+        name=name,
+        count=len(passes),
+        before_byte=0,
+        after_byte=sum(each.traffic_byte for each in passes),
+        before_bound_s=0.0,
+        after_bound_s=bound_of(passes),
+        before_time=NO_TIME if after.analysis.prediction is not None else None,
+        after_time=total(each.time for each in passes) if after.times.are_known else None,
+    )
+
+
+def bound_of(passes: Sequence[QuantizationPass]) -> float | None:
+    """The seconds that passes take at least; None if one of them is unknown."""
+    bounds_s = [each.bound_s for each in passes if each.bound_s is not None]
+    return sum(bounds_s) if len(bounds_s) == len(passes) else None
+
 
 _QUANTISED = ("quantized.", "aten.quantize_", "onednn.q")
 """What operators are called of models whose weights are codes."""

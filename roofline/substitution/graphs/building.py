@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,16 +14,128 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from roofline.errors import InputError
-from roofline.substitution.graphs.attributes import free_name, name_of
+from roofline.errors import InputError, ModelError, said_by
 from roofline.substitution.graphs.bindings import binding
 from roofline.substitution.graphs.capturing import CallForm, CapturedModel
 from roofline.substitution.graphs.graph import INPUT, Argument, Graph, Node, Value
-from roofline.substitution.graphs.making import Made
 from roofline.substitution.graphs.operators import Operators, gives_one
 from roofline.substitution.graphs.storages import Storages, storages_of
 from roofline.substitution.graphs.structure import Structure
 from roofline.substitution.graphs.weights import Weight
+from roofline.workload.torch_dtypes import torch_dtype
+
+
+class Made:
+    """The tensors that weights stand for, each made once.
+
+    Args:
+        tensors: the model's own, by name.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._made: dict[str, torch.Tensor] = {}
+
+    def tensor(self, weight: Weight) -> torch.Tensor:
+        """What a weight stands for: the model's own tensor, or a new one of the declared type.
+
+        New ones take gradients where one of those that they are made of does.
+
+        Raises:
+            ModelError: the model has no such weight, or a constructor fails or gives another shape.
+        """
+        if weight.name:
+            return self._own(weight)
+        type = weight.type
+        made = torch.empty_strided(type.shape, type.stride, dtype=torch_dtype(type.dtype))
+        with torch.no_grad():
+            made.copy_(self._exact(weight))
+        if not weight.is_parameter:
+            return made
+        takes_gradients = weight.is_trained and made.is_floating_point()
+        return torch.nn.Parameter(made, requires_grad=takes_gradients)
+
+    def _own(self, weight: Weight) -> torch.Tensor:
+        if weight.name not in self._tensors:
+            raise ModelError(f"the model has no weight '{weight.name}'")
+        return self._tensors[weight.name]
+
+    def _exact(self, weight: Weight) -> torch.Tensor:
+        """A weight in float64; integers as they are."""
+        # Iterative: rewrites of rewrites may be nested deeper than Python's stack.
+        waiting = [weight]
+        while waiting:
+            each = waiting[-1]
+            missing = [part for part in each.of if part.made_by and part.key not in self._made]
+            if each.key in self._made:
+                waiting.pop()
+            elif missing:
+                waiting += missing
+            else:
+                self._made[each.key] = self._computed(each)
+                waiting.pop()
+        return self._made[weight.key]
+
+    def _cast(self, weight: Weight) -> torch.Tensor:
+        own = self._own(weight).detach()
+        return own.to(torch.float64) if own.is_floating_point() else own
+
+    def _computed(self, weight: Weight) -> torch.Tensor:
+        # The model's own are cast each time: all of them in float64 at once may be too much.
+        of = [self._made[each.key] if each.made_by else self._cast(each) for each in weight.of]
+        try:
+            with torch.no_grad():
+                made: Any = _constructor(weight.made_by)(*of, **dict(weight.options))
+        # A constructor is a user's, perhaps.
+        except Exception as error:
+            raise ModelError(
+                f"the weight constructor '{weight.made_by}' failed: {said_by(error)}"
+            ) from error
+        if not isinstance(made, torch.Tensor) or tuple(made.shape) != weight.type.shape:
+            given = tuple(made.shape) if isinstance(made, torch.Tensor) else type(made).__name__
+            raise ModelError(
+                f"the weight constructor '{weight.made_by}' gives {given}, where"
+                f" {weight.type.shape} is declared"
+            )
+        return made
+
+
+def _constructor(name: str) -> Callable[..., Any]:
+    from roofline.substitution.rules.registry import constructor
+
+    return constructor(name)
+
+
+_TAKEN = frozenset(dir(fx.GraphModule)) | {"graph", "code", "recipe", "names", "casts"}
+"""Attributes that weights of a module cannot be called."""
+
+
+def name_of(weight: Weight, user: Node | None, argument: str) -> str:
+    """The model's own name, or one that says which rule made a weight, and for what."""
+    if weight.name:
+        return weight.name
+    parts = (weight.made_by, user.module_path if user else "", argument)
+    return re.sub(r"\W+", "_", "_".join(part for part in parts if part)).strip("_")
+
+
+def free_name(name: str, taken: Mapping[str, Any]) -> str:
+    """That name, or one like it that no other attribute has."""
+    first, dot, rest = name.partition(".")
+    if first in _TAKEN or not first:
+        name = f"{first}_{dot}{rest}"
+    places = {*taken, *(part for each in taken for part in _places_of(each))}
+    free, number = name, 1
+    while free in places or any(free.startswith(f"{each}.") for each in taken):
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def _places_of(name: str) -> Iterator[str]:
+    """The submodules that an attribute of that name lies in."""
+    parts = name.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts)))
+
 
 _operators = Operators()
 """Calls operators for those who have none of their own."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import torch
 
@@ -14,11 +16,9 @@ from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.failures import ran_elsewhere
 from roofline.workload.capture.fake_results import same_calls_as_kernels
 from roofline.workload.capture.fakes import Fakes
-from roofline.workload.capture.gradients import Gradients, noting_gradients
 from roofline.workload.capture.module_stack import ModuleStack
-from roofline.workload.capture.module_table import in_order, modules_in
 from roofline.workload.capture.operands import Operands, tensors_in
-from roofline.workload.capture.packed import packed_in
+from roofline.workload.capture.packed import packed_in, unpacked
 from roofline.workload.capture.reals import Reals
 from roofline.workload.capture.recorder import OnCall, Recorder
 from roofline.workload.capture.stage import Stage, staged
@@ -28,6 +28,141 @@ from roofline.workload.inputs import Inputs
 from roofline.workload.modules import Module
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
+from roofline.workload.torch_dtypes import dtype_of
+
+
+class Told(Protocol):
+    """How far a pass is, and what tensors are in its records."""
+
+    @property
+    def operators(self) -> int:
+        """How many operators have a record."""
+        ...
+
+    def storages(self, tensors: Iterable[torch.Tensor]) -> frozenset[int]:
+        """Numbers of the storages that tensors lie in."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Gradients:
+    """The gradients of one pass, in the order in which they were done.
+
+    ``trained`` are the parameters that may get one, in the model's order.
+    """
+
+    found: list[Gradient] = field(default_factory=list[Gradient])
+    trained: tuple[Trained, ...] = ()
+
+    def note_states(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+        """Writes down what the optimizer keeps for each parameter."""
+        named = dict(model.named_parameters())
+        kept = optimizer.state if optimizer is not None else {}
+        self.found = [
+            replace(
+                each,
+                state_byte=sum(
+                    tensor.nbytes
+                    for tensor in tensors_in(dict(kept.get(named[each.parameter], {})))
+                ),
+            )
+            for each in self.found
+        ]
+
+
+@contextlib.contextmanager
+def noting_gradients(model: torch.nn.Module, is_trained: bool, told: Told) -> Iterator[Gradients]:
+    """While this is open, gradients of `model` are written down as they are accumulated.
+
+    The order is that in which DistributedDataParallel sees them: both hooks follow the node that
+    accumulates.
+
+    Args:
+        model: whose parameters, those that are trained.
+        is_trained: whether any is: an inference pass has no gradients.
+        told: what is asked at each gradient.
+    """
+    trained = {
+        name: each for name, each in model.named_parameters() if is_trained and each.requires_grad
+    }
+    noted = Gradients(
+        trained=tuple(
+            Trained(parameter=name, elements=each.numel(), dtype=dtype_of(each.dtype))
+            for name, each in trained.items()
+        )
+    )
+    done: set[str] = set()
+    handles = [
+        each.register_post_accumulate_grad_hook(_noting(noted.found, done, name, told))
+        for name, each in trained.items()
+    ]
+    try:
+        yield noted
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _noting(
+    found: list[Gradient], done: set[str], name: str, told: Told
+) -> Callable[[torch.Tensor], None]:
+    def note(parameter: torch.Tensor) -> None:
+        # Once a pass, unless the backward pass goes through it again: then the last time counts.
+        if name in done:
+            found[:] = [each for each in found if each.parameter != name]
+        done.add(name)
+        found.append(
+            Gradient(
+                parameter=name,
+                elements=parameter.numel(),
+                dtype=dtype_of(parameter.dtype),
+                after=told.operators,
+                storage=min(told.storages(tensors_in(parameter.grad))),
+            )
+        )
+
+    return note
+
+
+def modules_in(model: torch.nn.Module) -> tuple[Module, ...]:
+    """Every module of `model`, before it is called, each with the parameters that are its own.
+
+    Packed parameters are counted too. What several modules share is the first one's.
+    """
+    seen: set[int] = set()
+    found: list[Module] = []
+    for path, module in model.named_modules():
+        elements = 0
+        for each in (*module._parameters.values(), *_packed(module)):
+            if each is not None and id(each) not in seen:
+                seen.add(id(each))
+                elements += each.numel()
+        kind = type(module).__name__
+        found.append(Module(path=path, kind=kind, calls=0, parameters=elements))
+    return tuple(found)
+
+
+def _packed(module: torch.nn.Module) -> Iterable[torch.Tensor | None]:
+    for value in module.__dict__.values():
+        if type(value) is torch.ScriptObject:
+            yield from unpacked(value) or ()
+
+
+def in_order(modules: Iterable[Module], calls: Mapping[str, int]) -> tuple[Module, ...]:
+    """Every module that ran, in the order of `calls`, then those of `modules` that did not.
+
+    Args:
+        modules: those of the model; what was made during the pass is named by its class.
+        calls: how often each module ran, by its path.
+    """
+    known = {each.path: each for each in modules}
+    ran: list[Module] = []
+    for path, count in calls.items():
+        module = known.pop(path, None)
+        kind = module.kind if module else path.rpartition(".")[2].strip("<>")
+        parameters = module.parameters if module else 0
+        ran.append(Module(path=path, kind=kind, calls=count, parameters=parameters))
+    return (*ran, *known.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

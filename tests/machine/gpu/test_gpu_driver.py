@@ -8,8 +8,8 @@ import pytest
 from fake_nvidia import Library
 
 from roofline.machine.gpu.device import DeviceError, DeviceLostError, DeviceMemoryError
-from roofline.machine.gpu.driver import Driver
 from roofline.machine.gpu.ptx import empty_program
+from roofline.machine.gpu.torch_device import Driver
 
 
 def test_arguments_arrive_with_their_size() -> None:

@@ -18,11 +18,15 @@ from roofline.machine.gpu.device import (  # noqa: E402
     DeviceMemoryError,
     Product,
 )
-from roofline.machine.gpu.driver import Driver  # noqa: E402
-from roofline.machine.gpu.precision import float32_products  # noqa: E402
 from roofline.machine.gpu.ptx import empty_program  # noqa: E402
 from roofline.machine.gpu.telemetry import Telemetry  # noqa: E402
-from roofline.machine.gpu.torch_device import TorchDevice, _guarded, open_device  # noqa: E402
+from roofline.machine.gpu.torch_device import (  # noqa: E402
+    Driver,
+    TorchDevice,
+    _guarded,
+    float32_products,
+    open_device,
+)
 
 
 def test_a_cpu_build_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

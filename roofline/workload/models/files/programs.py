@@ -7,16 +7,181 @@ checked here first: what a program that `torch.export.save` wrote never says is 
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
-from roofline.workload.models.files.program_calls import MISSING, why_refused
-from roofline.workload.models.files.program_sizes import is_arithmetic
+
+# torch takes the name that a file says and looks it up in all of its own package, where
+# ``torch.os.system`` and ``torch.ops.import_module.__call__`` would be found.
+
+_OPERATOR = re.compile(r"torch\.ops\.([A-Za-z]\w*)\.([A-Za-z_]\w*)(?:\.([A-Za-z]\w*))?")
+_SIZE_FUNCTION = re.compile(r"torch\._?sym_[a-z]\w*|math\.[a-z]\w*")
+_PYTHON_OPERATOR = re.compile(
+    r"_operator\.(add|sub|mul|floordiv|truediv|mod|neg|pos|pow|and_|or_|xor|not_|lshift|rshift"
+    r"|eq|ne|lt|le|gt|ge|getitem|abs|invert)"
+)
+_HIGHER_ORDER = frozenset(
+    {
+        *("cond", "while_loop", "while_loop_stack_output", "map_impl", "scan", "associative_scan"),
+        *("wrap", "wrap_with_set_grad_enabled", "wrap_with_autocast", "strict_mode", "out_dtype"),
+        *("tag_activation_checkpoint", "wrap_activation_checkpoint", "autograd_function_apply"),
+        *("auto_functionalized", "auto_functionalized_v2", "invoke_subgraph", "with_effects"),
+        *("flex_attention", "hints_wrapper", "run_const_graph"),
+    }
+)
+"""Operators of graphs that run nothing but the graphs and operators that they are given."""
+
+_OF_FILES = re.compile(r"(^|_)(file|filename|path|url|uri|dir|folder)s?($|_)")
+_OPENING = frozenset({"from_file", "save", "load", "read_file", "write_file", "load_library"})
+
+MISSING = "which torch does not have here; import the package that brings it, from Python"
+
+_KINDS = (
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    torch._ops.HigherOrderOperator,
+)
+
+
+def why_refused(target: object) -> str:
+    """Why a program may not call this; ``""`` if it may.
+
+    Args:
+        target: what the file says, ``"torch.ops.aten.relu.default"``.
+    """
+    if not isinstance(target, str):
+        return "which is no operator"
+    if _SIZE_FUNCTION.fullmatch(target) or _PYTHON_OPERATOR.fullmatch(target):
+        return ""
+    parts = _OPERATOR.fullmatch(target)
+    if parts is None:
+        return "which is no operator"
+    if parts[1] == "higher_order":
+        return "" if parts[2] in _HIGHER_ORDER else "which is not run from files"
+    found = _found(parts)
+    if found is None:
+        return MISSING
+    if not _is_operator(found):
+        return "which is no operator"
+    return "which opens files" if parts[2] in _OPENING or _opens_files(found) else ""
+
+
+def _found(parts: re.Match[str]) -> Any:
+    found: Any = torch.ops
+    for name in filter(None, parts.groups()):
+        try:
+            found = getattr(found, name)
+        # What is registered wrongly raises more than AttributeError.
+        except (AttributeError, RuntimeError):
+            return None
+    return found
+
+
+def _is_operator(found: Any) -> bool:
+    return isinstance(found, _KINDS)
+
+
+def _opens_files(found: Any) -> bool:
+    return any(
+        "str" in str(argument.type) and _OF_FILES.search(argument.name)
+        for schema in _schemas(found)
+        for argument in schema.arguments
+    )
+
+
+def _schemas(found: Any) -> Iterable[Any]:
+    if isinstance(found, torch._ops.OpOverload):
+        return (found._schema,)
+    if isinstance(found, torch._ops.OpOverloadPacket):
+        return tuple(found._schemas.values())
+    return ()
+
+
+_PARTS = (
+    *(ast.Expression, ast.Name, ast.Load, ast.Call, ast.Constant, ast.UnaryOp, ast.BinOp),
+    *(ast.Tuple, ast.Compare, ast.BoolOp, ast.unaryop, ast.cmpop, ast.boolop),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow),
+)
+_FUNCTIONS = frozenset(
+    {
+        *("FloorDiv", "ModularIndexing", "Where", "PythonMod", "Mod", "CleanDiv", "CeilDiv"),
+        *("CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt", "TruncToFloat", "RoundDecimal"),
+        *("ToFloat", "FloatTrueDiv", "IntTrueDiv", "Identity", "LShift", "RShift", "PowByNatural"),
+        *("FloatPow", "IsNonOverlappingAndDenseIndicator", "Max", "Min", "Abs", "sqrt"),
+        *("floor", "ceiling", "Piecewise", "ExprCondPair", "And", "Or", "Not"),
+        *("Eq", "Ne", "Lt", "Le", "Gt", "Ge", "Integer", "Float", "Rational"),
+    }
+)
+"""What torch writes: its own functions and sympy's, none of which looks anything up by a text."""
+
+_POWERS = ("LShift", "RShift", "PowByNatural", "FloatPow")
+_LONGEST = 2000
+_LARGEST_EXPONENT = 64
+"""What powers of powers may come to: numbers stay small enough to compute."""
+
+_LARGEST_NUMBER = 2**64
+
+
+def is_arithmetic(text: str) -> bool:
+    """Whether evaluating a text does nothing but arithmetic, and soon ends."""
+    try:
+        if len(text) > _LONGEST:
+            return False
+        tree = ast.parse(text, mode="eval")
+        is_allowed = all(_is_allowed(part) for part in ast.walk(tree))
+        return is_allowed and _power(tree) <= _LARGEST_EXPONENT
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _is_allowed(part: ast.AST) -> bool:
+    if isinstance(part, ast.Name):
+        return "__" not in part.id
+    if isinstance(part, ast.Constant):
+        value = part.value
+        return isinstance(value, (int, float)) and abs(value) <= _LARGEST_NUMBER
+    if isinstance(part, ast.Call):
+        is_known = isinstance(part.func, ast.Name) and part.func.id in _FUNCTIONS
+        return is_known and not part.keywords
+    return isinstance(part, _PARTS)
+
+
+def _power(part: ast.AST) -> int:
+    """The largest product of exponents that stand within each other."""
+    inner = max((_power(each) for each in ast.iter_child_nodes(part)), default=1)
+    return max(1, _exponent(part)) * inner
+
+
+def _exponent(part: ast.AST) -> int:
+    """The exponent of a power, 1 of anything else; too large a number where it is computed."""
+    if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow):
+        return _whole(part.right)
+    if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Name):
+        return 1
+    if part.func.id not in _POWERS:
+        return 1
+    return _whole(part.args[1]) if len(part.args) == 2 else _LARGEST_EXPONENT + 1
+
+
+def _whole(exponent: ast.expr) -> int:
+    while isinstance(exponent, ast.UnaryOp):
+        exponent = exponent.operand
+    # A root, as sympy writes it: x**(1/2).
+    if isinstance(exponent, ast.BinOp) and isinstance(exponent.op, ast.Div):
+        return _whole(exponent.left)
+    if isinstance(exponent, ast.Constant) and isinstance(exponent.value, (int, float)):
+        return int(exponent.value)
+    # Two to the power of a size is what a model may ask for; a number to that of a number is not.
+    return 1 if isinstance(exponent, ast.Name) else _LARGEST_EXPONENT + 1
+
 
 _NAME = re.compile(r"[A-Za-z_]\w{0,499}")
 _UNSPEAKABLE = re.compile(r'["\\\x00-\x1f\x7f\u2028\u2029]')

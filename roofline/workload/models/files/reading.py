@@ -2,18 +2,210 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from roofline.errors import FileFormatError, InputError
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import printable
+from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
-from roofline.workload.models.files.archives import archive_in
-from roofline.workload.models.files.exported_programs import exported_program_source
+from roofline.workload.models.files.archives import Archive, archive_in
 from roofline.workload.models.files.formats import ONNX, PROGRAM, check_foreign, is_model_file
 from roofline.workload.models.files.inspection import PICKLE, READ, ZIP, kind_of
-from roofline.workload.models.files.pickled import pickled_source, weights_in, with_weights
+from roofline.workload.models.files.pickled import TRUSTED, pickled_source, weights_in, with_weights
+from roofline.workload.models.files.program_files import check_program_file
+from roofline.workload.models.files.programs import output_types
+from roofline.workload.models.files.quiet import reading
 from roofline.workload.models.files.stored import StoredModel
-from roofline.workload.models.files.torchscript import is_torchscript, torchscript_source
+from roofline.workload.models.libraries.availability import library_or_reason
+
+_JIT: Any = torch.jit
+_MOST_CODE_BYTE = 2**27
+
+_TEXTS = re.compile(
+    r"(#[^\n]*)"
+    r"|'''(?:\\.|[^\\])*?'''"
+    r'|"""(?:\\.|[^\\])*?"""'
+    r"|'(?:\\.|[^'\\\n])*'"
+    r'|"(?:\\.|[^"\\\n])*"',
+    re.DOTALL,
+)
+"""Texts as TorchScript reads them, and comments, in which quotes begin nothing."""
+
+_OPENING = re.compile(r"\b(from_file|save|read_file|write_file|load_library|rpc_\w+)\b")
+"""Functions that open files or speak to other machines, by whatever way they are named."""
+
+_CALLED = re.compile(r"(?<![.\w])ops\.(\w+)\.(\w+)")
+_OWN = ("aten", "prim", "prims", "quantized", "prepacked", "mkldnn", "mkldnn_prepacked", "sparse")
+_CLASS = re.compile(r"__torch__[.\n]torch[.\n]classes[.\n](\w+)")
+_KNOWN_CLASSES = ("quantized", "rnn", "sparse", "xnnpack", "mkldnn", "ao")
+_PICKLES = ("data.pkl", "constants.pkl")
+
+
+def is_torchscript(archive: Archive) -> bool:
+    """Whether a zip that torch wrote holds code."""
+    return bool(archive.within("code/"))
+
+
+def torchscript_source(archive: Archive) -> Source:
+    """The model in a TorchScript file.
+
+    Its pickles know no other classes than its own, and its code no other functions than torch's
+    operators. Some of it runs while it is read, so that it is looked through before.
+
+    Args:
+        archive: the file.
+
+    Raises:
+        FileFormatError: it is damaged, or its code opens files.
+    """
+    path = archive.path
+    _check_code(archive)
+    with reading(path, "torch.jit"):
+        script: Any = torch.jit.load(str(path), map_location="cpu")
+    return Source(name=str(path), module=Scripted(script))
+
+
+class Scripted(torch.nn.Module):
+    """A TorchScript module that runs as it is written: each pass calls the same operators."""
+
+    def __init__(self, script: Any) -> None:
+        super().__init__()
+        self.script = script
+        self.takes = tuple(each.name for each in script.forward.schema.arguments[1:])
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls it, without the compiler that rewrites it after the first passes."""
+        with _JIT.optimized_execution(False):
+            return self.script(*args, **kwargs)
+
+
+def _check_code(archive: Archive) -> None:
+    path = archive.path
+    for text in _codes(archive):
+        if found := _OPENING.search(text):
+            raise FileFormatError(
+                f"{path}: not opened: its code calls '{found[1]}', which opens files"
+            )
+        for found in _CALLED.finditer(text):
+            _check_operator(archive, found[1], found[2])
+        _check_classes(archive, text)
+    for name in archive.size_byte:
+        if name.lower() in _PICKLES:
+            content = archive.read(name, most_byte=_MOST_CODE_BYTE)
+            _check_classes(archive, content.decode("latin-1"))
+
+
+def _codes(archive: Archive) -> Iterator[str]:
+    """The code of a file without texts, which may say anything."""
+    for name in archive.size_byte:
+        # torch finds members whatever the case of their names.
+        if name.lower().startswith("code/") and name.lower().endswith(".py"):
+            text = archive.read(name, most_byte=_MOST_CODE_BYTE).decode("utf-8", "replace")
+            yield _TEXTS.sub(lambda found: found[1] or "''", text)
+
+
+def _check_classes(archive: Archive, text: str) -> None:
+    """Refuses classes of libraries that are no part of models, such as those that connect."""
+    for found in _CLASS.finditer(text):
+        if found[1] not in _KNOWN_CLASSES:
+            raise FileFormatError(
+                f"{archive.path}: not opened: it makes what is of '{printable(found[1])[:60]}',"
+                " which is no part of a model"
+            )
+
+
+def _check_operator(archive: Archive, namespace: str, name: str) -> None:
+    """Refuses operators that are not loaded: torch would say so in many lines."""
+    if namespace in _OWN or hasattr(getattr(torch.ops, namespace), name):
+        return
+    raise FileFormatError(
+        f"{archive.path}: its code calls operators of '{printable(namespace)}', which are not"
+        " loaded here; import the package that brings them, from Python"
+    )
+
+
+def exported_program_source(path: Path, *, allow_pickle: bool) -> Source:
+    """The model in a .pt2 file, and the inputs that it was exported with.
+
+    Args:
+        path: the file, a zip.
+        allow_pickle: what can only be unpickled may be.
+
+    Raises:
+        FileFormatError: it is no exported program, or nothing that may be opened.
+    """
+    archive = archive_in(path)
+    program = check_program_file(archive, allow_pickle=allow_pickle)
+    _make_known(path, program)
+    with reading(path, "torch.export"):
+        exported = torch.export.load(path)
+        module = _module(exported)
+    inputs, notes = _inputs(path.name, exported)
+    return Source(
+        name=str(path),
+        module=module,
+        default_inputs=inputs,
+        input_notes=notes,
+        notes=(f"{path.name}: {TRUSTED}",) if allow_pickle else (),
+    )
+
+
+def _module(exported: torch.export.ExportedProgram) -> torch.nn.Module:
+    """The program as modules within each other where it tells them, else all of it in one."""
+    try:
+        return torch.export.unflatten(exported)
+    # It refuses programs that share modules or change what they were given.
+    except Exception:
+        pass
+    # Shapes would be checked by code that the file brings.
+    has_guards = "check_guards" in inspect.signature(exported.module).parameters
+    return exported.module(**({"check_guards": False} if has_guards else {}))
+
+
+def _make_known(path: Path, program: Mapping[str, Any]) -> None:
+    """Has the library imported whose outputs the program gives: torch asks for them by name."""
+    names = output_types(program)
+    if any(each.startswith("transformers.") for each in names):
+        library, reason = library_or_reason("transformers")
+        if library is None:
+            raise FileFormatError(
+                f"{path}: it gives {names[0]}, and transformers is not available: {reason}"
+            )
+        importlib.import_module("transformers.modeling_outputs")
+
+
+def _inputs(
+    name: str, exported: torch.export.ExportedProgram
+) -> tuple[tuple[InputRequest, ...], tuple[str, ...]]:
+    """The inputs that it was exported with; none where they are not tensors alone."""
+    examples = exported.example_inputs
+    if not isinstance(examples, tuple) or len(examples) != 2:
+        return (), ()
+    positional, named = examples
+    if not isinstance(positional, tuple) or not isinstance(named, dict):
+        return (), ()
+    given = [*(("", each) for each in positional), *named.items()]
+    if not given or not all(isinstance(each, torch.Tensor) for _, each in given):
+        return (), ()
+    requests = tuple(
+        InputRequest(
+            name=key,
+            shape=tuple(each.shape),
+            dtype=None
+            if each.dtype == torch.float32
+            else dtype(str(each.dtype).removeprefix("torch.")),
+        )
+        for key, each in given
+    )
+    return requests, (f"{name} is run on inputs of the shapes that it was exported with",)
 
 
 def file_source(name: str, *, allow_pickle: bool = False) -> Source:

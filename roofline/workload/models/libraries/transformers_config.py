@@ -10,19 +10,155 @@ from typing import Any
 
 from roofline.errors import InputError, ModelError, nearest, said_by
 from roofline.foundation.reading import cut
-from roofline.workload.models.libraries.config_checks import (
-    SIZES,
-    check_base,
-    check_depth,
-    check_given,
-    check_sizes,
-    check_type,
-    shown_value,
-    size_in,
-    sizes_as_built,
-    sizes_as_written,
-)
 from roofline.workload.models.libraries.model_settings import Settings
+
+SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    *("num_local_experts", "num_experts", "n_routed_experts", "num_experts_per_tok"),
+    *("kv_lora_rank", "sliding_window", "max_position_embeddings"),
+)
+"""What decides what a model costs, by transformers' standard names."""
+
+_NEEDED = (
+    *("vocab_size", "hidden_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads"),
+)
+"""Those of them that no model does without."""
+
+_MOST = 2**40
+"""No size is as large."""
+
+_MOST_PARTS = 4096
+"""More layers, or heads, than any model has."""
+
+
+def check_type(config_class: Callable[..., Any], settings: Settings, asked: str) -> None:
+    kind, own = settings.all.get("model_type"), getattr(config_class, "model_type", None)
+    if kind is None or own is None or kind == own:
+        return
+    raise InputError(
+        f"--config {settings.origin or f'model_type={kind}'}: these are sizes of a model of type"
+        f" '{cut(str(kind))}', and {asked} is of type '{own}'; write hf:{cut(str(kind))}"
+    )
+
+
+def check_given(config_class: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Refuses sizes that are none, before a class fails at them in its own words."""
+    own_names = getattr(config_class, "attribute_map", {})
+    sizes = {*SIZES, *(own_names[each] for each in SIZES if each in own_names)}
+    for key, value in given.items():
+        if key not in sizes or value is None:
+            continue
+        if type(value) is not int or not 1 <= value < _MOST:
+            raise InputError(
+                f"--config {key}={cut(shown_value(value))}: must be a whole number from 1 to"
+                f" {_MOST:,}"
+            )
+
+
+def check_base(config_class: Callable[..., Any], settings: Settings) -> None:
+    """The same for sizes in a file that no model does without; the others may follow from them."""
+    own_names = getattr(config_class, "attribute_map", {})
+    needed = {*_NEEDED, *(own_names[each] for each in _NEEDED if each in own_names)}
+    for key, value in settings.base.items():
+        is_one = isinstance(value, (int, float, str)) and key in needed
+        if is_one and (type(value) is not int or not 1 <= value < _MOST):
+            raise InputError(
+                f"--config {settings.origin}: {key} is {cut(json.dumps(value))}; it must be a whole"
+                f" number from 1 to {_MOST:,}"
+            )
+
+
+def check_depth(values: Mapping[str, Any]) -> None:
+    """Refuses more layers and labels than anybody makes, in parts of a model too."""
+    for table in (values, *(each for each in values.values() if isinstance(each, Mapping))):
+        for key, value in table.items():
+            is_made = str(key).endswith(("layers", "n_layer", "blocks", "num_labels"))
+            most = 16 * _MOST_PARTS if key == "num_labels" else _MOST_PARTS
+            if is_made and type(value) is int and value > most:
+                raise InputError(
+                    f"--config {cut(str(key))}={cut(str(value))}: no model has as many; each is"
+                    f" made, so there may be {most:,} at most"
+                )
+
+
+Sizes = Callable[[str], int | None]
+"""Gives a size by its standard name; None: it is not a number, or follows from others."""
+
+
+def sizes_as_written(config_class: Callable[..., Any], values: Mapping[str, Any]) -> Sizes:
+    """Sizes as they were written, else as the class has them where nothing is."""
+    own_names = getattr(config_class, "attribute_map", {})
+    fields = dataclasses.fields(config_class) if dataclasses.is_dataclass(config_class) else ()
+    table = {each.name: each.default for each in fields}
+    table |= {own_names.get(key, key): value for key, value in values.items()}
+    return lambda name: _whole(table.get(own_names.get(name, name)))
+
+
+def sizes_as_built(config: Any) -> Sizes:
+    """Sizes of a configuration, of its part for text where it has several."""
+    text = config.get_text_config()
+    return lambda name: size_in(text, name)
+
+
+def check_sizes(of: Sizes, asked: str) -> None:
+    """Refuses sizes that do not go together.
+
+    Raises:
+        InputError: says which, and what would.
+    """
+    heads, shared = of("num_attention_heads"), of("num_key_value_heads")
+    width, length = of("hidden_size"), of("head_dim")
+    if heads and shared and heads % shared:
+        raise InputError(
+            f"--config num_key_value_heads={shared}: the {heads} heads of {asked} cannot share"
+            f" them evenly; {_divisors(heads)} divide {heads}"
+        )
+    # With a head size of its own, a model may be narrower or wider than its heads.
+    is_odd = length is None or length == (width or 0) // (heads or 1)
+    if heads and width and width % heads and is_odd:
+        raise InputError(
+            f"--config hidden_size={width}: does not divide into the {heads} heads of {asked};"
+            f" {width // heads * heads or heads} and {(width // heads + 1) * heads} do"
+        )
+    experts = next(
+        (
+            found
+            for each in ("num_local_experts", "num_experts", "n_routed_experts")
+            if (found := of(each))
+        ),
+        None,
+    )
+    chosen = of("num_experts_per_tok")
+    if experts and chosen and chosen > experts:
+        raise InputError(
+            f"--config num_experts_per_tok={chosen}: {asked} has {experts} experts; choose at most"
+            f" {experts}"
+        )
+
+
+def _divisors(number: int) -> str:
+    found = [each for each in range(1, min(number, _MOST_PARTS) + 1) if number % each == 0]
+    return ", ".join(map(str, found[-6:]))
+
+
+def size_in(config: Any, name: str) -> int | None:
+    """A size of a configuration; None: it has none that is one for all layers."""
+    try:
+        return _whole(getattr(config, name, None))
+    except Exception:
+        # Asked for what differs from layer to layer, transformers raises an error of its own.
+        return None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def shown_value(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, (bool, list, dict, type(None))) else str(value)
+
 
 _OF_CHECKPOINTS = frozenset(
     (

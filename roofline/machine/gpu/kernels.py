@@ -1,17 +1,14 @@
-"""Products on Hopper's tensor cores, by ``wgmma``: four warps multiply tiles in shared memory.
-
-The only instructions with which Hopper's tensor cores run at their full rate; they exist on
-compute capability 9.0 alone. The tiles lie in core matrices of 8 rows of 16 bytes, unswizzled, the
-two of a step along the summed dimension beside each other.
-"""
+"""What a device of a compute capability is measured with: own kernels, and torch's products."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.dtypes import dtype
-from roofline.machine.gpu.arithmetic import ArithmeticKernel
-from roofline.machine.gpu.matrices import PATTERNS, unit_for
+from roofline.machine.gpu.arithmetic import ArithmeticKernel, cuda_core_kernels
+from roofline.machine.gpu.device import Product
+from roofline.machine.gpu.matrices import PATTERNS, matrix_kernels, unit_for
 from roofline.machine.gpu.matrix_shapes import MMA, MMA_FLOAT16
 from roofline.machine.gpu.ptx import (
     Capability,
@@ -20,6 +17,10 @@ from roofline.machine.gpu.ptx import (
     repeated,
     stored_if_unlikely,
 )
+
+# The only instructions with which Hopper's tensor cores run at their full rate; they exist on
+# compute capability 9.0 alone. The tiles lie in core matrices of 8 rows of 16 bytes, unswizzled,
+# the two of a step along the summed dimension beside each other.
 
 _BLOCK = 128
 _BLOCKS = 2
@@ -178,3 +179,24 @@ def _descriptor(register: str, offset: int) -> list[str]:
         f"cvt.u64.u32 %{register}, %at;",
         f"or.b64 %{register}, %{register}, 0x{steps:x};",
     ]
+
+
+def arithmetic_kernels(capability: Capability) -> list[ArithmeticKernel]:
+    """All compute kernels for a device; a tensor core's fastest instruction in place of others."""
+    newer = warpgroup_kernels(capability)
+    replaced = {kernel.label for kernel in newer}
+    older = [each for each in matrix_kernels(capability) if each.label not in replaced]
+    return [*cuda_core_kernels(capability), *older, *newer]
+
+
+def products(capability: Capability) -> Sequence[Product]:
+    """torch's products that a device can have in its own units."""
+    found = [Product(dtype=dtype("float64")), Product(dtype=dtype("float32"))]
+    if capability >= (8, 0):
+        found += [Product(dtype=dtype("float32"), tf32=True), Product(dtype=dtype("bfloat16"))]
+    found.append(Product(dtype=dtype("float16")))
+    if capability >= (8, 9):
+        found += [Product(dtype=dtype(name)) for name in ("float8_e4m3fn", "float8_e5m2")]
+    if capability >= (7, 5):
+        found.append(Product(dtype=dtype("int8")))
+    return found
