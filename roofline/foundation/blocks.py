@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 from roofline.errors import InputError
 from roofline.foundation.text import printable
@@ -177,10 +177,13 @@ def cell_text(name: str, value: object) -> str:
     return str(value)
 
 
+_Item = TypeVar("_Item")
+
+
 def table(
     title: str,
-    items: Iterable[object],
-    columns: Mapping[str, str | Callable[[Any], str]],
+    items: Iterable[_Item],
+    columns: Mapping[str, str | Callable[[_Item], str]],
     *,
     left: Iterable[str] = (),
     narrow: Sequence[str] = (),
@@ -197,7 +200,7 @@ def table(
         sums: rows at the end.
     """
 
-    def cell(item: object, of: str | Callable[[Any], str]) -> str:
+    def cell(item: _Item, of: str | Callable[[_Item], str]) -> str:
         return cell_text(of, getattr(item, of)) if isinstance(of, str) else of(item)
 
     texts = frozenset(left)

@@ -189,17 +189,16 @@ def _instance_of(cls: type) -> _Reader:
 
 def _is_same(said: Any, right: Any) -> bool:
     """Compare plain data; numbers may differ by the rounding of another machine."""
-    if isinstance(said, float) and isinstance(right, float):
+    kind = type(right)
+    if type(said) is not kind:
+        return False
+    if kind is float:
         return math.isclose(said, right, rel_tol=1e-9)
-    if isinstance(said, dict) and isinstance(right, dict):
-        ours, theirs = typing.cast("dict[str, Any]", right), typing.cast("dict[str, Any]", said)
-        return ours.keys() == theirs.keys() and all(
-            _is_same(each, ours[key]) for key, each in theirs.items()
-        )
-    if isinstance(said, list) and isinstance(right, list):
-        pairs = zip(typing.cast("list[Any]", said), typing.cast("list[Any]", right), strict=False)
-        return len(said) == len(right) and all(_is_same(*pair) for pair in pairs)
-    return type(said) is type(right) and said == right
+    if kind is dict:
+        return said.keys() == right.keys() and all(_is_same(said[key], right[key]) for key in right)
+    if kind is list:
+        return len(said) == len(right) and all(map(_is_same, said, right))
+    return said == right
 
 
 def _table(data: Any) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             narrow=("reduction", "minimum of transformers", "dequantization time"),
         )
     if sweep := language.sweep:
-        for stage in dict.fromkeys(each.stage for each in sweep.cells):
+        stages: dict[Stage, None] = dict.fromkeys(each.stage for each in sweep.cells)
+        for stage in stages:
             yield _rates(sweep, stage)
         yield _crossovers(sweep)
     for each in language.stages if view.top is not None else ():
@@ -208,12 +209,12 @@ def _parts(stage: StageResult) -> Grid:
         }
 
     def row(part: PlacedPart) -> _Row:
-        known = part.bound_s is not None and whole_s
+        share = part.bound_s / whole_s if part.bound_s is not None and whole_s else None
         return {
             "part": part.name,
             "layers": f"{part.count:,}",
             **cells(part, format_intensity(part.intensity_flop_per_byte), part.ceiling or MISSING),
-            "share": format_percent(part.bound_s / whole_s if known else None),
+            "share": format_percent(share),
         }
 
     return _table(

@@ -147,7 +147,9 @@ def _draw_line(
     axes: Axes, cells: Sequence[SweepCell], axis: str, color: str, *, dashed: bool
 ) -> None:
     def draw(of: Sequence[SweepCell], **style: Any) -> None:
-        axes.plot([getattr(each, axis) for each in of], [each.tokens_per_s for each in of], **style)
+        axes.plot(
+            [getattr(each, axis) for each in of], [each.tokens_per_s or 0.0 for each in of], **style
+        )
 
     draw(cells, color=color, linewidth=1.6, linestyle=(0, (4, 2)) if dashed else "-")
     for bound, style in _MARKS.items():

@@ -17,6 +17,7 @@ import matplotlib
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 
 from roofline.plots.style import ALARM, FONT, GREY_TEXT, INK, SMALL_PT, SOFT
 
@@ -55,7 +56,7 @@ def saved(figure: Figure, format: str) -> bytes:
     """Return the figure as PNG (160 dpi) or SVG (text is text); equal figures give equal bytes."""
     content = io.BytesIO()
     metadata = {"Software": "roofline"} if format == "png" else {"Date": None, "Creator": None}
-    settings = {"svg.hashsalt": "roofline", "svg.fonttype": "none"}
+    settings: Any = {"svg.hashsalt": "roofline", "svg.fonttype": "none"}
     with matplotlib.rc_context(settings), any_script():
         figure.savefig(content, format=format, dpi=160, metadata=metadata)
     return content.getvalue()
@@ -130,9 +131,9 @@ def foot_figure(
         labelspacing=0.8,
     )
     if lines:
-        legend.set_title("\n".join(lines), prop={"size": SMALL_PT - 0.5})
+        legend.set_title("\n".join(lines), prop=FontProperties(family=FONT, size=SMALL_PT - 0.5))
         legend.get_title().set(color=ALARM if count else GREY_TEXT, parse_math=False)
-        legend._legend_box.align = "left"
+        legend.set_alignment("left")
     for text in legend.get_texts():
         text.set(parse_math=False)
 

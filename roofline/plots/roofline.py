@@ -387,8 +387,9 @@ def _draw_strip(axes: Axes, rows: Sequence[StripPoint | str], look: Mapping[str,
         spine.set(color="#dcdcdc", linewidth=0.6)
     marks = [(number, row) for number, row in enumerate(rows) if not isinstance(row, str)]
     for number, row in enumerate(rows):
-        text, x = row, 0.03
-        if not isinstance(row, str):
+        if isinstance(row, str):
+            text, x = row, 0.03
+        else:
             share = f" · {format_percent(row.share)}" if row.share is not None else ""
             text, x = f"{row.op}{f' ×{row.count}' if row.count > 1 else ''}{share}", 0.13
         strip.text(
@@ -454,8 +455,17 @@ def place_texts(
         diameters_pt: of these marks.
         lines: x and y of both ends of each line.
     """
-    pixels = axes.get_figure(root=True).dpi / 72
+    figure = axes.get_figure(root=True)
+    pixels = figure.dpi / 72 if figure else 1.0
     radii = [each / 2 * pixels for each in diameters_pt]
+    obstacles: dict[str, Any] = {
+        "x_scatter": [x for x, _ in avoid],
+        "y_scatter": [y for _, y in avoid],
+        "scatter_sizes": radii,
+        "text_scatter_sizes": radii[: len(texts)],
+        "x_lines": [x for x, _ in lines],
+        "y_lines": [y for _, y in lines],
+    }
     # It prints where there is no room.
     with contextlib.redirect_stdout(io.StringIO()), any_script():
         _, _, placed, leaders = textalloc.allocate(
@@ -463,12 +473,7 @@ def place_texts(
             [x for x, _, _ in texts],
             [y for _, y, _ in texts],
             [text for _, _, text in texts],
-            x_scatter=[x for x, _ in avoid] or None,
-            y_scatter=[y for _, y in avoid] or None,
-            scatter_sizes=radii or None,
-            text_scatter_sizes=radii[: len(texts)] or None,
-            x_lines=[x for x, _ in lines] or None,
-            y_lines=[y for _, y in lines] or None,
+            **{name: each for name, each in obstacles.items() if each},
             textsize=SMALL_PT,
             margin=0.006,
             min_distance=0.012,
@@ -483,7 +488,7 @@ def place_texts(
             **words(),
         )
     for each in (*placed, *leaders):
-        if each is not None:
+        if isinstance(each, Artist):
             each.set_in_layout(False)
 
 

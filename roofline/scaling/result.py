@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from roofline.analysis import MINIMUM_TIMES, Analysis, fit_words, minimum_times_of, unknown_capacity
@@ -313,7 +314,7 @@ class Scaling(Result):
     def _points_table(self) -> Grid:
         least, most = (" ≥", " ≤") if self.time_kind == "bound" else ("", "")
         asked = self.settings.ranks
-        columns = {
+        columns: dict[str, str | Callable[[ScalePoint], str]] = {
             "ranks": lambda each: f"{'→ ' if each.ranks == asked else ''}{each.ranks}",
             "all-reduce": "sending_s",
             "minimum": "least_sending_s",
@@ -334,12 +335,14 @@ class Scaling(Result):
         if left > 0:
             shown = (*shown[: _BUCKETS - 1], shown[-1])
         count = sum(len(each.parameters) for each in self.buckets)
-        sums = [("all", str(count), format_byte(self.gradient_byte), *("",) * 5)]
+        sums: list[tuple[str, ...]] = [
+            ("all", str(count), format_byte(self.gradient_byte), *("",) * 5)
+        ]
         if left > 0:
             sums.insert(0, (f"{left} more", *("",) * 7))
         line = self.point.timeline
 
-        def when(name: str) -> Any:
+        def when(name: str) -> Callable[[Bucket], str]:
             def cell(bucket: Bucket) -> str:
                 return format_s(getattr(line.sent[bucket.index], name)) if line else MISSING
 
@@ -365,9 +368,9 @@ class Scaling(Result):
 
     def _memory_table(self) -> Grid:
         known = self.memory_capacity_byte is not None
-        columns: dict[str, Any] = {"": "what"}
+        columns: dict[str, str | Callable[[MemoryChoice], str]] = {"": "what"}
         for heading, name in _OF_MEMORY.items():
-            columns[heading] = lambda each, name=name: format_byte(getattr(each.memory, name))
+            columns[heading] = partial(_part, name)
         columns["total"] = lambda each: format_byte(each.memory.byte)
         if known:
             columns["fits in memory"] = lambda each: fit_cell(each.fits)
@@ -380,6 +383,10 @@ class Scaling(Result):
         from roofline.scaling.drawing import draw_scaling
 
         draw_scaling(figure, self)
+
+
+def _part(name: str, choice: MemoryChoice) -> str:
+    return format_byte(getattr(choice.memory, name))
 
 
 def _multiple(value: float | None) -> str:

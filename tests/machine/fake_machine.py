@@ -16,7 +16,7 @@ import pytest
 
 from roofline.errors import MeasurementError
 from roofline.machine.hardware import HardwareProfile, Host
-from roofline.machine.hierarchy import sweeps
+from roofline.machine.hierarchy import exploration
 from roofline.machine.kernels import compiler
 from roofline.machine.kernels.chase import ChaseKernel, Order
 from roofline.machine.kernels.clock import ClockKernel
@@ -237,7 +237,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     monkeypatch.setattr(kernel_measurement, "theoretical_memory", lambda: None)
     monkeypatch.setattr(kernel_measurement.buffers, "huge_page_byte", lambda _: None)
     monkeypatch.setattr(kernel_measurement.buffers, "fill", lambda array, stopped: None)
-    monkeypatch.setattr(sweeps.chase, "write_cycle", machine.write_cycle)
+    monkeypatch.setattr(exploration.chase, "write_cycle", machine.write_cycle)
     # Python's own, which are part of what fake kernels do.
     monkeypatch.setattr(trials, "minor_faults", lambda: 0)
     return machine

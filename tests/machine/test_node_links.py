@@ -10,7 +10,7 @@ import pytest
 from roofline.machine.hierarchy.cache_sizes import Hierarchy
 from roofline.machine.kernels.stream import stream_kernels
 from roofline.machine.kernels.units import stream_unit
-from roofline.machine.nodes import node_links
+from roofline.machine.nodes import numa
 from roofline.machine.nodes.numa import NumaFindings, measure_node_links
 from roofline.machine.system.memory_nodes import Node
 from roofline.machine.system.situation import Situation
@@ -24,7 +24,7 @@ NO_CACHES = Hierarchy(levels=(), memory_latency=None, conditions=())
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    monkeypatch.setattr(node_links, "pages_migrate", lambda root: False)
+    monkeypatch.setattr(numa, "pages_migrate", lambda root: False)
     return install(monkeypatch)
 
 
@@ -90,7 +90,7 @@ def test_ways_that_there_is_no_time_for_are_said(machine: FakeMachine) -> None:
 def test_too_little_memory_is_said_before_it_is_allocated(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_links, "place", pytest.fail)
+    monkeypatch.setattr(numa, "place", pytest.fail)
     found = links(machine, dataclasses.replace(nodes((0,), (1,)), available_byte=200 << 20))
     (said,) = found.conditions
     assert "128 MiB of memory are more than half of the 200 MiB available" in said
@@ -100,7 +100,7 @@ def test_too_little_memory_is_said_before_it_is_allocated(
 
 
 def test_pages_that_move_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_links, "pages_migrate", lambda root: True)
+    monkeypatch.setattr(numa, "pages_migrate", lambda root: True)
     found = links(machine, nodes((0,), (1,)))
     (said,) = found.conditions
     assert "numa_balancing is on" in said

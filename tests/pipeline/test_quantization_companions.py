@@ -16,7 +16,7 @@ from roofline.design.advice.times import Time
 from roofline.design.model_comparison.measured_rounds import RoundTime
 from roofline.errors import MeasurementError, ModelError
 from roofline.latency.measuring.rounds import Effort
-from roofline.pipeline import companion_trials, quantization_companions
+from roofline.pipeline import quantization_companions
 from roofline.pipeline.fresh_processes import here as run_here
 from roofline.pipeline.quantization_companions import (
     WAYS,
@@ -278,7 +278,7 @@ def test_policies_are_of_all_layers_or_of_linear_ones() -> None:
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(companion_trials, "_EFFORT", few)
+    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "int8 static", "int8 dynamic"])
@@ -341,7 +341,7 @@ def test_one_that_can_be_loaded_has_new_processes(monkeypatch: pytest.MonkeyPatc
         return nullcontext(run_here)
 
     few = Effort(warm_ups=0, least=1, most=1, budget_s=0.0)
-    monkeypatch.setattr(companion_trials, "_EFFORT", few)
+    monkeypatch.setattr(quantization_companions, "_EFFORT", few)
     monkeypatch.setattr(quantization_companions, "fresh_processes", processes)
     result = companions(
         "linear(8,8)@2x8",

@@ -22,7 +22,7 @@ from roofline.latency.predictor import Predictor
 from roofline.latency.samples import OperatorSample, RunSample
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.runs import RunOptions
-from roofline.pipeline.sweeps import driving, jobs, planning, sweeping
+from roofline.pipeline.sweeps import jobs, planning, sweeping
 from roofline.placement import Roof, place
 from tests.builders import ceiling, level, profile
 
@@ -146,10 +146,10 @@ def test_chunks_change_nothing(machine: HardwareProfile, monkeypatch: pytest.Mon
 
 
 def test_chunks_keep_all_workers_busy() -> None:
-    assert driving.chunk_for(0.004, 10_000, 2) == 100
-    assert driving.chunk_for(0.004, 80, 2) == 10
-    assert driving.chunk_for(10.0, 1000, 2) == 1
-    assert driving.chunk_for(0.0, 10**6, 2) == 500
+    assert sweeping.chunk_for(0.004, 10_000, 2) == 100
+    assert sweeping.chunk_for(0.004, 80, 2) == 10
+    assert sweeping.chunk_for(10.0, 1000, 2) == 1
+    assert sweeping.chunk_for(0.0, 10**6, 2) == 500
 
 
 # -- workers that die ------------------------------------------------------------------------------
