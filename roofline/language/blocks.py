@@ -52,7 +52,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
         f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
         (row for each in language.stages for row in _stage_rows(each)),
         left=("stage", "basis", "limiter"),
-        narrow=("tokens", _AI, "limiter", "predicted time", "basis"),
+        narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
     )
     yield from map(_parts, language.stages)
     yield _cache(language)
@@ -70,7 +70,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             narrow=("reduction", "minimum of transformers", "dequantization time"),
         )
     if sweep := language.sweep:
-        for stage in dict.fromkeys(each.stage for each in sweep.cells):
+        for stage in sweep.stages:
             yield _rates(sweep, stage)
         yield _crossovers(sweep)
     for each in language.stages if view.top is not None else ():
@@ -208,12 +208,12 @@ def _parts(stage: StageResult) -> Grid:
         }
 
     def row(part: PlacedPart) -> _Row:
-        known = part.bound_s is not None and whole_s
+        share = part.bound_s / whole_s if part.bound_s is not None and whole_s else None
         return {
             "part": part.name,
             "layers": f"{part.count:,}",
             **cells(part, format_intensity(part.intensity_flop_per_byte), part.ceiling or MISSING),
-            "share": format_percent(part.bound_s / whole_s if known else None),
+            "share": format_percent(share),
         }
 
     return _table(
