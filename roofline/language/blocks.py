@@ -52,7 +52,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
         f"Stages: {counted(language.batch, 'sequence')} of {language.context:,} tokens",
         (row for each in language.stages for row in _stage_rows(each)),
         left=("stage", "basis", "limiter"),
-        narrow=("tokens", _AI, "limiter", "predicted time", "basis"),
+        narrow=("tokens", _AI, "predicted time", "limiter", "FLOP", "traffic"),
     )
     yield from map(_parts, language.stages)
     yield _cache(language)
@@ -70,8 +70,7 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
             narrow=("reduction", "minimum of transformers", "dequantization time"),
         )
     if sweep := language.sweep:
-        stages: dict[Stage, None] = dict.fromkeys(each.stage for each in sweep.cells)
-        for stage in stages:
+        for stage in sweep.stages:
             yield _rates(sweep, stage)
         yield _crossovers(sweep)
     for each in language.stages if view.top is not None else ():

@@ -109,16 +109,15 @@ def draw_sweep(figure: Figure, language: Language, sweep: StageSweep) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: rate_text(value, 1)))
-    stages = list(dict.fromkeys(each.stage for each in sweep.cells))
     ends: list[tuple[float, str, str]] = []
-    for stage in stages:
+    for stage in sweep.stages:
         for value, style in zip(others, roof_styles(len(others)), strict=True):
             cells = [
                 each
                 for each in sweep.cells
                 if each.stage == stage and getattr(each, other) == value
             ]
-            dashed = stage == "prefill" and len(stages) > 1
+            dashed = stage == "prefill" and len(sweep.stages) > 1
             _draw_line(axes, cells, axis, style.colour, dashed=dashed)
             what = f"{value:,} tokens" if by_batch else f"batch {value:,}"
             ends.append((cells[-1].tokens_per_s or 0.0, f"{stage}, {what}", style.colour))
@@ -147,9 +146,8 @@ def _draw_line(
     axes: Axes, cells: Sequence[SweepCell], axis: str, color: str, *, dashed: bool
 ) -> None:
     def draw(of: Sequence[SweepCell], **style: Any) -> None:
-        axes.plot(
-            [getattr(each, axis) for each in of], [each.tokens_per_s or 0.0 for each in of], **style
-        )
+        x, y = [getattr(each, axis) for each in of], [each.tokens_per_s or 0.0 for each in of]
+        axes.plot(x, y, **style)
 
     draw(cells, color=color, linewidth=1.6, linestyle=(0, (4, 2)) if dashed else "-")
     for bound, style in _MARKS.items():

@@ -1,8 +1,8 @@
-"""How many distinct experts a batch touches: what routing may give, and what even routing gives.
+"""Distinct experts that a batch touches: minimum, maximum, and the mean of uniform routing.
 
-Each token takes k of E experts. Under even routing every choice of k is as likely as any other, and
-tokens choose by themselves: the formulas are exact. Real routers prefer some experts, so that fewer
-are touched.
+Each token takes k of E experts. Under uniform routing every choice of k is as likely as any other,
+and tokens choose independently: the formulas are exact. Real routers prefer some experts, so that
+fewer are touched.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from roofline.foundation.dtypes import DType
 from roofline.language.architecture import Architecture
 
+_LEAST_VARIANCE = 1e-60
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertSpread:
     """The distinct experts that tokens touch in one layer, and the bytes of their weights.
 
-    ``least`` if all tokens choose alike, ``most`` if they avoid each other; ``expected`` under even
-    routing, with the standard deviation ``deviation``. ``layers`` have experts; ``expert_byte`` is
-    one of them, ``shared_byte`` what every token goes through besides.
+    ``least`` if all tokens choose alike, ``most`` if they avoid each other; ``expected`` under
+    uniform routing, with the standard deviation ``deviation``. ``layers`` have experts;
+    ``expert_byte`` is one of them, ``shared_byte`` what every token goes through besides.
     """
 
     tokens: int
@@ -36,16 +38,16 @@ class ExpertSpread:
 
     @property
     def typical(self) -> int:
-        """The whole number nearest to what even routing gives."""
+        """The whole number nearest to the mean of uniform routing."""
         return round(self.expected)
 
     def byte(self, distinct: float) -> float:
-        """Bytes of expert weights in all layers if each touches so many, shared ones included."""
+        """Return the bytes of `distinct` experts in each layer, shared ones included."""
         return self.layers * (distinct * self.expert_byte + self.shared_byte)
 
 
 def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, float]:
-    """Mean and standard deviation of the distinct experts that tokens touch under even routing.
+    """Return mean and standard deviation of the distinct experts under uniform routing.
 
     An expert is left out by one token with the chance (E - k) / E, by all with its power; two are
     left out together with (E - k)(E - k - 1) / E(E - 1). Both follow, as the number of those left
@@ -61,11 +63,12 @@ def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, fl
     pair = (free * (free - 1) / (count * (count - 1))) ** tokens if count > 1 else 0.0
     left = count * alone
     variance = count * (count - 1) * pair + left - left**2
-    return count - left, math.sqrt(max(0.0, variance))
+    # Beyond any meaning, and smaller than numbers in files may be.
+    return count - left, math.sqrt(variance) if variance > _LEAST_VARIANCE else 0.0
 
 
 def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> ExpertSpread | None:
-    """What tokens touch in the layers of experts; None: there are no such layers.
+    """Return the experts that tokens touch; None: no layer has any.
 
     Args:
         architecture: the model.

@@ -86,13 +86,18 @@ class StageSweep:
     crossovers: tuple[Crossover, ...]
 
     def __post_init__(self) -> None:
-        stages = dict.fromkeys(each.stage for each in self.cells)
-        rows = [(stage, context) for stage in stages for context in self.contexts]
+        rows = [(stage, context) for stage in self.stages for context in self.contexts]
         grid = [(*row, batch) for row in rows for batch in self.batches]
         cells = [(each.stage, each.context, each.batch) for each in self.cells]
         found = [(each.stage, each.context) for each in self.crossovers]
         if not cells or cells != grid or found != rows:
             raise ValueError("cells or crossovers are not those of the batches and contexts")
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Stages, prefill first."""
+        found: dict[Stage, None] = dict.fromkeys(each.stage for each in self.cells)
+        return tuple(found)
 
     def cell(self, stage: Stage, batch: int, context: int) -> SweepCell:
         """The cell at a place of the grid."""

@@ -141,7 +141,7 @@ class Scaling(Result):
         "link": "string",
         **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     }
-    ALSO_WRITTEN: ClassVar = ("summary", "memory_capacity_byte", "gradient_byte")
+    ALSO_WRITTEN: ClassVar = ("summary", "minimum_times", "memory_capacity_byte", "gradient_byte")
 
     model: str
     analysis: Analysis
@@ -163,6 +163,11 @@ class Scaling(Result):
     def point(self) -> ScalePoint:
         """The one of `settings`."""
         return next(each for each in self.points if each.ranks == self.settings.ranks)
+
+    @property
+    def minimum_times(self) -> dict[str, float | None]:
+        """Eager, fused and model minimum time of the step on one rank."""
+        return minimum_times_of(self.analysis.totals)
 
     @property
     def gradient_byte(self) -> int:
@@ -228,7 +233,7 @@ class Scaling(Result):
 
     def rows(self) -> Iterable[list[Any]]:
         """Return a row for each number of ranks; the minimum times are those of one rank."""
-        minimum = minimum_times_of(self.analysis.totals).values()
+        minimum = self.minimum_times.values()
         for each in self.points:
             yield [
                 each.ranks,

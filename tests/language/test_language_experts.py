@@ -37,6 +37,11 @@ def test_mean_and_deviation_are_those_of_all_ways(count: int, per_token: int, to
     assert found == pytest.approx((mean, deviation), abs=1e-9)
 
 
+def test_no_deviation_is_too_small_for_files() -> None:
+    assert distinct_experts(8, 2, 1024) == (8.0, 0.0)
+    assert distinct_experts(8, 2, 100)[1] > 0
+
+
 def test_many_experts_are_as_if_drawn() -> None:
     draw = random.Random(7)
     taken = [
