@@ -189,7 +189,7 @@ def _instance_of(cls: type) -> _Reader:
 
 def _is_same(said: Any, right: Any) -> bool:
     """Compare plain data; numbers may differ by the rounding of another machine."""
-    kind: object = type(right)
+    kind = type(right)  # pyright: ignore[reportUnknownVariableType]  of plain data
     if type(said) is not kind:
         return False
     if kind is float:

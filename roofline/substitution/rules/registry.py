@@ -18,7 +18,6 @@ _MODULES = (
     "identities",
     "concatenation",
     "batch_norm",
-    "convolution_merge",
     "convolution_enlarge",
     "convolution_sum",
     "product_merge",
