@@ -41,6 +41,7 @@ FORMATS = {
 
 _HOMES = {
     "language model": "roofline.language.result",
+    "quantization": "roofline.quantization.result",
     "scaling": "roofline.scaling.result",
 }
 """Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""

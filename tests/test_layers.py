@@ -55,7 +55,6 @@ INSIDE_FUNCTIONS = {
     "language": {"render"},
     "latency": {"presentation"},
     "machine": {"presentation", "render"},
-    "quantization": {"presentation"},
     "substitution": {"presentation"},
 }
 
@@ -89,8 +88,8 @@ HOME = {
         "presentation/sweep_figure.py",
         "presentation/comparison_figure.py",
         "presentation/optimization_figure.py",
-        "presentation/quantization_figure.py",
-        *("plots/", "analysis/drawing.py", "language/drawing.py", "scaling/drawing.py"),
+        *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
+        "scaling/drawing.py",
     ),
     "textalloc": ("plots/",),
     "jinja2": ("render/pages.py", "presentation/interactive/document.py"),

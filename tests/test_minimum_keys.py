@@ -33,7 +33,6 @@ from roofline.presentation.data import machines_csv
 from roofline.presentation.interactive.columns import page_data
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
-from roofline.quantization.data import layers_csv
 from roofline.render.console import plain_text
 from roofline.substitution.data import rewrites_csv
 from tests.presentation.examples import measured
@@ -336,7 +335,7 @@ def test_quantizations() -> None:
     for walk, written in zip(what_if.passes, data["passes"], strict=True):
         assert {key for key in written if "_min_time_s" in key} == {"eager_min_time_s"}
         assert 0 < written["eager_min_time_s"] == walk.eager_min_time_s
-    rows = rows_in(layers_csv(found))
+    rows = rows_in(found.to_csv())
     for layer, row in zip(what_if.layers, rows, strict=True):
         for name, side in (("before", layer.before), ("after", layer.after)):
             times = minimum_times_of(MinTimes(eager_min_time_s=side.bound_s))

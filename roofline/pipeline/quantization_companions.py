@@ -21,9 +21,8 @@ from roofline.pipeline.fresh_processes import Runs, fresh_processes
 from roofline.pipeline.measured_comparisons import this_process
 from roofline.pipeline.timing import Bench, bench, real_model
 from roofline.pipeline.workloads import workload_of
-from roofline.quantization.findings import Companion
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import WhatIf
+from roofline.quantization.result import NativeVariant, WhatIf
 from roofline.workload.runs import Run
 
 if TYPE_CHECKING:
@@ -144,7 +143,7 @@ WAYS = (
 class Companions:
     """What was run, in the order of `WAYS`, and what was noticed of the machine meanwhile."""
 
-    found: tuple[Companion, ...]
+    found: tuple[NativeVariant, ...]
     conditions: tuple[str, ...] = ()
 
 
@@ -195,7 +194,7 @@ def companions(
     )
     stays = processes is None and _stays(original)
     where = processes or (this_process if stays else fresh_processes)
-    found: list[Companion] = []
+    found: list[NativeVariant] = []
     with on(force=force, say=say or silent, progress=progress) as here, where() as process:
         for place, way in enumerate(ways):
             if progress is not None:
@@ -254,10 +253,10 @@ def _timed(process: Runs, here: Bench, original: Original, way: Way, count: int)
         return said_by(error) or type(error).__name__
 
 
-def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> Companion:
+def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> NativeVariant:
     """What was timed, beside what the what-if says of the same bits."""
     if isinstance(timed, str):
-        return Companion(way=way.name, bits=way.bits, why_not=timed)
+        return NativeVariant(way=way.name, bits=way.bits, why_not=timed)
     predicted = what_if()
     # Of 16 bits the what-if takes the faster type, which need not be the one that ran.
     is_of_way = way.kind != "bfloat16" or all(
@@ -267,7 +266,7 @@ def _beside(way: Way, timed: TimedPair | str, what_if: Callable[[], WhatIf]) -> 
     # How many times as long as the companion the original took.
     ratio = measured.ratio(0, 1)
     low, high = ratio.interval or (None, None)
-    return Companion(
+    return NativeVariant(
         way=way.name,
         bits=way.bits,
         before_s=measured.sample(0).median_s,

@@ -15,8 +15,9 @@ from roofline.foundation.units import parse_byte, parse_duration
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_machine import is_this_machine
-from roofline.quantization.data import KIND, SCHEMA_VERSION
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
+from roofline.quantization.result import Quantization
+from roofline.result import SCHEMA_VERSION
 
 MOST_ROUNDS = 1000
 
@@ -112,7 +113,7 @@ def _policy_in(result: Mapping[str, Any], file: str) -> Mapping[str, Any]:
         FileFormatError: there is none.
     """
     kind = result["kind"]
-    if kind != KIND:
+    if kind != Quantization.kind:
         raise refused(file, f"is no policy but a file of kind {kind!r}", _FIX)
     check_version(result, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     try:

@@ -14,9 +14,15 @@ from roofline.foundation.units import format_byte, format_s
 from roofline.pipeline.quantization_errors import OutputErrors
 from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.workloads import Workload
-from roofline.quantization.findings import LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
-from roofline.quantization.result import LayerWhatIf, Side, WhatIf
+from roofline.quantization.result import (
+    LayerSensitivity,
+    LayerWhatIf,
+    Proposal,
+    Sensitivity,
+    Side,
+    WhatIf,
+)
 from roofline.quantization.sensitivity import (
     Option,
     candidates_of,
@@ -247,7 +253,7 @@ def sensitivity_of(
         basis=basis,
         inputs=errors.inputs,
         weights="the model's own" if asked.source.rebuild is None else "as it is built",
-        left=_left(places, errors.layers),
+        unranked=_left(places, errors.layers),
     )
     if budget is None:
         return result

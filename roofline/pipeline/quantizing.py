@@ -26,9 +26,8 @@ from roofline.pipeline.quantization_requests import (
 )
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import check_counts
-from roofline.quantization.findings import Sensitivity
 from roofline.quantization.policy import Policy, Shortcut
-from roofline.quantization.result import Quantization, WhatIf
+from roofline.quantization.result import Quantization, Sensitivity, WhatIf
 from roofline.quantization.what_if import what_if, what_ifs
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def quantize(
         model=analysis.model,
         analysis=analysis,
         what_ifs=asked,
-        companions=found,
+        native_variants=found,
         sensitivity=ranking,
         warnings=(*analysis.warnings, *conditions),
     )

@@ -351,7 +351,7 @@ def scatter(
 def _look(style: Style, phase: str, alarm: bool, hollow: bool) -> tuple[str, str, float]:
     """Return the colors of face and edge, and the width of the edge."""
     color = style.colour
-    if style.marker == "x" or hollow:
+    if style.marker == "x" or style.hollow or hollow:
         return "none", color, 1.6
     face = "white" if phase == "backward" else color
     if alarm:
@@ -410,13 +410,31 @@ def _draw_strip(axes: Axes, rows: Sequence[StripPoint | str], look: Mapping[str,
     )
 
 
-def name_points(axes: Axes, points: Sequence[Point], labels: int, lines: RoofLines) -> None:
-    """Name the first points where there is room, with a leader where the name stands apart."""
+def name_points(
+    axes: Axes,
+    points: Sequence[Point],
+    labels: int,
+    lines: RoofLines,
+    *,
+    paths: Iterable[tuple[Spot, Spot]] = (),
+) -> int:
+    """Name the first points where there is room, with a leader where the name stands apart.
+
+    Args:
+        axes: with their final limits.
+        points: all of them, those to name first.
+        labels: number of points to name.
+        lines: of the roof, which names avoid.
+        paths: ends of other lines, which they avoid as well.
+
+    Returns:
+        The number of names written.
+    """
     named = points[: max(0, labels)]
     if not named:
-        return
+        return 0
     left, right = axes.get_xlim()
-    ends: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    ends = [((x0, x1), (y0, y1)) for (x0, y0), (x1, y1) in paths]
     for ceiling in lines.ceilings:
         start = ceiling.start_flop_per_byte or left
         ends += [((start, right), (ceiling.flop_per_s, ceiling.flop_per_s))]
@@ -426,7 +444,7 @@ def name_points(axes: Axes, points: Sequence[Point], labels: int, lines: RoofLin
     # The labels of ridge points stand above them.
     top = (lines.main_top_flop_per_s or 0.0) * 1.1
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
-    place_texts(
+    return place_texts(
         axes,
         [(each.flop_per_byte, each.flop_per_s, each.name) for each in named],
         avoid=[
@@ -445,12 +463,12 @@ def place_texts(
     avoid: Sequence[Spot] = (),
     diameters_pt: Sequence[float] = (),
     lines: Sequence[tuple[tuple[float, float], tuple[float, float]]] = (),
-) -> None:
-    """Write texts near their places, clear of marks, lines and each other; leave out the others.
+) -> int:
+    """Write texts near their places, clear of marks, lines and each other; return their number.
 
     Args:
         axes: with their final limits.
-        texts: x, y and words, the most important first.
+        texts: x, y and words, the most important first; those without room are left out.
         avoid: marks that must stay visible, those that `texts` name first.
         diameters_pt: of these marks.
         lines: x and y of both ends of each line.
@@ -490,6 +508,7 @@ def place_texts(
     for each in (*placed, *leaders):
         if isinstance(each, Artist):
             each.set_in_layout(False)
+    return sum(each is not None for each in placed)
 
 
 def spread(
@@ -532,7 +551,9 @@ def legend_handles(
     """Return handles of a legend: types of operators, phases, kinds of lines, sizes of marks."""
     shown = {each.type for each in (*points, *aside)}
     handles: list[Artist] = [
-        _mark(kind, style.colour, style.marker) for kind, style in look.items() if kind in shown
+        _mark(kind, style.colour, style.marker, hollow=style.hollow)
+        for kind, style in look.items()
+        if kind in shown
     ]
     phases = {each.phase for each in points}
     if len(phases) > 1:
@@ -555,7 +576,15 @@ def legend_handles(
     return handles
 
 
-def _mark(text: str, color: str, marker: str, size: float = 7.0, *, edge: str = "white") -> Line2D:
+def _mark(
+    text: str,
+    color: str,
+    marker: str,
+    size: float = 7.0,
+    *,
+    edge: str = "white",
+    hollow: bool = False,
+) -> Line2D:
     return Line2D(
         [],
         [],
@@ -564,5 +593,6 @@ def _mark(text: str, color: str, marker: str, size: float = 7.0, *, edge: str = 
         marker=marker,
         linestyle="none",
         markersize=size,
-        markeredgecolor=color if marker == "x" else edge,
+        markerfacecolor="none" if hollow else color,
+        markeredgecolor=color if marker == "x" or hollow else edge,
     )

@@ -29,10 +29,11 @@ LIBRARY, THEORETICAL = "#6a3d9a", "#9c3d00"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A colour as ``#rrggbb`` and a marker in matplotlib's letters."""
+    """A colour as ``#rrggbb`` and a marker in matplotlib's letters, as an outline if `hollow`."""
 
     colour: str
     marker: str
+    hollow: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,22 @@
-"""What lower precision would be worth: the values that `roofline.quantize` gives."""
+"""Lower precision of a model's layers: bytes, minimum and predicted times before and after."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from roofline.analysis import Analysis, MinTimes
+from roofline.analysis import MINIMUM_TIMES, Analysis, MinTimes
 from roofline.design.advice.times import Time
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, View
+from roofline.foundation.rows import finite
 from roofline.placement import Bound
-from roofline.quantization.findings import Companion, Sensitivity
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
+    from matplotlib.figure import Figure
 
 PassKind = Literal["requantize", "quantize", "dequantize"]
 """``requantize``: accumulators are read, scaled, clipped, rounded and written in few bits;
@@ -25,17 +26,28 @@ become floats, for an operator that takes nothing else."""
 PartName = Literal["layers", "requantization", "conversions", "shortcuts", "others"]
 
 BANDWIDTH_ONLY = "bandwidth-only what-if"
-"""What is said of widths for which a machine has no kernel."""
+"""Widths for which a machine has no kernel."""
+
+_SIDE = {
+    **dict.fromkeys(("weight_byte", "input_byte", "output_byte", "traffic_byte", "flop"), "Int64"),
+    **dict.fromkeys(("level", "ceiling", "bound"), "string"),
+    "bound_s": "Float64",
+    **dict.fromkeys(MINIMUM_TIMES, "Float64"),
+    **dict.fromkeys(("intensity_flop_per_byte", "attainable_flop_per_s"), "Float64"),
+    **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A layer under the roof, before or after it is quantised.
+    """A layer under the roof, before or after it is quantized.
 
-    Bytes are those of its operands at their bits, each once. ``bound_s`` and what stands beside it
-    are as in `Placement`; ``eager_min_time_s`` is the same, and other minimum times are not known
-    of single layers, before or after. ``time`` is a prediction; None where none can be made, and
-    always where the machine has no kernel for the width.
+    Attributes:
+        weight_byte: as the other bytes, at the bits of the operand, each operand once.
+        bound_s: with level, ceiling and rates as in `Placement`; ``eager_min_time_s`` is the same,
+            and other minimum times are not known of single layers.
+        time: a prediction; None where none can be made, and always where the machine has no kernel
+            for the width.
     """
 
     weight_byte: int
@@ -58,15 +70,25 @@ class Side:
         """All bytes read and written, each operand once."""
         return self.weight_byte + self.input_byte + self.output_byte
 
+    def cells(self) -> list[Any]:
+        """Return what rows have of it."""
+        times = dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"))
+        if time := self.time:
+            times = dict(zip(times, (time.s, time.low_s, time.high_s), strict=True))
+        known = {"bound": self.bound.value, **times}
+        return [known[each] if each in known else getattr(self, each) for each in _SIDE]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWhatIf:
-    """One layer in few bits, with what is folded into it (batch norm, ReLU).
+    """One layer in few bits, with the operators fused into it (batch norm, ReLU).
 
-    ``operators`` are the rows of the analysis that it stands for: its own first. ``output_bits``
-    are those in which its result is kept: the most that a reader takes. ``executable`` is the data
-    type it would be computed in here; ``has_kernel`` whether that is the width itself, so that a
-    time may be predicted. ``parameters`` counts its weights, its bias left aside.
+    Attributes:
+        operators: rows of the analysis that it stands for, its own first.
+        output_bits: in which its result is kept: the most that a reader takes.
+        executable: the data type that it is computed in here.
+        has_kernel: whether that is the width itself, so that a time may be predicted.
+        parameters: its weights, without its bias.
     """
 
     layer: Layer
@@ -83,12 +105,15 @@ class LayerWhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationPass:
-    """A walk over a tensor that only quantisation asks for.
+    """A pass over a tensor that only quantization needs.
 
-    ``where`` is the layer whose result (``requantize``) or operand (``quantize``) it is, or the
-    operator that takes floats (``dequantize``); ``operator`` its row. ``is_separate``: it is a
-    kernel of its own for certain; a ``requantize`` is not, where the kernel before it writes codes.
-    ``flop`` are multiplications, comparisons and roundings. ``time`` as in `Side`.
+    Attributes:
+        where: the layer whose result (``requantize``) or operand (``quantize``) it is, or the
+            operator that takes floats (``dequantize``); ``operator`` is its row.
+        flop: multiplications, comparisons and roundings.
+        is_separate: it needs a kernel of its own; a ``requantize`` does not, where the kernel
+            before it writes codes.
+        time: as in `Side`.
     """
 
     kind: PassKind
@@ -101,67 +126,52 @@ class QuantizationPass:
     written_byte: int
     flop: int
     is_separate: bool
-    bound_s: float | None
+    eager_min_time_s: float | None
     time: Time | None
-
-    ALSO_WRITTEN: ClassVar = ("eager_min_time_s",)
 
     @property
     def traffic_byte(self) -> int:
         """Bytes read and written."""
         return self.read_byte + self.written_byte
 
-    @property
-    def eager_min_time_s(self) -> float | None:
-        """The same as ``bound_s``: of a kernel of its own. A single pass has no other minimum."""
-        return self.bound_s
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of the pass, before and after.
+    """A part of the forward pass, before and after; times are None where a member has none.
 
-    ``layers`` with what is folded into them, ``shortcuts`` the additions at their ends,
-    ``requantization`` the passes over accumulators as kernels of their own, ``conversions`` the
-    passes between floats and codes, ``others`` all other operators. Times are None where one of its
-    members has none.
+    ``layers`` with the operators fused into them, ``shortcuts`` the additions at their ends,
+    ``requantization`` the passes over accumulators in separate kernels, ``conversions`` the passes
+    between floats and codes, ``others`` all other operators.
     """
 
     name: PartName
     count: int
     before_byte: int
     after_byte: int
-    before_bound_s: float | None
-    after_bound_s: float | None
+    before_eager_min_time_s: float | None
+    after_eager_min_time_s: float | None
     before_time: Time | None
     after_time: Time | None
-
-    ALSO_WRITTEN: ClassVar = ("before_eager_min_time_s", "after_eager_min_time_s")
-
-    @property
-    def before_eager_min_time_s(self) -> float | None:
-        """The same as ``before_bound_s``: operators one by one. Parts have no other minimum."""
-        return self.before_bound_s
-
-    @property
-    def after_eager_min_time_s(self) -> float | None:
-        """The same as ``after_bound_s``."""
-        return self.after_bound_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
     """A model in the bits of a policy, on the machine of its analysis.
 
-    ``layer_byte_*`` count each weight once and what each layer writes twice (written, then
-    read), at the bits of that layer. ``model_byte_*`` are all parameters and buffers as they
-    would lie in a file: codes packed, scales and what is not quantised as they are.
-    ``bound_*_s`` are of the whole pass, with requantisation inside the kernels;
-    ``separate_bound_s`` with those passes as kernels of their own. ``minimum_before`` are the
-    minimum times of the model as it is. ``before`` and ``after`` are predictions of the pass;
-    None where there is none, and ``after`` always where a layer has no kernel. ``left`` says in
-    words what stays in floats although it has weights.
+    Attributes:
+        layer_byte_before: each weight once, and what each layer writes twice (written, then read);
+            ``layer_byte_after`` at the bits of that layer.
+        model_byte_before: parameters and buffers as in a file; ``model_byte_after`` with codes
+            packed, and scales.
+        bound_before_s: of the whole pass; ``bound_after_s`` with requantization inside the kernels,
+            ``separate_bound_s`` in separate ones.
+        minimum_before: the minimum times of the model as it is.
+        before: the prediction of the pass; None: there is none.
+        after: the same in few bits; None also where a layer has no kernel.
+        unquantized: what stays in floats although it has weights, in words.
     """
+
+    ALSO_WRITTEN: ClassVar = ("minimum_after", "minimum_separate", "has_kernels")
 
     policy: Policy
     layers: tuple[LayerWhatIf, ...]
@@ -177,97 +187,185 @@ class WhatIf:
     minimum_before: MinTimes = field(default_factory=MinTimes)
     before: Time | None
     after: Time | None
-    left: tuple[str, ...] = ()
+    unquantized: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-    ALSO_WRITTEN: ClassVar = ("minimum_after", "minimum_separate", "has_kernels")
 
     @property
     def minimum_after(self) -> MinTimes:
-        """The minimum times after: the eager one alone, which is ``bound_after_s``.
-
-        Kernels and rewritings of a pass in few bits are not derived.
-        """
+        """Minimum times after: the eager one alone, which is ``bound_after_s``."""
         return MinTimes(eager_min_time_s=self.bound_after_s)
 
     @property
     def minimum_separate(self) -> MinTimes:
-        """The same with requantisation in kernels of its own: ``separate_bound_s``."""
+        """The same with requantization in separate kernels: ``separate_bound_s``."""
         return MinTimes(eager_min_time_s=self.separate_bound_s)
 
     @property
     def has_kernels(self) -> bool:
-        """Whether the machine has kernels for all widths, so that a speed may be told."""
+        """Whether the machine has kernels for all widths, so that a speedup may be estimated."""
         return all(each.has_kernel for each in self.layers)
 
     def part(self, name: PartName) -> Part:
-        """The part of that name."""
+        """Return the part of that name."""
         return next(each for each in self.parts if each.name == name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Quantization:
-    """What lower precision is worth for a model on a machine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeVariant:
+    """The model run here in a lower precision, timed interleaved with the original.
 
-    ``analysis`` is of the model as it is; ``what_ifs`` begin with the one that was asked for, those
-    of a sweep follow. ``companions`` were run here, ``sensitivity`` is there where it was asked
-    for.
+    Attributes:
+        way: ``"bfloat16"``, ``"int8 (torch.ao, static)"`` …
+        bits: those of the what-if that it belongs to.
+        speedup: median over rounds of original over variant, with the 80 % interval.
+        predicted_s: by the what-if; None where it predicts nothing.
+        error: relative L2 error of the outputs against the original's; None: not known, or not
+            finite.
+        allocator: settings of malloc meanwhile; ``""``: not known.
+        why_not: why there are no times.
     """
+
+    way: str
+    bits: LayerBits
+    before_s: float | None = None
+    after_s: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    rounds: int = 0
+    predicted_before_s: float | None = None
+    predicted_s: float | None = None
+    error: float | None = None
+    allocator: str = ""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSensitivity:
+    """The effect of one layer quantized alone.
+
+    Attributes:
+        error: relative L2 error of the model's outputs.
+        saved_s: by the basis of `Sensitivity`; below 0 where it takes longer.
+        saved_byte: of reading and writing.
+    """
+
+    name: str
+    bits: LayerBits
+    error: float
+    saved_s: float | None
+    saved_byte: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Bits for each layer under a budget; ``error`` is computed with all of them in place."""
+
+    policy: Policy
+    budget: str
+    is_within: bool
+    model_byte: int
+    time_s: float | None
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """Layers by their output error for what they save, the worst last.
+
+    Attributes:
+        basis: what saved times are: predictions, or minimum times.
+        inputs: whose errors are computed, with `weights`, in words.
+        unranked: layers of the what-if that could not be tried, and why.
+    """
+
+    layers: tuple[LayerSensitivity, ...]
+    basis: Literal["prediction", "bound"]
+    inputs: str
+    weights: str
+    proposal: Proposal | None = None
+    unranked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Quantization(Result):
+    """Lower precision for a model on a machine.
+
+    Attributes:
+        analysis: of the model as it is.
+        what_ifs: the one of the policy that was set, then those of a sweep.
+        native_variants: run here.
+        sensitivity: None: not computed.
+    """
+
+    kind: ClassVar = "quantization"
+    made_by: ClassVar = "roofline quantize MODEL -o FILE.json"
+    columns: ClassVar = {
+        "what_if": "Int64",
+        **dict.fromkeys(("policy", "layer", "place"), "string"),
+        **dict.fromkeys(("operator", "weight_bits", "activation_bits", "output_bits"), "Int64"),
+        "executable": "string",
+        "has_kernel": "boolean",
+        **dict.fromkeys(("parameters", "multiply_add"), "Int64"),
+        **{f"before_{name}": dtype for name, dtype in _SIDE.items()},
+        **{f"after_{name}": dtype for name, dtype in _SIDE.items()},
+    }
+    ALSO_WRITTEN: ClassVar = ("summary",)
 
     model: str
     analysis: Analysis
     what_ifs: tuple[WhatIf, ...]
-    companions: tuple[Companion, ...] = ()
+    native_variants: tuple[NativeVariant, ...] = ()
     sensitivity: Sensitivity | None = None
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<Quantization: {self.summary}>"
+    def __post_init__(self) -> None:
+        if not self.what_ifs:
+            raise ValueError("what_ifs: expected one or more")
 
     @property
     def what_if(self) -> WhatIf:
-        """The one that was asked for."""
+        """The one of the policy that was set."""
         return self.what_ifs[0]
 
     @property
     def summary(self) -> str:
-        """The verdict, in a sentence."""
-        from roofline.quantization.verdict import verdict
+        """Bytes and minimum time before and after, and predicted and measured times if any."""
+        from roofline.quantization.words import verdict
 
         return verdict(self)
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a layer of every what-if; what is unknown is missing, never 0."""
-        from roofline.quantization.data import layers_frame
+    def to_data(self) -> dict[str, Any]:
+        """Return plain data; errors that are not finite are null."""
+        data: dict[str, Any] = finite(super(Quantization, self).to_data())
+        return data
 
-        return layers_frame(self)
+    def rows(self) -> Iterable[list[Any]]:
+        """Return a row for each layer of each what-if."""
+        for number, what_if in enumerate(self.what_ifs):
+            for each in what_if.layers:
+                layer, bits = each.layer, each.bits
+                yield [
+                    *(number, what_if.policy.words, layer.name, layer.place, layer.index),
+                    *(bits.weights, bits.activations, each.output_bits, each.executable),
+                    *(each.has_kernel, each.parameters, each.multiply_add),
+                    *each.before.cells(),
+                    *each.after.cells(),
+                ]
 
-    def to_json(self) -> str:
-        """All of it as JSON text, the analysis whole."""
-        from roofline.quantization.data import data_of
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, and tables of parts, layers, passes, widths, variants and sensitivity."""
+        from roofline.quantization.blocks import quantization_blocks
 
-        return json_text(data_of(self))
+        return quantization_blocks(self, view)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes it to a file whose suffix says how: .json .csv .md .html .png .svg.
+    def draw(self, figure: Figure, *, labels: int = 16) -> None:
+        """Draw an arrow under the roofline for each layer, from before to after.
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        Args:
+            figure: an empty one.
+            labels: number of layers to name, largest savings first, where there is room.
         """
-        from roofline.presentation.quantization_output import write_quantization
+        from roofline.quantization.drawing import draw_quantization
 
-        write_quantization(self, [Path(path)], overwrite=overwrite)
-
-    def plot(self, **options: Any) -> Any:
-        """Each layer as an arrow under the roof, in a matplotlib Figure.
-
-        The options are those of `quantization_figure.plot_quantization`.
-        """
-        from roofline.presentation.quantization_figure import plot_quantization
-
-        return plot_quantization(self, **options)
-
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.quantization_report import quantization_html
-
-        return quantization_html(self)
+        draw_quantization(figure, self, labels)

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofline.quantization.findings import LayerSensitivity
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
+from roofline.quantization.result import LayerSensitivity
 
 CANDIDATES = (2, 3, 4, 8, FLOAT_BITS)
 """The widths that a proposal chooses from."""

@@ -27,9 +27,9 @@ from roofline.pipeline.quantization_companions import (
     policy_of,
     timed_pair,
 )
-from roofline.quantization.findings import Companion
 from roofline.quantization.modules.companions import CompanionKind, why_no_int8
 from roofline.quantization.policy import LayerBits, Policy
+from roofline.quantization.result import NativeVariant
 from roofline.workload.runs import Run
 
 SHEET = "10980xe"
@@ -109,7 +109,7 @@ def found(
     *,
     sets: Sequence[str] = ("avx512_bf16",),
     **options: Any,
-) -> dict[str, Companion]:
+) -> dict[str, NativeVariant]:
     result = companions(
         Net(),
         torch.zeros(SHAPE),

@@ -16,9 +16,8 @@ from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.quantization_sensitivity import sensitivity_of
 from roofline.pipeline.workloads import workload_of
 from roofline.quantization import calibrate_clipping, quantize_model
-from roofline.quantization.findings import Sensitivity
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import WhatIf
+from roofline.quantization.result import Sensitivity, WhatIf
 from roofline.quantization.what_if import what_if
 from roofline.workload.runs import Run
 

@@ -18,9 +18,8 @@ from roofline.pipeline import quantization_companions, quantization_requests, qu
 from roofline.pipeline.quantization_companions import Companions
 from roofline.pipeline.quantization_requests import Budget, budget_of, policy_of, widths_of
 from roofline.pipeline.quantizing import quantize
-from roofline.quantization.findings import Companion
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import BANDWIDTH_ONLY
+from roofline.quantization.result import BANDWIDTH_ONLY, NativeVariant
 from tests import builders
 
 MACHINE = builders.profile(
@@ -206,7 +205,7 @@ def test_companions_are_asked_for_the_same_pass(
     here: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    companion = Companion(
+    companion = NativeVariant(
         way="bfloat16", bits=LayerBits(weights=16, activations=16), why_not="no such kernel"
     )
 
@@ -229,7 +228,7 @@ def test_companions_are_asked_for_the_same_pass(
         sensitivity=True,
         progress=lambda *each: told.append(each),
     )
-    assert found.companions == (companion,)
+    assert found.native_variants == (companion,)
     assert found.warnings[-1] == "the clock was low"
     assert (asked["model"], asked["inputs"], asked["rounds"]) == (model, IMAGE, 3)
     assert (asked["batch"], asked["force"]) == (4, False)

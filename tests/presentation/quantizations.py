@@ -1,4 +1,4 @@
-"""Quantisations made by hand, for tests of what reports and pictures say; all numbers made up."""
+"""Quantizations made by hand, for tests of what reports and pictures say; all numbers made up."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.design.advice.times import Time
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound
-from roofline.quantization.findings import Companion, LayerSensitivity, Proposal, Sensitivity
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Place, Policy
 from roofline.quantization.result import (
+    LayerSensitivity,
     LayerWhatIf,
+    NativeVariant,
     Part,
     PartName,
     PassKind,
+    Proposal,
     Quantization,
     QuantizationPass,
+    Sensitivity,
     Side,
     WhatIf,
 )
@@ -218,8 +221,8 @@ def part(
     count: int,
     before_byte: int,
     after_byte: int,
-    before_bound_s: float | None,
-    after_bound_s: float | None,
+    before_s: float | None,
+    after_s: float | None,
     **times: Time | None,
 ) -> Part:
     """A part without predictions, unless they are given."""
@@ -228,8 +231,8 @@ def part(
         count=count,
         before_byte=before_byte,
         after_byte=after_byte,
-        before_bound_s=before_bound_s,
-        after_bound_s=after_bound_s,
+        before_eager_min_time_s=before_s,
+        after_eager_min_time_s=after_s,
         before_time=times.get("before_time"),
         after_time=times.get("after_time"),
     )
@@ -246,7 +249,7 @@ def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
         "written_byte": 250,
         "flop": 5000,
         "is_separate": kind != "requantize",
-        "bound_s": 1e-7,
+        "eager_min_time_s": 1e-7,
         "time": None,
     }
     return QuantizationPass(kind=kind, where=where, **{**values, **changes})
@@ -281,15 +284,15 @@ def with_kernels() -> Quantization:
         model=of.model,
         analysis=of,
         what_ifs=(what_if(of, policy, timed=True),),
-        companions=companions(),
+        native_variants=variants(),
     )
 
 
-def companions() -> tuple[Companion, ...]:
+def variants() -> tuple[NativeVariant, ...]:
     """bfloat16 loses, int8 wins, and one could not be run."""
     int8 = LayerBits(weights=8, activations=8)
     return (
-        Companion(
+        NativeVariant(
             way="bfloat16",
             bits=LayerBits(weights=16, activations=16),
             before_s=4e-3,
@@ -302,7 +305,7 @@ def companions() -> tuple[Companion, ...]:
             predicted_s=5.5e-3,
             error=0.0042,
         ),
-        Companion(
+        NativeVariant(
             way="int8 (torch.ao, static)",
             bits=int8,
             before_s=4e-3,
@@ -311,7 +314,7 @@ def companions() -> tuple[Companion, ...]:
             rounds=1,
             error=0.031,
         ),
-        Companion(way="int8 (torchao)", bits=int8, why_not="torchao is not installed"),
+        NativeVariant(way="int8 (torchao)", bits=int8, why_not="torchao is not installed"),
     )
 
 
@@ -426,11 +429,11 @@ def hostile() -> Quantization:
                 first,
                 layers=layers,
                 passes=tuple(replace(each, where=bad) for each in first.passes),
-                left=(bad,),
+                unquantized=(bad,),
                 notes=(bad,),
             ),
         ),
-        companions=tuple(replace(each, way=bad) for each in companions()),
+        native_variants=tuple(replace(each, way=bad) for each in variants()),
         sensitivity=replace(
             sensitivity,
             layers=tuple(replace(each, name=bad) for each in sensitivity.layers),

@@ -1,18 +1,17 @@
-"""The verdict: bytes, then bounds, then times; a speed only where there are kernels."""
+"""The verdict: bytes, minimum times, then times; a speedup only where there are kernels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from torch import nn
 
 from roofline.analysis import Analysis
-from roofline.quantization.findings import Companion
+from roofline.foundation.units import format_s
 from roofline.quantization.policy import LayerBits, Policy
-from roofline.quantization.result import Quantization
-from roofline.quantization.verdict import compared, verdict, why_longer, without_gain
+from roofline.quantization.result import NativeVariant, Quantization
 from roofline.quantization.what_if import what_if
+from roofline.quantization.words import why_longer, without_gain
 from tests.design.advice_models import Clock
 from tests.quantization.what_if_machines import (
     PingPong,
@@ -30,34 +29,15 @@ def quantization(analysis: Analysis, policy: Policy, clock: Clock | None = None)
     return Quantization(model="net", analysis=analysis, what_ifs=(found,))
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        (100.0, 100.0, "the same"),
-        (100.0, 100.4, "the same"),
-        (100.0, 50.0, "2.00 × less"),
-        (50.0, 100.0, "2.00 × more"),
-        (139.0, 10.0, "13.9 × less"),
-        (99.96, 10.0, "10.0 × less"),
-        (5.0, 0.0, "less"),
-        (0.0, 5.0, "more"),
-        (0.0, 0.0, "the same"),
-    ],
-)
-def test_comparisons_in_words(before: float, after: float, said: str) -> None:
-    assert compared(before, after, less="less", more="more") == said
-
-
-def test_two_bits_have_bytes_and_a_bound_and_no_speed() -> None:
+def test_two_bits_have_bytes_and_a_minimum_time_and_no_speedup() -> None:
     analysis = timed_analysis_of(resnet20(), 1, 3, 32, 32, clock=Clock())
-    said = verdict(quantization(analysis, Policy(shortcut="low"), Clock()))
+    said = quantization(analysis, Policy(shortcut="low"), Clock()).summary
     assert said.startswith(
-        "net: 2-bit weights, 2-bit activations, first and last 8-bit, shortcuts low:"
-        " the model takes"
+        "net in 2-bit weights, 2-bit activations, first and last 8-bit, shortcuts low: model size "
     )
-    assert "its layers move 193 kB instead of 2.69 MB (13.9 × less)" in said
-    assert "the bound of a bandwidth-only what-if is" in said
-    assert "test has no kernel for w2a2, so no speed is told" in said
+    assert "layer traffic 2.69 MB → 193 kB (13.9× less)" in said
+    assert "eager minimum time (bandwidth-only what-if) " in said
+    assert "test has no kernel for w2a2, no speedup is estimated" in said
     for word in ("faster", "slower", "predicted"):
         assert word not in said
 
@@ -65,31 +45,24 @@ def test_two_bits_have_bytes_and_a_bound_and_no_speed() -> None:
 def test_int8_has_a_prediction() -> None:
     analysis = timed_analysis_of(nn.Sequential(nn.Linear(512, 512)), 64, 512, clock=Clock())
     found = quantization(analysis, INT8, Clock())
-    asked = found.what_if
-    assert asked.before is not None
-    assert asked.after is not None
-    said = verdict(found)
-    word = "faster" if asked.after.s < asked.before.s else "slower"
-    assert "predicted" in said
-    assert word in said
-    assert "bandwidth-only" not in said
+    before, after = found.what_if.before, found.what_if.after
+    assert before is not None and after is not None
+    assert "predicted time" in found.summary
+    assert f"× {'faster' if after.s < before.s else 'slower'}" in found.summary
+    assert "bandwidth-only" not in found.summary
 
 
 def test_slower_says_so_and_why() -> None:
     """Small layers between softmaxes: each is converted, and a call takes 10 microseconds."""
     analysis = timed_analysis_of(PingPong(16, 3), 4, 16, clock=Clock())
     found = quantization(analysis, INT8, Clock())
-    asked = found.what_if
-    assert asked.before is not None
-    assert asked.after is not None
-    assert asked.after.s > asked.before.s
-    said = verdict(found)
-    assert "slower" in said
-    assert "slower because" in said
-    assert "conversions between floats and codes take" in said
+    before, after = found.what_if.before, found.what_if.after
+    assert before is not None and after is not None and after.s > before.s
+    assert "× slower); " in found.summary
+    assert " more for conversions" in found.summary
 
 
-def test_a_bound_that_grows_says_what_grows() -> None:
+def test_a_minimum_time_that_grows_says_what_grows() -> None:
     """One tiny layer in 16 bits: reading the image to convert it takes longer than is saved."""
     model = nn.Sequential(nn.Linear(512, 1, bias=False))
     analysis = analysis_of(model, 64, 512)
@@ -98,27 +71,23 @@ def test_a_bound_that_grows_says_what_grows() -> None:
     assert found.bound_before_s is not None
     assert found.bound_after_s is not None
     assert found.bound_after_s > found.bound_before_s
-    said = verdict(quantization(analysis, policy))
-    assert " × more)" in said
-    conversions = found.part("conversions").after_bound_s
-    assert conversions is not None
-    assert why_longer(found).startswith("conversions between floats and codes take")
+    assert "× longer)" in quantization(analysis, policy).summary
+    conversions = found.part("conversions").after_eager_min_time_s
+    assert why_longer(found).startswith(f"{format_s(conversions)} more for conversions")
 
 
 def test_arithmetic_that_stays_gains_nothing() -> None:
     """No type is faster than float32 there, and 256 x 256 products bind it."""
     floats = machine({}, {"float32": 1e9})
     model = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
-    found = what_if(analysis_of(model, 256, 256, profile=floats), Policy(first_last=2))
-    assert without_gain(found) == (
-        "2 of 2 layers gain nothing: their arithmetic binds them (float32 avx2 fma)"
-    )
-    said = verdict(quantization(analysis_of(model, 256, 256, profile=floats), Policy(first_last=2)))
-    assert "2 of 2 layers gain nothing" in said
+    analysis = analysis_of(model, 256, 256, profile=floats)
+    said = "2 of 2 layers stay compute-bound (float32 avx2 fma) and gain nothing"
+    assert without_gain(what_if(analysis, Policy(first_last=2))) == said
+    assert said in quantization(analysis, Policy(first_last=2)).summary
     assert without_gain(what_if(analysis_of(model, 256, 256), Policy())) == ""
 
 
-def test_requantisation_on_its_own_may_be_more_than_is_saved() -> None:
+def test_separate_requantization_may_be_more_than_is_saved() -> None:
     """12 bits: 1.5 bytes are written and read in place of 4, and 5.5 are walked over."""
     model = nn.Sequential(nn.Linear(2, 512, bias=False), nn.Linear(512, 1, bias=False))
     analysis = analysis_of(model, 64, 2)
@@ -128,14 +97,14 @@ def test_requantisation_on_its_own_may_be_more_than_is_saved() -> None:
     assert found.bound_before_s is not None
     assert found.bound_after_s is not None
     assert found.bound_after_s < found.bound_before_s < found.separate_bound_s
-    said = verdict(quantization(analysis, policy))
-    assert "with requantisation as kernels of its own it would be" in said
+    said = quantization(analysis, policy).summary
+    assert f"with requantization in separate kernels {format_s(found.separate_bound_s)}" in said
 
 
-def test_a_companion_s_measured_speed_is_told() -> None:
+def test_the_measured_speedup_of_a_native_variant_is_said() -> None:
     analysis = timed_analysis_of(PingPong(16, 3), 4, 16, clock=Clock())
     found = quantization(analysis, INT8, Clock())
-    timed = Companion(
+    timed = NativeVariant(
         way="int8 (torch.ao, static)",
         bits=LayerBits(weights=8, activations=8),
         speedup=0.5,
@@ -143,12 +112,6 @@ def test_a_companion_s_measured_speed_is_told() -> None:
         speedup_high=0.55,
     )
     other = replace(timed, way="bfloat16", bits=LayerBits(weights=16, activations=16))
-    said = verdict(replace(found, companions=(other, timed)))
-    assert said.endswith("int8 (torch.ao, static) measured 2.00 × slower (0.45 to 0.55 × as fast)")
-    assert "bfloat16 measured" not in said
-
-
-def test_names_are_printable() -> None:
-    analysis = analysis_of(PingPong(16, 3), 4, 16)
-    found = replace(quantization(analysis, INT8), model="a\x1b[31mb")
-    assert "\x1b" not in verdict(found)
+    said = replace(found, native_variants=(other, timed)).summary
+    assert said.endswith("int8 (torch.ao, static): measured speedup 0.50 (0.45–0.55)")
+    assert "bfloat16:" not in said

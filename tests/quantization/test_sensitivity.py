@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roofline.quantization.findings import LayerSensitivity
 from roofline.quantization.layers import Layer
 from roofline.quantization.policy import LayerBits, Place, Policy
+from roofline.quantization.result import LayerSensitivity
 from roofline.quantization.sensitivity import (
     Option,
     candidates_of,

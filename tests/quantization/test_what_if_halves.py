@@ -91,7 +91,7 @@ def test_its_size_is_that_of_the_model_in_bfloat16(name: str) -> None:
     half = copy.deepcopy(model).to(torch.bfloat16)
     assert found.model_byte_after == sum(each.nbytes for each in half.parameters())
     assert found.model_byte_before == 2 * found.model_byte_after
-    assert found.left == ()
+    assert found.unquantized == ()
 
 
 def test_what_a_policy_leaves_in_floats_keeps_its_bytes() -> None:

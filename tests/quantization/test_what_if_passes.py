@@ -55,7 +55,7 @@ def test_requantisation_takes_the_time_of_its_bytes() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
     found = asked(model, 5, 6)
     (walk,) = of_kind(found.passes, "requantize")
-    assert walk.bound_s == (160 + 10) / 10e9
+    assert walk.eager_min_time_s == (160 + 10) / 10e9
     assert walk.time is None
 
 

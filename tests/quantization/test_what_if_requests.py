@@ -65,7 +65,7 @@ def test_what_stays_in_floats_is_named_with_its_bytes() -> None:
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     found = what_if(roofline.analyze(Words(), tokens, hardware=machine()), Policy())
     assert [each.layer.name for each in found.layers] == ["head"]
-    left = "\n".join(found.left)
+    left = "\n".join(found.unquantized)
     # The table whole, of which four rows are read.
     assert "embedding (table): 3.20 kB of weights" in left
     assert "(norm): 64 B of weights" in left
@@ -83,7 +83,7 @@ def test_modules_that_do_not_run_are_named() -> None:
             return (self.auxiliary if self.training else self.head)(x)
 
     found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
-    assert found.left == ("modules that did not run (auxiliary): 1,500 parameters",)
+    assert found.unquantized == ("modules that did not run (auxiliary): 1,500 parameters",)
     assert found.model_byte_before - found.model_byte_after == 3 * 8 - 4 - 4
 
 
@@ -97,7 +97,7 @@ def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(self.encoder(x))
 
-    fused, idle = what_if(analysis_of(Encoded(), 1, 4, 8), Policy()).left
+    fused, idle = what_if(analysis_of(Encoded(), 1, 4, 8), Policy()).unquantized
     weights = 8 * 24 + 24 + 8 * 8 + 8 + 8 * 16 + 16 + 16 * 8 + 8 + 2 * (8 + 8)
     assert fused == f"attention (encoder): {4 * weights / 1000:.2f} kB of weights"
     assert idle == "modules that did not run (spare): 900 parameters"
@@ -122,7 +122,7 @@ def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> No
     assert places == {"stem": "first", "head": "last"}
     assert found.part("shortcuts").count == 0
     cells = sum(each.numel() for each in model.get_submodule("cell").parameters())
-    said = "".join(each for each in found.left if "(cell)" in each)
+    said = "".join(each for each in found.unquantized if "(cell)" in each)
     assert f"{format_byte(4 * cells)} of weights" in said
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -144,7 +144,7 @@ def test_a_saved_analysis_is_enough() -> None:
 
 def test_nothing_is_left_of_a_network_of_layers() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
-    assert what_if(analysis_of(model, 1, 3, 8, 8), Policy()).left == ()
+    assert what_if(analysis_of(model, 1, 3, 8, 8), Policy()).unquantized == ()
 
 
 def test_a_sweep_begins_with_what_was_asked() -> None:

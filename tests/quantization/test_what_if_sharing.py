@@ -29,7 +29,7 @@ def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
     assert found.model_byte_before == 4 * 50 * 8
     assert found.model_byte_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
     assert any("twice" in note for note in found.notes)
-    (left,) = found.left
+    (left,) = found.unquantized
     assert left.startswith("embedding (table): 1.60 kB")
 
 

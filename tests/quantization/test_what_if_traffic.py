@@ -179,8 +179,8 @@ def test_layer_bytes_are_the_sum_over_layers(policy: Policy) -> None:
 def test_parts_add_up_to_the_pass(policy: Policy) -> None:
     for analysis in (joined(), two_levels()):
         found = what_if(analysis, policy)
-        before = [each.before_bound_s for each in found.parts]
-        after = {each.name: each.after_bound_s for each in found.parts}
+        before = [each.before_eager_min_time_s for each in found.parts]
+        after = {each.name: each.after_eager_min_time_s for each in found.parts}
         assert sum(each.before_byte for each in found.parts) == analysis.totals.traffic_byte
         assert sum(each or 0.0 for each in before) == pytest.approx(analysis.totals.bound_s)
         assert None not in after.values()

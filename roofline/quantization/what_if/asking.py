@@ -70,7 +70,7 @@ def _conversion(step: Step, conversion: Conversion, place: int, after: After) ->
         written_byte=record.outputs[0].byte,
         flop=record.work.flop,
         is_separate=True,
-        bound_s=after.rows[place].bound_s,
+        eager_min_time_s=after.rows[place].bound_s,
         time=after.times.steps[place],
     )
 
@@ -101,7 +101,7 @@ def _requantization(step: Step, after: After) -> QuantizationPass:
         written_byte=codes.byte,
         flop=record.work.flop,
         is_separate=False,
-        bound_s=after.roof.place(record, near).bound_s,
+        eager_min_time_s=after.roof.place(record, near).bound_s,
         time=None,
     )
 
@@ -186,8 +186,8 @@ def _part(
         count=counts.get(name, len(working(before))),
         before_byte=sum(row.traffic_byte for row in before),
         after_byte=sum(row.traffic_byte for row in now),
-        before_bound_s=sum_bound_s(before),
-        after_bound_s=sum_bound_s(now),
+        before_eager_min_time_s=sum_bound_s(before),
+        after_eager_min_time_s=sum_bound_s(now),
         before_time=time_of_rows(before) if timed_before else None,
         after_time=after.time(places) if after.times.are_known else None,
     )
@@ -200,8 +200,8 @@ def _added(name: PartName, passes: Sequence[QuantizationPass], after: After) -> 
         count=len(passes),
         before_byte=0,
         after_byte=sum(each.traffic_byte for each in passes),
-        before_bound_s=0.0,
-        after_bound_s=bound_of(passes),
+        before_eager_min_time_s=0.0,
+        after_eager_min_time_s=bound_of(passes),
         before_time=NO_TIME if after.analysis.prediction is not None else None,
         after_time=total(each.time for each in passes) if after.times.are_known else None,
     )
@@ -209,7 +209,7 @@ def _added(name: PartName, passes: Sequence[QuantizationPass], after: After) -> 
 
 def bound_of(passes: Sequence[QuantizationPass]) -> float | None:
     """The seconds that passes take at least; None if one of them is unknown."""
-    bounds_s = [each.bound_s for each in passes if each.bound_s is not None]
+    bounds_s = [each.eager_min_time_s for each in passes if each.eager_min_time_s is not None]
     return sum(bounds_s) if len(bounds_s) == len(passes) else None
 
 
@@ -236,7 +236,9 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
     after = after_of(analysis, plan, predictor)
     layers, passes = layers_of(after), passes_of(after)
     parts = parts_of(after, passes)
-    bound_after_s = sum_known(each.after_bound_s for each in parts if each.name != "requantization")
+    bound_after_s = sum_known(
+        each.after_eager_min_time_s for each in parts if each.name != "requantization"
+    )
     layer_before, layer_after = layer_byte(plan)
     model_before, model_after = model_byte(analysis, plan)
     has_kernels = all(each.has_kernel for each in layers)
@@ -257,7 +259,7 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
         before=_before(analysis),
         after=after.times.whole if has_kernels else None,
-        left=left_of(analysis, plan),
+        unquantized=left_of(analysis, plan),
         notes=notes_of(after, layers, predictor),
     )
 

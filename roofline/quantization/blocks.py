@@ -1,0 +1,391 @@
+"""The report on lower precision: facts and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from roofline.analysis import fit_warnings
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import MODEL_ITSELF, hardware_fact, saved_words
+from roofline.design.advice.times import Time
+from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.rows import sum_known
+from roofline.foundation.spreads import interval_cell, rounds_title
+from roofline.foundation.text import counted
+from roofline.foundation.units import MISSING, format_byte, format_flop, format_s
+from roofline.quantization.policy import FLOAT_BITS, LayerBits
+from roofline.quantization.result import (
+    BANDWIDTH_ONLY,
+    LayerSensitivity,
+    LayerWhatIf,
+    NativeVariant,
+    Part,
+    PartName,
+    Proposal,
+    Quantization,
+    QuantizationPass,
+    Sensitivity,
+    WhatIf,
+)
+from roofline.quantization.words import (
+    SEPARATE,
+    bits_words,
+    byte_change,
+    change,
+    error_words,
+    faster,
+    minimum_change,
+    predicted_change,
+    reduced,
+    seconds,
+    speedup_words,
+    time_s,
+)
+
+_NAMED = 4
+"""Number of layers of a width that a proposal names."""
+
+_NO_KERNEL = "no kernel"
+_PARTS: tuple[PartName, ...] = ("layers", "shortcuts", "conversions", "others")
+
+
+def quantization_blocks(quantization: Quantization, view: View) -> Iterable[Block]:
+    """Return what the report says below the summary."""
+    analysis, what_if = quantization.analysis, quantization.what_if
+    yield Facts(lines=tuple(_facts(quantization, view)))
+    yield _parts(what_if)
+    if what_if.layers:
+        yield _layers(what_if.layers, view.rows())
+    if what_if.passes:
+        yield _passes(what_if.passes)
+    widths: dict[str, WhatIf] = {}
+    for each in quantization.what_ifs:
+        widths.setdefault(each.policy.words, each)
+    if len(widths) > 1:
+        yield _sweep(tuple(widths.values()))
+    variants = quantization.native_variants
+    if measured := [each for each in variants if not each.why_not]:
+        yield _variants(measured)
+    missing = [each for each in variants if each.why_not]
+    lines = (f"{each.way} ({bits_words(each.bits)}): {each.why_not}" for each in missing)
+    yield from notes("Not measured", lines)
+    if (ranking := quantization.sensitivity) is not None:
+        yield _ranking(ranking, view.rows())
+        yield Facts(lines=tuple(_ranking_facts(ranking)))
+        yield from notes("Not ranked", ranking.unranked)
+        if ranking.proposal is not None:
+            yield proposal_grid(ranking.proposal, what_if.layers)
+    said = (line for each in quantization.what_ifs for line in each.notes)
+    warnings = (*quantization.warnings, *fit_warnings(analysis), *analysis.warnings)
+    yield from notes("Not quantized", dict.fromkeys(what_if.unquantized))
+    yield from notes("Notes", dict.fromkeys(said))
+    yield from notes("Warnings", dict.fromkeys(warnings), urgent=True)
+
+
+def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:
+    analysis, of = quantization.analysis, quantization.what_if
+    yield model_fact(analysis)
+    yield from run_fact(analysis)
+    yield hardware_fact(analysis, view.today)
+    scales = "channel" if of.policy.per_channel else "layer"
+    yield "Policy", f"{of.policy.words} · one scale per {scales}"
+    types = Counter((each.executable, bits_words(each.bits), each.has_kernel) for each in of.layers)
+    counts = (
+        f"{name}{'' if bits == 'float' else f' {bits}'}: {counted(count, 'layer')}"
+        + ("" if has_kernel else f" ({_NO_KERNEL}, {BANDWIDTH_ONLY})")
+        for (name, bits, has_kernel), count in types.items()
+    )
+    yield "Data types", " · ".join(counts) or "none: no layer has weights"
+    if of.before is not None:
+        after = f"not predicted in few bits{'' if of.has_kernels else f': {_NO_KERNEL}'}"
+        if of.after is not None and of.has_kernels:
+            after = f"{_interval(of.after)}, {faster(of.before.s, of.after.s)}"
+        yield "Predicted time", f"{_interval(of.before)} → {after}"
+    size = reduced(of.model_byte_before, of.model_byte_after, "smaller", "larger")
+    yield "Model size", f"{byte_change(of.model_byte_before, of.model_byte_after)}, {size}"
+    yield (
+        "Layer traffic",
+        f"{byte_change(of.layer_byte_before, of.layer_byte_after)},"
+        f" {reduced(of.layer_byte_before, of.layer_byte_after)}: each weight once, each result"
+        " written and read, at the bits of its layer",
+    )
+    if on := [each for each in of.layers if each.layer.place == "shortcut"]:
+        yield "On shortcuts", f"{counted(len(on), 'layer')}, traffic {_traffic(on)}"
+
+
+def _interval(time: Time) -> str:
+    return interval_cell(time.s, time.low_s, time.high_s)
+
+
+def _parts(of: WhatIf) -> Grid:
+    by_name = {each.name: each for each in of.parts if each.count}
+    parts = [by_name[name] for name in _PARTS if name in by_name]
+    before = sum(each.before_byte for each in parts)
+    after = sum(each.after_byte for each in parts)
+
+    def predicted(part: Part) -> str:
+        has_codes = part.name in ("layers", "conversions")
+        if has_codes and part.after_time is None and not of.has_kernels:
+            return _NO_KERNEL
+        return predicted_change(time_s(part.before_time), time_s(part.after_time))
+
+    def total(name: str, count: str, byte: int, after_s: float | None, time: str) -> Any:
+        bytes_ = (byte_change(before, byte), reduced(before, byte))
+        return name, count, *bytes_, minimum_change(of.bound_before_s, after_s), time
+
+    whole = predicted_change(time_s(of.before), time_s(of.after))
+    sums = [total("total", "", after, of.bound_after_s, whole if of.has_kernels else _NO_KERNEL)]
+    if (separate := by_name.get("requantization")) is not None:
+        count, byte = f"{separate.count:,}", after + separate.after_byte
+        sums.append(total(SEPARATE, count, byte, of.separate_bound_s, MISSING))
+    return table(
+        "Forward pass by part, before → after (layers with the operators fused into them)",
+        parts,
+        {
+            "part": "name",
+            "count": "count",
+            "traffic": lambda each: byte_change(each.before_byte, each.after_byte),
+            "change": lambda each: reduced(each.before_byte, each.after_byte),
+            "minimum time": lambda each: minimum_change(
+                each.before_eager_min_time_s, each.after_eager_min_time_s
+            ),
+            "predicted time": predicted,
+        },
+        left=("part",),
+        narrow=("count", "change", "predicted time"),
+        sums=sums,
+    )
+
+
+def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
+    """The layers whose minimum time changes most, and sums of the others and of all."""
+
+    def urgency(layer: LayerWhatIf) -> tuple[float, int]:
+        before, after = layer.before.bound_s, layer.after.bound_s
+        changed_s = 0.0 if before is None or after is None else abs(before - after)
+        return -changed_s, -abs(layer.before.traffic_byte - layer.after.traffic_byte)
+
+    ranked = sorted(layers, key=urgency)
+    rest, every = ranked[most:], f"all {len(ranked)}"
+    # Where nothing is predicted, names and types are worth more room.
+    is_timed = any(each.has_kernel and (each.before.time or each.after.time) for each in ranked)
+    narrow = ("output", "ceiling", "place", "data type")
+    return table(
+        f"Layers, before → after: {_shown(most, len(ranked))}largest change first",
+        ranked[:most],
+        {
+            "layer": lambda each: each.layer.name or MODEL_ITSELF,
+            "place": lambda each: each.layer.place,
+            "bits": lambda each: bits_words(each.bits),
+            "output": lambda each: _width(each.output_bits),
+            "traffic": lambda each: _traffic([each]),
+            "data type": "executable",
+            "minimum time": lambda each: _bounds([each]),
+            "ceiling": lambda each: change(each.before.ceiling, each.after.ceiling, str),
+            "predicted time": lambda each: _times([each]),
+        },
+        left=("layer", "place", "bits", "data type", "ceiling"),
+        narrow=(*narrow, "predicted time") if is_timed else ("predicted time", *narrow),
+        sums=[
+            (name, "", "", "", _traffic(of), "", _bounds(of), "", _times(of))
+            for name, of in ((f"{len(rest)} more", rest), (every, ranked))
+            if of and len(ranked) > 1
+        ],
+    )
+
+
+def _width(bits: int) -> str:
+    return "float" if bits == FLOAT_BITS else f"{bits}-bit"
+
+
+def _shown(most: int, every: int) -> str:
+    return f"{most} of {every} (--top {every} for all), " if most < every else ""
+
+
+def _traffic(layers: Sequence[LayerWhatIf]) -> str:
+    before = sum(each.before.traffic_byte for each in layers)
+    return byte_change(before, sum(each.after.traffic_byte for each in layers))
+
+
+def _bounds(layers: Sequence[LayerWhatIf]) -> str:
+    before_s = sum_known(each.before.bound_s for each in layers)
+    return minimum_change(before_s, sum_known(each.after.bound_s for each in layers))
+
+
+def _times(layers: Sequence[LayerWhatIf]) -> str:
+    if not all(each.has_kernel for each in layers):
+        return _NO_KERNEL
+    before_s = sum_known(time_s(each.before.time) for each in layers)
+    return predicted_change(before_s, sum_known(time_s(each.after.time) for each in layers))
+
+
+_Alike = Sequence[QuantizationPass]
+
+
+def _passes(passes: _Alike) -> Grid:
+    """The passes that only quantization needs, those alike together, separate kernels first."""
+    alike: dict[tuple[object, ...], list[QuantizationPass]] = {}
+    for each in sorted(passes, key=lambda each: not each.is_separate):
+        key = (each.is_separate, each.kind, each.from_bits, each.to_bits)
+        alike.setdefault(key, []).append(each)
+
+    def total(form: Callable[[Any], str], name: str) -> Callable[[_Alike], str]:
+        return lambda of: form(sum_known(getattr(each, name) for each in of))
+
+    def widths(of: _Alike) -> str:
+        is_sum = of[0].kind == "requantize" and of[0].from_bits == FLOAT_BITS
+        start = "accumulators" if is_sum else _width(of[0].from_bits)
+        return f"{start} → {_width(of[0].to_bits)}"
+
+    def where(of: _Alike) -> str:
+        return " … ".join(dict.fromkeys(of[place].where or MODEL_ITSELF for place in (0, -1)))
+
+    return table(
+        "Passes that only quantization needs",
+        alike.values(),
+        {
+            "pass": lambda of: of[0].kind,
+            "from → to": widths,
+            "count": lambda of: f"{len(of):,}",
+            "read": total(format_byte, "read_byte"),
+            "written": total(format_byte, "written_byte"),
+            "FLOP": total(format_flop, "flop"),
+            "minimum time": total(format_s, "eager_min_time_s"),
+            "predicted time": lambda of: seconds(sum_known(time_s(each.time) for each in of)),
+            "kernel": lambda of: "separate" if of[0].is_separate else "of the layer",
+            "where": where,
+        },
+        left=("pass", "from → to", "kernel", "where"),
+        narrow=("where", "FLOP", "predicted time", "kernel"),
+    )
+
+
+def _sweep(widths: Sequence[WhatIf]) -> Grid:
+    first = widths[0]
+    return table(
+        f"Bit widths (as it is: layer traffic {format_byte(first.layer_byte_before)}, model size"
+        f" {format_byte(first.model_byte_before)}, minimum time {format_s(first.bound_before_s)})",
+        widths,
+        {
+            "bits": lambda each: bits_words(each.policy),
+            "layer traffic": lambda each: format_byte(each.layer_byte_after),
+            "change": lambda each: reduced(each.layer_byte_before, each.layer_byte_after),
+            "model size": lambda each: format_byte(each.model_byte_after),
+            "minimum time": lambda each: format_s(each.bound_after_s),
+            SEPARATE: lambda each: format_s(each.separate_bound_s),
+            "predicted time": lambda each: (
+                seconds(time_s(each.after)) if each.has_kernels else _NO_KERNEL
+            ),
+            "data types": lambda of: ", ".join(
+                dict.fromkeys(each.executable for each in of.layers)
+            ),
+        },
+        left=("bits", "data types"),
+        narrow=(SEPARATE, "data types", "change"),
+    )
+
+
+def _variants(measured: Sequence[NativeVariant]) -> Grid:
+    def off(of: NativeVariant) -> str:
+        if of.predicted_s is None or not of.after_s:
+            return MISSING
+        return f"{round(100 * (of.predicted_s / of.after_s - 1)):+d} %"
+
+    allocators = (each.allocator for each in measured)
+    return table(
+        rounds_title("Measured here, interleaved with the original", allocators),
+        measured,
+        {
+            "variant": "way",
+            "bits": lambda each: bits_words(each.bits),
+            "original": "before_s",
+            "time": "after_s",
+            "speedup": speedup_words,
+            "rounds": "rounds",
+            "predicted time": lambda each: predicted_change(
+                each.predicted_before_s, each.predicted_s
+            ),
+            "prediction error": off,
+            "output error": lambda each: error_words(each.error),
+        },
+        left=("variant", "bits"),
+        narrow=("rounds", "bits", "output error", "prediction error", "predicted time"),
+    )
+
+
+def _ranking(ranking: Sensitivity, most: int) -> Grid:
+    """Layers quantized one at a time, highest error for what they save first."""
+    ranked = ranking.layers[::-1]
+    rest = ranked[most:]
+    name, unit, one = "saved_byte", "kB", 1e3
+    if any(each.saved_s is not None for each in ranked):
+        name, unit, one = "saved_s", "µs", 1e-6
+
+    def error_per(layer: LayerSensitivity) -> str:
+        saved = getattr(layer, name)
+        return error_words(layer.error / (saved / one)) if saved and saved > 0 else MISSING
+
+    kind = {"prediction": "predicted", "bound": "minimum"}[ranking.basis]
+    worst = error_words(max((each.error for each in rest), default=None))
+    return table(
+        f"Sensitivity, one layer at a time: {_shown(most, len(ranked))}highest error per saving"
+        " first",
+        ranked[:most],
+        {
+            "layer": lambda each: each.name or MODEL_ITSELF,
+            "bits": lambda each: bits_words(each.bits),
+            "output error": lambda each: error_words(each.error),
+            f"saved {kind} time": lambda each: saved_words(each.saved_s, format_s),
+            "saved traffic": lambda each: saved_words(each.saved_byte, format_byte),
+            f"error per {unit} saved": error_per,
+        },
+        left=("layer", "bits"),
+        narrow=(f"error per {unit} saved", "saved traffic"),
+        sums=[(f"{len(rest)} more", "", f"≤ {worst}", "", "", "")] if rest else (),
+    )
+
+
+def _ranking_facts(ranking: Sensitivity) -> Iterable[tuple[str, str]]:
+    yield "Error inputs", f"{ranking.inputs} · weights: {ranking.weights}"
+    if of := ranking.proposal:
+        time = {
+            "bound": f"minimum time {format_s(of.time_s)}",
+            "prediction": f"predicted time {seconds(of.time_s)}",
+        }[ranking.basis]
+        parts = (
+            f"within {of.budget}" if of.is_within else f"{of.budget} is out of reach; the nearest",
+            f"model size {format_byte(of.model_byte)}",
+            "" if of.time_s is None else time,
+            f"output error {error_words(of.error)}",
+        )
+        yield "Proposal", " · ".join(filter(None, parts))
+
+
+def proposal_grid(proposal: Proposal, layers: Sequence[LayerWhatIf]) -> Grid:
+    """Return the bits that a proposal gives to layers, fewest first."""
+    by_bits: dict[tuple[int, int], list[str]] = {}
+    for each in layers:
+        # A policy names modules; one that runs several times is several layers.
+        name = each.layer.name.partition("#")[0]
+        bits = proposal.policy.bits_of(name, each.layer.place)
+        names = by_bits.setdefault((bits.weights, bits.activations), [])
+        if name not in names:
+            names.append(name)
+
+    def named(names: Sequence[str]) -> str:
+        more = len(names) - _NAMED
+        words = ", ".join(each or MODEL_ITSELF for each in names[:_NAMED])
+        return f"{words} and {counted(more, 'other')}" if more > 0 else words
+
+    return table(
+        "Proposed bits (--policy takes them from a saved .json)",
+        sorted(by_bits.items()),
+        {
+            "bits": lambda of: bits_words(LayerBits(weights=of[0][0], activations=of[0][1])),
+            "layers": lambda of: f"{len(of[1]):,}",
+            "names": lambda of: named(of[1]),
+        },
+        left=("bits", "names"),
+    )
