@@ -27,7 +27,7 @@ _NO_GAIN = 0.95
 SEPARATE = "with requantization in separate kernels"
 
 
-def change(before: float | None, after: float | None, form: Callable[[Any], str]) -> str:
+def change(before: object, after: object, form: Callable[[Any], str]) -> str:
     """Return ``"2.69 MB → 295 kB"``; one of both where they read the same."""
     was, now = (MISSING if each is None else form(each) for each in (before, after))
     return was if was == now else f"{was} → {now}"
