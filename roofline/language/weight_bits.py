@@ -202,7 +202,7 @@ def stage_in_bits(
         bound_after_s=_unfused_s(found, analysis),
         minimum_before=minimum,
         unpacked_weights=unpacked_weights,
-        notes=tuple(f"left in floats: {each}" for each in found.left),
+        notes=tuple(f"left in floats: {each}" for each in found.unquantized),
     )
 
 
