@@ -32,12 +32,11 @@ from roofline.quantization.result import (
 from roofline.quantization.words import (
     SEPARATE,
     bits_words,
-    byte_change,
     change,
     error_words,
     faster,
-    minimum_change,
-    predicted_change,
+    layer_traffic,
+    model_size,
     reduced,
     seconds,
     speedup_words,
@@ -103,14 +102,9 @@ def _facts(quantization: Quantization, view: View) -> Iterable[tuple[str, str]]:
         if of.after is not None and of.has_kernels:
             after = f"{_interval(of.after)}, {faster(of.before.s, of.after.s)}"
         yield "Predicted time", f"{_interval(of.before)} → {after}"
-    size = reduced(of.model_byte_before, of.model_byte_after, "smaller", "larger")
-    yield "Model size", f"{byte_change(of.model_byte_before, of.model_byte_after)}, {size}"
-    yield (
-        "Layer traffic",
-        f"{byte_change(of.layer_byte_before, of.layer_byte_after)},"
-        f" {reduced(of.layer_byte_before, of.layer_byte_after)}: each weight once, each result"
-        " written and read, at the bits of its layer",
-    )
+    yield "Model size", model_size(of)
+    how = "each weight once, each result written and read, at the bits of its layer"
+    yield "Layer traffic", f"{layer_traffic(of)}: {how}"
     if on := [each for each in of.layers if each.layer.place == "shortcut"]:
         yield "On shortcuts", f"{counted(len(on), 'layer')}, traffic {_traffic(on)}"
 
@@ -129,13 +123,13 @@ def _parts(of: WhatIf) -> Grid:
         has_codes = part.name in ("layers", "conversions")
         if has_codes and part.after_time is None and not of.has_kernels:
             return _NO_KERNEL
-        return predicted_change(time_s(part.before_time), time_s(part.after_time))
+        return change(time_s(part.before_time), time_s(part.after_time), seconds)
 
     def total(name: str, count: str, byte: int, after_s: float | None, time: str) -> Any:
-        bytes_ = (byte_change(before, byte), reduced(before, byte))
-        return name, count, *bytes_, minimum_change(of.bound_before_s, after_s), time
+        bytes_ = (change(before, byte, format_byte), reduced(before, byte))
+        return name, count, *bytes_, change(of.bound_before_s, after_s, format_s), time
 
-    whole = predicted_change(time_s(of.before), time_s(of.after))
+    whole = change(time_s(of.before), time_s(of.after), seconds)
     sums = [total("total", "", after, of.bound_after_s, whole if of.has_kernels else _NO_KERNEL)]
     if (separate := by_name.get("requantization")) is not None:
         count, byte = f"{separate.count:,}", after + separate.after_byte
@@ -146,10 +140,10 @@ def _parts(of: WhatIf) -> Grid:
         {
             "part": "name",
             "count": "count",
-            "traffic": lambda each: byte_change(each.before_byte, each.after_byte),
+            "traffic": lambda each: change(each.before_byte, each.after_byte, format_byte),
             "change": lambda each: reduced(each.before_byte, each.after_byte),
-            "minimum time": lambda each: minimum_change(
-                each.before_eager_min_time_s, each.after_eager_min_time_s
+            "minimum time": lambda each: change(
+                each.before_eager_min_time_s, each.after_eager_min_time_s, format_s
             ),
             "predicted time": predicted,
         },
@@ -206,19 +200,19 @@ def _shown(most: int, every: int) -> str:
 
 def _traffic(layers: Sequence[LayerWhatIf]) -> str:
     before = sum(each.before.traffic_byte for each in layers)
-    return byte_change(before, sum(each.after.traffic_byte for each in layers))
+    return change(before, sum(each.after.traffic_byte for each in layers), format_byte)
 
 
 def _bounds(layers: Sequence[LayerWhatIf]) -> str:
     before_s = sum_known(each.before.bound_s for each in layers)
-    return minimum_change(before_s, sum_known(each.after.bound_s for each in layers))
+    return change(before_s, sum_known(each.after.bound_s for each in layers), format_s)
 
 
 def _times(layers: Sequence[LayerWhatIf]) -> str:
     if not all(each.has_kernel for each in layers):
         return _NO_KERNEL
     before_s = sum_known(time_s(each.before.time) for each in layers)
-    return predicted_change(before_s, sum_known(time_s(each.after.time) for each in layers))
+    return change(before_s, sum_known(time_s(each.after.time) for each in layers), seconds)
 
 
 _Alike = Sequence[QuantizationPass]
@@ -304,8 +298,8 @@ def _variants(measured: Sequence[NativeVariant]) -> Grid:
             "time": "after_s",
             "speedup": speedup_words,
             "rounds": "rounds",
-            "predicted time": lambda each: predicted_change(
-                each.predicted_before_s, each.predicted_s
+            "predicted time": lambda each: change(
+                each.predicted_before_s, each.predicted_s, seconds
             ),
             "prediction error": off,
             "output error": lambda each: error_words(each.error),

@@ -31,7 +31,7 @@ from roofline.quantization.result import (
     WhatIf,
 )
 from roofline.quantization.what_if import what_ifs
-from roofline.quantization.words import change, error_words, faster, predicted_change, reduced
+from roofline.quantization.words import change, error_words, faster, reduced, seconds
 from roofline.render.console import print_report
 from roofline.result import read_result
 from tests.design.advice_models import Clock
@@ -142,7 +142,7 @@ def test_changes_are_said_once_where_nothing_changes() -> None:
     assert change(7, 7, str) == "7"
     assert change(None, 3, str) == "– → 3"
     assert change(None, None, str) == "–"
-    assert predicted_change(1.23e-3, 456e-6) == "1.2 ms → 460 µs"
+    assert change(1.23e-3, 456e-6, seconds) == "1.2 ms → 460 µs"
     assert faster(1.0, 1.2) == "1.20× slower" and faster(1.8, 1.0) == "1.80× faster"
 
 
@@ -279,8 +279,8 @@ def test_passes_that_are_alike_are_one_row_and_separate_kernels_come_first() -> 
 
 def test_facts_say_sizes_types_and_shortcuts() -> None:
     said = facts(of(tiny()))
-    assert said["Model size"] == "40.0 kB → 2.50 kB, 16.0× smaller"
-    assert said["Layer traffic"].startswith("100 kB → 10.0 kB, 10.0× less: each weight once")
+    assert said["Model size"] == "40.0 kB → 2.50 kB (16.0× smaller)"
+    assert said["Layer traffic"].startswith("100 kB → 10.0 kB (10.0× less): each weight once")
     assert said["Data types"] == "int8 w2a2: 1 layer (no kernel, bandwidth-only what-if)"
     assert said["Policy"].endswith("shortcuts in full precision · one scale per layer")
     assert "On shortcuts" not in said
