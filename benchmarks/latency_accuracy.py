@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from roofline.errors import MeasurementError
-from roofline.foundation import schema
 from roofline.latency.validation import Validation
 from roofline.pipeline.validations import validate
-from roofline.presentation.reports.validation_report import render_validation
 
 HERE = Path(__file__).parent
 DECODE = (f"{HERE / 'latency_models.py'}:gpt2_decode", "1x1:int64")
@@ -132,28 +130,25 @@ def _patiently(file: Path, **what: Any) -> None:
 
 def _tables(folder: Path, name: str) -> None:
     parts = [
-        schema.from_data(Validation, json.loads(path.read_text()), file=str(path), fix="run again")
+        Validation.from_data(json.loads(path.read_text()), file=str(path))
         for path in sorted(folder.glob("*.json"))
     ]
-    whole = Validation.of(
-        [
+    whole = Validation(
+        models=tuple(
             # Wherever the checkout is.
             replace(each, model=each.model.removeprefix(f"{HERE}/"))
             for part in parts
             for each in part.models
-        ],
-        skipped=[each for part in parts for each in part.skipped],
-        ratios=[each for part in parts for each in part.ratios],
+        ),
+        skipped=tuple(each for part in parts for each in part.skipped),
+        ratios=tuple(each for part in parts for each in part.ratios),
         hardware=parts[0].hardware,
         torch_version=parts[0].torch_version,
         date=parts[0].date,
-        warnings=dict.fromkeys(each for part in parts for each in part.warnings),
+        warnings=tuple(dict.fromkeys(each for part in parts for each in part.warnings)),
     )
-    for suffix in (".md", ".json"):
-        (HERE / f"{name}{suffix}").write_text(
-            str(render_validation(whole, suffix)), encoding="utf-8"
-        )
-    print(whole, whole.totals)
+    whole.save(HERE / f"{name}.md", HERE / f"{name}.json", overwrite=True)
+    print(whole.summary, whole.totals)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ _HOMES = {
     "language model": "roofline.language.result",
     "quantization": "roofline.quantization.result",
     "scaling": "roofline.scaling.result",
+    "validation": "roofline.latency.validation",
 }
 """Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""
 
@@ -158,8 +159,11 @@ class Result:
         height_inch: float | None,
         options: Mapping[str, Any],
     ) -> Figure:
+        from roofline.plots.figures import make_safe
+
         figure = make(width_inch, height_inch or self.height_inch)
         self.draw(figure, **options)
+        make_safe(figure)
         return figure
 
     def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:

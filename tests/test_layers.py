@@ -83,7 +83,7 @@ HOME = {
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
         *("presentation/machines_figure.py", "presentation/hardware_figure.py"),
-        "presentation/validation_figure.py",
+        "latency/validation_drawing.py",
         "presentation/layers_figure.py",
         "presentation/sweep_figure.py",
         "presentation/comparison_figure.py",

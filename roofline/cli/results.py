@@ -124,13 +124,14 @@ def present_result(
     """
     from datetime import date
 
+    # Files first: what is printed may end early, in a pipe that closes.
+    result.write(files, view, overwrite=force, **picture)
     if stdout_format is not None:
         put(result.render(stdout_format, view, **picture))
     else:
         from roofline.render.console import print_report
 
         print_report(result.report(replace(view, today=date.today())), result_console())
-    result.write(files, view, overwrite=force, **picture)
     say_written(tuple(files))
 
 

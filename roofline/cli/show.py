@@ -70,7 +70,6 @@ def command(
     )
     from roofline.foundation.blocks import View
     from roofline.foundation.reading import read_json, refused
-    from roofline.latency.saved_validation import is_validation
     from roofline.presentation.output import check_targets
 
     view = View(by=by, top=top, depth=depth, fused=fused)
@@ -80,11 +79,6 @@ def command(
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
-    if is_validation(data):
-        if layers:
-            raise InputError(f"{file}: is a validation; --layers is for analyses only")
-        _show_validation(data, file, files, stdout_format=stdout_format, view=view, force=force)
-        return
     if (kind := _kind_of(data)) and kind not in _LEGACY:
         _show_result(data, file, files, stdout_format, view, force=force, layers=layers)
         return
@@ -129,31 +123,9 @@ def _show_result(
     result = result_from_data(data, file=str(file))
     if layers:
         raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
-    result.check_files(files, overwrite=force)
-    present_result(result, files, stdout_format=stdout_format, view=view, force=force)
-
-
-def _show_validation(
-    data: Any,
-    file: Path,
-    files: tuple[Path, ...],
-    *,
-    stdout_format: str | None,
-    view: View,
-    force: bool,
-) -> None:
-    from roofline.cli.validate import present_validation
-    from roofline.latency.saved_validation import validation_from_data
-    from roofline.presentation.reports.validation_report import ROWS
-
     if view.by != "operator" or view.depth is not None or view.fused:
         raise InputError(
-            f"{file}: is a validation; --by, --depth and --fused are for analyses only"
+            f"{file}: is of kind '{result.kind}'; --by, --depth and --fused are for analyses only"
         )
-    present_validation(
-        validation_from_data(data, file=str(file)),
-        files,
-        stdout_format=stdout_format,
-        top=ROWS if view.top is None else view.top,
-        force=force,
-    )
+    result.check_files(files, overwrite=force)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force)

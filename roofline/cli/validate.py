@@ -5,18 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from roofline.cli import candidates
 from roofline.cli.options import FileName, file_options, files_among, named_models
-from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.results import present_result, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import MeasurementError
-
-if TYPE_CHECKING:
-    from roofline.latency.validation import Validation
 
 _T = TypeVar("_T")
 
@@ -133,13 +130,13 @@ def command(
     the two measurements differ by is the noise floor, and no prediction comes closer. Without
     MODELS, it takes a list of its own. Models that fail are reported and left out.
     """
+    from roofline.foundation.blocks import View
     from roofline.latency.thresholds import Condition, check_thresholds
-    from roofline.presentation.formats import check_files
-    from roofline.presentation.reports.validation_report import ROWS, check_suffix
+    from roofline.latency.validation import Validation
 
     conditions = [Condition.parse(each) for each in fail_if]
     files = files_among(outputs, stdout_format)
-    check_files(files, check_suffix, overwrite=force)
+    Validation.check_files(files, overwrite=force)
     from roofline.pipeline.validations import validate
 
     # What the models print is not the result.
@@ -158,13 +155,7 @@ def command(
             progress=progress,
             say=tell,
         )
-    present_validation(
-        result,
-        files,
-        stdout_format=stdout_format,
-        top=ROWS if top is None else top,
-        force=force,
-    )
+    present_result(result, files, stdout_format=stdout_format, view=View(top=top), force=force)
     check_thresholds(conditions, result.totals)
     if not result.models and not result.ratios:
         raise MeasurementError("nothing was judged: no model could be run")
@@ -173,26 +164,3 @@ def command(
 def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
     """The values without those that are given twice; None for none at all."""
     return list(dict.fromkeys(values)) or None
-
-
-def present_validation(
-    result: Validation,
-    files: tuple[Path, ...],
-    *,
-    stdout_format: str | None,
-    top: int,
-    force: bool,
-) -> None:
-    """Writes a validation's files, then prints it, or puts it on stdout in the format asked for."""
-    from roofline.foundation.files import write_atomically
-    from roofline.presentation.reports.validation_report import render_validation, validation_report
-
-    # Files first: what is printed may end early, in a pipe that closes.
-    for path in files:
-        write_atomically(path, render_validation(result, path.suffix, top=top), overwrite=force)
-    print_or_put(
-        render_validation(result, f".{stdout_format}", top=top)
-        if stdout_format
-        else validation_report(result, top=top)
-    )
-    say_written(files)

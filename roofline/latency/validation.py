@@ -1,81 +1,75 @@
-"""Predictions held against measurements: the value that a validation gives."""
+"""Validation: predictions compared with measurements of the same runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from roofline.foundation import schema
-from roofline.foundation.rows import fields_of, frame_of, json_text
+from roofline.foundation.blocks import Block, View
 from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
 from roofline.latency.judged_runs import BOUND_MARGIN as BOUND_MARGIN
 from roofline.latency.judged_runs import ModelValidation as ModelValidation
 from roofline.latency.judged_runs import RatioValidation as RatioValidation
 from roofline.latency.judged_runs import Setting as Setting
 from roofline.latency.judged_runs import Skipped as Skipped
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
-
-SCHEMA_VERSION = 2
-"""Of validations: older ones are migrated, newer ones refused (docs/file-formats.md)."""
+    from matplotlib.figure import Figure
 
 _PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 """pandas' nullable type for each type of a field."""
 
+# Annotations are texts here: "float | None" begins with its type.
+_KINDS = {each.name: str(each.type).split(" ")[0] for each in dataclasses.fields(ModelValidation)}
+_COLUMNS = {name: _PANDAS_TYPES.get(kind, "object") for name, kind in _KINDS.items()}
+
+_LARGEST = 1e12
+"""No time in s and no ratio that was measured is larger, or smaller than one by it; errors of such
+would be beyond all floating-point numbers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Validation:
-    """Models that were predicted and then measured on one machine; made by `Validation.of`.
+class Validation(Result):
+    """Models that were predicted and then measured on one machine.
 
-    ``hardware`` is the name of its profile, ``date`` that of the measurements, in ISO 8601,
-    ``allocator`` names the settings of malloc in the processes that ran them (``""``: not known).
+    Attributes:
+        models: the runs.
+        skipped: runs that could not be judged.
+        ratios: speed-ups of designs over others.
+        hardware: name of the machine's profile.
+        date: of the measurements, in ISO 8601.
+        allocator: settings of malloc in the processes that ran them; ``""``: not known.
+        totals: of all runs and ratios.
     """
 
-    schema_version: int = SCHEMA_VERSION
+    kind: ClassVar = "validation"
+    made_by: ClassVar = "roofline validate -o FILE.json"
+    height_inch: ClassVar = 7.5
+    columns: ClassVar = {**_COLUMNS, "error": "Float64"}
+    ALSO_WRITTEN: ClassVar = ("summary", "totals")
+
     models: tuple[ModelValidation, ...]
-    skipped: tuple[Skipped, ...]
-    ratios: tuple[RatioValidation, ...]
-    totals: ValidationTotals
+    skipped: tuple[Skipped, ...] = ()
+    ratios: tuple[RatioValidation, ...] = ()
     hardware: str
     torch_version: str
     date: str
     allocator: str = ""
     warnings: tuple[str, ...] = ()
+    totals: ValidationTotals = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        models: Iterable[ModelValidation],
-        *,
-        skipped: Iterable[Skipped] = (),
-        ratios: Iterable[RatioValidation] = (),
-        hardware: str,
-        torch_version: str,
-        date: str,
-        allocator: str = "",
-        warnings: Iterable[str] = (),
-    ) -> Validation:
-        """The validation of runs and ratios, with its totals."""
-        runs, pairs = tuple(models), tuple(ratios)
-        return cls(
-            models=runs,
-            skipped=tuple(skipped),
-            ratios=pairs,
-            totals=ValidationTotals.of(runs, pairs),
-            hardware=hardware,
-            torch_version=torch_version,
-            date=date,
-            allocator=allocator,
-            warnings=tuple(warnings),
-        )
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "totals", ValidationTotals.of(self.models, self.ratios))
 
-    def __repr__(self) -> str:
-        mape = self.totals.mape
-        said = "nothing predicted" if mape is None else f"{mape:.1%} off on the average"
-        return f"<Validation of {self.totals.runs} runs on {self.hardware}: {said}>"
+    @property
+    def summary(self) -> str:
+        """The error of predictions, and of a second measurement."""
+        from roofline.latency.validation_blocks import verdict
+
+        return verdict(self)
 
     @property
     def noise(self) -> Accuracy:
@@ -83,45 +77,65 @@ class Validation:
         return Accuracy.of(self.models, lambda each: each.remeasured_at_clock_s)
 
     def by(self, key: Callable[[ModelValidation], Key]) -> dict[Key, ValidationTotals]:
-        """The totals of the runs that have each key, as in ``by(lambda each: each.family)``.
+        """Return the totals of the runs that have each key, as ``by(lambda each: each.family)``.
 
         Ratios are of no run, and in none of these totals.
         """
         return {each: ValidationTotals.of(runs) for each, runs in grouped(self.models, key).items()}
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a run: the fields of `ModelValidation`, and its error; unknown is missing."""
-        # Annotations are texts here: "float | None" begins with its type.
-        kinds = {each.name: str(each.type).split(" ")[0] for each in fields(ModelValidation)}
-        kinds["error"] = "float"
-        columns = {name: _PANDAS_TYPES.get(of, "object") for name, of in kinds.items()}
-        return frame_of(columns, fields_of(columns, self.models))
+    def rows(self) -> Iterable[list[Any]]:
+        """Return a row for each run."""
+        return ([getattr(each, name) for name in self.columns] for each in self.models)
 
-    def to_json(self) -> str:
-        """The validation as JSON text."""
-        return json_text(schema.to_data(self))
+    def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
+        """Return a row for each run; those that were skipped have a ``problem``."""
+        del view
+        names = (*self.columns, "problem")
+        skipped = map(dataclasses.asdict, self.skipped)
+        rows = [
+            *([*row, None] for row in self.rows()),
+            *([each.get(name) for name in names] for each in skipped),
+        ]
+        return names, rows
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the validation to a file whose suffix says how: .json .csv .md .html .png .svg.
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return figures, settings, and the worst runs and ratios, `view.top` of each."""
+        from roofline.latency.validation_blocks import validation_blocks
 
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
+        return validation_blocks(self, view)
+
+    def draw(self, figure: Figure, *, labels: int = 10) -> None:
+        """Draw predicted against measured times, and errors by family.
+
+        Where nothing was predicted, minimum times are drawn; where no model was run, speed-ups.
+
+        Args:
+            figure: an empty one.
+            labels: number of the worst to name, where there is room; of few runs, all are.
         """
-        from roofline.foundation.files import write_atomically
-        from roofline.presentation.reports.validation_report import check_suffix, render_validation
+        from roofline.latency.validation_drawing import draw_validation
 
-        check_suffix(Path(path))
-        write_atomically(
-            Path(path), render_validation(self, Path(path).suffix), overwrite=overwrite
-        )
+        draw_validation(figure, self, labels=labels)
 
-    def plot(self, **options: Any) -> Any:
-        """Predicted against measured times as a matplotlib Figure; options: `plot_validation`'s."""
-        from roofline.presentation.validation_figure import plot_validation
+    def contradictions(self) -> Iterable[str]:
+        """Return times that no run takes, and minimum times that differ."""
+        for i, run in enumerate(self.models):
+            if run.eager_min_time_s != run.bound_s:
+                wrong = f"eager_min_time_s is {run.eager_min_time_s}, but bound_s is {run.bound_s}"
+                yield f"models[{i}]: {wrong}"
+            times = (
+                *(run.measured_s, run.remeasured_s, run.predicted_s, run.bound_s),
+                *(run.predicted_usual_s, run.operators_measured_s, run.hop_s),
+                *(run.fused_min_time_s, run.model_min_time_s),
+            )
+            yield from _outside(times, f"models[{i}]: a time")
+            yield from _outside((run.clock_hz, run.remeasured_clock_hz), f"models[{i}]: a clock")
+        for i, ratio in enumerate(self.ratios):
+            ratios = (ratio.measured, ratio.predicted, ratio.remeasured)
+            yield from _outside(ratios, f"ratios[{i}]: a ratio")
 
-        return plot_validation(self, **options)
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.validation_report import validation_html
-
-        return validation_html(self)
+def _outside(values: Iterable[float | None], what: str) -> Iterable[str]:
+    for each in values:
+        if each and not 1 / _LARGEST <= each <= _LARGEST:
+            yield f"{what} of {each:.3g} is none of a measurement"

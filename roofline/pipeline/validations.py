@@ -174,10 +174,10 @@ def validate(
                         )
                     )
             done += 1
-    return Validation.of(
-        found,
-        skipped=skipped,
-        ratios=ratios,
+    return Validation(
+        models=tuple(found),
+        skipped=tuple(skipped),
+        ratios=tuple(ratios),
         hardware=here.profile.name,
         torch_version=package_version("torch"),
         date=date.today().isoformat(),

@@ -18,7 +18,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.text import Text
 
+from roofline.foundation.text import printable
 from roofline.plots.style import ALARM, FONT, GREY_TEXT, INK, SMALL_PT, SOFT
 
 _TITLE_PT = 13.0
@@ -62,6 +64,13 @@ def saved(figure: Figure, format: str) -> bytes:
     return content.getvalue()
 
 
+def make_safe(figure: Figure) -> None:
+    """Show control characters of names and messages in all texts as escapes."""
+    for text in figure.findobj(Text):
+        shown = text.get_text()
+        text.set_text("\n".join(map(printable, shown.split("\n"))))
+
+
 @contextmanager
 def any_script() -> Generator[None]:
     """Warn of no missing glyphs: a model named in a script that no font has shows boxes."""
@@ -75,15 +84,22 @@ def title_figure(figure: Figure, title: str, subtitle: str = "") -> None:
 
     Args:
         figure: with a constrained layout.
-        title: is shortened in the middle where it is longer than the figure is wide.
+        title: goes on in a second line where the figure is too narrow for it, and is shortened in
+            the middle where it is longer than both.
         subtitle: a line of smaller words below it.
     """
     width_inch = figure.get_size_inches()[0]
     most = round(0.55 * _CHARACTERS_PER_INCH * width_inch)
-    if len(title) > most:
+    if len(title) > 2 * most or (len(title) > most and " " not in title):
         title = f"{title[: most // 2]}…{title[-(most - most // 2) + 1 :]}"
     figure.suptitle(
-        title, x=0.01, ha="left", fontsize=_TITLE_PT, weight="bold", color=INK, **words()
+        "\n".join(textwrap.wrap(title, most)),
+        x=0.01,
+        ha="left",
+        fontsize=_TITLE_PT,
+        weight="bold",
+        color=INK,
+        **words(),
     )
     if subtitle:
         axes = figure.axes[0]

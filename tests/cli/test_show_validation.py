@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from roofline.cli.main import run
-from roofline.presentation.reports.validation_report import render_validation
 from tests.latency.judged import judged, validation
 
 VALUE = validation(
@@ -38,11 +37,11 @@ def test_it_is_written_in_every_format(saved: Path, capsys: pytest.CaptureFixtur
     assert run(["show", str(saved), *(word for name in names for word in ("-o", name))]) == 0
     assert capsys.readouterr().err.splitlines()[-6:] == [f"Wrote {name}" for name in names]
     for name, suffix in zip(names, suffixes, strict=True):
-        expected = render_validation(VALUE, suffix)
+        expected = VALUE.render(suffix.removeprefix("."))
         content = Path(name).read_bytes()
         assert content == (expected.encode() if isinstance(expected, str) else expected)
     assert run(["show", str(saved), "--format", "svg"]) == 0
-    assert capsys.readouterr().out == render_validation(VALUE, ".svg")
+    assert capsys.readouterr().out == VALUE.render("svg")
 
 
 @pytest.mark.parametrize("options", [["--by", "module"], ["--fused"]])
@@ -52,8 +51,8 @@ def test_views_of_analyses_are_refused(
     assert run(["show", str(saved), *options]) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"roofline: error: {saved}: is a validation; --by, --depth and --fused are for analyses"
-        " only\n"
+        f"roofline: error: {saved}: is of kind 'validation'; --by, --depth and --fused are for"
+        " analyses only\n"
     )
 
 
@@ -61,7 +60,7 @@ def test_a_damaged_one_is_refused(saved: Path, capsys: pytest.CaptureFixture[str
     saved.write_text(saved.read_text().replace('"measured_s": 100.0', '"measured_s": -1'))
     assert run(["show", str(saved)]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "positive numbers; make it anew with" in said
+    assert said.count("\n") == 1 and "positive numbers; make it again with" in said
 
 
 def test_torch_is_not_imported(saved: Path) -> None:

@@ -174,7 +174,10 @@ def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[s
         (("--top", "0"), "--top"),
         (("--operators", "guessed"), "'guessed' is not 'measured'"),
         (("-o", "-"), "-o - takes --format as well"),
-        (("-o", "a.txt"), "a validation is written as .json, .csv, .md, .html, .png, .svg"),
+        (
+            ("-o", "a.txt"),
+            "results of kind 'validation' are written as .json, .csv, .md, .html, .png, .svg",
+        ),
         (("-o", "FOLDER/a.md", "-o", "FOLDER/a.md"), "is named twice"),
         (("-o", "FOLDER/there.md"), "exists; add --force"),
     ],

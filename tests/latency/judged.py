@@ -48,8 +48,8 @@ def validation(
     warnings: tuple[str, ...] = (),
 ) -> Validation:
     """A validation on a machine that is not there."""
-    return Validation.of(
-        models,
+    return Validation(
+        models=models,
         skipped=skipped,
         ratios=ratios,
         hardware="imagined",

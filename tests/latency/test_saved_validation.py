@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from roofline.errors import FileFormatError
-from roofline.latency.saved_validation import is_validation, validation_from_data
 from roofline.latency.validation import RatioValidation, Skipped
+from roofline.result import result_from_data
 from tests.latency.judged import judged, validation
 
 VALUE = validation(
@@ -34,37 +34,14 @@ def data() -> dict[str, Any]:
 
 
 def test_what_was_saved_comes_back() -> None:
-    assert is_validation(data())
-    assert validation_from_data(data(), file="a.json") == VALUE
+    assert result_from_data(data(), file="a.json") == VALUE
 
 
-def test_version_1_had_bounds_and_no_other_minimum_times() -> None:
-    old = {**data(), "schema_version": 1}
-    for run, bound_s in zip(old["models"], (50.0, None), strict=True):
-        for name in ("eager", "fused", "model"):
-            del run[f"{name}_min_time_s"]
-        run["bound_s"] = bound_s
-    first, second = validation_from_data(old, file="a.json").models
-    assert (first.bound_s, first.eager_min_time_s) == (50.0, 50.0)
-    assert first.fused_min_time_s is first.model_min_time_s is second.eager_min_time_s is None
-    assert old["models"][0].keys() & {"eager_min_time_s", "fused_min_time_s"} == set()
-    # Of the new version all is there, or what is told of a bound is not the same.
-    with pytest.raises(
-        FileFormatError, match=r"models\[0\]: eager_min_time_s is None, but bound_s"
-    ):
-        validation_from_data({**old, "schema_version": 2}, file="a.json")
-
-
-def test_totals_are_those_of_the_runs() -> None:
-    """An older version has other totals, and a changed file wrong ones: 10 % is what is so."""
+def test_totals_must_follow_from_the_runs() -> None:
+    assert data()["totals"]["mape"] == pytest.approx(0.1)
     changed = {**data(), "totals": {"mape": 0.0}}
-    assert validation_from_data(changed, file="a.json").totals == VALUE.totals
-    assert validation_from_data(changed, file="a.json").totals.mape == pytest.approx(0.1)
-
-
-@pytest.mark.parametrize("other", [{}, [], None, {"models": [], "reference": ""}, {"operators": 1}])
-def test_other_files_are_none(other: object) -> None:
-    assert not is_validation(other)
+    with pytest.raises(FileFormatError, match=r"totals is .*, but follows as"):
+        result_from_data(changed, file="a.json")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +51,10 @@ def test_other_files_are_none(other: object) -> None:
         ({"models": 3}, "models"),
         ({"models": [{"model": "net"}]}, "missing key"),
         ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),
+        (
+            {"models": [{**data()["models"][0], "eager_min_time_s": None}]},
+            r"models\[0\]: eager_min_time_s is None, but bound_s",
+        ),
         ({"models": [{**data()["models"][0], "fused_min_time_s": -1.0}]}, "not negative"),
         (
             {"models": [{**data()["models"][0], "model_min_time_s": 1e-20}]},
@@ -93,4 +74,6 @@ def test_other_files_are_none(other: object) -> None:
 )
 def test_damaged_files_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(FileFormatError, match=rf"^a\.json: .*{said}"):
-        validation_from_data({**data(), **change}, file="a.json")
+        follows = dict.fromkeys(("totals", "summary"))
+        rest = {name: each for name, each in data().items() if name not in follows}
+        result_from_data({**rest, **change}, file="a.json")

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError, ThresholdError
-from roofline.foundation import schema
 from roofline.latency.accuracy import FIGURES, Accuracy, ValidationTotals
 from roofline.latency.thresholds import Condition, check_thresholds
 from roofline.latency.validation import (
@@ -267,12 +266,12 @@ def test_json_has_the_figures_by_name_and_comes_back() -> None:
     assert set(FIGURES) < set(data["totals"])
     assert [each["model"] for each in data["models"]] == ["net", "other"]
     assert data["skipped"][0]["problem"] == "ran out of memory"
-    assert schema.from_data(Validation, data, file="a.json") == full()
+    assert Validation.from_data(data, file="a.json") == full()
 
 
 def test_repr_says_how_far_off() -> None:
-    assert repr(full()) == "<Validation of 2 runs on imagined: 10.0% off on the average>"
-    assert "nothing predicted" in repr(validation())
+    assert repr(full()).startswith("<Validation: Predictions are off by 10.0 % on the average")
+    assert repr(validation()) == "<Validation: Nothing was judged>"
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,130 @@
-"""The tables of the report on a validation: figures, settings, runs and ratios."""
+"""What a report on a validation says: verdict, figures, settings, runs and ratios."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from roofline.foundation.blocks import Column, Grid
-from roofline.foundation.text import counted, printable
+from roofline.foundation.blocks import Block, Column, Facts, Grid, View, notes
+from roofline.foundation.text import counted
 from roofline.foundation.units import MISSING, format_percent, format_s
 from roofline.latency.accuracy import ValidationTotals
+from roofline.latency.judged_runs import BOUND_MARGIN, ModelValidation, Setting
 from roofline.latency.prediction import FAULTS_MATTER
-from roofline.latency.validation import ModelValidation, Setting, Validation
+from roofline.latency.validation import Validation
 
 T = TypeVar("T")
+
+_ROWS = 20
+"""Number of runs, and of ratios, where no view sets one."""
+
+_NAMED = 5
+"""How many models a warning names."""
+
+
+def validation_blocks(validation: Validation, view: View) -> Iterable[Block]:
+    """Return facts, figures, settings, the worst runs and ratios, and warnings."""
+    top = view.rows(_ROWS)
+    yield Facts(lines=_facts(validation))
+    yield totals_grid(validation)
+    if len({each.setting for each in validation.models}) > 1:
+        yield settings_grid(validation)
+    if validation.models:
+        yield runs_grid(validation, top)
+    if validation.ratios:
+        yield ratios_grid(validation, top)
+    skipped = (
+        f"{each.model} ({setting_words(each.batch, each.dtype, each.threads)}): {each.problem}"
+        for each in validation.skipped
+    )
+    yield from notes("Skipped", skipped, urgent=True)
+    yield from notes("Warnings", (*_warnings(validation), *validation.warnings), urgent=True)
+
+
+def verdict(validation: Validation) -> str:
+    """How far off predictions are, in one sentence."""
+    totals = validation.totals
+    again = totals.noise_floor
+    noise = "" if again is None else f" (noise floor {format_percent(again)})"
+    if totals.mape is not None:
+        predicted = [each for each in validation.models if each.predicted_s is not None]
+        return (
+            f"Predictions are off by {format_percent(totals.mape)} on the average over"
+            f" {_runs(predicted)}; {format_percent(totals.within_10_percent)} are within ±10 %"
+            f"{noise}"
+        )
+    if validation.models:
+        runs = _runs(validation.models)
+        return f"Nothing was predicted: there are only bounds for {runs}{noise}"
+    if totals.ratio_error is not None:
+        return (
+            f"Predicted speed-ups are off by {format_percent(totals.ratio_error)} on the average"
+            f" over {counted(totals.ratios, 'pair')} of designs"
+        )
+    return "Nothing was judged"
+
+
+def _runs(models: list[ModelValidation] | tuple[ModelValidation, ...]) -> str:
+    different = len({each.model for each in models})
+    return f"{counted(len(models), 'run')} of {counted(different, 'model')}"
+
+
+def _facts(validation: Validation) -> tuple[tuple[str, str], ...]:
+    lines = [
+        ("hardware", validation.hardware),
+        ("torch", validation.torch_version),
+        ("measured", f"on {validation.date[:10]}"),
+    ]
+    if validation.allocator:
+        lines.append(("allocator", validation.allocator))
+    settings = list({each.setting: None for each in validation.models})
+    if len(settings) == 1:
+        (only,) = settings
+        said = setting_words(only.batch, only.dtype, only.threads, only.channels_last)
+        lines.append(("every run", said))
+    samples = [each.samples for each in validation.models if each.predicted_s is not None]
+    if samples:
+        few, many = min(samples), max(samples)
+        number = counted(few, "sample") if few == many else f"{few:,} to {many:,} samples"
+        lines.append(("learned from", f"{number}, none of them of the family that is predicted"))
+    return tuple(lines)
+
+
+def _warnings(validation: Validation) -> list[str]:
+    totals, lines = validation.totals, list[str]()
+    below = {each: each.below_bound for each in validation.models if each.below_bound}
+    if below:
+        number = sum(below.values())
+        lines.append(
+            f"{number:,} of {counted(totals.operators, 'operator')} took less than {BOUND_MARGIN}"
+            f" of {'its' if number == 1 else 'their'} bound ({_named(list(below))}): a count, a"
+            " data type or a ceiling is wrong there; please report it"
+        )
+    bound_only = [each for each in validation.models if each.predicted_s is None]
+    if bound_only:
+        lines.append(
+            f"{len(bound_only)} of {counted(totals.runs, 'run')} could not be predicted"
+            f" ({_named(bound_only)}): too little was learned for them; run `roofline calibrate`"
+        )
+    if validation.models and totals.noise_floor is None:
+        lines.append("nothing was measured twice: how much of an error is noise is not known")
+    if (
+        totals.mape is not None
+        and totals.noise_floor is not None
+        and totals.noise_floor >= totals.mape
+    ):
+        lines.append(
+            "the second measurements are as far off the first as the predictions are: only a"
+            " quieter machine can tell how good these are"
+        )
+    return lines
+
+
+def _named(runs: list[ModelValidation]) -> str:
+    names = list(dict.fromkeys(each.model for each in runs))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def setting_words(batch: int | None, dtype: str, threads: int, channels_last: bool = False) -> str:
@@ -24,9 +135,7 @@ def setting_words(batch: int | None, dtype: str, threads: int, channels_last: bo
 
 
 def _words_of(setting: Setting) -> str:
-    return printable(
-        setting_words(setting.batch, setting.dtype, setting.threads, setting.channels_last)
-    )
+    return setting_words(setting.batch, setting.dtype, setting.threads, setting.channels_last)
 
 
 def _signed(fraction: float | None) -> str:
@@ -166,7 +275,7 @@ def runs_grid(validation: Validation, top: int) -> Grid:
 
     def cells(run: ModelValidation) -> tuple[str, ...]:
         return (
-            printable(run.model),
+            (run.model),
             *([_words_of(run.setting)] if several else []),
             format_s(run.predicted_s),
             _interval(run),
@@ -243,7 +352,7 @@ def ratios_grid(validation: Validation, top: int) -> Grid:
         columns=columns,
         rows=tuple(
             (
-                printable(each.name),
+                (each.name),
                 MISSING if each.predicted is None else f"{each.predicted:.2f} ×",
                 f"{each.measured:.2f} ×",
                 _signed(each.error),

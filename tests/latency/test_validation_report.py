@@ -13,11 +13,10 @@ import pytest
 from rich.console import Console
 
 from roofline.errors import InputError
-from roofline.foundation.blocks import Grid, Report
+from roofline.foundation.blocks import Grid, Report, View
 from roofline.latency.accuracy import FIGURES
 from roofline.latency.validation import RatioValidation, Skipped, Validation
-from roofline.presentation.reports.validation_report import render_validation, validation_report
-from roofline.render.console import plain_text, print_report
+from roofline.render.console import print_report
 from tests.latency.judged import judged, validation
 
 
@@ -30,7 +29,7 @@ def grid(report: Report, title: str) -> Grid:
 
 def text_of(value: Validation, suffix: str, *, top: int = 20) -> str:
     """The validation in a format that is text."""
-    text = render_validation(value, suffix, top=top)
+    text = value.render(suffix.removeprefix("."), View(top=top))
     assert isinstance(text, str)
     return text
 
@@ -87,12 +86,12 @@ def several() -> Validation:
     ],
 )
 def test_the_verdict_comes_first(value: Validation, headline: str) -> None:
-    assert validation_report(value).headline == headline
-    assert plain_text(validation_report(value)).startswith(f"{headline}\n\nhardware")
+    assert value.report().headline == headline
+    assert str(value).startswith(f"{headline}\n\nhardware")
 
 
 def test_every_figure_stands_beside_its_noise_floor() -> None:
-    totals = grid(validation_report(several()), "How far off")
+    totals = grid(several().report(), "How far off")
     rows = {row[1]: row[2:] for row in totals.rows}
     assert rows["mape"] == ("19.3 %", "2.0 %", "3 runs")
     assert rows["bias"] == ("+0.0 %", "+2.0 %", "3 runs")
@@ -112,19 +111,19 @@ def test_what_was_asked_for_has_its_row() -> None:
         judged(100, 100, operators_measured_s=103, predicted_usual_s=90),
         ratios=(RatioValidation(name="a", predicted=2, measured=4, remeasured=5),),
     )
-    rows = {row[1]: row[2:] for row in grid(validation_report(value), "How far off").rows}
+    rows = {row[1]: row[2:] for row in grid(value.report(), "How far off").rows}
     assert rows["ratio_error"] == ("50.0 %", "25.0 %", "1 pair")
     assert rows["measured_operators_mape"] == ("3.0 %", "–", "1 run")
     assert rows["usual_pace_mape"] == ("10.0 %", "–", "1 run")
 
 
 def test_settings_have_a_table_where_there_are_several() -> None:
-    table = grid(validation_report(several()), "By setting")
+    table = grid(several().report(), "By setting")
     assert [row[:3] for row in table.rows] == [
         ("batch 1, float32, 1 thread", "2", "29.0 %"),
         ("batch 8, bfloat16, 2 threads, channels last", "1", "0 %"),
     ]
-    text = plain_text(validation_report(validation(judged(1, 1), judged(2, 2, model="b"))))
+    text = str(validation(judged(1, 1), judged(2, 2, model="b")))
     assert "By setting" not in text
     assert "every run     batch 1, float32, 1 thread" in text
 
@@ -132,7 +131,7 @@ def test_settings_have_a_table_where_there_are_several() -> None:
 def test_settings_are_in_order_and_a_batch_may_be_missing() -> None:
     batches = (8, None, 1)
     runs = [judged(1, 1, batch=batch, threads=threads) for threads in (2, 1) for batch in batches]
-    table = grid(validation_report(validation(*runs)), "By setting")
+    table = grid(validation(*runs).report(), "By setting")
     assert column(table, "setting") == [
         f"{batch}float32, {threads}"
         for threads in ("1 thread", "2 threads")
@@ -143,10 +142,10 @@ def test_settings_are_in_order_and_a_batch_may_be_missing() -> None:
 def test_the_worst_runs_come_first_and_those_without_a_prediction_last() -> None:
     runs = [judged(100), judged(100, 104), judged(100, 80), judged(100, 101), judged(100, 110)]
     value = validation(*runs)
-    assert column(grid(validation_report(value), "Runs"), "error") == [
+    assert column(grid(value.report(), "Runs"), "error") == [
         *("-20.0 %", "+10.0 %", "+4.0 %", "+1.0 %", "–")
     ]
-    shown = grid(validation_report(value, top=2), "Runs")
+    shown = grid(value.report(View(top=2)), "Runs")
     assert column(shown, "error") == ["-20.0 %", "+10.0 %"]
     ((first, *_),) = shown.sums
     assert first == "… 3 more"
@@ -154,13 +153,13 @@ def test_the_worst_runs_come_first_and_those_without_a_prediction_last() -> None
 
 
 def test_a_run_is_shown_with_its_times() -> None:
-    table = grid(validation_report(several()), "Runs")
+    table = grid(several().report(), "Runs")
     assert table.rows[2] == (
         *("first", "batch 8, bfloat16, 2 threads, channels last"),
         *("100 ms", "80.0 ms – 120 ms", "100 ms", "+0.0 %", "+2.0 %", "50.0 ms"),
     )
     assert column(table, "again") == ["+2.0 %"] * 3
-    alone = validation_report(validation(judged(100, 90, operators_measured_s=98)))
+    alone = validation(judged(100, 90, operators_measured_s=98)).report()
     assert column(grid(alone, "Runs"), "operators alone") == ["-2.0 %"]
 
 
@@ -169,18 +168,18 @@ def test_page_faults_have_columns_where_they_matter() -> None:
         0.03, 0.032, predicted_settled_s=0.02, predicted_faults=5_000, faults=4_800, model="many"
     )
     few = judged(0.03, 0.0301, predicted_settled_s=0.03, predicted_faults=50, faults=0, model="few")
-    table = grid(validation_report(validation(many, few)), "Runs")
+    table = grid(validation(many, few).report(), "Runs")
     assert column(table, "settled") == ["20.0 ms", "–"]
     assert column(table, "page faults") == ["5,000, counted 4,800", "50, counted 0"]
     assert "settled" not in [
-        each.heading for each in grid(validation_report(validation(few)), "Runs").columns
+        each.heading for each in grid(validation(few).report(), "Runs").columns
     ]
 
 
 def test_the_allocator_of_the_processes_is_named() -> None:
     found = replace(validation(judged(1, 1)), allocator="default")
-    assert re.search("^allocator +default$", plain_text(validation_report(found)), re.MULTILINE)
-    assert "allocator" not in plain_text(validation_report(validation(judged(1, 1))))
+    assert re.search("^allocator +default$", str(found), re.MULTILINE)
+    assert "allocator" not in str(validation(judged(1, 1)))
 
 
 def test_ratios_have_a_table() -> None:
@@ -189,7 +188,7 @@ def test_ratios_have_a_table() -> None:
         RatioValidation(name="32 channels, 112 px", predicted=None, measured=2.5, remeasured=2.0),
         RatioValidation(name="960 channels, 7 px", predicted=4.0, measured=8.0),
     )
-    table = grid(validation_report(validation(ratios=ratios)), "Speed-ups")
+    table = grid(validation(ratios=ratios).report(), "Speed-ups")
     assert table.rows == (
         ("960 channels, 7 px", "4.00 ×", "8.00 ×", "-50.0 %", "–"),
         ("16 channels, 112 px", "2.00 ×", "1.60 ×", "+25.0 %", "–"),
@@ -201,7 +200,7 @@ def test_skipped_models_say_why() -> None:
     skipped = (
         Skipped(model="vgg11", batch=8, dtype="float32", threads=2, problem="ran out of memory"),
     )
-    text = plain_text(validation_report(validation(skipped=skipped)))
+    text = str(validation(skipped=skipped))
     assert "Skipped\n  vgg11 (batch 8, float32, 2 threads): ran out of memory\n" in text
 
 
@@ -230,20 +229,20 @@ def test_skipped_models_say_why() -> None:
     ],
 )
 def test_what_a_reader_must_not_miss(value: Validation, warning: str) -> None:
-    assert f"\n  {warning}\n" in plain_text(validation_report(value))
+    assert f"\n  {warning}\n" in str(value)
 
 
 def test_all_is_well_without_a_warning() -> None:
-    assert "Warnings" not in plain_text(validation_report(several()))
+    assert "Warnings" not in str(several())
     given = validation(judged(100, 110, remeasured_s=101), warnings=("the machine was busy",))
-    assert "Warnings\n  the machine was busy\n" in plain_text(validation_report(given))
+    assert "Warnings\n  the machine was busy\n" in str(given)
 
 
 def test_what_it_was_learned_from() -> None:
-    assert "500 to 1,400 samples" in plain_text(validation_report(several()))
-    one = plain_text(validation_report(validation(judged(1, 1, samples=1))))
+    assert "500 to 1,400 samples" in str(several())
+    one = str(validation(judged(1, 1, samples=1)))
     assert "learned from  1 sample, none of them of the family that is predicted" in one
-    assert "learned from" not in plain_text(validation_report(validation(judged(1))))
+    assert "learned from" not in str(validation(judged(1)))
 
 
 def test_what_others_wrote_is_made_safe() -> None:
@@ -253,7 +252,7 @@ def test_what_others_wrote_is_made_safe() -> None:
         ratios=(RatioValidation(name="\x1b", predicted=1, measured=1),),
         warnings=("\x1b",),
     )
-    assert "\x1b" not in plain_text(validation_report(evil))
+    assert "\x1b" not in str(evil)
     for suffix in (".md", ".html"):
         text = text_of(evil, suffix)
         assert "\x1b" not in text and "<b>" not in text
@@ -262,16 +261,14 @@ def test_what_others_wrote_is_made_safe() -> None:
 def test_a_terminal_of_any_width_shows_it() -> None:
     for width in (40, 80, 200):
         text = io.StringIO()
-        print_report(
-            validation_report(several()), Console(file=text, width=width, force_terminal=True)
-        )
+        print_report(several().report(), Console(file=text, width=width, force_terminal=True))
         assert "mean error" in text.getvalue()
 
 
 def test_formats() -> None:
     value = several()
     assert json.loads(text_of(value, ".json"))["totals"]["mape"] == pytest.approx(0.58 / 3)
-    assert text_of(value, ".MD").startswith("# Predictions are off by 19.3 % ")
+    assert text_of(value, ".md").startswith("# Predictions are off by 19.3 % ")
     page = text_of(value, ".html")
     assert page.startswith("<!doctype html>\n") and "<title>Predictions are off by" in page
     assert page.count("<html") == page.count("</html>") == 1
@@ -280,7 +277,7 @@ def test_formats() -> None:
     assert 0 < page.index("<svg") < page.index("<h4>")
     assert "<script" not in page and 'src="' not in page
     assert text_of(value, ".svg").startswith("<?xml")
-    picture = render_validation(value, ".png")
+    picture = value.render("png")
     assert isinstance(picture, bytes) and picture.startswith(b"\x89PNG")
     short = text_of(value, ".md", top=1)
     assert "… 2 more" in short
@@ -304,7 +301,10 @@ def test_save_knows_its_suffixes(tmp_path: Path) -> None:
     for name in ("a.json", "a.csv", "a.md", "a.html", "a.png", "a.svg"):
         several().save(tmp_path / name)
         assert (tmp_path / name).stat().st_size
-    with pytest.raises(InputError, match=r"a\.jsn: a validation is written as .*mean '\.json'"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.jsn: unknown suffix '\.jsn'; results of .*mean '\.json'",
+    ):
         several().save(tmp_path / "a.jsn")
     with pytest.raises(InputError, match="exists"):
         several().save(tmp_path / "a.json")

@@ -1,0 +1,245 @@
+"""The picture of a validation: points, bands, rows and words, and that it draws."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofline.latency.validation import RatioValidation, Validation
+from roofline.latency.validation_drawing import (
+    JudgedPoints,
+    families_of,
+    judged_points,
+    mean_error,
+)
+from roofline.plots.figures import any_script, new_figure
+from roofline.plots.style import Style
+from tests.latency.judged import judged, validation
+
+
+def many(count: int = 200) -> Validation:
+    """Runs of six families in eight settings, 3 % off but every tenth, which is 60 % off."""
+    return validation(
+        *(
+            judged(
+                0.01 * 1.03**i,
+                0.01 * 1.03**i * (1.6 if i % 10 == 0 else 1.03),
+                model=f"model{i}",
+                family=f"family{i % 6}",
+                threads=1 + i % 2,
+                dtype=("float32", "bfloat16")[i // 2 % 2],
+                batch=(1, 8)[i // 4 % 2],
+                predicted_low_s=0.005 * 1.03**i,
+                predicted_high_s=0.02 * 1.03**i,
+            )
+            for i in range(count)
+        )
+    )
+
+
+EXAMPLES = {
+    "many": many(),
+    "three": validation(*(judged(i, i * 1.1, model=f"m{i}", family=f"f{i}") for i in (1, 2, 3))),
+    "one": validation(judged(0.01, 0.02, predicted_low_s=0.0, predicted_high_s=0.5)),
+    "all alike": validation(*[judged(1.0, 1.0)] * 50),
+    "far off": validation(judged(1e-5, 100.0), judged(1.0, 1e-4, model="b")),
+    "minimum times": validation(judged(0.1, bound_s=0.02), judged(0.2, bound_s=0.1, model="b")),
+    "no minimum times": validation(judged(0.1), judged(0.2, bound_s=0.0)),
+    "ratios": validation(
+        ratios=tuple(
+            RatioValidation(name=f"design {c} channels, {p} px", predicted=c / p, measured=c / 8)
+            for c in (16, 32)
+            for p in (7, 14)
+        )
+    ),
+    "nothing": validation(),
+    "hostile": validation(
+        judged(1, 1.4, model="\x1b$a_b$<b>" + "x" * 200, family="模型" * 40, dtype="\x1b<i>"),
+        judged(1, 1.4, model="b", dtype="y" * 300, batch=None),
+    ),
+}
+
+
+def drawn(example: Validation, **options: Any) -> Any:
+    figure = new_figure(10, 7.5)
+    example.draw(figure, **options)
+    with any_script():
+        figure.draw_without_rendering()
+    return figure
+
+
+def legend_of(example: Validation) -> list[str]:
+    return [each.get_text() for each in drawn(example).legends[0].get_texts()]
+
+
+def notes_of(example: Validation) -> str:
+    return drawn(example).legends[0].get_title().get_text().replace("\n", " ")
+
+
+def named(example: Validation, **options: Any) -> list[str]:
+    """The names of points in the picture; none of its axes has other texts."""
+    return [each.get_text() for each in drawn(example, **options).axes[0].texts]
+
+
+def test_a_run_stands_at_its_times_on_axes_of_one_scale() -> None:
+    example = validation(judged(0.1, 0.12), judged(0.4, 0.3, model="b"))
+    points = judged_points(example).points
+    assert [(each.measured, each.said) for each in points] == [(0.1, 0.12), (0.4, 0.3)]
+    axes = drawn(example).axes[0]
+    assert axes.get_xlim() == axes.get_ylim() and axes.get_box_aspect() == 1
+    assert "200 ms" in [each.get_text() for each in axes.get_xticklabels()]
+
+
+def test_the_title_is_the_verdict() -> None:
+    for example in EXAMPLES.values():
+        title = drawn(example).get_suptitle()
+        assert title.replace("\n", " ") == example.summary
+        assert max(map(len, title.split("\n"))) <= 88
+
+
+def test_the_settings_that_differ_have_looks_of_their_own() -> None:
+    assert legend_of(many()) == [
+        "bfloat16, 1 thread",
+        "float32, 1 thread",
+        "bfloat16, 2 threads",
+        "float32, 2 threads",
+        "batch 1",
+        "batch 8",
+        "predicted = measured",
+        "within ±10 %",
+        "within ±20 %",
+        "80 % prediction interval",
+    ]
+    # Four colors times two markers, none for two settings.
+    found = judged_points(many())
+    looks = {each.style for each in found.points}
+    assert len(looks) == len({each.setting for each in many().models}) == 8
+    key, run = dict(found.key), many().models[0]
+    color, marker = key[f"{run.dtype}, 1 thread"], key[f"batch {run.batch}"]
+    assert found.points[0].style == Style(color.colour, marker.marker)
+
+
+def test_what_all_runs_share_is_in_the_subtitle_and_not_in_the_legend() -> None:
+    example = EXAMPLES["three"]
+    assert legend_of(example) == ["predicted = measured", "within ±10 %", "within ±20 %"]
+    subtitle = drawn(example).axes[0].get_title(loc="left")
+    assert "batch 1, float32, 1 thread" in subtitle
+    assert "imagined" in subtitle and "measured on 2026-03-04" in subtitle
+
+
+def test_settings_beyond_the_colors_share_the_last() -> None:
+    runs = [judged(1, 1, threads=t, batch=b) for t in range(1, 13) for b in (*range(1, 8), None)]
+    found = judged_points(validation(*runs))
+    texts = [text for text, _ in found.key]
+    assert texts.count("others") == 2
+    assert "1 thread" in texts and "batch 1" in texts
+    assert len({each.style for each in found.points}) == 8 * 5
+
+
+def test_few_are_all_named_and_of_many_the_worst() -> None:
+    assert named(EXAMPLES["three"]) == ["m1 +10 %", "m2 +10 %", "m3 +10 %"]
+    found = named(many())
+    assert 3 <= len(found) <= 10
+    assert all(each.endswith(" +60 %") for each in found)
+    assert not named(many(), labels=0) and not named(EXAMPLES["three"], labels=0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_words_hide_each_other(name: str) -> None:
+    boxes = [each.get_window_extent() for each in drawn(EXAMPLES[name]).axes[0].texts]
+    for one, other in itertools.combinations(boxes, 2):
+        assert not one.padded(-1.5).overlaps(other.padded(-1.5))
+
+
+def test_families_stand_in_rows_the_worst_first() -> None:
+    example = validation(
+        judged(100, 110, family="near"),
+        judged(100, 150, family="far"),
+        judged(100, 70, family="far"),
+        judged(100, 100, family="exact"),
+    )
+    rows = drawn(example).axes[1]
+    assert [each.get_text() for each in rows.get_yticklabels()] == ["far", "near", "exact"]
+    assert [each.get_text() for each in rows.texts] == ["40.0 %", "10.0 %", "0 %"]
+    far = [x for each in rows.collections for x, y in each.get_offsets() if y < 0.5]
+    assert sorted(far) == pytest.approx([0.7, 1.5])
+
+
+def test_families_beyond_the_rows_are_taken_together() -> None:
+    runs = [judged(100, 100 + i, family=f"f{i:02}") for i in range(40)]
+    rows = families_of(judged_points(validation(*runs)))
+    assert len(rows) == 24
+    assert rows[0][0] == "f39"
+    # Those off by 0 to 16 %.
+    name, rest = rows[-1]
+    assert name == "17 others" and mean_error(rest) == pytest.approx(0.08)
+    assert sum(len(members) for _, members in rows) == 40
+
+
+def test_minimum_times_are_drawn_where_nothing_was_predicted() -> None:
+    example = EXAMPLES["minimum times"]
+    found = judged_points(example)
+    assert found.drawn == "minimum times"
+    assert [each.said for each in found.points] == [0.02, 0.1]
+    assert "roofline calibrate" in notes_of(example)
+    # They are no predictions with an error.
+    assert named(example) == ["net", "b"]
+    assert [each.get_text() for each in drawn(example).axes[1].texts] == ["35.0 %"]
+    assert legend_of(example) == ["minimum"]
+
+
+def test_runs_without_a_prediction_are_counted() -> None:
+    example = validation(judged(1, 1), judged(2, bound_s=1.0), judged(3))
+    assert len(judged_points(example).points) == 1
+    assert notes_of(example) == "2 of 3 runs could not be predicted: not drawn"
+
+
+def test_speed_ups_are_drawn_where_no_model_ran() -> None:
+    found = judged_points(EXAMPLES["ratios"])
+    assert found.drawn == "speed-ups"
+    assert [each.measured for each in found.points] == [2, 2, 4, 4]
+    assert {name for name, _ in families_of(found)} == {"16 channels", "32 channels"}
+    both = validation(judged(1, 1), ratios=EXAMPLES["ratios"].ratios)
+    assert judged_points(both).drawn == "predictions"
+    assert "4 pairs of designs" in notes_of(both)
+
+
+@pytest.mark.parametrize("name", ["nothing", "no minimum times"])
+def test_where_there_is_nothing_to_draw_it_says_so(name: str) -> None:
+    assert judged_points(EXAMPLES[name]) == JudgedPoints(drawn="nothing", points=(), key=())
+    assert "neither a prediction nor a minimum time" in notes_of(EXAMPLES[name])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.sampled_from(["a", "b"]), st.booleans()
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_any_times_are_drawn(runs: list[tuple[float, float, str, bool]]) -> None:
+    spans = ({"predicted_low_s": 0.0, "predicted_high_s": 2 * said} for _, said, _, _ in runs)
+    example = validation(
+        *(
+            judged(took, said, family=family, model="net", **(span if wide else {}))
+            for (took, said, family, wide), span in zip(runs, spans, strict=True)
+        )
+    )
+    axes = drawn(example).axes[0]
+    (low, high), count = axes.get_xlim(), len(runs)
+    points = judged_points(example).points
+    assert len(points) == count
+    assert all(low < each.measured < high and low < each.said < high for each in points)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_is_written(name: str) -> None:
+    assert bytes(EXAMPLES[name].render("png")).startswith(b"\x89PNG")  # pyright: ignore[reportArgumentType]
+    assert "\x1b" not in str(EXAMPLES[name].render("svg"))
