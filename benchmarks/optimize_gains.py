@@ -53,7 +53,6 @@ def _keys() -> Iterator[str]:
 
 def _computed(key: str, quick: bool) -> Row:
     import roofline
-    from roofline.substitution.verdict import decisive
 
     name, batch, threads, way, rules = key.split("/")
     network: Network = {**NETWORKS, **SMALL}[name]
@@ -76,7 +75,7 @@ def _computed(key: str, quick: bool) -> Row:
         "applied": [each.rule for each in found.substitutions],
         "search_s": found.statistics.seconds,
     }
-    timed = decisive(found)
+    timed = found.decisive
     if timed is None:
         return row
     return {

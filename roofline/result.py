@@ -41,6 +41,7 @@ FORMATS = {
 
 _HOMES = {
     "language model": "roofline.language.result",
+    "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
     "scaling": "roofline.scaling.result",
     "validation": "roofline.latency.validation",

@@ -55,7 +55,6 @@ INSIDE_FUNCTIONS = {
     "language": {"render"},
     "latency": {"presentation"},
     "machine": {"presentation", "render"},
-    "substitution": {"presentation"},
 }
 
 # Where a library may be imported at all, as path prefixes.
@@ -87,9 +86,8 @@ HOME = {
         "presentation/layers_figure.py",
         "presentation/sweep_figure.py",
         "presentation/comparison_figure.py",
-        "presentation/optimization_figure.py",
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
-        "scaling/drawing.py",
+        *("scaling/drawing.py", "substitution/drawing.py"),
     ),
     "textalloc": ("plots/",),
     "jinja2": ("render/pages.py", "presentation/interactive/document.py"),

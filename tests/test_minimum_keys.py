@@ -34,7 +34,6 @@ from roofline.presentation.interactive.columns import page_data
 from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
 from roofline.render.console import plain_text
-from roofline.substitution.data import rewrites_csv
 from tests.presentation.examples import measured
 
 IMAGE = (1, 8, 32, 32)
@@ -300,12 +299,12 @@ def test_optimizations() -> None:
     assert now["eager_min_time_s"] < was["eager_min_time_s"]
     # The fold is one of the rewritings that the model minimum allows.
     assert now["eager_min_time_s"] >= was["model_min_time_s"]
-    data = json.loads(found.to_json())["figures"]
+    data = json.loads(found.to_json())
     for side, times in (("before", was), ("after", now)):
-        assert {name: data[side][name] for name in MINIMUM_TIMES} == times
+        assert {name: data[f"figures_{side}"][name] for name in MINIMUM_TIMES} == times
     sides = {f"before_{name}": each for name, each in was.items()}
     sides |= {f"after_{name}": each for name, each in now.items()}
-    rows = rows_in(rewrites_csv(found))
+    rows = rows_in(found.to_csv())
     assert rows and all(row == sides for row in rows)
 
 

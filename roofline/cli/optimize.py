@@ -23,9 +23,10 @@ from roofline.cli.options import (
     together,
     workload_options,
 )
-from roofline.cli.results import print_or_put, progress_bar, say_written
+from roofline.cli.results import present_result, print_or_put, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import InputError
+from roofline.foundation.text import counted
 
 _COSTS = ("bound", "predicted", "measured")
 _BASELINES = ("eager", "compile")
@@ -36,9 +37,8 @@ _search_options = together(
         "--cost",
         metavar="|".join(_COSTS),
         callback=one_of(_COSTS),
-        help="What graphs are held against: bounds and launches (any machine), predictions (a"
-        " calibrated one), or operators' times measured here; default: predicted where the machine"
-        " is calibrated, else bound.",
+        help="Time that graphs are compared by: minimum with launches, predicted, or sum of"
+        " operators measured here.  [default: predicted if calibrated, else bound]",
     ),
     click.option(
         "--alpha",
@@ -46,41 +46,40 @@ _search_options = together(
         default=1.05,
         show_default=True,
         metavar="X",
-        help="Graphs that cost up to X times the best known are looked at too; 1: never worse.",
+        help="Expand graphs of up to X times the lowest cost (1: improvements only).",
     ),
     click.option(
         "--budget",
         type=int,
         metavar="N",
-        help="How many graphs are looked through at most; default: 300.",
+        help="Maximum number of graphs to expand.  [default: 300]",
     ),
     click.option(
         "--time-limit",
         "time_limit_s",
         type=float,
         metavar="S",
-        help="Seconds after which the search ends with what it has; default: 60.",
+        help="Maximum search time in seconds.  [default: 60]",
     ),
     click.option(
         "--rules",
         default="all",
         show_default=True,
         metavar="all|safe|LIST",
-        help="Rules by name with commas between them, or a .py file that registers some; a name"
-        " with - before it is left out (--rules=-enlarge-kernel).",
+        help="Rules, separated by commas; -NAME leaves one out (--rules=-enlarge-kernel), FILE.py"
+        " registers more.",
     ),
-    click.option("--list-rules", is_flag=True, help="List the rules, and what each does."),
+    click.option("--list-rules", is_flag=True, help="List the rules."),
     click.option(
         "--split",
         type=int,
         metavar="N",
-        help="Search larger graphs in pieces of at most N operators; default: as the size asks.",
+        help="Search larger graphs in pieces of at most N operators.  [default: by size]",
     ),
     click.option(
         "--fused",
         is_flag=True,
-        help="Count activations inside their operators, as compilers and TensorRT run them; shows"
-        " the counts of eager torch beside.",
+        help="Count activations as fused into their operators; eager counts are shown too.",
     ),
 )
 
@@ -91,18 +90,15 @@ _timing_options = together(
         show_default=True,
         metavar="|".join(_BASELINES),
         callback=one_of(_BASELINES),
-        help="How original and result are run when they are timed: by eager torch, or by"
-        " torch.compile with freezing.",
+        help="Time original and result in eager torch, or under torch.compile with freezing.",
     ),
     click.option(
         "--measure/--no-measure",
         default=None,
-        help="Time the result here in turn with the original; default: where the machine is this"
-        " one.",
+        help="Time original and result here, alternately.  [default: if --hardware is this"
+        " machine]",
     ),
-    click.option(
-        "--rounds", type=int, metavar="N", help="How often both are timed in turn; default: 7."
-    ),
+    click.option("--rounds", type=int, metavar="N", help="Number of rounds.  [default: 7]"),
 )
 
 
@@ -118,99 +114,52 @@ _timing_options = together(
     "--top",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many rewrites are shown, and reasons against others; default: 10.",
+    help="Number of applied and of rejected rewrites in the report.  [default: 10]",
 )
 @output_options(".json .csv .md .html .png .svg .pt2 (the module)", force=OVERWRITE_OR_MEASURE)
 @format_option
 def command(
     model: str | None,
     inputs: tuple[str, ...],
-    batch: int | None,
-    seq: int | None,
-    dtype: str | None,
-    hardware: str | None,
-    threads: int | None,
-    cost: Literal["bound", "predicted", "measured"] | None,
-    alpha: float,
-    budget: int | None,
-    time_limit_s: float | None,
-    rules: str,
     list_rules: bool,
-    split: int | None,
-    fused: bool,
-    baseline: Literal["eager", "compile"],
-    measure: bool | None,
-    rounds: int | None,
     top: int | None,
     outputs: tuple[Path, ...],
     force: bool,
     stdout_format: Literal["json", "csv", "md", "html", "svg"] | None,
+    **options: Any,
 ) -> None:
-    """Search for a faster graph of MODEL that computes the same, and prove that it does.
+    """Search for a faster graph of MODEL, and prove that it computes the same.
 
-    Operators are merged, folded and laid out anew where that costs less on the machine. On this
-    one, the result is timed in turn with the original, and given up where it is not faster: what
-    was only predicted is called so. MODEL is what analyze takes.
+    Rules merge and fold operators and change layouts where that costs less on the machine. On this
+    machine, original and result are timed alternately; without a significant speedup, the original
+    is kept. Speedups that were not timed are marked as predicted. MODEL as for analyze.
     """
     if list_rules:
-        _list_rules(rules)
+        _list_rules(options["rules"])
         return
     if model is None:
         raise click.UsageError("Missing argument 'MODEL'.")
-    from datetime import date
-
-    from roofline.presentation.optimization_output import (
-        check_optimization_targets,
-        is_module,
-        module_words,
-        render_optimization,
-        write_optimization,
-    )
+    from roofline.foundation.blocks import View
+    from roofline.substitution.result import Optimization
 
     files = files_among(outputs, stdout_format)
-    check_optimization_targets(files, overwrite=force)
+    Optimization.check_files(files, overwrite=force)
     from roofline.pipeline.optimizing import optimize
-    from roofline.presentation.reports.optimization_report import optimization_report
 
-    _check_search(alpha=alpha, budget=budget, split=split, time_limit_s=time_limit_s)
-    _check_timing(hardware, baseline=baseline, measure=measure, rounds=rounds)
-    # Those that are not given are the search's own.
-    limits = {"budget": budget, "time_limit_s": time_limit_s}
-    options: dict[str, Any] = {name: each for name, each in limits.items() if each is not None}
+    _check_search(**{name: options[name] for name in ("alpha", "budget", "split", "time_limit_s")})
+    _check_timing(**{name: options[name] for name in ("hardware", "baseline", "measure", "rounds")})
+    # Those that are not given have the defaults of the search.
+    given = {name: each for name, each in options.items() if each is not None}
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), progress_bar("Optimizing") as progress:
         result = optimize(
-            model,
-            list(inputs) or None,
-            hardware=hardware,
-            cost=cost,
-            alpha=alpha,
-            rules=rules,
-            split=split,
-            baseline=baseline,
-            fused=fused,
-            measure=measure,
-            rounds=rounds,
-            dtype=dtype,
-            batch=batch,
-            seq=seq,
-            threads=threads,
-            force=force,
-            progress=progress,
-            say=tell,
-            **options,
+            model, list(inputs) or None, force=force, progress=progress, say=tell, **given
         )
-        shown = (
-            render_optimization(result, stdout_format, top=top)
-            if stdout_format
-            else optimization_report(result, top=top, today=date.today())
-        )
-    print_or_put(shown)
-    write_optimization(result, files, top=top, overwrite=force)
-    say_written(files)
-    modules = list(filter(is_module, files))
+    present_result(result, files, stdout_format=stdout_format, view=View(top=top), force=force)
+    modules = [str(path) for path in files if path.suffix.lower() == ".pt2"]
+    content = "the original, for no faster graph was found" if result.is_kept else "the result"
     for path in modules:
-        tell(module_words(result, path))
+        tell(f"{path} holds {content}; load it with torch.export.load({path!r}).module()")
     if modules:
         tell(
             f"Its weights are those that building {model} gives: random, unless it loads trained"
@@ -221,13 +170,13 @@ def command(
 def _check_search(
     *, alpha: float, budget: int | None, split: int | None, time_limit_s: float | None
 ) -> None:
-    """Refuses, before a model is built, numbers that no search can go by.
+    """Refuse, before a model is built, numbers out of range.
 
     Raises:
-        InputError: says which.
+        InputError: names the option.
     """
     if not 1 <= alpha < float("inf"):
-        raise InputError(f"--alpha {alpha:g}: must be a number from 1 (1: never a worse graph)")
+        raise InputError(f"--alpha {alpha:g}: must be a number from 1 (1: improvements only)")
     if budget is not None and budget < 1:
         raise InputError(f"--budget {budget}: must be a whole number of graphs from 1")
     if split is not None and split < 2:
@@ -237,12 +186,12 @@ def _check_search(
 
 
 def _check_timing(
-    hardware: str | None, *, baseline: str, measure: bool | None, rounds: int | None
+    *, hardware: str | None, baseline: str, measure: bool | None, rounds: int | None
 ) -> None:
-    """Refuses, before anything is searched, options on timings that will not be made.
+    """Refuse, before the search, options of timings that will not be made.
 
     Raises:
-        InputError: says why there are none.
+        InputError: gives the reason.
     """
     from roofline.pipeline.optimization_machine import is_this_machine
 
@@ -253,14 +202,25 @@ def _check_timing(
         raise InputError(f"{given} has no effect with --no-measure; leave one of both out")
     if not is_this_machine(hardware):
         raise InputError(
-            f"{given} is about timings on this machine, and --hardware {hardware} is another: leave"
+            f"{given} is for timings on this machine, and --hardware {hardware} is another; leave"
             " one of both out"
         )
 
 
-def _list_rules(rules: str) -> None:
-    """Prints the rules that are selected, one a line."""
-    from roofline.presentation.reports.optimization_report import rules_report
+def _list_rules(names: str) -> None:
+    """Print the rules that are selected, one a line."""
+    from roofline.foundation.blocks import Report, safe, table
     from roofline.substitution.rules.registry import rules_named
 
-    print_or_put(rules_report(rules_named(rules)))
+    rules = rules_named(names)
+    columns = {"rule": "name", "safety": "safety", "effect": "summary"}
+    print_or_put(
+        safe(
+            Report(
+                headline=f"{counted(len(rules), 'rule')},"
+                f" {sum(each.safety == 'safe' for each in rules)} of them safe: no added work, no"
+                " change of layout",
+                blocks=(table("", rules, columns, left=columns),),
+            )
+        )
+    )

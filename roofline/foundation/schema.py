@@ -36,6 +36,7 @@ def to_data(value: Any) -> Any:
 
     These hold the fields, then the properties that the class names in ``ALSO_WRITTEN``: what
     follows from fields and readers of files want to find. `from_data` checks that they follow.
+    Fields that the class names in ``NOT_WRITTEN`` are left out; they have defaults.
     """
     if value is None or isinstance(value, (str, bool, int, float)):
         return value.value if isinstance(value, Enum) else value
@@ -56,7 +57,12 @@ def to_data(value: Any) -> Any:
 @functools.cache
 def _field_types(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+    left_out = getattr(cls, "NOT_WRITTEN", ())
+    return {
+        field.name: hints[field.name]
+        for field in dataclasses.fields(cls)
+        if field.init and field.name not in left_out
+    }
 
 
 @functools.cache

@@ -17,7 +17,6 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter
 
 from roofline.presentation.charts.axes import LogAxis
@@ -28,7 +27,6 @@ INK = "#1a1a1a"
 SOFT = "#8c8c8c"
 GREY_TEXT = "#6e6e6e"
 ALARM = "#c00000"
-_ARROW = "#3d3d3d"
 _GRID = "#ececec"
 _FONT = ["DejaVu Sans", "sans-serif"]
 """The first comes with matplotlib; the second is for readers of the SVG who do not have it."""
@@ -155,19 +153,3 @@ def turned(paper: Axes, text: TurnedText) -> None:
 def line(paper: Axes, segment: Segment, **style: Any) -> None:
     """A straight line on paper."""
     paper.add_line(Line2D((segment.x0, segment.x1), (segment.y0, segment.y1), **style))
-
-
-def arrow(axes: Axes, paper: Axes, ends: Segment, *, is_hollow: bool = False, **style: Any) -> None:
-    """An arrow in `axes` between two places on paper; over the marks, which may lie close."""
-    axes.add_patch(
-        FancyArrowPatch(
-            (ends.x0, ends.y0),
-            (ends.x1, ends.y1),
-            arrowstyle="-|>",
-            edgecolor=_ARROW,
-            facecolor="white" if is_hollow else _ARROW,
-            transform=paper.transData,
-            zorder=4.5,
-            **style,
-        )
-    )

@@ -15,7 +15,7 @@ import torch
 from roofline.cli.main import run
 from roofline.pipeline import optimizing
 from roofline.substitution.result import Optimization
-from tests.presentation.optimizations import measured, nothing, predicted
+from tests.substitution.optimizations import measured, nothing, predicted
 
 
 class Asked:
@@ -48,16 +48,15 @@ def test_the_verdict_is_the_first_line_and_talk_goes_to_stderr(
 ) -> None:
     assert run(["optimize", "resnet50"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("squeezed: measured 1.80 × faster in eager torch (5 rounds")
+    assert said.out.startswith("squeezed: 1.80× faster, measured in eager torch (5 rounds")
     assert "what the model says" in said.err and "what the model says" not in said.out
     assert "\x1b" not in said.out
 
 
 def test_options_reach_the_search_and_those_not_given_are_its_own(asked: Asked) -> None:
     assert run(["optimize", "resnet50"]) == 0
-    assert not {"budget", "time_limit_s"} & set(asked.given)
+    assert not {"budget", "time_limit_s", "cost", "measure"} & set(asked.given)
     assert (asked.given["alpha"], asked.given["rules"]) == (1.05, "all")
-    assert (asked.given["cost"], asked.given["measure"]) == (None, None)
     arguments = ["--input", "1x3x8x8", "--hardware", "h100", "--cost", "bound", "--alpha", "1.1"]
     arguments += ["--budget", "7", "--time-limit", "2.5", "--rules=-enlarge-kernel", "--split", "9"]
     arguments += ["--fused", "--no-measure", "--batch", "2", "--threads", "1", "--dtype", "float32"]
@@ -104,8 +103,8 @@ def test_a_model_that_is_kept_is_still_written_and_said_to_be(
     asked.answer = kept
     assert run(["optimize", "x", "-o", "a.pt2"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("kept: the original is kept")
-    assert "a.pt2 holds the original, for nothing faster was found" in said.err
+    assert said.out.startswith("kept: original kept")
+    assert "a.pt2 holds the original, for no faster graph was found" in said.err
     torch.export.load("a.pt2")
 
 
@@ -125,9 +124,9 @@ def test_formats_go_to_stdout(asked: Asked, capsys: pytest.CaptureFixture[str]) 
         (["x", "--baseline", "compiled"], "choose eager or compile; did you mean 'compile'?"),
         (["x", "--baseline", "compile", "--no-measure"], "has no effect with --no-measure"),
         (["x", "--baseline", "compile", "--hardware", "h100"], "--hardware h100 is another"),
-        (["x", "--rounds", "3", "--hardware", "h100"], "--rounds 3 is about timings on this"),
+        (["x", "--rounds", "3", "--hardware", "h100"], "--rounds 3 is for timings on this"),
         (["x", "--hardware", "h100", "--hardware", "v100"], "--hardware is given 2 times"),
-        (["x", "-o", "a.onnx"], "an optimization is written as .json, .csv, .md"),
+        (["x", "-o", "a.onnx"], "results of kind 'optimization' are written as .json, .csv, .md"),
         (["x", "-o", "there.pt2"], "there.pt2: exists; add --force"),
         (["x", "-o", "nowhere/a.json"], "does not exist; make it first"),
         (["x", "-o", "a.md", "-o", "a.md"], "is named twice"),
@@ -165,18 +164,19 @@ def test_an_interrupt_writes_nothing(
     assert not [each for each in Path().iterdir() if each.is_file()]
 
 
-def test_show_says_what_such_a_file_is(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_opens_the_file(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "x", "-o", "a.json"]) == 0
-    capsys.readouterr()
-    assert run(["show", "a.json"]) == 2
-    assert "a.json: is an optimization; show opens analyses" in capsys.readouterr().err
+    report = capsys.readouterr().out
+    assert run(["show", "a.json"]) == 0
+    assert capsys.readouterr().out == report
+    assert run(["show", "a.json", "-o", "a.pt2"]) == 2
 
 
 def test_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["optimize", "--list-rules"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert " rules, " in lines[0]
-    assert lines[0].endswith("safe: those never add work nor change layouts")
+    assert lines[0].endswith("of them safe: no added work, no change of layout")
     assert any(line.startswith("fold-batch-norm ") and " safe " in line for line in lines)
     assert any(line.startswith("enlarge-kernel ") and " adds work " in line for line in lines)
     assert run(["optimize", "--list-rules", "--rules", "fold-batch-norm"]) == 0
@@ -190,9 +190,9 @@ def test_help_says_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert run(["optimize", "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"looked through at most; default: {DEFAULT_BUDGET}." in said
-    assert f"with what it has; default: {DEFAULT_TIME_LIMIT_S:g}." in said
-    assert f"timed in turn; default: {DEFAULT_ROUNDS}." in said
+    assert f"graphs to expand. [default: {DEFAULT_BUDGET}]" in said
+    assert f"search time in seconds. [default: {DEFAULT_TIME_LIMIT_S:g}]" in said
+    assert f"Number of rounds. [default: {DEFAULT_ROUNDS}]" in said
 
 
 def test_help_loads_nothing_heavy() -> None:

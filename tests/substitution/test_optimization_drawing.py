@@ -1,25 +1,19 @@
-"""The picture of an optimization: arrows from where operators stood to where their heirs stand."""
+"""The picture of an optimization: an arrow for each cluster of rewrites."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
 
 from roofline.analysis import Analysis
-from roofline.presentation.charts.labels import Box
-from roofline.presentation.charts.optimization_chart import (
-    OptimizationChart,
-    optimization_chart_of,
-)
-from roofline.presentation.charts.optimization_clusters import clusters_of
-from roofline.presentation.drawing import savefig_bytes
-from roofline.presentation.optimization_figure import plot_optimization
+from roofline.substitution.drawing import clusters_of, moves_of
 from roofline.substitution.result import Optimization, Substitution
 from roofline.workload.tensors import Role
 from tests.presentation.examples import Network, analysis_of, measured, with_rows
-from tests.presentation.optimizations import (
+from tests.substitution.optimizations import (
     SIZES,
     accelerator,
     many_folds,
@@ -93,17 +87,29 @@ def test_rewrites_that_share_operators_are_one_cluster() -> None:
         rewrite((1, 2), (2,), "both"),
     )
     clusters, _ = clusters_of(of(before, after, *chained))
-    assert [each.rules for each in clusters] == [("first", "second", "both"), ("apart",)]
+    assert [each.rules for each in clusters] == [("apart",), ("first", "second", "both")]
     # Three of 8 elements each.
-    assert clusters[0].before.flop == clusters[0].after.flop == 24
+    assert clusters[1].before.flop == clusters[1].after.flop == 24
+
+
+def words_of(figure: Figure) -> str:
+    legend = figure.legends[0].get_title().get_text()
+    return " ".join((figure.get_suptitle(), figure.axes[0].get_title(loc="left"), legend))
+
+
+def names_in(figure: Figure) -> list[str]:
+    return [each.get_text() for each in figure.axes[0].texts]
+
+
+def arrows_in(figure: Figure) -> int:
+    return sum(isinstance(each, FancyArrowPatch) for each in figure.axes[0].patches)
 
 
 def test_what_vanishes_has_no_place_and_is_counted() -> None:
     found = of(chain((8, 9000)), chain((9000,)), rewrite((0,), ()), rewrite((1,), (0,)))
-    chart = optimization_chart_of(found)
-    assert len(chart.base.marks) == 2
-    assert chart.note is not None
-    assert chart.note.text == "Rewrites: 1 has no place: no FLOP, or no time, on one side"
+    picture = found.plot()
+    assert arrows_in(picture) == 0
+    assert "Not drawn: 1 rewrite without FLOP or time on one side" in words_of(picture)
 
 
 def test_unknown_flop_is_no_zero() -> None:
@@ -113,79 +119,59 @@ def test_unknown_flop_is_no_zero() -> None:
     net.call("custom.mystery", "unknown", "b", (x,), net.tensor(100), flop=None)
     before = analysis_of(net, accelerator(), model="odd")
     (cluster,), _ = clusters_of(of(before, chain((100,)), rewrite((0, 1), (0,))))
-    assert cluster.before.flop is None and not cluster.has_place
+    assert cluster.before.flop is None and cluster.spots[0] is None
 
 
-def marks(chart: OptimizationChart, side: str) -> list[tuple[float, float, float]]:
-    """Where the points of one side are, and their radius."""
-    return [
-        (
-            chart.base.x.pt(each.point.flop_per_byte),
-            chart.base.y.pt(each.point.flop_per_s),
-            each.point.diameter_pt / 2,
-        )
-        for each in chart.base.marks
-        if each.point.type == side
-    ]
-
-
-def test_arrows_go_from_rim_to_rim() -> None:
-    chart = optimization_chart_of(predicted())
+def test_clusters_alike_on_one_spot_are_one_arrow() -> None:
+    found = predicted()
+    moves = moves_of(clusters_of(found)[0], found, "after")
     # The first two fire modules stand on one spot.
-    assert len(chart.arrows) == len(SIZES) - 1
-    assert [each.count for each in chart.arrows].count(2) == 1
-    for arrow, start, end in zip(
-        chart.arrows, marks(chart, "before"), marks(chart, "after"), strict=True
-    ):
-        segment = arrow.segment
-        assert math.dist((segment.x0, segment.y0), start[:2]) == pytest.approx(start[2])
-        assert math.dist((segment.x1, segment.y1), end[:2]) == pytest.approx(end[2])
+    assert len(moves) == arrows_in(found.plot()) == len(SIZES) - 1
+    assert [each.name for each in moves if "+" in each.name] == ["features.3 +1"]
+    for each in moves:
+        assert each.share_before > 0 and each.share_after > 0
 
 
 @pytest.mark.parametrize("name", optimizations())
-def test_every_optimization_has_a_picture_in_its_frame(name: str) -> None:
-    chart = optimization_chart_of(optimizations()[name])
-    for x, y, _ in (*marks(chart, "before"), *marks(chart, "after")):
-        assert chart.base.frame.holds(Box.around(x, y, 0, 0))
-    paper = Box(0, 0, chart.base.width_pt, chart.base.height_pt)
-    if chart.note:
-        assert paper.holds(chart.note.box)
-    assert "\n" not in chart.base.title
+def test_every_optimization_has_a_picture(name: str) -> None:
+    picture = optimizations()[name].plot()
+    axes, text = picture.axes[0], words_of(picture)
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    for each in axes.collections:
+        for x, y in each.get_offsets():  # pyright: ignore[reportGeneralTypeIssues]
+            assert left <= x <= right and bottom <= y <= top
+    assert "Ceilings: " in text and "\x1b" not in text
 
 
-def test_at_most_a_dozen_are_named_and_the_others_counted() -> None:
-    chart = optimization_chart_of(many_folds())
-    named = [each for each in chart.base.marks if each.label]
-    assert 0 < len(named) <= 12
-    assert {each.point.type for each in named} == {"after"}
-    moves = len(chart.base.marks) // 2
-    assert chart.note is not None
-    assert chart.note.text == f"Rewrites: {moves - len(named)} more are drawn without a name"
+def test_those_that_are_not_named_are_counted() -> None:
+    found = many_folds()
+    moves = moves_of(clusters_of(found)[0], found, "after")
+    picture = found.plot(labels=2)
+    named = {each.name for each in moves} & set(names_in(picture))
+    assert 0 < len(named) <= 2
+    assert f"Not named: {len(moves) - len(named)} arrows" in words_of(picture)
 
 
 def test_those_that_save_most_are_named_first() -> None:
     before, after = chain((900, 90000, 9)), chain((90, 9000, 1))
     found = of(before, after, *(rewrite((i,), (i,), f"rule-{i}") for i in range(3)))
-    chart = optimization_chart_of(found, labels=1)
-    (named,) = (each for each in chart.base.marks if each.label)
-    assert named.point.name == "block.1"
+    assert moves_of(clusters_of(found)[0], found, "after")[0].name == "block.1"
+    named = names_in(found.plot(labels=1))
+    assert "block.1" in named and not {"block.0", "block.2"} & set(named)
 
 
 def test_a_model_that_is_kept_has_the_roof_alone() -> None:
-    chart = optimization_chart_of(nothing())
-    assert not chart.base.marks and not chart.arrows
-    assert chart.base.title.endswith(" · the original is kept")
-    assert chart.note is not None and "nothing to draw but the roof" in chart.note.text
-    assert "points:" not in chart.base.machine
+    picture = nothing().plot()
+    assert not arrows_in(picture) and not picture.axes[0].collections
+    text = words_of(picture)
+    assert "original kept" in text and "No rewrite was found." in text and "points:" not in text
 
 
 def test_a_prediction_is_called_one_in_the_title() -> None:
-    assert optimization_chart_of(predicted()).base.title.endswith(" · 1.69 × faster, predicted")
-    timed = optimizations()["measured"]
-    assert optimization_chart_of(timed).base.title.endswith(" · 1.80 × faster, measured")
+    assert "1.69× faster (predicted)" in words_of(predicted().plot())
+    assert "1.80× faster (measured)" in words_of(optimizations()["measured"].plot())
 
 
 def test_equal_optimizations_give_equal_pictures() -> None:
-    one, other = (savefig_bytes(plot_optimization(predicted()), "svg") for _ in range(2))
-    assert one == other
+    assert predicted().render("svg") == predicted().render("svg")
     assert predicted().plot(labels=2, width_inch=8.0).get_size_inches()[0] == 8.0

@@ -1,0 +1,373 @@
+"""The report on an optimization: the pass before and after, rewrites, timings, proofs, search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from roofline.analysis import fit_warnings, working
+from roofline.analysis.facts import model_fact, run_fact
+from roofline.analysis.words import MODEL_ITSELF, hardware_fact, saved_words
+from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.rows import sum_known
+from roofline.foundation.spreads import rounds_title
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    MISSING,
+    format_byte,
+    format_flop,
+    format_flop_per_s,
+    format_percent,
+    format_s,
+)
+from roofline.substitution.costs.launches import launches_on
+
+if TYPE_CHECKING:
+    from roofline.substitution.result import Figures, Optimization, Proof, Rounds, Substitution
+
+_SINGLE = 3
+"""Largest number of rewrites by one rule that have a row each."""
+
+_WHERE_CHARACTERS = 48
+_ONE_OF_TWO_CHARACTERS = 36
+
+_COUNT = "{:,}".format
+_RUN = {"eager": "eager torch", "compile": "torch.compile"}
+
+Rewrites = Sequence["Substitution"]
+"""Rewrites by one rule, in their order; rejected ones of one reason."""
+
+_Line = tuple[str, str, str, str]
+"""Name, before, after, and their ratio."""
+
+
+def optimization_blocks(found: Optimization, view: View) -> Iterable[Block]:
+    """Return what the report says below the summary; ``view.top`` is the number of rewrites."""
+    analysis, most = found.before, view.rows()
+    facts = (model_fact(analysis), *run_fact(analysis), hardware_fact(analysis, view.today))
+    yield Facts(lines=facts)
+    yield _figures(found)
+    if groups := applied_groups(found.substitutions):
+        yield _rewrites(found, groups, most)
+        yield from notes("Why", _why(groups[:most]))
+    yield from notes("Rejected, nearest to a saving first", _rejected(found, most))
+    if found.rounds:
+        yield _timings(found.rounds)
+    if found.proofs:
+        yield _proofs(found.proofs)
+    yield Facts(lines=tuple(_search(found)))
+    yield from notes("Warnings", _warnings(found), urgent=True)
+
+
+def _figures(found: Optimization) -> Grid:
+    """Return the figures of table 2 of the MetaFlow article; of one graph where both are equal."""
+    before, after = found.figures_before, found.figures_after
+
+    def line(name: str, of: str, form: Callable[[Any], str]) -> _Line:
+        return _line(name, getattr(before, of), getattr(after, of), form)
+
+    lines = [
+        _line(_cost_name(found), before.cost_s, after.cost_s, format_s),
+        *_measured_times(found),
+        line("memory traffic", "traffic_byte", format_byte),
+        line("kernel launches", "launches", _COUNT),
+        line("FLOP", "flop", format_flop),
+        line("FLOP/s achieved", "flop_per_s", format_flop_per_s),
+        line("share of the roof", "share_of_roof", format_percent),
+        line("weights", "weight_byte", format_byte),
+    ]
+    if found.is_fused:
+        was, now = found.before, found.after
+        traffic = was.totals.traffic_byte, now.totals.traffic_byte
+        launches = len(working(was.operators)), len(working(now.operators))
+        lines.append(_line("memory traffic, unfused", *traffic, format_byte))
+        lines.append(_line("kernel launches, unfused", *launches, _COUNT))
+    headings = ("", "before", "given up" if found.is_kept else "after", "after / before")
+    if before == after:
+        headings = ("", "original")
+    columns = {each: itemgetter(place) for place, each in enumerate(headings)}
+    return table("", lines, columns, left=("",), narrow=headings[3:])
+
+
+def _cost_name(found: Optimization) -> str:
+    return {
+        "bound": found.bound_name,
+        "predicted": "predicted time",
+        "measured": "sum of measured operator times",
+    }[found.cost]
+
+
+def _measured_times(found: Optimization) -> Iterable[_Line]:
+    before, after, decisive = found.figures_before, found.figures_after, found.decisive
+    if before.measured_s is None and after.measured_s is None:
+        return
+    _, was, now, ratio = _line("", before.measured_s, after.measured_s, format_s)
+    timed = [each for each in found.rounds if each.after_s == after.measured_s]
+    ratio, interval = timed[0].slowdown_text if timed else (ratio, "")
+    compiled = decisive if decisive and decisive.baseline == "compile" else None
+    yield "measured time" + ", eager torch" * bool(compiled), was, now, ratio
+    yield "10 to 90 % of rounds", _interval(before), _interval(after), interval
+    if compiled:
+        times = format_s(compiled.before_s), format_s(compiled.after_s)
+        yield "measured time, torch.compile", *times, _with_interval(*compiled.slowdown_text)
+
+
+def _interval(figures: Figures) -> str:
+    return f"{format_s(figures.measured_low_s)} to {format_s(figures.measured_high_s)}"
+
+
+def _line(
+    name: str, before: float | None, after: float | None, form: Callable[[Any], str]
+) -> _Line:
+    ratio = MISSING
+    if before is not None and after is not None and before > 0:
+        ratio = f"{float(f'{after / before:.3g}'):g}"
+    return name, form(before), form(after), ratio
+
+
+def _with_interval(value: str, interval: str) -> str:
+    return f"{value} ({interval})" if interval else value
+
+
+# -- rewrites --------------------------------------------------------------------------------------
+
+
+def applied_groups(substitutions: Sequence[Substitution]) -> list[Rewrites]:
+    """Return applied rewrites in their order; many by one rule stand where its first does."""
+    counts = Counter(each.rule for each in substitutions)
+    groups: dict[object, list[Substitution]] = {}
+    for number, each in enumerate(substitutions):
+        key = number if counts[each.rule] <= _SINGLE else each.rule
+        groups.setdefault(key, []).append(each)
+    return [*groups.values()]
+
+
+def rejected_groups(rejected: Sequence[Substitution]) -> list[Rewrites]:
+    """Return rejected rewrites by rule and reason, the nearest to a saving first.
+
+    Those without a cost come last, the most frequent first.
+    """
+    groups: dict[object, list[Substitution]] = {}
+    for each in rejected:
+        groups.setdefault((each.rule, each.why, each.saving_s is None), []).append(each)
+
+    def urgency(group: Rewrites) -> tuple[bool, float, str]:
+        best_s = _best_s(group)
+        return best_s is None, -len(group) if best_s is None else -best_s, group[0].rule
+
+    return sorted(groups.values(), key=urgency)
+
+
+def name_of(group: Rewrites) -> str:
+    """Return rule and count: ``"fold-batch-norm"``, or ``"fold-batch-norm: 53 ×"``."""
+    return group[0].rule + (f": {len(group)} ×" if len(group) > 1 else "")
+
+
+def place_of(group: Rewrites) -> str:
+    """Return the place, or the first and the last one."""
+    places = list(dict.fromkeys(each.where for each in group))
+    if len(places) == 1:
+        return _shortened(places[0], _WHERE_CHARACTERS)
+    return " … ".join(_shortened(places[i], _ONE_OF_TWO_CHARACTERS) for i in (0, -1))
+
+
+def _shortened(where: str, most: int) -> str:
+    words = where or MODEL_ITSELF
+    half = most // 2
+    return words if len(words) <= most else f"{words[:half]}…{words[1 - half :]}"
+
+
+def saving_of(group: Rewrites) -> float | None:
+    """Return the saving of all by the cost of the search; None: not known of one."""
+    return sum_known(each.saving_s for each in group)
+
+
+def _best_s(group: Rewrites) -> float | None:
+    return max((each.saving_s for each in group if each.saving_s is not None), default=None)
+
+
+def _operator_times(group: Rewrites) -> str:
+    before = sum_known(each.measured_before_s for each in group)
+    after = sum_known(each.measured_after_s for each in group)
+    if before is None or after is None:
+        return MISSING
+    return f"{format_s(before)} → {format_s(after)}"
+
+
+def _rewrites(found: Optimization, groups: Sequence[Rewrites], top: int) -> Grid:
+    whole_s, shown = found.figures_before.cost_s, groups[:top]
+    timed, numbers = "measured time of its operators", count(1)
+    columns: dict[str, Callable[[Rewrites], str]] = {
+        "#": lambda _: str(next(numbers)),
+        "rule": name_of,
+        "saving": lambda each: saved_words(saving_of(each), format_s),
+        "share of a pass": lambda each: _share(saving_of(each), whole_s),
+        timed: _operator_times,
+        "where": place_of,
+    }
+    if all(_operator_times(each) == MISSING for each in shown):
+        del columns[timed]
+
+    def total(words: str, saving_s: float | None) -> tuple[str, ...]:
+        cells = ("", words, saved_words(saving_s, format_s), _share(saving_s, whole_s))
+        return (*cells, *("",) * (len(columns) - len(cells)))
+
+    sums: list[tuple[str, ...]] = []
+    if rest := [each for group in groups[top:] for each in group]:
+        sums.append(total(f"{len(rest)} more (--top {len(groups)})", saving_of(rest)))
+    if (number := len(found.substitutions)) > 1:
+        sums.append(total(f"all {number}", whole_s - found.figures_after.cost_s))
+    title = "Rewrites of the candidate that was given up" if found.is_kept else "Applied rewrites"
+    grid = table(
+        f"{title}, in their order",
+        shown,
+        columns,
+        left=("rule", "where"),
+        narrow=(timed, "share of a pass", "where"),
+        sums=sums,
+    )
+    least = {"rule": 28, "where": 14}
+    cut = (replace(each, least=least.get(each.heading, 0)) for each in grid.columns)
+    return replace(grid, columns=tuple(cut))
+
+
+def _share(saving_s: float | None, whole_s: float) -> str:
+    """Return a saving as a share of the whole; below 0: an increase."""
+    if saving_s is None or whole_s <= 0:
+        return MISSING
+    share = saving_s / whole_s
+    return format_percent(share) if share >= 0 else f"-{format_percent(-share)}"
+
+
+def _why(groups: Sequence[Rewrites]) -> Iterable[str]:
+    """Return reasons with the numbers of rewrites, those of one rule and reason together."""
+    numbers: dict[str, list[str]] = {}
+    for number, group in enumerate(groups, 1):
+        reasons = list(dict.fromkeys(each.why for each in group if each.why))
+        words = "; ".join(reasons[:2]) or "no reason is given"
+        if len(reasons) > 2:
+            words += f"; {len(reasons) - 2} similar ones"
+        numbers.setdefault(f"{group[0].rule}: {words}", []).append(str(number))
+    return (f"{', '.join(alike)} · {words}" for words, alike in numbers.items())
+
+
+def _rejected(found: Optimization, most: int) -> Iterable[str]:
+    groups = rejected_groups(found.rejected)
+    for each in groups[:most]:
+        yield rejected_line(each, found.figures_before.cost_s)
+    if rest := sum(map(len, groups[most:])):
+        yield f"{rest} more (--top {len(groups)}; all of them in .csv and .json)"
+
+
+def rejected_line(group: Rewrites, whole_s: float) -> str:
+    """Return rule, place, reason and saving of rejected rewrites."""
+    line = f"{name_of(group)} ({place_of(group)}): {group[0].why or 'no reason is given'}"
+    saving_s = _best_s(group)
+    if saving_s is None:
+        return line
+    if not saving_s:
+        return f"{line}; no change of the cost"
+    adds = f"{'saves' if saving_s > 0 else 'adds'} {format_s(abs(saving_s))}"
+    at_best = "at best " if len(group) > 1 else ""
+    return f"{line}; {at_best}{adds}, {_share(abs(saving_s), whole_s)} of a pass"
+
+
+# -- timings, proofs, search -----------------------------------------------------------------------
+
+
+def _timings(rounds: Sequence[Rounds]) -> Grid:
+    return table(
+        rounds_title("End-to-end times, measured alternately", (each.allocator for each in rounds)),
+        rounds,
+        {
+            "run by": lambda each: _RUN[each.baseline],
+            "candidate": "candidate",
+            "original time": "before_s",
+            "candidate time": "after_s",
+            "speedup": lambda each: _with_interval(*each.speedup_text),
+            "rounds": "rounds",
+        },
+        left=("run by", "candidate"),
+        narrow=("rounds",),
+    )
+
+
+def _proofs(proofs: Sequence[Proof]) -> Grid:
+    """Return the largest errors; inputs of one type and of the same weights share a row."""
+    alike: dict[tuple[object, ...], list[Proof]] = {}
+    for number, each in enumerate(proofs):
+        failure = None if each.holds else number
+        alike.setdefault((each.dtype, each.weights, each.limit, failure), []).append(each)
+
+    def error(group: Sequence[Proof]) -> str:
+        largest = max(each.largest_error for each in group)
+        return f"{largest:.1e}" if largest else "0"
+
+    def argmax(group: Sequence[Proof]) -> str:
+        known = (each.same_argmax for each in group if each.same_argmax is not None)
+        return format_percent(min(known, default=None))
+
+    return table(
+        "Equivalence: largest error of the outputs, relative to the largest output",
+        alike.values(),
+        {
+            "data type": lambda group: group[0].dtype,
+            "inputs": lambda group: ", ".join(each.inputs for each in group),
+            "weights": lambda group: group[0].weights,
+            "error": error,
+            "limit": lambda group: f"{group[0].limit:.0e}",
+            "same argmax": argmax,
+            "within limit": lambda group: "yes" if group[0].holds else "NO",
+        },
+        left=("data type", "inputs", "weights", "within limit"),
+        narrow=("weights", "same argmax"),
+    )
+
+
+def _search(found: Optimization) -> Iterable[tuple[str, str]]:
+    search = found.statistics
+    pieces = f" in {search.pieces} pieces" if search.pieces > 1 else ""
+    ended = {
+        "exhausted": "no graph left",
+        "budget": f"budget of {found.budget:,} used up (--budget)",
+        "time": "time limit (--time-limit)",
+    }[search.ended]
+    yield (
+        "Search",
+        f"{counted(search.expanded, 'graph')} expanded{pieces} · {search.evaluated:,} evaluated ·"
+        f" {search.duplicates:,} duplicates · {search.pruned:,} pruned for their cost ·"
+        f" {format_s(search.seconds, 2)} · ended: {ended}",
+    )
+    fused = " · activations fused into their operators (--fused)" * found.is_fused
+    yield (
+        "Settings",
+        f"cost: {_cost_name(found)} · α {found.alpha:g} · budget {found.budget:,} ·"
+        f" {counted(len(found.rules), 'rule')} · captured by {found.captured_by}{fused}",
+    )
+    if launches := _launches(found):
+        yield "Launches", launches
+
+
+def _warnings(found: Optimization) -> Iterable[str]:
+    lines = [
+        f"outputs differ in {each.dtype} on {each.inputs}: error {each.largest_error:.1e}, limit"
+        f" {each.limit:.0e}"
+        for each in found.proofs
+        if not each.holds
+    ]
+    lines += found.warnings
+    # The result has most warnings of the original: it is the same model on the same machine.
+    for each in (found.before, found.after):
+        lines += (*fit_warnings(each), *each.warnings)
+    launches = _launches(found)
+    return dict.fromkeys(each for each in lines if each != launches)
+
+
+def _launches(found: Optimization) -> str:
+    """Return the cost of a launch with its source; ``""``: not known, or no part of the cost."""
+    launches = launches_on(found.before.hardware)
+    return launches.said if found.cost == "bound" and launches.usual_s else ""

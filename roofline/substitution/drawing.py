@@ -1,0 +1,242 @@
+"""The picture of an optimization: an arrow under the roofline for each rewrite."""
+
+# matplotlib's stubs leave the types of **kwargs open, which strict checking takes for unknown.
+# pyright: basic
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from matplotlib.figure import Figure
+
+from roofline.analysis import Analysis, OperatorRow, working
+from roofline.analysis.roof import line_name, roof_lines
+from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
+from roofline.foundation.rows import sum_known
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_ratio, format_shape
+from roofline.placement import Roof
+from roofline.plots.figures import foot_figure, title_figure
+from roofline.plots.moves import Move, draw_moves, spot_key
+from roofline.plots.roof import Spot
+from roofline.plots.style import GREEN, Style
+from roofline.substitution.costs.bounds import kernel_bound_s
+from roofline.substitution.costs.launches import launches_on
+from roofline.substitution.result import Optimization, Substitution
+
+TimeKind = Literal["measured", "predicted", "bound"]
+"""Times of clusters; ``bound``: minimum times and launches."""
+
+_AFTER, _GIVEN_UP = "after", "after: candidate that was given up"
+
+
+def draw_optimization(figure: Figure, found: Optimization, labels: int) -> None:
+    """Draw an arrow for each cluster of rewrites, from its operators to those after."""
+    clusters, kind = clusters_of(found)
+    look = _GIVEN_UP if found.is_kept else _AFTER
+    moves = moves_of(clusters, found, look)
+    times = {"bound": found.bound_name}.get(kind, f"{kind} time")
+    axes, lines = figure.subplots(), roof_lines(found.before, "in use")
+    handles, unnamed = draw_moves(
+        axes,
+        lines,
+        moves,
+        {look: Style(GREEN, "o")},
+        labels=labels,
+        rate=f"FLOP/s (FLOP / {times})",
+    )
+    axes.set_xlabel("arithmetic intensity of all operators of a rewrite (FLOP/B)")
+    fused = ", fused kernels" * found.is_fused
+    points = f"points: operators of a rewrite together, {times}{fused}" if moves else ""
+    title_figure(figure, _title(found), machine_words(found.before, points))
+    inputs = [f"{format_shape(each.shape)} {each.dtype}" for each in found.before.inputs]
+    notes = [f"Input: {', '.join(inputs)}"]
+    if not clusters:
+        notes.append("No rewrite was found.")
+    top = max((each.flop_per_s for each in lines.ceilings), default=float("inf"))
+    if any(rate > top for each in moves for _, rate in (each.before, each.after)):
+        omitted = "padding, masked attention, Winograd"
+        notes.append(f"Above the roofline: kernels may omit some of the counted FLOP ({omitted})")
+    if unnamed:
+        notes.append(f"Not named: {counted(unnamed, 'arrow')}")
+    if unplaced := sum(None in each.spots for each in clusters):
+        notes.append(f"Not drawn: {counted(unplaced, 'rewrite')} without FLOP or time on one side")
+    foot_figure(figure, handles, [*notes, provenance_words(found.before.hardware)])
+
+
+def _title(found: Optimization) -> str:
+    rounds, ratio = found.decisive, found.predicted_speedup
+    speed = f": {format_ratio(ratio)}× faster (predicted)" if ratio else ""
+    if found.is_kept:
+        speed = ": original kept"
+    elif found.decision == "measured faster" and rounds:
+        speed = f": {rounds.speedup_text[0]}× faster (measured)"
+    return f"Rewrites of {line_name(found.model)}{speed}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Operators of one side of a cluster together; None: not known of one of them."""
+
+    flop: int | None
+    byte: int
+    time_s: float | None
+
+    @property
+    def spot(self) -> Spot | None:
+        """AI and FLOP/s; None: it has no FLOP, bytes or time."""
+        if not (self.flop and self.byte and self.time_s):
+            return None
+        return self.flop / self.byte, self.flop / self.time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Operators that rewrites replaced together: those before, and those after."""
+
+    rules: tuple[str, ...]
+    where: str
+    before: Side
+    after: Side
+
+    @property
+    def spots(self) -> tuple[Spot | None, Spot | None]:
+        """Places before and after."""
+        return self.before.spot, self.after.spot
+
+    @property
+    def saving_s(self) -> float:
+        """Time before minus time after, where both are known."""
+        return (self.before.time_s or 0.0) - (self.after.time_s or 0.0)
+
+
+def moves_of(clusters: Iterable[Cluster], found: Optimization, look: str) -> list[Move]:
+    """Return the moves, largest savings first; clusters alike on one spot are one of them."""
+    by_spot: dict[tuple[object, ...], list[Cluster]] = {}
+    for each in clusters:
+        before, after = each.spots
+        if before and after:
+            by_spot.setdefault((each.rules, *spot_key(before, after)), []).append(each)
+    wholes_s = (found.figures_before.cost_s, found.figures_after.cost_s)
+
+    def move(alike: Sequence[Cluster]) -> Move:
+        first = alike[0]
+        before, after = first.spots
+        assert before and after
+        more = f" +{len(alike) - 1}" if len(alike) > 1 else ""
+        shares = [
+            min(1.0, (side.time_s or 0.0) / whole_s) if whole_s > 0 else 0.0
+            for side, whole_s in zip((first.before, first.after), wholes_s, strict=True)
+        ]
+        return Move(
+            name=line_name(first.where) + more,
+            look=look,
+            before=before,
+            after=after,
+            share_before=shares[0],
+            share_after=shares[1],
+        )
+
+    ordered = sorted(by_spot.values(), key=lambda alike: -sum(each.saving_s for each in alike))
+    return [move(alike) for alike in ordered]
+
+
+def clusters_of(found: Optimization) -> tuple[list[Cluster], TimeKind]:
+    """Return the clusters, and the kind of their times.
+
+    Rewrites that share operators, as those that follow one another do, make one cluster.
+    """
+    parts = [
+        (members, _rows(found.before, before), _rows(found.after, after))
+        for members, before, after in _joined(found.substitutions)
+    ]
+    every = [row for _, *sides in parts for side in sides for row in side]
+    kind: TimeKind = "bound"
+    # The cost of the search, where not all operators were timed.
+    if every and all(row.measured_s is not None for row in every):
+        kind = "measured"
+    elif found.cost != "bound" and all(row.predicted_s is not None for row in every):
+        kind = "predicted"
+    clusters = [
+        Cluster(
+            rules=tuple(dict.fromkeys(each.rule for each in members)),
+            where=_common_path(before) or members[0].where or MODEL_ITSELF,
+            before=_side(found.before, before, kind, found.is_fused),
+            after=_side(found.after, after, kind, found.is_fused),
+        )
+        for members, before, after in parts
+    ]
+    return clusters, kind
+
+
+def _joined(
+    substitutions: Iterable[Substitution],
+) -> list[tuple[list[Substitution], set[int], set[int]]]:
+    """Return rewrites that share rows on either side together, with all of their rows."""
+    found: list[tuple[list[Substitution], set[int], set[int]]] = []
+    for each in substitutions:
+        before, after = set(each.before_operators), set(each.after_operators)
+        shared = [other for other in found if before & other[1] or after & other[2]]
+        found = [other for other in found if other not in shared]
+        found.append(
+            (
+                [*(one for members, _, _ in shared for one in members), each],
+                before.union(*(rows for _, rows, _ in shared)),
+                after.union(*(rows for _, _, rows in shared)),
+            )
+        )
+    return found
+
+
+def _rows(analysis: Analysis, numbers: Iterable[int]) -> list[OperatorRow]:
+    return working(analysis.operators[number] for number in sorted(numbers))
+
+
+def _common_path(rows: Iterable[OperatorRow]) -> str:
+    """Return the module that all operators are in; ``""``: the model itself."""
+    paths = [row.module_path.split(".") for row in rows if row.module_path]
+    common: list[str] = []
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return ".".join(common)
+
+
+def _side(analysis: Analysis, rows: Sequence[OperatorRow], kind: TimeKind, is_fused: bool) -> Side:
+    launches = launches_on(analysis.hardware)
+    if kind != "bound":
+        time_s = sum_known(getattr(row, f"{kind}_s") for row in rows)
+    elif is_fused:
+        time_s = _fused_s(analysis, rows)
+    else:
+        time_s = sum_known(
+            None if row.bound_s is None else row.bound_s + launches.of(row.record) for row in rows
+        )
+    return Side(
+        flop=sum_known(row.flop for row in rows),
+        byte=sum(_byte(row) if is_fused else row.traffic_byte for row in rows),
+        time_s=time_s,
+    )
+
+
+def _fused_s(analysis: Analysis, rows: Iterable[OperatorRow]) -> float | None:
+    """Return the cost of fused kernels: arithmetic or traffic, and one launch each."""
+    roof, launches = Roof(analysis.hardware, analysis.threads), launches_on(analysis.hardware)
+    kernels: dict[int, list[OperatorRow]] = {}
+    for row in rows:
+        kernels.setdefault(row.index if row.chain is None else row.chain, []).append(row)
+
+    def kernel_s(members: Sequence[OperatorRow]) -> float | None:
+        records = [row.record for row in members]
+        bound_s = kernel_bound_s(records, sum(map(_byte, members)), roof)
+        return None if bound_s is None else bound_s + max(map(launches.of, records))
+
+    return sum_known(map(kernel_s, kernels.values()))
+
+
+def _byte(row: OperatorRow) -> int:
+    """Return the traffic of an operator in fused kernels."""
+    return row.traffic_byte if row.fused_byte is None else row.fused_byte
