@@ -40,6 +40,7 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "analysis": "roofline.analysis.result",
     "language model": "roofline.language.result",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
@@ -304,7 +305,8 @@ def result_from_data(data: Any, *, file: str) -> Result:
         FileFormatError: as `read_result`.
     """
     table = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    kind = table.get("kind")
+    # Analyses have no kind yet.
+    kind = "analysis" if {"operators", "hardware"} <= table.keys() else table.get("kind")
     if not isinstance(kind, str):
         raise reading.refused(file, "not a roofline result: it has no 'kind'", "save it again")
     if kind not in _KINDS and kind in _HOMES:

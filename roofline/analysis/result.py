@@ -144,7 +144,7 @@ class Analysis(Result):
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"kind": self.kind, **schema.to_data(self)}
+        return schema.to_data(self)
 
     @classmethod
     def from_data(cls, data: Any, *, file: str) -> Analysis:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from roofline.analysis.consistency import contradictions
 from roofline.analysis.result import Analysis
@@ -36,8 +36,6 @@ def analysis_from_data(data: Any, *, file: str) -> Analysis:
     """
     if isinstance(data, dict) and "analyses" in data:
         raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
-    if isinstance(data, dict):
-        data = {name: each for name, each in cast("dict[str, Any]", data).items() if name != "kind"}
     newest = schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=_FIX)
     if isinstance(newest.get("hardware"), dict):
         hardware = migrated_profile(newest["hardware"], file=f"{file}: hardware", fix=_FIX)

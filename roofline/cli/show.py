@@ -31,11 +31,9 @@ def _kind_of(data: Any) -> str:
     """What `compare` or `hardware diff` made it, if one of them did; else ``""``."""
     if not isinstance(data, dict):
         return ""
-    from roofline.analysis import Analysis
-
     table = cast("dict[str, Any]", data)
     if isinstance(table.get("kind"), str):
-        return "" if table["kind"] == Analysis.kind else table["kind"]
+        return table["kind"]
     return "comparison of models" if {"reference", "models"} <= table.keys() else ""
 
 

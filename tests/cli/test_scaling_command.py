@@ -22,7 +22,7 @@ def test_a_step_on_several_ranks_is_told(
     code = run([*STEP, "--data-parallel", "8", *LINK, "-o", str(file)])
     said = capsys.readouterr()
     assert code == 0, said.err
-    assert "on 8 ranks keeps" in said.out and "Efficiency over ranks" in said.out
+    assert "on 8 ranks: scaling efficiency" in said.out and "Efficiency over ranks" in said.out
     assert f"Wrote {file}" in said.err
     data = json.loads(file.read_text())
     assert data["gradient_byte"] == 4 * (32 * 64 + 64 + 64 * 8 + 8)
@@ -62,7 +62,7 @@ def test_options_reach_the_result(capsys: pytest.CaptureFixture[str]) -> None:
         ([*STEP, "--data-parallel", "2", *LINK, "--by", "module"], "--by has no effect"),
         ([*STEP, "--data-parallel", "2", *LINK, "--all-reduce", "rings"], "did you mean 'ring'"),
         ([*STEP, "--data-parallel", "2", "--link-bandwidth", "fast"], "of the form 25GB/s"),
-        ([*STEP, "--data-parallel", "2", *LINK, "-o", "told.toml"], "is written as .json"),
+        ([*STEP, "--data-parallel", "2", *LINK, "-o", "told.toml"], "are written as .json"),
         (
             [*STEP, "--hardware", "a100", "--data-parallel", "2", *LINK],
             "takes one machine",
