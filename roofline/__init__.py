@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from roofline.pipeline.validations import validate as validate
     from roofline.presentation.figure import plot as plot
     from roofline.quantization.result import Quantization as Quantization
+    from roofline.result import Result as Result
+    from roofline.result import read_result as read_result
     from roofline.scaling.result import Scaling as Scaling
     from roofline.substitution.result import Optimization as Optimization
     from roofline.substitution.rules.registry import register_rule as register_rule
@@ -89,6 +91,7 @@ _HOME = {
     "Scaling": "roofline.scaling.result",
     "SweepResult": "roofline.design.sweeps.result",
     "Totals": "roofline.analysis",
+    "Result": "roofline.result",
     "Validation": "roofline.latency.validation",
     "Work": "roofline.workload.work",
     "advise": "roofline.pipeline.advising",
@@ -110,6 +113,7 @@ _HOME = {
     "predict": "roofline.pipeline.predictions",
     "profile": "roofline.pipeline.profiles",
     "quantize": "roofline.pipeline.quantizing",
+    "read_result": "roofline.result",
     "read_analysis": "roofline.analysis",
     "read_machine_comparison": "roofline.design.machine_comparison",
     "register_rule": "roofline.substitution.rules.registry",
