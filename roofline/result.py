@@ -40,6 +40,8 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "balance sweep": "roofline.design.sweeps.ridge",
+    "sweep": "roofline.design.sweeps.result",
     "analysis": "roofline.analysis.result",
     "language model": "roofline.language.result",
     "optimization": "roofline.substitution.result",

@@ -77,14 +77,13 @@ HOME = {
     "pandas": (
         *("foundation/rows.py", "design/model_comparison/data.py"),
         "design/machine_comparison/result.py",
-        *("design/sweeps/result.py", "design/sweeps/ridge.py"),
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
         *("presentation/machines_figure.py", "presentation/hardware_figure.py"),
         "latency/validation_drawing.py",
         "presentation/layers_figure.py",
-        "presentation/sweep_figure.py",
+        "design/sweeps/drawing.py",
         "presentation/comparison_figure.py",
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
         *("scaling/drawing.py", "substitution/drawing.py"),

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.cli.results import measuring_if_needed, print_or_put, progress_bar, say_written
+from roofline.cli.results import measuring_if_needed, present_result, progress_bar
 from roofline.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from roofline.design.sweeps.axes import Grid
     from roofline.pipeline.sweeps.planning import Plan
-    from roofline.presentation.sweep_output import Sweep
+    from roofline.result import Result
 
 _RUN = ("dtype", "train", "optimizer", "autocast", "channels_last", "device")
 """The options that are of the run, and not of the design or machine."""
@@ -51,10 +51,11 @@ def run_sweep(
         InputError: whatever of it does not fit, or a long sweep without `yes`.
     """
     from roofline.design.sweeps.axes import BALANCE
+    from roofline.design.sweeps.result import SweepResult
     from roofline.design.sweeps.spec import grid_of
-    from roofline.presentation.output import check_targets
+    from roofline.foundation.blocks import View
 
-    check_targets(outputs, overwrite=force, will_be_measured=False, are_several=True)
+    SweepResult.check_files(outputs, overwrite=force)
     grid = grid_of(spec)
     if reference is not None and reference not in models:
         hint = nearest(reference, models) or f"; there are {', '.join(models)}"
@@ -68,7 +69,7 @@ def run_sweep(
         result = _ridge(models, spec, place, hardware, options)
     else:
         result = _sizes(models, grid, place, hardware, executor, jobs, yes, options)
-    _present(result, outputs, force)
+    present_result(result, outputs, stdout_format=None, view=View(), force=force)
 
 
 def _ridge(
@@ -77,7 +78,7 @@ def _ridge(
     reference: int,
     hardware: tuple[str, ...],
     options: dict[str, Any],
-) -> Sweep:
+) -> Result:
     from roofline.design.sweeps.axes import BALANCE
     from roofline.pipeline.sweeps import ridge_sweep
 
@@ -111,7 +112,7 @@ def _sizes(
     jobs: int | None,
     yes: bool,
     options: dict[str, Any],
-) -> Sweep:
+) -> Result:
     from roofline.pipeline.runs import RunOptions
     from roofline.pipeline.sweeps.one_thread import one_thread
     from roofline.pipeline.sweeps.planning import plan_of, probed
@@ -155,12 +156,3 @@ def _check_length(plan: Plan, where: Any) -> None:
         f"--sweep has {points:,} points of {designs} designs, {plan.job_count:,} captures{takes};"
         " add --yes to do it, or take larger steps"
     )
-
-
-def _present(result: Sweep, outputs: tuple[Path, ...], force: bool) -> None:
-    from roofline.presentation.sweep_output import report_of_sweep, write_sweep
-
-    # Files first: what is printed may end early, in a pipe that closes.
-    write_sweep(result, outputs, overwrite=force)
-    print_or_put(report_of_sweep(result))
-    say_written(outputs)

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,10 +18,9 @@ from roofline.design.sweeps.result import SweepResult
 from roofline.design.sweeps.sentences import changes_of
 from roofline.design.sweeps.spec import grid_of
 from roofline.design.sweeps.verdicts import verdict_of
-from roofline.presentation.charts.sweep_cells import sweep_map_of
-from roofline.presentation.charts.sweep_lines import lines_chart_of
-from roofline.presentation.reports.sweep_report import sweep_csv, sweep_report
-from roofline.render.console import plain_text
+from roofline.errors import FileFormatError
+from roofline.plots.figures import new_figure
+from roofline.result import read_result, result_from_data
 from tests.builders import ceiling, level, profile
 from tests.sweep_examples import cell, swept, times
 
@@ -83,7 +84,7 @@ def test_the_sentence_of_a_corner() -> None:
         "separable wins everywhere but at channels ≤ 32 and size 7;"
         " there it is up to 1.4 × slower than standard",
     )
-    assert repr(result).startswith("<SweepResult: separable wins everywhere but")
+    assert result.sentences[0].startswith("separable wins everywhere but")
 
 
 def test_the_sentences_of_all_and_of_none() -> None:
@@ -145,7 +146,7 @@ def test_numbers_stand_in_the_same_rows_everywhere() -> None:
     assert frame["predicted_s"].tolist()[:3] == [3.0, 1.0, 1.0]
     assert frame["predicted_s"].isna().tolist() == [False, False, False, True]
     assert frame["flop"].dtype == "Int64" and frame["is_best"].dtype == "boolean"
-    rows = list(csv.DictReader(io.StringIO(sweep_csv(result))))
+    rows = list(csv.DictReader(io.StringIO(result.to_csv())))
     assert [row["predicted_s"] for row in rows] == ["3.0", "1.0", "1.0", ""]
     assert rows[3]["problem"] == "groups must divide channels"
     assert [row["is_best"] for row in rows] == ["false", "true", "", ""]
@@ -188,14 +189,14 @@ def test_a_design_that_does_not_fit_wins_nowhere() -> None:
 
 def test_cells_of_what_does_not_fit_are_marked_in_table_and_files() -> None:
     result = memory((50, 100), (50, 101), (101, 101))
-    text = plain_text(sweep_report(result))
+    text = str(result)
     table = text[text.index("winner") :].splitlines()
     rows = {line.split()[0]: line for line in table[1:4]}
     assert rows["1"].endswith("B 2.0")
     assert rows["2"].endswith("only A, B!")
     assert rows["3"].endswith("A!, B!")
     assert rows["3"].count("!") == 4
-    found = list(csv.DictReader(io.StringIO(sweep_csv(result))))
+    found = list(csv.DictReader(io.StringIO(result.to_csv())))
     assert [row["fits"] for row in found] == ["true", "true", "true", "false", "false", "false"]
     assert [row["is_best"] for row in found] == ["false", "true", "", "", "", ""]
     assert {row["memory_capacity_byte"] for row in found} == {"100"}
@@ -207,17 +208,38 @@ def test_cells_of_what_does_not_fit_are_marked_in_table_and_files() -> None:
 def test_unknown_capacity_is_said_once_and_marks_nothing() -> None:
     result = memory((50, 100), (50, 101), capacity_byte=None)
     assert [each.winner for each in result.verdicts] == [1, 1]
-    text = plain_text(sweep_report(result))
+    text = str(result)
     assert text.count("memory capacity not known: test") == 1
     assert "!" not in text
     assert result.to_frame()["fits"].isna().all()
 
 
 def test_pictures_cross_what_does_not_fit() -> None:
-    lines = lines_chart_of(memory((50, 100), (50, 101), (101, 101))).lines
-    assert [[x for x, _ in each.unfit] for each in lines] == [[3.0], [2.0, 3.0]]
+    figure = new_figure(10, 6)
+    memory((50, 100), (50, 101), (101, 101)).draw(figure)
+    crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
+    assert [list(each.get_xdata()) for each in crosses] == [[3.0], [2.0, 3.0]]  # pyright: ignore
     four = memory((50, 100), (50, 101), (101, 101), (100, 100))
     grid = replace(four, grid=grid_of("a=1|2,b=1|2"))
-    (facet,) = sweep_map_of(grid).facets
-    assert [each.is_crossed for each in facet.cells] == [False, True, True, False]
-    assert [each.text for each in facet.cells] == ["2.0", "only standard", "", "2.0"]
+    figure = new_figure(10, 6)
+    grid.draw(figure)
+    patches: Any = figure.axes[0].patches
+    crossed = [each.get_xy() for each in patches if "x" in (each.get_hatch() or "")]
+    assert sorted(crossed) == [(-0.5, 0.5), (0.5, -0.5)]
+    texts = {each.get_position(): each.get_text() for each in figure.axes[0].texts}
+    assert texts == {(0, 0): "2.0", (0, 1): "only standard", (1, 1): "2.0"}
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    result = memory((50, 100), (50, 101), (101, 101))
+    result.save(tmp_path / "s.json")
+    assert read_result(tmp_path / "s.json") == result
+    data = json.loads((tmp_path / "s.json").read_text())
+    for change, said in (
+        ({"rows": data["rows"][1:]}, "5 rows are no full grid"),
+        ({"points": data["points"][::-1]}, "verdicts do not follow from the rows"),
+        ({"reference": 7}, "no full grid"),
+        ({"axes": {}}, "no full grid"),
+    ):
+        with pytest.raises(FileFormatError, match=said):
+            result_from_data({**data, **change}, file="s.json")

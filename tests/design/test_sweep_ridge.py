@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
-from roofline.presentation.charts.sweep_ridge import ridge_chart_of
-from roofline.presentation.reports.ridge_report import ridge_report
-from roofline.render.console import plain_text
+from roofline.plots.figures import new_figure
+from roofline.result import result_from_data
 from tests.sweep_examples import machine
 
 
@@ -55,8 +54,9 @@ def test_rows_are_the_hypothetical_machines_then_the_known() -> None:
     assert frame["over_reference"].tolist()[1::2] == [0.25, 0.5, 1.0, 2.0, 0.75, 0.5]
     assert frame["machine"].tolist()[8:] == ["near", "near", "far", "far"]
     data = json.loads(ridge().to_json())
-    assert data["crossings"] == [{"balance_flop_per_byte": 4.0, "before": "b", "after": "a"}]
-    assert data["rows"][-1]["is_best"] is True
+    assert data["crossings"] == [{"balance": 4.0, "before": 1, "after": 0}]
+    assert result_from_data(data, file="r.json") == ridge()
+    assert list(frame["is_best"])[-1]
 
 
 def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
@@ -88,18 +88,22 @@ def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
     ]
     assert [found.best_on(each) for each in (near, far, open_)] == [0, 1, 1]
     assert found.sentences[-1] == "b does not fit into memory on near, and leads nowhere there"
-    known = [each for each in found.rows() if each["machine"]]
+    known = [each for each in found.records() if each["machine"]]
     assert [(each["fits"], each["is_best"]) for each in known] == [
         *((True, True), (False, False)),
         *((True, False), (True, True)),
         *((None, False), (None, True)),
     ]
-    assert all(each["fits"] is None for each in found.rows() if not each["machine"])
-    text = plain_text(ridge_report(found))
+    assert all(each["fits"] is None for each in found.records() if not each["machine"])
+    text = str(found)
     assert "a, b!" in next(line for line in text.splitlines() if line.startswith("near "))
     assert text.count("memory capacity not known: open") == 1
-    crossed = [dot.is_crossed for dot in ridge_chart_of(found).dots]
-    assert crossed == [True, False, False]
+    figure = new_figure(10, 7)
+    found.draw(figure)
+    crosses = [
+        each for each in figure.axes[0].collections if len(each.get_paths()[0].vertices) == 4
+    ]
+    assert [float(each.get_offsets()[0][0]) for each in crosses] == [3.0]  # pyright: ignore
 
 
 def test_where_nothing_fits_nothing_leads() -> None:
@@ -112,6 +116,6 @@ def test_where_nothing_fits_nothing_leads() -> None:
     )
     found = ridge(machines=(small,))
     assert found.best_on(small) is None
-    assert not any(each["is_best"] for each in found.rows() if each["machine"])
-    line = next(x for x in plain_text(ridge_report(found)).splitlines() if x.startswith("small "))
+    assert not any(each["is_best"] for each in found.records() if each["machine"])
+    line = next(x for x in str(found).splitlines() if x.startswith("small "))
     assert "a!, b!" in line

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from roofline.design.sweeps.axes import Axis, Grid, Point, text_of
 from roofline.design.sweeps.cells import Cell
 from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.sentences import problems_of, sentences_of, too_large_at
 from roofline.design.sweeps.verdicts import Verdict, verdict_of
-from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation import reading, schema
+from roofline.foundation.blocks import Block, View
 from roofline.machine.hardware import HardwareProfile
+from roofline.result import SCHEMA_VERSION, Result
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
-
-SCHEMA_VERSION = 1
-"""Of sweeps in JSON files, which are read nowhere (docs/file-formats.md)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class SweepResult:
+class SweepResult(Result):
     """Designs at every point of a grid.
 
     ``cells`` are by point (in the order of ``grid``), then by design; ``reference`` is the index of
@@ -34,6 +31,9 @@ class SweepResult:
     the designs are run; ``calibration`` what predictions were learned from, ``""`` if nothing is
     predicted. ``warnings`` are what a reader of the numbers must know.
     """
+
+    kind: ClassVar = "sweep"
+    made_by: ClassVar = "roofline compare A B --sweep AXES -o FILE.json"
 
     grid: Grid
     designs: tuple[str, ...]
@@ -45,8 +45,10 @@ class SweepResult:
     calibration: str = ""
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<SweepResult: {'; '.join(self.sentences) or 'nothing is known'}>"
+    @property
+    def summary(self) -> str:
+        """The designs, and the axes that they were swept over."""
+        return f"{' against '.join(self.names)} over {axis_names(self.grid)}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,8 +86,8 @@ class SweepResult:
             *too_large_at(self.grid, self.names, fits),
         )
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row a design and point: axes, numbers with their units, and the verdict there."""
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Return a row for each point and design: axes, numbers with units, the verdict there."""
         for point, cells, verdict in zip(
             self.grid.points(), self.cells, self.verdicts, strict=True
         ):
@@ -101,42 +103,43 @@ class SweepResult:
                 }
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of the columns of `rows`."""
-        names = (each.name for each in self.grid.axes)
-        numbers = (each.name for each in fields(Cell))
-        return (*names, "design", *numbers, "fits", "compared_by", "is_best", "is_close")
+    def columns(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]  of each sweep its own
+        """Names of columns with pandas' types: axes, numbers, and the verdict."""
+        axes = {each.name: "object" for each in self.grid.axes}
+        numbers = {each.name: _pandas_type(each.name) for each in fields(Cell)}
+        verdict = ("fits", "compared_by", "is_best", "is_close")
+        return {**axes, "design": "object", **numbers, **{e: _pandas_type(e) for e in verdict}}
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a design and point, as `rows`."""
-        import pandas
+    def rows(self) -> Iterator[list[Any]]:
+        """Return `records` as cells in the order of `columns`."""
+        names = self.columns
+        return ([each[name] for name in names] for each in self.records())
 
-        rows = list(self.rows())
-        columns: dict[str, Any] = {}
-        for name in self.columns:
-            values = [row[name] for row in rows]
-            whole = name.endswith("_byte") or name in ("flop", "multiply_add", "parameters")
-            if whole:
-                columns[name] = pandas.array(values, dtype="Int64")
-            elif name.endswith(("_s", "_share")):
-                columns[name] = pandas.array(values, dtype="Float64")
-            elif name == "fits" or name.startswith("is_"):
-                columns[name] = pandas.array(values, dtype="boolean")
-            else:
-                columns[name] = values
-        return pandas.DataFrame(columns)
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return what follows, who wins where, and where that changes."""
+        from roofline.design.sweeps.blocks import sweep_blocks
 
-    def to_json(self) -> str:
-        """The sweep as JSON text: axes, rows, verdicts, and the machines whole."""
-        data = {
+        del view
+        return sweep_blocks(self)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw a heat map of who wins over two axes; lines over a single one."""
+        from roofline.design.sweeps.drawing import draw_sweep
+
+        draw_sweep(figure, self)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return axes, rows, verdicts, and the machines whole."""
+        return {
             "schema_version": SCHEMA_VERSION,
+            "kind": self.kind,
             "axes": {each.name: list(each.values) for each in self.grid.axes},
             "designs": list(self.designs),
-            "reference": self.designs[self.reference],
+            "reference": self.reference,
             "run": self.run,
             "threads": self.threads,
             "calibration": self.calibration,
-            "rows": list(self.rows()),
+            "rows": list(self.records()),
             "points": [
                 {
                     **point,
@@ -152,18 +155,74 @@ class SweepResult:
             "warnings": list(self.warnings),
             "hardware": [schema.to_data(each) for each in self.hardware],
         }
-        return json_text(data)
 
-    def plot(self, *, width_inch: float = 10.0) -> Figure:
-        """A heat map of who wins over two axes, others side by side; lines over a single one."""
-        from roofline.presentation.sweep_figure import plot_sweep
+    @classmethod
+    def from_data(cls, data: Any, *, file: str) -> SweepResult:
+        """Return the sweep in plain data; verdicts follow from its rows.
 
-        return plot_sweep(self, width_inch=width_inch)
+        Raises:
+            FileFormatError: unknown, missing or wrong values, or rows that are no full grid.
+        """
+        fix = f"make it again with `{cls.made_by}`"
+        schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=fix)
+        saved = schema.from_data(_Saved, data, file=file, fix=fix)
+        names = [each.name for each in fields(Cell)]
+        axes = tuple(Axis(name=name, values=tuple(each)) for name, each in saved.axes.items())
+        rows = [{name: row[name] for name in names if name in row} for row in saved.rows]
+        cells = [schema.from_data(Cell, each, file=f"{file}: rows", fix=fix) for each in rows]
+        grid, count = Grid(axes=axes), len(saved.designs)
+        if not count or len(cells) != grid.count * count or not saved.reference < count:
+            raise reading.refused(file, f"{len(cells)} rows are no full grid", fix)
+        found = cls(
+            grid=grid,
+            designs=saved.designs,
+            reference=saved.reference,
+            cells=tuple(tuple(cells[i : i + count]) for i in range(0, len(cells), count)),
+            hardware=saved.hardware,
+            threads=saved.threads,
+            run=saved.run,
+            calibration=saved.calibration,
+            warnings=saved.warnings,
+        )
+        if found.to_data() != data:
+            raise reading.refused(file, "verdicts do not follow from the rows", fix)
+        return found
 
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.sweep_report import sweep_html
 
-        return sweep_html(self)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """A sweep as its file has it; what follows from the rows is compared afterwards."""
+
+    schema_version: int
+    kind: str
+    axes: Mapping[str, Any]
+    designs: tuple[str, ...]
+    reference: int
+    run: str
+    threads: int | None
+    calibration: str
+    rows: tuple[Mapping[str, Any], ...]
+    points: tuple[Mapping[str, Any], ...]
+    sentences: tuple[str, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    hardware: tuple[HardwareProfile, ...]
+
+
+def _pandas_type(name: str) -> str:
+    if name.endswith("_byte") or name in ("flop", "multiply_add", "parameters"):
+        return "Int64"
+    if name.endswith(("_s", "_share")):
+        return "Float64"
+    return "boolean" if name == "fits" or name.startswith("is_") else "object"
+
+
+def map_axes(result: SweepResult) -> tuple[Axis, Axis | None, tuple[Axis, ...]]:
+    """Return the axis across, the one up, and those of which each value has a map of its own."""
+    across, *rest = result.varied
+    up = rest[0] if rest else None
+    names = {across.name, up.name if up else ""}
+    return across, up, tuple(each for each in result.varied if each.name not in names)
 
 
 def axis_names(grid: Grid) -> str:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from roofline.analysis import MinTimes, fits, minimum_times_of
+from roofline.analysis import MINIMUM_TIMES, MinTimes, fits, minimum_times_of
 from roofline.design.sweeps.naming import short_names
 from roofline.design.sweeps.regions import words
 from roofline.design.sweeps.verdicts import SAME_BOUND, factor_text
-from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, View
 from roofline.foundation.units import format_intensity
 from roofline.machine.hardware import HardwareProfile
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
-
-SCHEMA_VERSION = 1
-"""Of ridge sweeps in JSON files, which are read nowhere (docs/file-formats.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +44,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class RidgeSweep:
+class RidgeSweep(Result):
     """Bounds of designs on hypothetical machines, which differ in their balance alone.
 
     The compute ceilings are those of ``base`` on ``threads`` threads; memory is one level, whose
@@ -57,6 +53,18 @@ class RidgeSweep:
     design. ``machines`` are those that are known, ``left_out`` says of which one nothing is known.
     ``peak_memory_byte`` is the most that a pass of each design keeps alive at once.
     """
+
+    kind: ClassVar = "balance sweep"
+    made_by: ClassVar = "roofline compare A B --sweep balance=1:256:x2 -o FILE.json"
+    height_inch: ClassVar = 7.0
+    columns: ClassVar = {
+        "machine": "object",
+        "balance_flop_per_byte": "Float64",
+        "design": "object",
+        **dict.fromkeys(("bound_s", *MINIMUM_TIMES, "over_reference"), "Float64"),
+        **dict.fromkeys(("fits", "is_best"), "boolean"),
+    }
+    ALSO_WRITTEN: ClassVar = ("summary", "sentences")
 
     designs: tuple[str, ...]
     reference: int = 0
@@ -72,8 +80,10 @@ class RidgeSweep:
     run: str = ""
     warnings: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<RidgeSweep: {'; '.join(self.sentences)}>"
+    @property
+    def summary(self) -> str:
+        """The designs over the balance of machines."""
+        return f"{' against '.join(self.names)} over the balance of machines"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -156,7 +166,7 @@ class RidgeSweep:
         low, high = map(factor_text, (min(factors), max(factors)))
         return f", {low} × lower" if low == high else f", {low} to {high} × lower"
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def records(self) -> Iterator[dict[str, Any]]:
         """One row a design and machine: hypothetical ones first, then those that are known.
 
         Hypothetical machines have memory without end: ``fits`` is None there. Bounds are those of
@@ -183,47 +193,22 @@ class RidgeSweep:
                     "is_best": index == best,
                 }
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a design and machine, as `rows`; ``machine`` is None for hypothetical ones."""
-        import pandas
+    def rows(self) -> Iterator[list[Any]]:
+        """Return `records` as cells; ``machine`` is None for hypothetical ones."""
+        return ([each[name] for name in self.columns] for each in self.records())
 
-        return pandas.DataFrame(list(self.rows()))
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return what follows, the hypothetical machines, and the known ones."""
+        from roofline.design.sweeps.blocks import ridge_blocks
 
-    def to_json(self) -> str:
-        """The sweep as JSON text, with the machine that hypothetical ones are made of."""
-        data = {
-            "schema_version": SCHEMA_VERSION,
-            "designs": list(self.designs),
-            "reference": self.designs[self.reference],
-            "dtype": self.dtype,
-            "threads": self.threads,
-            "run": self.run,
-            "rows": list(self.rows()),
-            "crossings": [
-                {
-                    "balance_flop_per_byte": each.balance,
-                    "before": self.designs[each.before],
-                    "after": self.designs[each.after],
-                }
-                for each in self.crossings
-            ],
-            "sentences": list(self.sentences),
-            "left_out": list(self.left_out),
-            "warnings": list(self.warnings),
-            "hardware": schema.to_data(self.base),
-        }
-        return json_text(data)
+        del view
+        return ridge_blocks(self)
 
-    def plot(self, *, width_inch: float = 10.0) -> Figure:
-        """The bound of each design over the reference's, with the known machines on the axis."""
-        from roofline.presentation.sweep_figure import plot_ridge
+    def draw(self, figure: Figure) -> None:
+        """Draw the minimum time of each design over the reference's, with the known machines."""
+        from roofline.design.sweeps.drawing import draw_ridge
 
-        return plot_ridge(self, width_inch=width_inch)
-
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.ridge_report import ridge_html
-
-        return ridge_html(self)
+        draw_ridge(figure, self)
 
 
 def _best(times_s: tuple[float, ...]) -> int:

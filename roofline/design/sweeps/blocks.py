@@ -1,4 +1,4 @@
-"""What a sweep of designs says, as plain data, and the formats it is written in."""
+"""Reports on sweeps: who wins where, over sizes and over the balance of machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from roofline.design.sweeps.axes import Axis, Grid, point_text, text_of
 from roofline.design.sweeps.cells import Cell
 from roofline.design.sweeps.naming import letters
 from roofline.design.sweeps.regions import places_of
-from roofline.design.sweeps.result import SweepResult, axis_names
+from roofline.design.sweeps.result import SweepResult, axis_names, map_axes
+from roofline.design.sweeps.ridge import KnownMachine, RidgeSweep
 from roofline.design.sweeps.sentences import changes_of
 from roofline.design.sweeps.verdicts import (
     RULE,
@@ -21,14 +22,10 @@ from roofline.design.sweeps.verdicts import (
     Verdict,
     factor_text,
 )
-from roofline.foundation.blocks import Block, Column, Facts, Notes, Report
+from roofline.foundation.blocks import Block, Column, Facts, notes
 from roofline.foundation.blocks import Grid as Table
-from roofline.foundation.rows import cells_of, csv_text
-from roofline.foundation.text import printable
-from roofline.foundation.units import MISSING, format_s
+from roofline.foundation.units import MISSING, format_intensity, format_s, format_si
 from roofline.machine.hardware import describe_threads
-from roofline.presentation.charts.sweep_cells import map_axes
-from roofline.render.pages import report_html
 
 _COLUMNS = 8
 """Values side by side: as many as fit 80 characters."""
@@ -38,43 +35,37 @@ _MOST_TABLES = 24
 _MOST_CHANGES = 20
 
 
-def sweep_report(result: SweepResult) -> Report:
-    """The report on a sweep: what follows from it, who wins where, and where that changes."""
+def sweep_blocks(result: SweepResult) -> Iterator[Block]:
+    """Return what follows from a sweep, who wins where, and where that changes."""
     marks = letters(len(result.designs))
-    blocks: list[Block] = [
-        Facts(lines=tuple(_facts(result, marks))),
-        Notes(title="In short", lines=tuple(_in_short(result)), urgent=False),
-    ]
+    yield Facts(lines=tuple(_facts(result, marks)))
+    yield from notes("In short", _in_short(result))
     if len(result.varied) == 1:
-        blocks.append(_list(result, marks))
+        yield _list(result, marks)
     else:
-        blocks += _matrices(result, marks)
-        blocks += _changes(result)
-    warnings = tuple(map(printable, result.warnings))
-    if warnings:
-        blocks.append(Notes(title="Warnings", lines=warnings))
-    names = " against ".join(map(printable, result.names))
-    return Report(headline=f"{names} over {axis_names(result.grid)}", blocks=tuple(blocks))
+        yield from _matrices(result, marks)
+        yield from _changes(result)
+    yield from notes("Warnings", result.warnings, urgent=True)
 
 
 def _facts(result: SweepResult, marks: Sequence[str]) -> Iterator[tuple[str, str]]:
     for index, (letter, name) in enumerate(zip(marks, result.designs, strict=True)):
         reference = "  (the reference)" if index == result.reference else ""
-        yield letter, printable(name) + reference
-    machines = ", ".join(printable(each.name) for each in result.hardware)
+        yield letter, name + reference
+    machines = ", ".join(each.name for each in result.hardware)
     if result.threads is not None and len(result.hardware) == 1:
         machines += f", {describe_threads(result.hardware[0], result.threads)}"
     yield "hardware", machines
     if result.run:
-        yield "run", printable(result.run)
+        yield "run", result.run
     if result.calibration:
-        yield "predicted", f"from {printable(result.calibration)}"
-    yield "points", f"{result.grid.count}: {printable(axis_names(result.grid))}"
+        yield "predicted", f"from {result.calibration}"
+    yield "points", f"{result.grid.count}: {axis_names(result.grid)}"
 
 
 def _in_short(result: SweepResult) -> Iterator[str]:
-    yield from map(printable, result.sentences)
-    yield from map(printable, result.problems)
+    yield from result.sentences
+    yield from result.problems
     bases = [each.basis for each in result.verdicts]
     if "predicted" in bases:
         yield RULE
@@ -84,7 +75,7 @@ def _in_short(result: SweepResult) -> Iterator[str]:
         yield RULE_OF_BOUNDS + where
     if any(each.fits is False for cells in result.cells for each in cells):
         yield RULE_OF_MEMORY
-    yield from map(printable, unknown_capacity(result.hardware))
+    yield from unknown_capacity(result.hardware)
     if len(result.varied) > 1:
         yield (
             "cells: who wins, and how many times faster than the reference; where the reference"
@@ -110,7 +101,7 @@ def _matrices(result: SweepResult, marks: Sequence[str]) -> Iterator[Block]:
     left_out = facets.count * len(starts) - _MOST_TABLES
     if left_out > 0 or len(down.values) > _MOST_ROWS:
         rest = f"{left_out} tables are left out" if left_out > 0 else "rows are left out"
-        yield Notes(title="Left out", lines=(f"{rest}: -o FILE.csv has all of it",), urgent=False)
+        yield from notes("Left out", [f"{rest}: -o FILE.csv has all of it"])
 
 
 def _matrix(
@@ -132,13 +123,13 @@ def _matrix(
 
     where = f"{point_text(facets.point(number))}: " if facets.axes else ""
     return Table(
-        title=printable(f"{where}{down.name} down, {across.name} across"),
+        title=f"{where}{down.name} down, {across.name} across",
         columns=(
             Column(heading="", align="right"),
-            *(Column(heading=printable(text_of(across.values[i])), align="right") for i in columns),
+            *(Column(heading=text_of(across.values[i]), align="right") for i in columns),
         ),
         rows=tuple(
-            (printable(text_of(down.values[j])), *(cell(i, j) for i in columns))
+            (text_of(down.values[j]), *(cell(i, j) for i in columns))
             for j in range(min(len(down.values), _MOST_ROWS))
         ),
     )
@@ -164,10 +155,10 @@ def _changes(result: SweepResult) -> Iterator[Block]:
     found = changes_of(result.grid, result.names, result.verdicts, along)
     if not found:
         return
-    lines = [(printable(where), printable(said)) for where, said in found]
+    lines = [(where, said) for where, said in found]
     rest = len(lines) - _MOST_CHANGES
     yield Table(
-        title=f"Where the winner changes along {printable(along)}",
+        title=f"Where the winner changes along {along}",
         columns=(Column(heading="at"), Column(heading="who wins")),
         rows=tuple(lines[:_MOST_CHANGES]),
         sums=((f"{rest} more", ""),) if rest > 0 else (),
@@ -182,7 +173,7 @@ def _list(result: SweepResult, marks: Sequence[str]) -> Table:
     axis = result.varied[0]
     rows = [
         (
-            printable(text_of(value)),
+            text_of(value),
             *(_time_text(each) for each in cells),
             _cell_text(verdict, cells, marks),
         )
@@ -194,7 +185,7 @@ def _list(result: SweepResult, marks: Sequence[str]) -> Table:
     return Table(
         title="",
         columns=(
-            Column(heading=printable(axis.name), align="right"),
+            Column(heading=axis.name, align="right"),
             *(Column(heading=each, align="right") for each in marks),
             Column(heading="winner"),
         ),
@@ -217,14 +208,113 @@ def _known_time(cell: Cell) -> str:
     return prediction_cell(cell.predicted_s, interval, cell.bound_s)
 
 
-# -- files -----------------------------------------------------------------------------------------
+_WHAT_IT_IS = (
+    "hypothetical machines have these compute ceilings and one memory, whose bandwidth makes the"
+    " balance; every operand is charged to it (the classic roofline model), so that balance alone"
+    " decides: these are bounds, and there are no predictions for machines that do not exist"
+)
+
+_WHAT_MACHINES_ARE = (
+    "known machines stand at their own balance, with the bounds of their own ceilings and, where"
+    " the profile knows them, caches: how far they are from the line between the hypothetical ones"
+    " is how far the abstraction holds"
+)
 
 
-def sweep_html(result: SweepResult) -> str:
-    """The report as a self-contained HTML fragment for notebooks."""
-    return report_html(sweep_report(result))
+_MARK = "!: the peak memory of this design exceeds the memory of that machine"
 
 
-def sweep_csv(result: SweepResult) -> str:
-    """One row a design and point: axes, numbers with their unit in the name, and the verdict."""
-    return csv_text(result.columns, cells_of(result.columns, result.rows()))
+def ridge_blocks(ridge: RidgeSweep) -> Iterator[Block]:
+    """Return what follows, the hypothetical machines, and the known ones."""
+    called = zip(ridge.names, ridge.designs, strict=True)
+    yield Facts(
+        lines=(
+            *((a, b) for a, b in called if a != b),
+            ("ceilings of", f"{ridge.base.name}, {describe_threads(ridge.base, ridge.threads)}"),
+            ("balance for", ridge.dtype),
+            ("input", ridge.run),
+        )
+    )
+    has_unfit = any(False in ridge.fits_on(each) for each in ridge.machines)
+    lines = (
+        *(*ridge.sentences, _WHAT_IT_IS),
+        *((_WHAT_MACHINES_ARE,) if ridge.machines else ()),
+        *((_MARK,) if has_unfit else ()),
+    )
+    yield from notes("In short", lines)
+    yield _hypothetical(ridge)
+    if ridge.machines:
+        yield _known(ridge)
+    said = list(ridge.warnings)
+    unknown = [each.name for each in ridge.machines if each.memory_capacity_byte is None]
+    if unknown:
+        said.append(f"memory capacity not known: {', '.join(unknown)}")
+    if ridge.left_out:
+        said.append(f"not on the axis: {', '.join(ridge.left_out)}")
+    yield from notes("Warnings", said, urgent=bool(ridge.warnings))
+
+
+def _others(ridge: RidgeSweep) -> list[int]:
+    return [i for i in range(len(ridge.designs)) if i != ridge.reference]
+
+
+def _headings(ridge: RidgeSweep) -> Iterator[Column]:
+    base = ridge.names[ridge.reference]
+    yield Column(heading="FLOP/byte", align="right")
+    yield Column(heading=f"bound of {base}", align="right", sacrifice=1)
+    for i in _others(ridge):
+        yield Column(heading=f"{ridge.names[i]} / {base}", align="right")
+    yield Column(heading="lowest bound")
+
+
+def _cells(
+    ridge: RidgeSweep, balance: float, times_s: tuple[float, ...], leads: str
+) -> tuple[str, ...]:
+    ratios = ridge.over_reference(times_s)
+    return (
+        format_intensity(balance),
+        format_s(times_s[ridge.reference]),
+        *(format_si(ratios[i], "", DIGITS) for i in _others(ridge)),
+        leads,
+    )
+
+
+def _leads(ridge: RidgeSweep, machine: KnownMachine) -> str:
+    """The design with the lowest bound, then those that do not fit: ``"A, B!"``."""
+    best = ridge.best_on(machine)
+    large = [
+        f"{name}!"
+        for name, each in zip(ridge.names, ridge.fits_on(machine), strict=True)
+        if each is False
+    ]
+    return ", ".join([*([ridge.names[best]] if best is not None else []), *large])
+
+
+def _hypothetical(ridge: RidgeSweep) -> Table:
+    return Table(
+        title="Hypothetical machines",
+        columns=tuple(_headings(ridge)),
+        rows=tuple(
+            _cells(ridge, balance, times, ridge.names[times.index(min(times))])
+            for balance, times in zip(ridge.balances, ridge.bound_s, strict=True)
+        ),
+    )
+
+
+def _known(ridge: RidgeSweep) -> Table:
+    return Table(
+        title="Machines that there are",
+        columns=(
+            Column(heading="machine"),
+            *_headings(ridge),
+            Column(heading="caches", sacrifice=2),
+        ),
+        rows=tuple(
+            (
+                each.name,
+                *_cells(ridge, each.balance, each.bound_s, _leads(ridge, each)),
+                "its own" if each.has_caches else "not known",
+            )
+            for each in ridge.machines
+        ),
+    )
