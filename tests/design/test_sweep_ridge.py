@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from roofline.design.sweeps.ridge import Crossing, KnownMachine, RidgeSweep
 from roofline.plots.figures import new_figure
@@ -100,10 +101,9 @@ def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
     assert text.count("memory capacity not known: open") == 1
     figure = new_figure(10, 7)
     found.draw(figure)
-    crosses = [
-        each for each in figure.axes[0].collections if len(each.get_paths()[0].vertices) == 4
-    ]
-    assert [float(each.get_offsets()[0][0]) for each in crosses] == [3.0]  # pyright: ignore
+    marks: Any = figure.axes[0].collections
+    crosses = [each for each in marks if len(each.get_paths()[0].vertices) == 4]
+    assert [float(each.get_offsets()[0][0]) for each in crosses] == [3.0]
 
 
 def test_where_nothing_fits_nothing_leads() -> None:
