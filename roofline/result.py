@@ -40,6 +40,8 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "hardware": "roofline.machine.hardware",
+    "hardware_difference": "roofline.machine.difference",
     "scaling": "roofline.scaling.result",
 }
 """Modules of the kinds that `read_result` opens, imported when a file of that kind is read."""

@@ -6,7 +6,7 @@ HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal, TypedDict
@@ -183,6 +183,7 @@ def table(
     columns: Mapping[str, str | Callable[[Any], str]],
     *,
     left: Iterable[str] = (),
+    narrow: Sequence[str] = (),
     sums: Iterable[tuple[str, ...]] = (),
 ) -> Grid:
     """Return a table with a row for each item.
@@ -192,6 +193,7 @@ def table(
         items: what rows are of.
         columns: by heading, the attribute that `cell_text` writes, or what makes the cell.
         left: headings of columns that are aligned left; the others hold numbers.
+        narrow: headings of columns that a narrow terminal leaves out, the first of them first.
         sums: rows at the end.
     """
 
@@ -202,7 +204,12 @@ def table(
     return Grid(
         title=title,
         columns=tuple(
-            Column(heading=each, align="left" if each in texts else "right") for each in columns
+            Column(
+                heading=each,
+                align="left" if each in texts else "right",
+                sacrifice=len(narrow) - narrow.index(each) if each in narrow else 0,
+            )
+            for each in columns
         ),
         rows=tuple(tuple(cell(item, of) for of in columns.values()) for item in items),
         sums=tuple(sums),
