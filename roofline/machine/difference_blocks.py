@@ -121,7 +121,7 @@ def _changes(change: HardwareDifference) -> Iterable[Block]:
             "Changed beyond the noise floor: medians, the largest change first",
             change.notable,
             {
-                "figure": lambda each: each.one.label,
+                "figure": "label",
                 "threads": lambda each: each.threads or MISSING,
                 "old": lambda each: _median(each.first),
                 "new": lambda each: _median(each.second),
