@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from roofline.design.compilation import Compilation as Compilation
     from roofline.design.gate import Check as Check
     from roofline.design.gate import Cost as Cost
-    from roofline.design.hardware_change import hardware_change as hardware_change
     from roofline.design.machine_comparison import MachineComparison as MachineComparison
     from roofline.design.machine_comparison import (
         read_machine_comparison as read_machine_comparison,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from roofline.language.result import Language as Language
     from roofline.latency.validation import Validation as Validation
     from roofline.machine.catalog import load_hardware as load_hardware
+    from roofline.machine.difference import hardware_change as hardware_change
     from roofline.machine.hardware import HardwareProfile as HardwareProfile
     from roofline.pipeline import analyze as analyze
     from roofline.pipeline import compare as compare
@@ -105,7 +105,7 @@ _HOME = {
     "crosscheck": "roofline.pipeline",
     "export": "roofline.pipeline.exporting",
     "formula": "roofline.workload.formulas.registry",
-    "hardware_change": "roofline.design.hardware_change",
+    "hardware_change": "roofline.machine.difference",
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
     "optimize": "roofline.pipeline.optimizing",

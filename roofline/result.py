@@ -40,12 +40,14 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
-    "balance sweep": "roofline.design.sweeps.ridge",
-    "sweep": "roofline.design.sweeps.result",
     "analysis": "roofline.analysis.result",
+    "balance sweep": "roofline.design.sweeps.ridge",
+    "hardware": "roofline.machine.hardware",
+    "hardware difference": "roofline.machine.difference",
     "language model": "roofline.language.result",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
+    "sweep": "roofline.design.sweeps.result",
     "scaling": "roofline.scaling.result",
     "validation": "roofline.latency.validation",
 }

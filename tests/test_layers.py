@@ -54,7 +54,6 @@ INSIDE_FUNCTIONS = {
     "design": {"presentation", "render"},
     "language": {"render"},
     "latency": {"presentation"},
-    "machine": {"presentation", "render"},
 }
 
 # Where a library may be imported at all, as path prefixes.
@@ -80,13 +79,12 @@ HOME = {
     ),
     "matplotlib": (
         *("presentation/drawing.py", "presentation/figure.py"),
-        *("presentation/machines_figure.py", "presentation/hardware_figure.py"),
+        "presentation/machines_figure.py",
         "latency/validation_drawing.py",
-        "presentation/layers_figure.py",
-        "design/sweeps/drawing.py",
-        "presentation/comparison_figure.py",
+        *("design/sweeps/drawing.py", "presentation/comparison_figure.py"),
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
         *("scaling/drawing.py", "substitution/drawing.py"),
+        *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),
     "textalloc": ("plots/",),
     "jinja2": ("render/pages.py", "presentation/interactive/document.py"),

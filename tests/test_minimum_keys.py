@@ -284,7 +284,7 @@ def test_sweeps() -> None:
 
 def test_sweeps_of_balance_know_the_eager_minimum_alone() -> None:
     designs = ("conv2d(8,8,3)@32x32", "conv2d(8,8,1)@32x32")
-    for row in ridge_sweep(*designs, hardware=CPU, axes="balance=1:4:x2").rows():
+    for row in ridge_sweep(*designs, hardware=CPU, axes="balance=1:4:x2").records():
         times = {name: row[name] for name in MINIMUM_TIMES}
         assert times == minimum_times_of(MinTimes(eager_min_time_s=row["bound_s"]))
         assert times["eager_min_time_s"] > 0 and times["model_min_time_s"] is None

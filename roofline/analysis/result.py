@@ -181,15 +181,20 @@ class Analysis(Result):
         options: Mapping[str, Any],
     ) -> Figure:
         if options.get("layers") or options.get("paper") is not None:
-            from roofline.presentation.layers_figure import plot_layers
+            from roofline.analysis.layers_drawing import HEIGHT_INCH
 
-            rest = {name: each for name, each in options.items() if name != "layers"}
-            return plot_layers(self, width_inch=width_inch, height_inch=height_inch, **rest)
-        given = {name: each for name, each in options.items() if name not in ("layers", "paper")}
-        return Result._figure(self, make, width_inch, height_inch, given)
+            height_inch = height_inch or HEIGHT_INCH
+        return Result._figure(self, make, width_inch, height_inch, options)
 
-    def draw(self, figure: Figure, **options: Any) -> None:
-        """Draw the roofline picture; options are those of `draw_analysis`."""
+    def draw(
+        self, figure: Figure, *, layers: bool = False, paper: Any = None, **options: Any
+    ) -> None:
+        """Draw the roofline picture, with `layers` that of `draw_layers`, else `draw_analysis`."""
+        if layers or paper is not None:
+            from roofline.analysis.layers_drawing import draw_layers
+
+            draw_layers(figure, self, paper=paper, **options)
+            return
         from roofline.analysis.drawing import draw_analysis
 
         draw_analysis(figure, self, **options)

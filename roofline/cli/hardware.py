@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,12 @@ import click
 from roofline.cli import candidates
 from roofline.cli.hardware_fit import command as fit
 from roofline.cli.options import output_options
-from roofline.cli.results import result_console, say_written
+from roofline.cli.results import present_result, result_console
 from roofline.cli.streams import tell
 
 if TYPE_CHECKING:
     from roofline.machine.hardware import HardwareProfile
+    from roofline.result import Result
 
 
 @click.group("hardware")
@@ -30,16 +31,11 @@ command.add_command(fit, "fit")
 def list_() -> None:
     """The machines that --hardware takes by name."""
     from roofline.machine.catalog import entries
-    from roofline.presentation.reports.hardware_report import HardwareEntry, hardware_list_report
+    from roofline.machine.report import catalog_report
     from roofline.render.console import print_report
 
     known = entries()
-    found = [
-        HardwareEntry(name=each.name, where=each.origin, profile=each.profile)
-        for each in known
-        if each.profile is not None
-    ]
-    print_report(hardware_list_report(found), result_console())
+    print_report(catalog_report(known), result_console())
     for each in known:
         if each.profile is None:
             tell(f"roofline: warning: {each.error}")
@@ -50,53 +46,37 @@ def list_() -> None:
 @output_options(".toml .json .csv .md .html .png .svg")
 def show(name: str, outputs: tuple[Path, ...], force: bool) -> None:
     """The ceilings of NAME (a name or a .toml file; default: this machine) and their sources."""
-    from datetime import date
+    from roofline.machine.hardware import HardwareProfile
 
-    from roofline.presentation.hardware_output import check_targets, write
-    from roofline.presentation.reports.hardware_report import hardware_report
-    from roofline.render.console import print_report
-
-    check_targets(outputs, overwrite=force)
-    profile, notes = _known(name)
-    print_report(hardware_report(profile, today=date.today()), result_console())
-    for note in notes:
-        tell(f"roofline: warning: {note}")
-    for path in outputs:
-        write(profile, path, overwrite=force)
-    say_written(outputs)
+    HardwareProfile.check_files(outputs, overwrite=force)
+    _present(*_known(name), outputs, force=force)
 
 
 @command.command("diff")
 @click.argument("first", metavar="A", shell_complete=candidates.machines)
 @click.argument("second", metavar="B", shell_complete=candidates.machines)
-@output_options(".json .csv .md")
+@output_options(".json .csv .md .html")
 def diff(first: str, second: str, outputs: tuple[Path, ...], force: bool) -> None:
-    """Machine B against machine A: ceiling by ceiling, memory by memory, and their ridge points.
+    """Compare machine B with machine A: ceilings, memory levels, latencies, ridge points.
 
     Each is a name (`roofline hardware list`), a .toml file, or host for this machine.
     """
-    from datetime import date
+    from roofline.machine.difference import HardwareDifference
 
-    from roofline.design.hardware_difference import HardwareDifference
-    from roofline.foundation.files import write_atomically
-    from roofline.presentation.formats import check_files, check_suffix_among
-    from roofline.presentation.reports.hardware_difference_report import (
-        DIFFERENCE_FORMATS,
-        hardware_difference_report,
-        render_hardware_difference,
-    )
-    from roofline.render.console import print_report
-
-    check_format = partial(check_suffix_among, suffixes=DIFFERENCE_FORMATS, what="a comparison")
-    check_files(outputs, check_format, overwrite=force)
+    HardwareDifference.check_files(outputs, overwrite=force)
     (one, some), (other, more) = _known(first), _known(second)
-    difference = HardwareDifference(machines=(one, other))
-    print_report(hardware_difference_report(difference, today=date.today()), result_console())
-    for note in dict.fromkeys((*some, *more)):
-        tell(f"roofline: warning: {note}")
-    for path in outputs:
-        write_atomically(path, render_hardware_difference(difference, path), overwrite=force)
-    say_written(outputs)
+    _present(HardwareDifference(first=one, second=other), (*some, *more), outputs, force=force)
+
+
+def _present(
+    result: Result, warnings: Iterable[str], outputs: tuple[Path, ...], *, force: bool
+) -> None:
+    """Print a result and its warnings, and write its files."""
+    from roofline.foundation.blocks import View
+
+    for each in dict.fromkeys(warnings):
+        tell(f"roofline: warning: {each}")
+    present_result(result, outputs, stdout_format=None, view=View(), force=force)
 
 
 def _known(name: str) -> tuple[HardwareProfile, tuple[str, ...]]:

@@ -73,8 +73,7 @@ def command(file: Path, force: bool, **given: Any) -> None:
     Each rate is cores x clock x pipes x lanes, or channels x transfers x bytes, and is printed with
     its arithmetic. What the flags leave open is asked for, on a terminal.
     """
-    from roofline.foundation.files import check_writable, write_atomically
-    from roofline.machine.hardware import profile_to_toml
+    from roofline.foundation.files import check_writable
     from roofline.machine.theory.datasheet import datasheet_profile, left_out
     from roofline.render.console import print_report
 
@@ -83,7 +82,6 @@ def command(file: Path, force: bool, **given: Any) -> None:
     check_writable(file, overwrite=force)
     sheet = _sheet(file, _completed(given))
     profile = datasheet_profile(sheet)
-    content = profile_to_toml(profile)
     print_report(_report(profile), result_console())
     if sheet.caches:
         reason = left_out(sheet) or (
@@ -91,7 +89,7 @@ def command(file: Path, force: bool, **given: Any) -> None:
             " level behind it"
         )
         tell(f"roofline: warning: {reason}")
-    write_atomically(file, content, overwrite=force)
+    profile.save(file, overwrite=force)
     say_written((file,))
 
 
@@ -211,29 +209,20 @@ def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
 
 
 def _report(profile: HardwareProfile) -> Report:
-    """Each number with its arithmetic, and where compute and memory meet."""
-    from roofline.foundation.blocks import Notes, Report
-    from roofline.foundation.text import printable
+    """Return each number with its arithmetic, and the ridge points."""
+    from roofline.foundation.blocks import Report, notes, safe
     from roofline.foundation.units import format_intensity
+    from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
     from roofline.machine.theory.datasheet import arithmetic_lines
-    from roofline.placement import Roof, ridge_flop_per_byte
 
-    roof = Roof(profile, profile.threads)
+    roof = MachineRoof(profile, profile.threads)
+    memory = roof.levels[-1]
     found = (roof.compute(each) for each in dict.fromkeys(each.dtype for each in profile.compute))
     ridges = [
-        f"{unit.label}: {format_intensity(ridge_flop_per_byte(unit, roof.levels[-1]))}"
+        f"{unit.label}: {format_intensity(ridge_flop_per_byte(unit, memory))}"
         for unit in found
         if unit
     ]
-    cores = f"{counted(profile.threads, 'core')}"
-    return Report(
-        headline=f"{printable(profile.name)}: {printable(profile.description)}",
-        blocks=(
-            Notes(title="Ceilings", lines=tuple(arithmetic_lines(profile)), urgent=False),
-            Notes(
-                title=f"Ridge points of {cores}, in FLOP per byte of {roof.levels[-1].label}",
-                lines=tuple(ridges),
-                urgent=False,
-            ),
-        ),
-    )
+    title = f"Ridge points of {counted(profile.threads, 'core')} (FLOP/B of {memory.label})"
+    blocks = (*notes("Ceilings", arithmetic_lines(profile)), *notes(title, ridges))
+    return safe(Report(headline=f"{profile.name}: {profile.description}", blocks=blocks))

@@ -96,17 +96,18 @@ def command(
     if quick and thorough:
         raise InputError("--quick and --thorough exclude each other; choose one")
     effort: Effort = "quick" if quick else "thorough" if thorough else "default"
+    from roofline.foundation.blocks import View
     from roofline.foundation.files import check_writable, write_atomically
+    from roofline.machine.hardware import HardwareProfile
     from roofline.machine.measuring.samples import samples_file, samples_text
-    from roofline.presentation.hardware_output import check_targets, write
 
-    check_targets(outputs, overwrite=force)
+    HardwareProfile.check_files(outputs, overwrite=force)
     for path in outputs:
         if path.suffix == ".toml":
             check_writable(samples_file(path), overwrite=force)
     before = _comparable(old, device) if old is not None else None
+    from roofline.machine.difference import hardware_change
     from roofline.pipeline import measure_with_samples
-    from roofline.presentation.reports.hardware_report import hardware_report
     from roofline.render.console import print_report
 
     with LiveFindings("Measuring this machine") as live:
@@ -119,8 +120,8 @@ def command(
             waiting=live.waiting,
         )
     written: list[Path] = [measured.file] if measured.file else []
+    measured.profile.save(*outputs, overwrite=force)
     for path in outputs:
-        write(measured.profile, path, overwrite=force)
         written.append(path)
         if path.suffix == ".toml":
             samples = samples_file(path)
@@ -128,10 +129,8 @@ def command(
             write_atomically(samples, text, overwrite=force)
             written.append(samples)
     # Files first: what is printed may end early, in a pipe that closes.
-    if before is None:
-        print_report(hardware_report(measured.profile, today=date.today()), result_console())
-    else:
-        _print_change(before, measured.profile)
+    result = hardware_change(before, measured.profile) if before else measured.profile
+    print_report(result.report(View(today=date.today())), result_console())
     say_written(tuple(written))
     if measured.note:
         tell(measured.note)
@@ -155,17 +154,6 @@ def _comparable(name: str, device: str) -> HardwareProfile:
             " machines are compared with `roofline hardware diff`"
         )
     return profile
-
-
-def _print_change(before: HardwareProfile, after: HardwareProfile) -> None:
-    from datetime import date
-
-    from roofline.design.hardware_change import hardware_change
-    from roofline.presentation.reports.hardware_change_report import hardware_change_report
-    from roofline.render.console import print_report
-
-    change = hardware_change(before, after)
-    print_report(hardware_change_report(change, today=date.today()), result_console())
 
 
 def _explain(others: list[str]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
 from pathlib import Path
 
-from roofline.cli.results import result_console, say_written
+from roofline.cli.results import present_result, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 
@@ -26,16 +25,15 @@ def measure_links(others: dict[str, bool], outputs: tuple[Path, ...], *, force: 
             raise InputError(
                 f"{option} has no effect with --links, which measures links alone; leave it out"
             )
-    from roofline.presentation.hardware_output import check_targets, write
-
-    check_targets(outputs, overwrite=force)
+    from roofline.foundation.blocks import View
     from roofline.machine import catalog
+    from roofline.machine.hardware import HardwareProfile
+
+    HardwareProfile.check_files(outputs, overwrite=force)
     from roofline.pipeline.links import measure_links as measure
-    from roofline.presentation.reports.hardware_report import hardware_report
-    from roofline.render.console import print_report
 
     profile = measure(say=tell)
-    for path in outputs:
-        write(profile, path, overwrite=force)
-    print_report(hardware_report(profile, today=date.today()), result_console())
+    # Files first: what is printed may end early, in a pipe that closes.
+    profile.save(*outputs, overwrite=force)
+    present_result(profile, (), stdout_format=None, view=View(), force=force)
     say_written((catalog.host_file(), *outputs))

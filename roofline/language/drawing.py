@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from roofline.analysis.roof import line_name, roof_lines
+from roofline.analysis.roof import roof_lines
 from roofline.analysis.words import machine_words, provenance_words
 from roofline.language.result import Language
 from roofline.language.stages import StageResult, rate_text
 from roofline.language.sweep import StageSweep, SweepCell
+from roofline.machine.roof import line_name
 from roofline.placement import Bound
 from roofline.plots.figures import foot_figure, prepare_axes, title_figure, words
 from roofline.plots.roof import Point

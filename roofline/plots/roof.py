@@ -9,6 +9,8 @@ from typing import Literal, Protocol
 Spot = tuple[float, float]
 """A place on the axes: FLOP/byte, FLOP/s."""
 
+CeilingKind = Literal["hardware", "library", "theoretical"]
+
 _SMALLEST_PT = 4.5
 _WHOLE_PT = 38.0
 
@@ -27,14 +29,16 @@ class Ceiling:
     """A compute ceiling: level at ``flop_per_s`` from ``start_flop_per_byte`` to the right edge.
 
     It starts where the fastest memory level reaches it (None: there is none, it starts at the left
-    edge). ``main``: its data type is one that the model computes in.
+    edge). ``main``: its data type is one that the model computes in. ``color`` is as ``#rrggbb``;
+    ``""``: that of its kind.
     """
 
     label: str
-    kind: Literal["hardware", "library", "theoretical"]
+    kind: CeilingKind
     flop_per_s: float
     start_flop_per_byte: float | None
     main: bool
+    color: str = ""
 
     def ends(self, x: Span) -> tuple[Spot, Spot]:
         """Where it begins and ends within the axes."""

@@ -164,7 +164,7 @@ def _draw_ceilings(axes: Axes, ceilings: Sequence[Ceiling], *, low: float) -> No
     names: list[tuple[float, str, str]] = []
     for ceiling in ceilings:
         kind = _kind(ceiling)
-        style = dict(_LINES[kind])
+        style = {**_LINES[kind], **({"color": ceiling.color} if ceiling.color else {})}
         if kind == "main" and ceiling.flop_per_s == highest:
             style["linewidth"] = 1.9
         start = ceiling.start_flop_per_byte or left
@@ -266,8 +266,10 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
             continue
         rate = math.log10(each.byte_per_s)
         on_it = [x for x, y in spots if abs(y - x - rate) < 0.25]
-        # Neighbors are staggered, for parallel lines may be close.
+        # Neighbors are staggered, for parallel lines may be close, or even the same.
         first = math.log10(start) + (0.03 + 0.1 * (number % 2)) * width
+        above = (math.log10(other.byte_per_s) - rate for other in diagonals[:number])
+        is_close = any(abs(apart) < 0.12 for apart in above)
         last = max(first, math.log10(end) - _ALONG * width)
         places = [first + (last - first) * step / 8 for step in range(9)]
         x = min(
@@ -281,7 +283,7 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
             rotation=45,
             transform_rotates_text=True,
             rotation_mode="anchor",
-            va="bottom",
+            va="top" if is_close else "bottom",
             fontsize=SMALL_PT,
             color=_LINES[_kind(each)]["color"],
             zorder=6,
@@ -417,6 +419,7 @@ def name_points(
     lines: RoofLines,
     *,
     paths: Iterable[tuple[Spot, Spot]] = (),
+    texts: Sequence[tuple[float, float, str]] = (),
 ) -> int:
     """Name the first points where there is room, with a leader where the name stands apart.
 
@@ -426,12 +429,13 @@ def name_points(
         labels: number of points to name.
         lines: of the roof, which names avoid.
         paths: ends of other lines, which they avoid as well.
+        texts: x, y and words of what is to be named before points.
 
     Returns:
         The number of names written.
     """
     named = points[: max(0, labels)]
-    if not named:
+    if not named and not texts:
         return 0
     left, right = axes.get_xlim()
     ends = [((x0, x1), (y0, y1)) for (x0, y0), (x1, y1) in paths]
@@ -446,12 +450,17 @@ def name_points(
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]
     return place_texts(
         axes,
-        [(each.flop_per_byte, each.flop_per_s, each.name) for each in named],
+        [*texts, *((each.flop_per_byte, each.flop_per_s, each.name) for each in named)],
         avoid=[
+            *((x, y) for x, y, _ in texts),
             *((each.flop_per_byte, each.flop_per_s) for each in points),
             *((each, top) for each in ridges if top),
         ],
-        diameters_pt=[*(each.diameter_pt for each in points), *(26.0 for _ in ridges if top)],
+        diameters_pt=[
+            *(2.0 for _ in texts),
+            *(each.diameter_pt for each in points),
+            *(26.0 for _ in ridges if top),
+        ],
         lines=ends,
     )
 

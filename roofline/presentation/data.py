@@ -16,11 +16,9 @@ from roofline.analysis import (
     module_tree,
 )
 from roofline.analysis.time_columns import TimeColumns
-from roofline.design.hardware_quantities import Quantity, quantities_of
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.blocks import View
 from roofline.foundation.rows import csv_text
-from roofline.machine.hardware import HardwareProfile
 
 _WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
 _MORE_BYTES = ("gradient_byte", "optimizer_byte", "internal_byte")
@@ -74,38 +72,4 @@ def machines_csv(comparison: MachineComparison) -> str:
             )
             for cells, changes in zip(analysis.rows(), comparison.changing_rows(place), strict=True)
         ),
-    )
-
-
-HARDWARE_COLUMNS = {
-    **dict.fromkeys(("what", "kind", "subject", "unit", "kernel"), "string"),
-    "threads": "Int64",
-    "measure": "string",
-    **dict.fromkeys(("peak", "sustained", "spread", "theoretical", "loss"), "Float64"),
-    **dict.fromkeys(("write_allocate", "doubt", "source", "reference", "date"), "string"),
-}
-"""The columns of `HardwareProfile.to_frame` and of CSV files, with pandas' nullable types."""
-
-
-def hardware_csv(profile: HardwareProfile) -> str:
-    """One line a figure of a machine, in SI units (``measure``); unknown is empty, never 0.
-
-    The columns are those of `HardwareProfile.to_frame`.
-    """
-    return csv_text(HARDWARE_COLUMNS, hardware_rows(profile))
-
-
-def hardware_rows(profile: HardwareProfile) -> list[tuple[object, ...]]:
-    """The figures of a machine, each with the cells of `HARDWARE_COLUMNS`; None: not known."""
-    return [_hardware_cells(each) for each in quantities_of(profile)]
-
-
-def _hardware_cells(each: Quantity) -> tuple[object, ...]:
-    source = each.provenance
-    return (
-        *(each.what, each.kind, each.subject, each.unit, each.kernel, each.threads, each.measure),
-        *(each.peak, each.typical, each.spread),
-        *(each.theoretical.per_s if each.theoretical else None, each.loss),
-        *(each.write_allocate, each.doubt),
-        *((source.source, source.reference, source.date) if source else (None, None, None)),
     )

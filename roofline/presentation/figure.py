@@ -38,7 +38,6 @@ from roofline.presentation.drawing import (
     turned,
     write,
 )
-from roofline.presentation.hardware_figure import plot_hardware
 from roofline.workload.operators import Phase
 
 _LIBRARY = "#6a3d9a"
@@ -92,17 +91,14 @@ def plot(
         HardwareError: `paper` is not known.
     """
     if isinstance(analysis, HardwareProfile):
-        if layers or paper is not None:
-            from roofline.presentation.layers_figure import plot_layers
+        if not layers and paper is None:
+            return analysis.plot(width_inch=width_inch, height_inch=height_inch)
+        from roofline.analysis.layers_drawing import HEIGHT_INCH, draw_layers
+        from roofline.plots.figures import shown_figure
 
-            return plot_layers(
-                analysis,
-                paper=paper,
-                labels=labels,
-                width_inch=width_inch,
-                height_inch=height_inch,
-            )
-        return plot_hardware(analysis, width_inch=width_inch)
+        figure = shown_figure(width_inch, height_inch or HEIGHT_INCH)
+        draw_layers(figure, analysis, paper=paper, labels=labels)
+        return figure
     if layers or paper is not None:
         if roofs is not None:
             raise InputError(

@@ -11,10 +11,11 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from roofline.analysis import Analysis, working
-from roofline.analysis.roof import line_name, roof_lines
+from roofline.analysis.roof import roof_lines
 from roofline.analysis.words import MODEL_ITSELF, machine_words, provenance_words
 from roofline.foundation.text import counted
 from roofline.machine.hardware import ComputeCeiling
+from roofline.machine.roof import line_name
 from roofline.placement import Roof, arithmetic_dtype
 from roofline.plots.figures import foot_figure, title_figure
 from roofline.plots.moves import Move, draw_moves, spot_key

@@ -28,10 +28,12 @@ def test_diff_holds_the_measured_article_machine_against_its_paper(
     asked = [part for file in files for part in ("-o", str(file))]
     assert run(["hardware", "diff", "10980xe", "10980xe-measured", *asked]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("10980xe-measured has 0.621 times the float32 rate and 0.771")
+    assert captured.out.startswith("10980xe-measured over 10980xe: float32 peak 0.621×")
     assert "48.0              38.6" in captured.out
     assert captured.err.splitlines() == [f"Wrote {file}" for file in files]
-    (memory,) = json.loads(files[0].read_text())["memory"]
+    (memory,) = [
+        each for each in json.loads(files[0].read_text())["figures"] if each["what"] == "bandwidth"
+    ]
     assert memory["peak_ratio"] == pytest.approx(74 / 96)
 
 
@@ -49,9 +51,7 @@ def test_diff_takes_files_and_tells_two_of_one_name_apart(
     path.write_text(half, encoding="utf-8")
     assert run(["hardware", "diff", "v100", str(path)]) == 0
     first_line = capsys.readouterr().out.splitlines()[0]
-    assert first_line == (
-        "v100 (2) has 1 times the float32 rate and 0.5 times the memory bandwidth of v100 (1)"
-    )
+    assert first_line == "v100 (2) over v100 (1): float32 peak 1×, memory bandwidth 0.5×"
 
 
 @pytest.mark.parametrize(

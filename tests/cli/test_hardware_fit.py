@@ -64,7 +64,7 @@ def test_what_is_written_is_a_machine_like_the_others(
     assert run(arguments(path)) == 0
     assert run(["hardware", "show", str(path)]) == 0
     assert run(["hardware", "diff", "10980xe", str(path)]) == 0
-    assert "has 1 times the float32 rate and 1 times" in capsys.readouterr().out
+    assert "float32 peak 1×, memory bandwidth 1×" in capsys.readouterr().out
 
 
 def test_a_core_takes_the_place_of_units(

@@ -38,8 +38,8 @@ def test_show_draws_layers_into_pictures(
     plain, layered = tmp_path / "plain.svg", tmp_path / "layered.svg"
     assert run(["show", str(saved), "-o", str(plain)]) == 0
     assert run(["show", str(saved), "--layers", "-o", str(layered)]) == 0
-    assert "lost by software" in layered.read_text(encoding="utf-8")
-    assert "lost by software" not in plain.read_text(encoding="utf-8")
+    assert "software loss" in layered.read_text(encoding="utf-8")
+    assert "software loss" not in plain.read_text(encoding="utf-8")
     capsys.readouterr()
     assert run(["show", str(saved), "--layers", "--format", "svg"]) == 0
     assert capsys.readouterr().out == layered.read_text(encoding="utf-8")
@@ -126,7 +126,7 @@ def test_profile_writes_pictures_and_traces(
     outputs = ["-o", str(trace), "-o", str(picture)]
     assert run(["profile", "net", "--layers", *outputs]) == 0
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["model"] == "net"
-    assert "lost by software" in picture.read_text(encoding="utf-8")
+    assert "software loss" in picture.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", ["profile", "show"])

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from datetime import date
 
 import pytest
-from rich.console import Console
 
 from roofline.analysis import Analysis, known_work
 from roofline.foundation.blocks import By, Grid, Report, View
 from roofline.foundation.text import printable
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.origin import age, origin
-from roofline.presentation.reports.hardware_report import (
-    HardwareEntry,
-    hardware_list_report,
-    hardware_report,
-)
-from roofline.render.console import plain_text, print_report
+from roofline.render.console import plain_text
 from tests.presentation.examples import (
     DATASHEET,
-    bare_profile,
     ceiling,
     dram_profile,
     full_profile,
@@ -30,7 +22,6 @@ from tests.presentation.examples import (
     resnet,
     small,
 )
-from tests.presentation.hardware_examples import device_profile, rich_profile
 
 GOLDEN = """\
 small takes 157 ns with every operand from DRAM (classic roofline): 100 % bound by memory
@@ -169,36 +160,6 @@ def test_provenance_is_said_in_words(profile: HardwareProfile, words: str):
 def test_control_characters_are_shown_not_sent():
     assert printable("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
     assert printable("größe 模型") == "größe 模型"
-
-
-@pytest.mark.parametrize(
-    "profile",
-    [full_profile(), dram_profile(), bare_profile(), rich_profile(), device_profile()],
-)
-@pytest.mark.parametrize("terminal", [True, False])
-def test_hardware_prints(profile: HardwareProfile, terminal: bool):
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=terminal, width=100)
-    print_report(hardware_report(profile, today=date(2026, 3, 7)), console)
-    assert profile.name in stream.getvalue()
-
-
-def test_the_list_of_hardware_prints_one_line_each():
-    """The sheet has 100 GFLOP/s and 10 GB/s; a device has no threads, and this one no memory."""
-    device = replace(bare_profile(), device="cuda", threads=1, description="A device")
-    entries = [
-        HardwareEntry(name="one", where="bundled", profile=dram_profile()),
-        HardwareEntry(name="two", where="yours", profile=device),
-    ]
-    stream = io.StringIO()
-    print_report(hardware_list_report(entries), Console(file=stream))
-    assert stream.getvalue().splitlines()[2:] == [
-        "name  description  device  threads      float32          memory  read  date        where",
-        "one   sheet        cpu           4  100 GFLOP/s  DRAM 10.0 GB/s     –  2020-01-02"
-        "  bundled",
-        "two   A device     cuda          –            –               –     –  2026-03-04  yours",
-    ]
-    assert "roofline measure" in hardware_list_report([]).headline
 
 
 def test_an_analysis_shows_itself_in_a_notebook():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from roofline.errors import HardwareError
-from roofline.foundation.rows import frame_of
+from roofline.foundation import schema
+from roofline.foundation.blocks import Block, View
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
 from roofline.machine.checks import check_differ, check_name, check_positive
@@ -30,9 +30,10 @@ from roofline.machine.hardware.details import (
     Overhead,
 )
 from roofline.machine.hardware.versions import SCHEMA_VERSION
+from roofline.result import Result
 
 if TYPE_CHECKING:
-    import pandas
+    from matplotlib.figure import Figure
 
 Device = Literal["cpu", "cuda", "mps", "vulkan"]
 """What computes: torch's own names of its types of devices. Version 1 knew only cpu and cuda."""
@@ -82,9 +83,13 @@ class Host:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareProfile:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HardwareProfile(Result):
     """A machine's measured or documented ceilings.
+
+    It has a row for each figure in SI units (``measure``): ``what`` is compute, bandwidth, latency,
+    capacity, clock, overhead or link, and ``subject`` its data type, level, call or way; of times,
+    peak is the shortest and sustained the median.
 
     ``device`` is torch's name of the type of device that computes; ``threads`` is the number of
     threads that "all" means, and 1 for a device other than a CPU, which computes as a whole;
@@ -101,6 +106,17 @@ class HardwareProfile:
             aliases, levels, ceilings, overheads, curves or links that occur twice, or levels out of
             order.
     """
+
+    kind: ClassVar = "hardware"
+    made_by: ClassVar = "roofline hardware show NAME -o FILE.json"
+    suffixes: ClassVar = (".toml", *Result.suffixes)
+    columns: ClassVar = {
+        **dict.fromkeys(("what", "kind", "subject", "unit", "kernel"), "string"),
+        "threads": "Int64",
+        "measure": "string",
+        **dict.fromkeys(("peak", "sustained", "spread", "theoretical", "loss"), "Float64"),
+        **dict.fromkeys(("write_allocate", "doubt", "source", "reference", "date"), "string"),
+    }
 
     schema_version: int = SCHEMA_VERSION
     name: str
@@ -240,36 +256,67 @@ class HardwareProfile:
             for bandwidth in level.bandwidth:
                 yield bandwidth.provenance
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the profile to `path`, whole or not at all; the suffix chooses the format.
+    @property
+    def summary(self) -> str:
+        """The verdict in one sentence: peak, memory bandwidth, ridge point."""
+        from roofline.machine.report import headline
 
-        ``.toml`` and ``.json`` hold all of it, ``.csv``, ``.md``, ``.html``, ``.png`` and ``.svg``
-        show it.
+        return headline(self)
 
-        Raises:
-            InputError: another suffix, the file exists and `overwrite` is false, or it cannot be
-                written.
-        """
-        from roofline.presentation.hardware_output import write
+    def rows(self) -> Iterable[tuple[Any, ...]]:
+        """Return a row for each figure."""
+        from roofline.machine.quantities import quantities_of
 
-        write(self, Path(path), overwrite=overwrite)
+        for each in quantities_of(self):
+            of = each.provenance
+            yield (
+                *(*each.identity, each.threads, each.measure, each.peak, each.sustained),
+                *(each.spread, each.theoretical_per_s, each.loss),
+                *(each.write_allocate, each.doubt),
+                *((of.source, of.reference, of.date) if of else (None, None, None)),
+            )
 
-    def to_frame(self) -> pandas.DataFrame:
-        """One row a figure, in SI units (``measure``); what is unknown is missing, never 0.
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, tables of ceilings, levels, curves and overheads, and their sources."""
+        from roofline.machine.report import profile_blocks
 
-        ``what`` is compute, bandwidth, latency, capacity, clock, overhead or link, and ``subject``
-        its data type, level, call or way; of times, peak is the shortest and sustained the median.
-        """
-        from roofline.presentation.data import HARDWARE_COLUMNS, hardware_rows
+        return profile_blocks(self, view)
 
-        return frame_of(HARDWARE_COLUMNS, hardware_rows(self))
+    def to_data(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"kind": self.kind, **schema.to_data(self)}
 
-    def _repr_html_(self) -> str:
-        """The report on this machine, for notebooks."""
-        from roofline.presentation.reports.hardware_report import hardware_report
-        from roofline.render.pages import report_html
+    @classmethod
+    def from_data(cls, data: Any, *, file: str) -> HardwareProfile:
+        """Return the profile in plain data, of this version or an older one."""
+        from roofline.machine.hardware.saved import profile_from_data
 
-        return report_html(hardware_report(self))
+        return profile_from_data(data, file=file)
+
+    def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
+        """Return the profile in a format; also ``toml``, which `read_profile` reads."""
+        if format == "toml":
+            from roofline.machine.hardware.saved import profile_to_toml
+
+            return profile_to_toml(self)
+        return Result.render(self, format, view, **picture)
+
+    def _figure(
+        self,
+        make: Callable[[float, float], Figure],
+        width_inch: float,
+        height_inch: float | None,
+        options: Mapping[str, Any],
+    ) -> Figure:
+        from roofline.machine.drawing import height_of
+
+        return Result._figure(self, make, width_inch, height_inch or height_of(self), options)
+
+    def draw(self, figure: Figure) -> None:
+        """Draw the roofline, peaks against theoretical peaks, and curves over the working set."""
+        from roofline.machine.drawing import draw_profile
+
+        draw_profile(figure, self)
 
     def check_threads(self, threads: int) -> int:
         """`threads` if this machine has as many.

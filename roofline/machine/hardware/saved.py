@@ -63,7 +63,8 @@ def migrated_profile(data: Any, *, file: str, fix: str) -> dict[str, Any]:
 
 def profile_from_data(data: Any, *, file: str) -> HardwareProfile:
     """The hardware profile in plain data, as TOML or a saved analysis holds it."""
-    newest = migrated_profile(data, file=file, fix=_FIX)
+    newest = dict(migrated_profile(data, file=file, fix=_FIX))
+    newest.pop("kind", None)
     profile = schema.from_data(HardwareProfile, newest, file=file, fix=_FIX)
     if not profile.memory and not profile.compute:
         raise FileFormatError(f"{file}: has neither compute ceilings nor memory levels; {_FIX}")

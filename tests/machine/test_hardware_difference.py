@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from roofline.design.hardware_difference import HardwareDifference, Rates, ratio
+from roofline.foundation.blocks import View
+from roofline.machine.difference import Both, HardwareDifference, Pair, ratio
 from roofline.machine.hardware import Clock, HardwareProfile, Host
-from roofline.presentation.reports.hardware_difference_report import (
-    hardware_difference_report,
-    render_hardware_difference,
-)
 from roofline.render.console import plain_text
+from roofline.result import read_result
 from tests.builders import SOURCE, ceiling, level, profile
-from tests.presentation.hardware_examples import rich_profile
+from tests.machine.hardware_examples import rich_profile
 
 HOST = Host(
     cpu_model="Imagined 9000",
@@ -61,27 +59,33 @@ def large() -> HardwareProfile:
 
 
 def difference() -> HardwareDifference:
-    return HardwareDifference(machines=(small(), large()))
+    return HardwareDifference(first=small(), second=large())
+
+
+def pairs_of(both: HardwareDifference, what: str) -> list[Pair]:
+    return [each for each in both.pairs if each.one.what == what]
+
+
+def bandwidths(both: HardwareDifference) -> dict[tuple[str, str, str], Both]:
+    """The peaks by level, kernel and kind."""
+    found = pairs_of(both, "bandwidth")
+    return {(each.one.subject, each.one.kernel, each.one.kind): each.peaks for each in found}
 
 
 def test_ceilings_are_joined_by_what_they_are_and_by_one_thread_or_all() -> None:
-    one, all_, *rest = difference().compute
-    assert one == Rates(
-        name=("float32", "avx2", "fma", "hardware"),
-        threads="1",
-        peaks=(10e9, 15e9),
-        sustained=(10e9, 15e9),
-    )
+    one, all_, *rest = pairs_of(difference(), "compute")
+    assert one.one.identity == ("compute", "hardware", "float32", "avx2", "fma")
+    assert (one.threads, one.peaks, one.sustained) == ("1", (10e9, 15e9), (10e9, 15e9))
     assert (all_.threads, all_.peaks, all_.sustained) == ("all", (20e9, 100e9), (20e9, 80e9))
-    assert (ratio(all_.peaks), ratio(all_.sustained)) == (5.0, 4.0)
-    assert [(each.name[0], each.peaks) for each in rest] == [
+    assert (all_.peak_ratio, all_.sustained_ratio) == (5.0, 4.0)
+    assert [(each.one.subject, each.peaks) for each in rest] == [
         ("float64", (3e9, None)),
         ("bfloat16", (None, 400e9)),
     ]
 
 
 def test_memory_levels_are_joined_by_level_kernel_and_kind() -> None:
-    found = {each.name: each.peaks for each in difference().memory}
+    found = bandwidths(difference())
     assert found == {
         ("DRAM", "read", "hardware"): (4e9, 20e9),
         ("L1", "read", "hardware"): (50e9, None),
@@ -98,7 +102,7 @@ def test_what_the_library_copies_is_not_held_against_what_the_hardware_does() ->
     own = replace(one.memory[1].bandwidth[0], kernel="copy")
     one = replace(one, memory=(replace(one.memory[1], bandwidth=(own,)),))
     other = replace(other, memory=(replace(dram, bandwidth=(*dram.bandwidth, torch)),))
-    found = {each.name: each.peaks for each in HardwareDifference(machines=(one, other)).memory}
+    found = bandwidths(HardwareDifference(first=one, second=other))
     assert found[("DRAM", "copy", "hardware")] == (4e9, None)
     assert found[("DRAM", "copy", "library")] == (None, 30e9)
 
@@ -112,14 +116,13 @@ def test_latencies_and_overheads_are_compared_by_their_medians() -> None:
     here = replace(
         there, name="here", memory=(*there.memory[:-1], replace(dram, latency=faster)), overheads=()
     )
-    both = HardwareDifference(machines=(there, here))
-    found = {each.name: ratio(each.sustained) for each in both.times}
+    both = HardwareDifference(first=there, second=here)
+    found = {(each.one.subject, each.one.what): each.sustained_ratio for each in both.pairs}
     assert found[("DRAM", "latency")] == 0.5
     assert found[("dispatch of add", "overhead")] is None
-    text = plain_text(hardware_difference_report(both))
-    lines = [" ".join(line.split()) for line in text.splitlines()]
+    lines = [" ".join(line.split()) for line in str(both).splitlines()]
     assert "DRAM latency 1 118 ns 59.0 ns 0.5" in lines
-    rows = csv.DictReader(io.StringIO(render_hardware_difference(both, Path("d.csv"))))
+    rows = csv.DictReader(io.StringIO(both.to_csv()))
     # Of four memory levels and a link.
     assert [row["unit"] for row in rows if row["what"] == "latency"] == ["s"] * 5
 
@@ -129,9 +132,9 @@ def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
     best = {each.dtype.name: each for each in difference().best}
     assert list(best) == ["float64", "float32", "bfloat16"]
     assert best["float32"].rates == (20e9, 100e9)
-    assert best["float32"].ridges_flop_per_byte == (4.0, 5.0)
+    assert best["float32"].ridges == (4.0, 5.0)
     assert best["bfloat16"].rates == (None, 400e9)
-    assert best["bfloat16"].ridges_flop_per_byte == (None, 20.0)
+    assert best["bfloat16"].ridges == (None, 20.0)
     assert best["float64"].rates == (3e9, None)
     first, second = difference().memories
     assert first is not None and second is not None
@@ -142,22 +145,20 @@ def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
 def test_the_hosts_are_compared_where_both_are_known() -> None:
     assert difference().host_difference == "available CPUs 4 became 8"
     sheet = replace(large(), host=None)
-    assert HardwareDifference(machines=(small(), sheet)).host_difference is None
+    assert HardwareDifference(first=small(), second=sheet).host_difference is None
 
 
 def test_the_report_says_it_in_the_order_it_is_asked() -> None:
-    text = plain_text(hardware_difference_report(difference(), today=date(2026, 1, 4)))
+    text = plain_text(difference().report(View(today=date(2026, 1, 4))))
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert (
-        lines[0] == "large has 5 times the float32 rate and 4 times the memory bandwidth of small"
-    )
+    assert lines[0] == "large over small: float32 peak 5×, memory bandwidth 4×"
     assert "small 2 threads · measured 3 days ago (2026-01-01)" in lines
     assert "Hosts available CPUs 4 became 8" in lines
     assert "Ratio large / small" in lines
     assert "float32 20.0 GFLOP/s 100 GFLOP/s 5 avx2 fma avx2 fma" in lines
     assert "bfloat16 – 400 GFLOP/s – – amx fma" in lines
     assert "memory 5.00 GB/s 20.0 GB/s 4 DRAM update DRAM read" in lines
-    assert "float32 4.00 5.00 1.25" in lines
+    assert "float32 ridge point (FLOP/B) 4.00 5.00 1.25 – –" in lines
     assert "float32 avx2 fma 1 10.0 GFLOP/s 15.0 GFLOP/s 1.5 1.5" in lines
     assert "float32 avx2 fma all 20.0 GFLOP/s 100 GFLOP/s 5 4" in lines
     assert "DRAM read all 4.00 GB/s 20.0 GB/s 5" in lines
@@ -169,64 +170,67 @@ def test_the_report_says_it_in_the_order_it_is_asked() -> None:
 
 
 def test_a_machine_against_itself_does_not_differ() -> None:
-    twin = HardwareDifference(machines=(small(), small()))
+    twin = HardwareDifference(first=small(), second=small())
     assert twin.same
-    text = plain_text(hardware_difference_report(twin))
+    text = str(twin)
     assert text.startswith("small (1) and small (2): no difference\n")
     assert "GFLOP/s" not in text
-    renamed = HardwareDifference(machines=(small(), replace(small(), name="other")))
+    renamed = HardwareDifference(first=small(), second=replace(small(), name="other"))
     assert renamed.same
-    assert not HardwareDifference(machines=(small(), replace(small(), memory=()))).same
+    assert not HardwareDifference(first=small(), second=replace(small(), memory=())).same
 
 
 def test_machines_that_have_nothing_in_common() -> None:
     """Only library ceilings here, only a memory there: nothing is compared, and nothing is 0."""
     library = replace(profile([replace(ceiling(1e9), kind="library")], []), name="library")
     memory = replace(profile([], [level("HBM", None, {"read": {1: 1e9}})]), name="memory")
-    bare = HardwareDifference(machines=(library, memory))
+    bare = HardwareDifference(first=library, second=memory)
     assert bare.best == ()
-    assert [each.peaks for each in (*bare.compute, *bare.memory)] == [(1e9, None), (None, 1e9)]
-    text = plain_text(hardware_difference_report(bare))
-    assert text.startswith("library against memory: nothing is known of both\n")
+    assert [each.peaks for each in bare.pairs] == [(1e9, None), (None, 1e9)]
+    text = str(bare)
+    assert text.startswith("memory over library: no figure in common\n")
     assert "no compute ceiling has the same data type, unit and kernel on both" in text
     assert "\nfloat32 avx2 fma library        1" not in text
-    assert json.loads(render_hardware_difference(bare, Path("d.json")))["best"] == []
+    assert json.loads(bare.to_json())["best"] == []
 
 
 def test_a_device_has_no_threads_to_speak_of() -> None:
     device = replace(profile([ceiling(1e9)], []), name="device", device="cuda")
-    both = HardwareDifference(machines=(device, replace(device, name="other", clock=CLOCK)))
-    text = plain_text(hardware_difference_report(both))
+    both = HardwareDifference(first=device, second=replace(device, name="other", clock=CLOCK))
+    text = str(both)
     assert "thread" not in text
     assert "cuda device" in text
 
 
-def test_every_file_says_the_same() -> None:
-    data = json.loads(render_hardware_difference(difference(), Path("d.json")))
-    assert (data["kind"], data["first"], data["second"]) == (
-        "hardware difference",
-        "small",
-        "large",
-    )
+def test_every_file_says_the_same(tmp_path: Path) -> None:
+    data = json.loads(difference().to_json())
+    assert data["kind"] == "hardware difference"
+    assert (data["first"]["name"], data["second"]["name"]) == ("small", "large")
     (float32,) = [each for each in data["best"] if each["dtype"] == "float32"]
     assert (float32["first_flop_per_s"], float32["ratio"]) == (20e9, 5.0)
     assert (float32["first_ridge_flop_per_byte"], float32["ridge_ratio"]) == (4.0, 1.25)
-    assert data["memory"][0] == {
-        "level": "DRAM",
-        "kernel": "read",
+    first = next(each for each in data["figures"] if each["what"] == "bandwidth")
+    assert first == {
+        "what": "bandwidth",
         "kind": "hardware",
+        "subject": "DRAM",
+        "unit": "",
+        "kernel": "read",
         "threads": "all",
-        "first_peak_byte_per_s": 4e9,
-        "second_peak_byte_per_s": 20e9,
+        "measure": "byte/s",
+        "first_peak": 4e9,
+        "second_peak": 20e9,
         "peak_ratio": 5.0,
-        "first_sustained_byte_per_s": 4e9,
-        "second_sustained_byte_per_s": 20e9,
+        "first_sustained": 4e9,
+        "second_sustained": 20e9,
         "sustained_ratio": 5.0,
+        # Of one machine at two dates alone.
+        "noise_ratio": None,
+        "clock_ratio": None,
+        "changed": None,
     }
-    table = list(
-        csv.DictReader(io.StringIO(render_hardware_difference(difference(), Path("d.csv"))))
-    )
-    assert {each["what"] for each in table} == {"compute", "memory", "fastest", "ridge"}
+    table = list(csv.DictReader(io.StringIO(difference().to_csv())))
+    assert {each["what"] for each in table} == {"compute", "memory", "capacity", "fastest", "ridge"}
     (ridge,) = [each for each in table if (each["what"], each["name"]) == ("ridge", "float32")]
     assert (ridge["first_peak"], ridge["second_peak"], ridge["peak_ratio"]) == (
         "4.0",
@@ -237,9 +241,9 @@ def test_every_file_says_the_same() -> None:
         each for each in table if (each["what"], each["name"]) == ("memory", "L1 read hardware")
     ]
     assert (unknown["second_peak"], unknown["peak_ratio"]) == ("", ""), "unknown is never 0"
-    assert "| float32 | 4.00 | 5.00 | 1.25 |" in render_hardware_difference(
-        difference(), Path("d.md")
-    )
+    assert "| float32 ridge point (FLOP/B) | 4.00 | 5.00 | 1.25 |" in str(difference().render("md"))
+    difference().save(tmp_path / "d.json", tmp_path / "d.html")
+    assert read_result(tmp_path / "d.json") == difference()
 
 
 @pytest.mark.parametrize("pair", [(None, 1.0), (1.0, None), (None, None)])

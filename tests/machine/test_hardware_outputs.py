@@ -14,39 +14,36 @@ import pytest
 
 from roofline.errors import InputError
 from roofline.machine.hardware import HardwareProfile, profile_from_data, read_profile
-from roofline.presentation.data import HARDWARE_COLUMNS, hardware_csv
-from roofline.presentation.hardware_output import (
-    HARDWARE_SUFFIXES,
-    check_targets,
-    render,
-    write,
-)
+from roofline.result import read_result
+from tests.machine.hardware_examples import device_profile, rich_profile
 from tests.presentation.examples import bare_profile, dram_profile, full_profile
-from tests.presentation.hardware_examples import device_profile, rich_profile
 
 PROFILES = (rich_profile(), device_profile(), full_profile(), dram_profile(), bare_profile())
 
 
-@pytest.mark.parametrize("suffix", HARDWARE_SUFFIXES)
+@pytest.mark.parametrize("format", HardwareProfile.formats())
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda each: each.name)
-def test_every_format_renders_every_machine(profile: HardwareProfile, suffix: str) -> None:
-    content = render(profile, suffix)
-    assert isinstance(content, bytes) == (suffix == ".png")
+def test_every_format_renders_every_machine(profile: HardwareProfile, format: str) -> None:
+    content = profile.render(format)
+    assert isinstance(content, bytes) == (format == "png")
     assert content
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=lambda each: each.name)
 def test_toml_and_json_hold_all_of_it(profile: HardwareProfile, tmp_path: Path) -> None:
-    for name in ("m.toml", "m.json"):
-        write(profile, tmp_path / name)
+    profile.save(tmp_path / "m.toml", tmp_path / "m.json")
     assert read_profile(tmp_path / "m.toml") == profile
     data = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
+    assert profile_from_data(data, file="m.json") == profile
+    assert read_result(tmp_path / "m.json") == profile
+    # Files of earlier versions do not name their kind.
+    del data["kind"]
     assert profile_from_data(data, file="m.json") == profile
 
 
 def test_csv_has_a_line_for_every_figure() -> None:
     profile = rich_profile()
-    rows = list(csv.DictReader(io.StringIO(hardware_csv(profile))))
+    rows = list(csv.DictReader(io.StringIO(profile.to_csv())))
     count = {what: sum(row["what"] == what for row in rows) for what in {r["what"] for r in rows}}
     assert count == {
         "clock": 1,
@@ -79,7 +76,7 @@ def test_csv_has_a_line_for_every_figure() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_frame_has_what_the_csv_has(profile: HardwareProfile) -> None:
-    lines = list(csv.reader(io.StringIO(hardware_csv(profile))))
+    lines = list(csv.reader(io.StringIO(profile.to_csv())))
     frame = profile.to_frame()
     assert [list(frame.columns), len(frame)] == [lines[0], len(lines) - 1]
     for line, row in zip(lines[1:], frame.itertuples(index=False), strict=True):
@@ -89,8 +86,8 @@ def test_a_frame_has_what_the_csv_has(profile: HardwareProfile) -> None:
 
 
 def test_csv_of_a_data_sheet_leaves_empty_what_it_does_not_say() -> None:
-    (row, memory) = csv.DictReader(io.StringIO(hardware_csv(dram_profile())))
-    assert tuple(row) == tuple(HARDWARE_COLUMNS)
+    (row, memory) = csv.DictReader(io.StringIO(dram_profile().to_csv()))
+    assert tuple(row) == tuple(HardwareProfile.columns)
     assert (row["spread"], row["theoretical"], row["source"]) == ("", "", "datasheet")
     assert (memory["write_allocate"], float(memory["peak"])) == ("unspecified", 10e9)
 
@@ -114,7 +111,7 @@ class _Tags(HTMLParser):
 
 def test_a_page_stands_alone_and_escapes_what_machines_are_named() -> None:
     hostile = replace(rich_profile(), description="<script>alert(1)</script> & co", host=None)
-    page = render(hostile, ".html")
+    page = hostile.render("html")
     assert isinstance(page, str)
     tags = _Tags()
     tags.feed(page)
@@ -132,26 +129,31 @@ def test_what_is_there_stays_unless_it_may_go(tmp_path: Path) -> None:
     there = tmp_path / "there.md"
     there.write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="--force"):
-        write(dram_profile(), there)
+        dram_profile().save(there)
     assert there.read_text(encoding="utf-8") == "mine"
-    write(dram_profile(), there, overwrite=True)
-    assert there.read_text(encoding="utf-8").startswith("# sheet: data sheet")
+    dram_profile().save(there, overwrite=True)
+    assert there.read_text(encoding="utf-8").startswith(
+        "# sheet (4 threads): float32 peak 100 GFLOP/s, DRAM 10.0 GB/s"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("m.tml", r"unknown suffix '\.tml'; a machine is written as \.toml.*did you mean"),
-        ("m", r"no suffix; a machine is written as"),
+        (
+            "m.tml",
+            r"unknown suffix '\.tml'; .* 'hardware' are written as \.toml.*did you mean",
+        ),
+        ("m", r"no suffix; results of kind 'hardware' are written as"),
     ],
 )
 def test_an_unknown_suffix_is_refused_with_the_known_ones(
     tmp_path: Path, name: str, words: str
 ) -> None:
     with pytest.raises(InputError, match=words):
-        check_targets([tmp_path / name], overwrite=False)
+        HardwareProfile.check_files([tmp_path / name], overwrite=False)
 
 
 def test_a_file_named_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="twice"):
-        check_targets([tmp_path / "a.png", tmp_path / "a.png"], overwrite=False)
+        HardwareProfile.check_files([tmp_path / "a.png", tmp_path / "a.png"], overwrite=False)

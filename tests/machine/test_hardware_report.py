@@ -6,25 +6,55 @@ import io
 import re
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console
 
-from roofline.foundation.blocks import Grid, Notes, Report
-from roofline.machine.catalog import load_hardware
+from roofline.foundation.blocks import Facts, Grid, Notes, Report, View
+from roofline.machine.catalog import Entry, load_hardware
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.reports.hardware_columns import signed_percent
-from roofline.presentation.reports.hardware_report import hardware_report
-from roofline.presentation.reports.working_set_table import sparkline
+from roofline.machine.report import (
+    catalog_report,
+    profile_blocks,
+    read_byte_per_s,
+    signed_percent,
+    sparkline,
+)
 from roofline.render.console import plain_text, print_report
-from tests.presentation.examples import full_profile
-from tests.presentation.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
+from tests.builders import ceiling as rate
+from tests.builders import level
+from tests.builders import profile as machine_of
+from tests.machine.hardware_examples import CLOCK_HZ, device_profile, measured, rich_profile
+from tests.presentation.examples import bare_profile, dram_profile, full_profile
 
-TODAY = date(2026, 3, 7)
+TODAY = View(today=date(2026, 3, 7))
+
+DRAM = level("DRAM", None, {"read": {1: 4e10, 2: 8e10}, "update": {2: 1.5e11}})
+DATA_SHEET = level("DRAM", None, {"unspecified": {2: 9.6e10}})
+MACHINE = machine_of(
+    [
+        rate(1e11, threads=2),
+        rate(1.5e11, kernel="fma-add", threads=2),
+        rate(8e11, of="int8", unit="avx-vnni", kernel="dot", threads=2),
+        replace(rate(4e10, kernel="gemm", unit="torch", threads=2), kind="library"),
+        replace(rate(9e10, kernel="conv", unit="torch", threads=2), kind="library"),
+    ],
+    [DRAM],
+    threads=2,
+)
+
+
+def summary(profile: HardwareProfile) -> dict[str, str]:
+    """The first lines of the report."""
+    facts = next(each for each in profile_blocks(profile, View()) if isinstance(each, Facts))
+    names = ("Peak", "torch", "Memory", "Ridge point", "Doubtful")
+    return {name: text for name, text in facts.lines if name in names}
 
 
 def grid_of(profile: HardwareProfile, title: str) -> Grid:
-    blocks = hardware_report(profile, today=TODAY).blocks
+    blocks = profile.report(TODAY).blocks
     return next(each for each in blocks if isinstance(each, Grid) and each.title.startswith(title))
 
 
@@ -42,24 +72,24 @@ def row_of(grid: Grid, *begins: str) -> dict[str, str]:
 def on_terminal(profile: HardwareProfile, width: int) -> str:
     stream = io.StringIO()
     print_report(
-        hardware_report(profile, today=TODAY),
+        profile.report(TODAY),
         Console(file=stream, force_terminal=True, width=width, color_system=None),
     )
     return stream.getvalue()
 
 
-def test_threads_stand_side_by_side_with_paper_figure_and_loss() -> None:
+def test_threads_stand_side_by_side_with_theoretical_peak_and_loss() -> None:
     """float32 FMA: 64 FLOP a cycle at 4 GHz are 256 GFLOP/s a core; 98.5 % of it was reached."""
     row = row_of(
         grid_of(rich_profile(), "Compute ceilings of the hardware"), "float32", "avx512", "fma"
     )
     assert 64 * CLOCK_HZ == 256e9
-    assert (row["1 thread"], row["paper (1)"], row["loss (1)"]) == (
+    assert (row["1 thread"], row["theoretical (1)"], row["loss (1)"]) == (
         "252 GFLOP/s",
         "256 GFLOP/s",
         "1.5 %",
     )
-    assert (row["2 threads"], row["paper (2)"], row["loss (2)"]) == (
+    assert (row["2 threads"], row["theoretical (2)"], row["loss (2)"]) == (
         "504 GFLOP/s",
         "512 GFLOP/s",
         "1.5 %",
@@ -118,7 +148,7 @@ def test_levels_say_whether_their_size_was_found_and_how_many_cycles_away_they_a
 
 
 def test_doubtful_figures_are_marked_and_the_reason_is_said() -> None:
-    report = hardware_report(rich_profile(), today=TODAY)
+    report = rich_profile().report(TODAY)
     row = row_of(grid_of(rich_profile(), "Compute"), "float64", "avx2", "fma")
     assert (row["1 thread"], row["2 threads"]) == ("63.0 GFLOP/s", "? 126 GFLOP/s")
     assert notes_of(report, "Doubtful, marked ?") == (
@@ -126,21 +156,23 @@ def test_doubtful_figures_are_marked_and_the_reason_is_said() -> None:
     )
 
 
-def test_a_peak_above_paper_is_a_negative_loss_and_explained() -> None:
+def test_a_peak_above_theory_is_a_negative_loss_and_explained() -> None:
     profile = rich_profile()
     first = next(each for each in profile.compute if each.theoretical)
     assert first.theoretical is not None
     low = replace(first, theoretical=replace(first.theoretical, per_s=first.peak_flop_per_s / 1.25))
-    report = hardware_report(replace(profile, compute=(low,)), today=TODAY)
+    report = replace(profile, compute=(low,)).report(TODAY)
     assert "-25.0 %" in plain_text(report)
-    assert "a negative loss is a peak above the paper figure" in notes_of(report, "On paper")
+    assert "negative loss: measured peak above the theoretical peak" in notes_of(
+        report, "Theoretical peaks"
+    )
     assert [signed_percent(each) for each in (None, 0.0, 0.1, -0.1, -0.0001)] == [
         *("–", "0 %", "10.0 %", "-10.0 %", "< 0.1 %")
     ]
 
 
 def test_one_measurement_is_one_reference_whatever_its_sizes() -> None:
-    lines = notes_of(hardware_report(rich_profile(), today=TODAY), "References")
+    lines = notes_of(rich_profile().report(TODAY), "References")
     bursts = [line for line in lines if "0.4 ms bursts" in line]
     assert len(bursts) == 1
     assert (
@@ -160,7 +192,7 @@ def test_methods_that_differ_in_numbers_alone_are_one_reference() -> None:
         )
         for each, count in zip(profile.overheads, counts, strict=True)
     )
-    report = hardware_report(replace(profile, overheads=overheads), today=TODAY)
+    report = replace(profile, overheads=overheads).report(TODAY)
     lines = [each for each in notes_of(report, "References") if "median of" in each]
     assert lines[-1].startswith(
         "[7] median of 930 calls of torch 2.13 (and 2 alike with other numbers); 2026-03-04"
@@ -169,7 +201,7 @@ def test_methods_that_differ_in_numbers_alone_are_one_reference() -> None:
 
 
 def test_the_rest_is_said_too() -> None:
-    text = plain_text(hardware_report(rich_profile(), today=TODAY))
+    text = plain_text(rich_profile().report(TODAY))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     for words in (
         "Clock 4.00 GHz, median 3.88 GHz, measured: a chain of dependent additions, one a cycle",
@@ -194,26 +226,34 @@ def test_curves_are_one_line_each() -> None:
 
 
 def test_a_data_sheet_has_no_columns_that_say_nothing() -> None:
-    """One figure a ceiling: no median, no spread, no paper figure beside it."""
+    """One figure a ceiling: no median, no spread, no theoretical peak beside it."""
     grid = grid_of(load_hardware("10980xe"), "Compute ceilings")
     assert [each.heading for each in grid.columns] == [
         *("dtype", "unit", "kernel", "16 threads", "source")
     ]
-    assert "write-allocate" not in plain_text(hardware_report(load_hardware("10980xe")))
+    assert "write-allocate" not in str(load_hardware("10980xe"))
 
 
 def test_a_device_computes_as_a_whole() -> None:
-    text = plain_text(hardware_report(device_profile(), today=TODAY))
+    text = plain_text(device_profile().report(TODAY))
     assert "thread" not in text
     row = row_of(grid_of(device_profile(), "Compute ceilings"), "bfloat16", "tensor-core", "gemm")
-    assert (row["peak"], row["paper"], row["loss"]) == ("757 TFLOP/s", "989 TFLOP/s", "23.5 %")
+    assert (row["peak"], row["theoretical"], row["loss"]) == (
+        "757 TFLOP/s",
+        "989 TFLOP/s",
+        "23.5 %",
+    )
 
 
 def test_what_was_measured_before_version_three_still_reads_well() -> None:
-    report = hardware_report(full_profile(), today=TODAY)
-    assert report.headline == "example-2core: measured 3 days ago (2026-03-04)"
+    report = full_profile().report(TODAY)
+    assert report.headline == (
+        "example-2core (2 threads): float32 peak 523 GFLOP/s, DRAM read 41.3 GB/s,"
+        " ridge point 12.7 FLOP/B"
+    )
     lines = [" ".join(line.split()) for line in plain_text(report).splitlines()]
     for words in (
+        "Source measured 3 days ago (2026-03-04)",
         "torch dispatch 1.40 µs 1.30 µs 3.0 % [1]",
         "another process took 3 % of the CPU",
         "[1] roofline measure: bursts of 0.5 ms, 95 % quantile; 2026-03-04; roofline 0.1.0",
@@ -229,7 +269,7 @@ def test_a_terminal_of_eighty_columns_shows_every_peak(
 ) -> None:
     text = on_terminal(profile, width)
     assert max(map(len, text.splitlines())) <= width
-    tables = re.sub(r"(?s)\n(Doubtful|Noticed|On paper|References).*", "", text)
+    tables = re.sub(r"(?s)\n(Doubtful,|Conditions|Theoretical|References).*", "", text)
     for title in ("Compute ceilings", "Memory bandwidth"):
         assert title in tables
     if profile.name == "rich-2core":
@@ -240,4 +280,62 @@ def test_a_terminal_of_eighty_columns_shows_every_peak(
 def test_the_library_needs_no_hardware_beside_it() -> None:
     profile = rich_profile()
     only = replace(profile, compute=tuple(e for e in profile.compute if e.kind == "library"))
-    assert "share" not in plain_text(hardware_report(only)).split("Memory")[0]
+    assert "share" not in str(only).split("Memory")[0]
+
+
+def test_peak_memory_bandwidth_and_the_share_of_torch() -> None:
+    assert summary(MACHINE) == {
+        # Products, not additions beside them; integers are operations.
+        "Peak": "2 threads: int8 800 GOP/s, float32 100 GFLOP/s",
+        "torch": "90.0 % of the float32 peak in conv; 40.0 % of the float32 peak in gemm",
+        "Memory": "DRAM update 150 GB/s, read 80.0 GB/s",
+        # 100 GFLOP/s over 150 GB/s.
+        "Ridge point": "0.667 FLOP/B of DRAM in float32; memory-bound below it",
+    }
+    assert MACHINE.summary == (
+        "test (2 threads): float32 peak 100 GFLOP/s, DRAM update 150 GB/s, ridge point 0.667 FLOP/B"
+    )
+
+
+def test_doubts_are_counted() -> None:
+    doubted = replace(MACHINE.compute[0], doubt="unsteady")
+    found = summary(replace(MACHINE, compute=(doubted, *MACHINE.compute[1:])))
+    assert found["Doubtful"] == "1 of 8 figures, marked ? below"
+
+
+def test_a_read_bandwidth_is_only_one_of_reading_on_all_threads() -> None:
+    assert read_byte_per_s(MACHINE) == 8e10
+    assert read_byte_per_s(replace(MACHINE, memory=(DATA_SHEET,))) is None
+    alone = level("DRAM", None, {"read": {1: 4e10}, "update": {2: 1.5e11}})
+    assert read_byte_per_s(replace(MACHINE, memory=(alone,))) is None
+    assert read_byte_per_s(replace(MACHINE, memory=())) is None
+    fastest = level("DRAM", None, {"read": {2: 8e10}, "update": {2: 7e10}})
+    assert summary(replace(MACHINE, memory=(fastest,)))["Memory"] == "DRAM read 80.0 GB/s"
+
+
+def test_what_is_not_known_has_no_line() -> None:
+    assert summary(machine_of([], [])) == {}
+    assert "Ridge point" not in summary(replace(MACHINE, memory=()))
+    assert "torch" not in summary(replace(MACHINE, compute=MACHINE.compute[:3]))
+    assert bare_profile().summary == "bare (1 thread): no ceilings of the hardware"
+
+
+def entry(name: str, origin: Literal["yours", "bundled"], profile: HardwareProfile) -> Entry:
+    return Entry(name=name, path=Path(name), origin=origin, profile=profile)
+
+
+def test_the_list_of_hardware_prints_one_line_each() -> None:
+    """The sheet has 100 GFLOP/s and 10 GB/s; a device has no threads, and this one no memory."""
+    device = replace(bare_profile(), device="cuda", threads=1, description="A device")
+    entries = [entry("one", "bundled", dram_profile()), entry("two", "yours", device)]
+    assert plain_text(catalog_report(entries)).splitlines()[2:] == [
+        "name  description  device  threads      float32          memory  read  date        where",
+        "one   sheet        cpu           4  100 GFLOP/s  DRAM 10.0 GB/s     –  2020-01-02"
+        "  bundled",
+        "two   A device     cuda          –            –               –     –  2026-03-04  yours",
+    ]
+    assert "roofline measure" in catalog_report([]).headline
+    (listed,) = catalog_report([entry("one", "yours", MACHINE)]).blocks
+    assert isinstance(listed, Grid)
+    shown = dict(zip((each.heading for each in listed.columns), listed.rows[0], strict=True))
+    assert (shown["memory"], shown["read"]) == ("DRAM update 150 GB/s", "80.0 GB/s")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 
-from roofline.design.hardware_change import FLOOR, HardwareChange, hardware_change
+from roofline.foundation.blocks import View
+from roofline.machine.difference import FLOOR, HardwareDifference, hardware_change
 from roofline.machine.hardware import ComputeCeiling, HardwareProfile
-from roofline.presentation.reports.hardware_change_report import (
-    hardware_change_report,
-)
 from roofline.render.console import plain_text
+from roofline.result import read_result
 from tests.builders import ceiling, profile
-from tests.presentation.hardware_examples import rich_profile
+from tests.machine.hardware_examples import rich_profile
 
 Bursts = Callable[[random.Random], float]
 
@@ -85,7 +86,7 @@ def test_a_tenth_is_always_seen_where_the_spread_is_two_percent(by: float) -> No
 
 def pair(
     ratio: float, *, spreads: tuple[float | None, float | None] = (None, None), peak: float = 1.0
-) -> HardwareChange:
+) -> HardwareDifference:
     """One ceiling of 10 GFLOP/s whose median changed by `ratio` and whose peak by `peak`."""
     old, new = (
         replace(ceiling(20e9), sustained_flop_per_s=10e9, spread=spread) for spread in spreads
@@ -101,7 +102,7 @@ def pair(
 def test_what_spreads_explain_by_hand(spread: float, allowed: float) -> None:
     """2.576 / 1.349 x sqrt(2) x spread, and at least 4 %."""
     change = pair(1.0, spreads=(spread, spread)).changes[0]
-    assert change.explained == pytest.approx(allowed, rel=1e-3)
+    assert change.noise == pytest.approx(allowed, rel=1e-3)
     for factor, notable in ((0.99, False), (1.01, True)):
         ratio = 2.718281828 ** (-allowed * factor)
         assert bool(pair(ratio, spreads=(spread, spread)).notable) == notable
@@ -111,23 +112,23 @@ def test_one_unknown_spread_leaves_it_to_how_far_the_peak_lies_above_the_median(
     """Median and peak are one on a data sheet, which thus counts as exact."""
     sheet = profile([ceiling(10e9)], [])
     noisy = profile([replace(ceiling(10.5e9), spread=0.02)], [])
-    assert hardware_change(sheet, sheet).changes[0].explained == FLOOR
-    assert hardware_change(sheet, noisy).changes[0].explained == pytest.approx(0.04)
+    assert hardware_change(sheet, sheet).changes[0].noise == FLOOR
+    assert hardware_change(sheet, noisy).changes[0].noise == pytest.approx(0.04)
     assert hardware_change(sheet, noisy).notable
     # ln 1.1 x 1.349 / 1.645 is a spread of 7.8 %, on one side alone.
     wide = profile([replace(ceiling(11e9), sustained_flop_per_s=10e9)], [])
-    assert hardware_change(sheet, wide).changes[0].explained == pytest.approx(0.1493, rel=1e-3)
+    assert hardware_change(sheet, wide).changes[0].noise == pytest.approx(0.1493, rel=1e-3)
 
 
 def test_a_lower_median_under_an_unchanged_peak_is_told_apart() -> None:
     (change,) = pair(0.6, spreads=(0.02, 0.02)).notable
-    assert (change.typical_changed, change.peak_changed, change.better) == (True, False, False)
+    assert (change.sustained_changed, change.peak_changed, change.better) == (True, False, False)
     assert change.leading_ratio == pytest.approx(0.6)
     (change,) = pair(1.0, spreads=(0.02, 0.02), peak=1.2).notable
-    assert (change.typical_changed, change.peak_changed, change.better) == (False, True, True)
+    assert (change.sustained_changed, change.peak_changed, change.better) == (False, True, True)
 
 
-def changed() -> HardwareChange:
+def changed() -> HardwareDifference:
     """DRAM read on two threads at 0.4 of its median, its latency 1.36 times, float16 gone."""
     old = rich_profile()
     assert old.host is not None
@@ -154,27 +155,27 @@ def changed() -> HardwareChange:
 def test_every_number_of_a_profile_is_compared() -> None:
     same = hardware_change(rich_profile(), rich_profile())
     assert not same.notable
-    assert not (same.added or same.gone)
-    whats = {each.old.what for each in same.changes}
+    assert not (same.only(0) or same.only(1))
+    whats = {each.one.what for each in same.changes}
     assert whats == {*("clock", "compute", "capacity", "latency", "bandwidth", "overhead", "link")}
 
 
 def test_what_changed_is_said_first_and_the_largest_first() -> None:
     """Old: 86 GB/s x 0.55 = 47.3 GB/s, x 0.4 = 18.9."""
-    text = plain_text(hardware_change_report(changed(), today=date(2026, 3, 10)))
+    text = plain_text(changed().report(View(today=date(2026, 3, 10))))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     count = len(changed().changes)
     assert lines[0] == (
-        f"2 of {count} figures changed beyond their spread: DRAM read on 2 threads 47.3 GB/s →"
-        " 18.9 GB/s (0.4 ×); DRAM latency on 1 thread 118 ns → 160 ns (1.36 ×)"
+        f"2 of {count} figures changed beyond the noise floor: DRAM read on 2 threads 47.3 GB/s →"
+        " 18.9 GB/s (0.4×); DRAM latency on 1 thread 118 ns → 160 ns (1.36×)"
     )
-    assert "DRAM read 2 47.3 GB/s 18.9 GB/s 0.4 × 1 × ± 38.3 % worse, peak as before" in lines
+    assert "DRAM read 2 47.3 GB/s 18.9 GB/s 0.4× 1× ± 38.3 % worse, peak unchanged" in lines
     for words in (
         "Old rich-2core · 6 days ago (2026-03-04) · effort default",
         "Versions torch 2.13.0 → 2.14.0, llvmlite 0.50.0 → –, numpy – → 2",
-        "not the same host: available CPUs 2 became 4",
-        "float16 torch gemm (1, 2) (threads in brackets)",
-        "now: steal: 3 %",
+        "available CPUs 2 became 4",
+        "float16 torch gemm on 1 and 2 threads",
+        "new: steal: 3 %",
     ):
         assert words in lines
 
@@ -221,44 +222,41 @@ def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
 def test_what_follows_the_clock_is_no_change_of_its_own() -> None:
     old, new = scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=1.1, far=1.1)
     change = hardware_change(old, new)
-    following = {each.old.what for each in change.following}
+    following = {each.one.what for each in change.following}
     assert following == {"compute"}
     assert len(change.following) == sum(each.kind == "hardware" for each in old.compute)
     # Memory does not run at the clock of a core.
-    assert {each.old.subject for each in change.notable} == {"clock", "DRAM"}
-    said = plain_text(hardware_change_report(change))
+    assert {each.one.subject for each in change.notable} == {"clock", "DRAM"}
+    said = str(change)
     assert f"{len(change.following)} figures of arithmetic, L1 and L2 changed with it" in said
 
 
 def test_what_stayed_while_the_clock_changed_has_not_changed() -> None:
     change = hardware_change(scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=1.0, far=1.0))
-    assert [each.old.what for each in change.notable] == ["clock"]
+    assert [each.one.what for each in change.notable] == ["clock"]
 
 
 def test_what_moves_against_the_clock_has_changed() -> None:
     change = hardware_change(scaled(1.0, compute=1.0, far=1.0), scaled(1.1, compute=0.9, far=1.0))
-    assert {each.old.what for each in change.notable} == {"clock", "compute"}
+    assert {each.one.what for each in change.notable} == {"clock", "compute"}
     assert change.following == ()
 
 
 def test_nothing_is_said_to_have_changed_where_nothing_did() -> None:
     same = hardware_change(rich_profile(), rich_profile())
-    report = hardware_change_report(same)
-    assert report.headline == (
-        f"nothing changed beyond its spread ({len(same.changes)} figures compared)"
+    assert same.summary == (
+        f"no change beyond the noise floor ({len(same.changes)} figures compared)"
     )
     apart = hardware_change(profile([ceiling(1e9)], []), profile([ceiling(1e9, unit="sse")], []))
-    assert hardware_change_report(apart).headline.startswith("nothing to compare")
+    assert apart.summary.startswith("nothing to compare")
 
 
 def test_doubtful_figures_stay_marked() -> None:
     old = ceiling(10e9)
     new = replace(ceiling(20e9), doubt="unsteady")
-    text = plain_text(
-        hardware_change_report(hardware_change(profile([old], []), profile([new], [])))
-    )
+    text = str(hardware_change(profile([old], []), profile([new], [])))
     assert "10.0 GFLOP/s  ? 20.0 GFLOP/s" in text
-    assert "? marks what was doubtful when it was measured" in text
+    assert "?: doubtful when it was measured" in text
 
 
 def test_threads_are_compared_number_by_number() -> None:
@@ -267,7 +265,7 @@ def test_threads_are_compared_number_by_number() -> None:
     new = profile([ceiling(2e9, threads=2), ceiling(4e9, threads=4)], [], threads=4)
     change = hardware_change(old, new)
     assert (len(change.changes), len(change.notable)) == (1, 0)
-    assert [each.threads for each in change.added] == [4]
+    assert [each.threads for each in change.only(1)] == ["4"]
 
 
 def test_sizes_of_caches_change_by_steps() -> None:
@@ -278,3 +276,18 @@ def test_sizes_of_caches_change_by_steps() -> None:
         assert first.capacity_byte is not None
         other = replace(first, capacity_byte=int(factor * first.capacity_byte))
         assert len(hardware_change(old, replace(old, memory=(other, *rest))).notable) == notable
+
+
+def test_files_have_every_figure_and_whether_it_changed(tmp_path: Path) -> None:
+    change = changed()
+    change.save(tmp_path / "change.json")
+    assert read_result(tmp_path / "change.json") == change
+    data = json.loads((tmp_path / "change.json").read_text(encoding="utf-8"))
+    assert sum(each["changed"] is True for each in data["figures"]) == len(change.notable) == 2
+    assert data["host_difference"] == "available CPUs 2 became 4"
+    assert data["versions"]["torch"] == ["2.13.0", "2.14.0"]
+    frame = change.to_frame()
+    assert int(frame["changed"].sum()) == 2
+    (read,) = frame[(frame["name"] == "DRAM read hardware") & frame["changed"]].to_dict("records")
+    assert (read["threads"], read["sustained_ratio"]) == ("2", pytest.approx(0.4))
+    assert (read["noise_ratio"], read["clock_ratio"]) == (pytest.approx(1.383, rel=1e-3), 1.0)

@@ -1,0 +1,404 @@
+"""Two machines, or one machine at two dates: ratios of all figures, and which of them changed.
+
+Figures are the same if kind, data type or level, unit, kernel and number of threads are; of two
+machines, all threads of the one are compared with all threads of the other.
+
+A profile keeps the median, a high quantile and the spread of a figure's bursts. How far the medians
+of two runs lie apart cannot be known from one run, so the spread of bursts stands in for it: the
+median of a hundred bursts is steadier than a burst, and what is left is for the drift between runs.
+
+A figure has changed if |ln(new / old)| exceeds both
+
+* `FLOOR`, 4 %: on a calm host two runs repeat within 3 % in 95 of 100 figures, which makes it 4 %
+  in 99 of 100, and
+* `QUANTILE` standard deviations of the difference of two single bursts: sqrt(s1² + s2²) / 1.349,
+  with s the interquartile range over the median (1.349 standard deviations of a normal one).
+
+With spreads of 2 % that is 5.4 %. Where no spread is kept, that of a normal distribution whose 95th
+percentile is the peak stands in: nothing where peak and median are one, as on data sheets. Sizes of
+caches move by steps of their curve: `CAPACITY_FLOOR`.
+
+The clock of a core goes up and down with the load of its host, and with it all that runs in the
+core: arithmetic, L1 and L2. Where it was measured both times, what changed as much as the clock did
+is no change of its own (`Pair.follows_clock`).
+
+A neighbor that stays for a whole run moves its median and leaves its spread small. That is
+reported, because the machine did change for whoever uses it; the peak as before tells it apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from roofline.foundation.blocks import Block, View
+from roofline.foundation.dtypes import DType
+from roofline.machine.hardware import HardwareProfile
+from roofline.machine.quantities import Quantity, quantities_of
+from roofline.machine.roof import LevelRoof, MachineRoof, ridge_flop_per_byte
+from roofline.result import Result
+
+FLOOR = 0.04
+"""Relative change that is never notable, whatever the spreads."""
+
+CAPACITY_FLOOR = 0.25
+"""The same for sizes of caches, which a curve finds as exactly as its steps are fine."""
+
+QUANTILE = 2.576
+"""Standard deviations that 1 of 100 differences of one normal distribution exceeds."""
+
+_IQR_PER_SD = 1.349
+_PEAK_PER_SD = 1.645
+
+ALL = "all"
+"""Number of threads of a figure that is for as many as its machine has."""
+
+Both = tuple[float | None, float | None]
+"""A number of each machine; None: not known of that one."""
+
+
+def ratio(pair: Both) -> float | None:
+    """Return the second of `pair` over the first; None where one is unknown, or the first is 0."""
+    first, second = pair
+    return second / first if first and second is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One figure of both machines; None: not known of that one. Ratios: second over first.
+
+    ``threads`` is a number, ``"all"``: as many as each machine has, or ``""`` where nothing runs.
+    ``clock_ratio`` is that of the clock for what runs at it, 1 for everything else.
+    """
+
+    first: Quantity | None
+    second: Quantity | None
+    threads: str
+    clock_ratio: float = 1.0
+
+    @property
+    def one(self) -> Quantity:
+        """The figure of a machine that knows it, for what both share."""
+        return self.first or self.second  # pyright: ignore[reportReturnType]  one is known
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return self.one.label
+
+    @property
+    def peaks(self) -> Both:
+        """The best of each; of times, the shortest."""
+        return self.first and self.first.peak, self.second and self.second.peak
+
+    @property
+    def sustained(self) -> Both:
+        """The medians."""
+        return self.first and self.first.sustained, self.second and self.second.sustained
+
+    @property
+    def is_known(self) -> bool:
+        """Whether both have it; files may hold times of nothing, which have no ratio."""
+        return all((*self.peaks, *self.sustained))
+
+    @property
+    def peak_ratio(self) -> float | None:
+        """Ratio of the best."""
+        return ratio(self.peaks)
+
+    @property
+    def sustained_ratio(self) -> float | None:
+        """Ratio of the medians."""
+        return ratio(self.sustained)
+
+    @property
+    def leading_ratio(self) -> float:
+        """The ratio that is farther from 1, of the medians or of the best; 1 where unknown."""
+        ratios = (self.sustained_ratio or 1.0, self.peak_ratio or 1.0)
+        return max(ratios, key=lambda each: abs(math.log(each)))
+
+    @property
+    def noise(self) -> float:
+        """The |ln ratio| up to which spreads and floor explain a change."""
+        if self.one.what == "capacity":
+            return CAPACITY_FLOOR
+        spreads = (_spread(each) for each in (self.first, self.second) if each)
+        return max(FLOOR, QUANTILE * math.hypot(*spreads) / _IQR_PER_SD)
+
+    @property
+    def sustained_changed(self) -> bool:
+        """Whether the medians differ beyond the noise, and not as the clock does."""
+        return self._is_beyond(self.sustained_ratio)
+
+    @property
+    def peak_changed(self) -> bool:
+        """Whether the best figures differ beyond the noise, and not as the clock does."""
+        return self._is_beyond(self.peak_ratio)
+
+    def _is_beyond(self, value: float | None) -> bool:
+        by_clock = math.log(self.clock_ratio) * (-1 if self.one.measure == "s" else 1)
+        change = math.log(value or 1.0)
+        # What stayed as it was has not changed, whatever the clock did.
+        return min(abs(change), abs(change - by_clock)) > self.noise
+
+    @property
+    def changed(self) -> bool:
+        """Whether it changed beyond the noise, at its best or at its median."""
+        return self.sustained_changed or self.peak_changed
+
+    @property
+    def follows_clock(self) -> bool:
+        """Whether it changed beyond the noise, as far as the clock explains."""
+        farthest = abs(math.log(self.leading_ratio))
+        return self.clock_ratio != 1.0 and not self.changed and farthest > self.noise
+
+    @property
+    def better(self) -> bool:
+        """Whether what changed most is for the better: a higher rate or size, a shorter time."""
+        return (self.leading_ratio > 1) == (self.one.measure != "s")
+
+
+def _spread(each: Quantity) -> float:
+    if each.spread is not None:
+        return each.spread
+    return abs(math.log(each.peak / each.sustained)) * _IQR_PER_SD / _PEAK_PER_SD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestOfType:
+    """The highest hardware ceiling of a data type on each machine, with all its threads.
+
+    The ridge points are where they meet the roof of the farthest memory level.
+    """
+
+    ALSO_WRITTEN: ClassVar = ("ratio", "ridge_ratio")
+
+    dtype: DType
+    first_unit: str
+    second_unit: str
+    first_flop_per_s: float | None
+    second_flop_per_s: float | None
+    first_ridge_flop_per_byte: float | None
+    second_ridge_flop_per_byte: float | None
+
+    @property
+    def rates(self) -> Both:
+        """Both ceilings in flop/s."""
+        return self.first_flop_per_s, self.second_flop_per_s
+
+    @property
+    def ridges(self) -> Both:
+        """Both ridge points in FLOP/byte."""
+        return self.first_ridge_flop_per_byte, self.second_ridge_flop_per_byte
+
+    @property
+    def ratio(self) -> float | None:
+        """Ratio of the ceilings."""
+        return ratio(self.rates)
+
+    @property
+    def ridge_ratio(self) -> float | None:
+        """Ratio of the ridge points."""
+        return ratio(self.ridges)
+
+
+_NUMBERS = (
+    *("first_peak", "second_peak", "peak_ratio"),
+    *("first_sustained", "second_sustained", "sustained_ratio"),
+    *("noise_ratio", "clock_ratio", "changed"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class HardwareDifference(Result):
+    """Two machines, or one at two dates; a ratio is the second's over the first's.
+
+    Attributes:
+        first: one machine; the older profile of one at two dates.
+        second: the other; the newer profile.
+        same_machine: whether they are one machine at two dates, which may have changed.
+    """
+
+    kind: ClassVar = "hardware difference"
+    made_by: ClassVar = "roofline hardware diff A B -o FILE.json"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = {
+        **dict.fromkeys(("what", "name", "threads", "unit"), "string"),
+        **dict.fromkeys(_NUMBERS, "Float64"),
+        "changed": "boolean",
+    }
+    ALSO_WRITTEN: ClassVar = ("summary", "same", "best", "figures", "host_difference", "versions")
+
+    first: HardwareProfile
+    second: HardwareProfile
+    same_machine: bool = False
+
+    @property
+    def machines(self) -> tuple[HardwareProfile, HardwareProfile]:
+        """Both, in order."""
+        return self.first, self.second
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Their names, numbered if those are the same; old and new of one machine."""
+        if self.same_machine:
+            return "old", "new"
+        first, second = (each.name for each in self.machines)
+        return (f"{first} (1)", f"{second} (2)") if first == second else (first, second)
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing at all differs but the names."""
+        names = ("device", "threads", "host", "compute", "memory", "overheads", "links", "clock")
+        return all(getattr(self.first, each) == getattr(self.second, each) for each in names)
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every figure: those that both know, in the first's order, then those of one machine."""
+        first, second = (
+            {(each.identity, self._threads(each, machine)): each for each in quantities_of(machine)}
+            for machine in self.machines
+        )
+        old, new = self.first.clock, self.second.clock
+        clock = new.median_hz / old.median_hz if self.same_machine and old and new else 1.0
+        pairs = [
+            Pair(
+                first=first.get(key),
+                second=second.get(key),
+                threads=key[1],
+                clock_ratio=clock if key in first and _in_core(first[key]) else 1.0,
+            )
+            for key in {**first, **second}
+        ]
+        # Sorting is stable, and what only the second knows already comes last.
+        return tuple(sorted(pairs, key=lambda each: None in (each.first, each.second)))
+
+    def _threads(self, each: Quantity, machine: HardwareProfile) -> str:
+        if each.what in ("capacity", "clock"):
+            return ""
+        threads = each.threads or 1
+        return ALL if threads == machine.threads and not self.same_machine else str(threads)
+
+    @property
+    def changes(self) -> tuple[Pair, ...]:
+        """Figures that both know."""
+        return tuple(each for each in self.pairs if each.is_known)
+
+    @property
+    def notable(self) -> tuple[Pair, ...]:
+        """Figures that changed beyond the noise, the largest change first."""
+        found = [each for each in self.changes if each.changed]
+        return tuple(sorted(found, key=lambda each: -abs(math.log(each.leading_ratio))))
+
+    @property
+    def following(self) -> tuple[Pair, ...]:
+        """Figures that changed as the clock did."""
+        return tuple(each for each in self.changes if each.follows_clock)
+
+    def only(self, which: int) -> tuple[Pair, ...]:
+        """Return the figures that only the first (0) or the second machine (1) knows."""
+        return tuple(each for each in self.pairs if (each.second, each.first)[which] is None)
+
+    @property
+    def best(self) -> tuple[BestOfType, ...]:
+        """The highest ceiling of every data type that either machine knows, widest type first.
+
+        That for multiply-adds, which models are made of: not of additions beside them.
+        """
+        found = [MachineRoof(each, each.threads).of_products for each in self.machines]
+        best: list[BestOfType] = []
+        for each in sorted({*found[0], *found[1]}, key=lambda each: (-each.bits, each.name)):
+            sides: dict[str, Any] = {}
+            for side, units, memory in zip(("first", "second"), found, self.memories, strict=True):
+                unit = units.get(each)
+                ridge = ridge_flop_per_byte(unit, memory) if unit and memory else None
+                sides[f"{side}_unit"] = unit.label.removeprefix(f"{each} ") if unit else ""
+                sides[f"{side}_flop_per_s"] = unit and unit.flop_per_s
+                sides[f"{side}_ridge_flop_per_byte"] = ridge
+            best.append(BestOfType(dtype=each, **sides))
+        return tuple(best)
+
+    @property
+    def memories(self) -> tuple[LevelRoof | None, LevelRoof | None]:
+        """The farthest memory level of each, with the rate of its fastest kernel."""
+        first, second = (MachineRoof(each, each.threads).memory for each in self.machines)
+        return first, second
+
+    @property
+    def host_difference(self) -> str | None:
+        """What differs in the hosts' fingerprints, ``""`` if nothing; None: not known of both."""
+        old, new = self.first.host, self.second.host
+        return old.difference(new) if old and new else None
+
+    @property
+    def versions(self) -> dict[str, list[str | None]]:
+        """Versions of software that differ, first and second; None: not there."""
+        if self.first.host is None or self.second.host is None:
+            return {}
+        old, new = self.first.host.versions, self.second.host.versions
+        both = {name: [old.get(name), new.get(name)] for name in (*old, *new)}
+        return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
+    @property
+    def figures(self) -> list[dict[str, Any]]:
+        """All figures as plain data."""
+        names = ("what", "kind", "subject", "unit", "kernel", "threads", "measure", *_NUMBERS)
+        cells = (
+            (*each.one.identity, each.threads, each.one.measure, *self._numbers(each))
+            for each in self.pairs
+        )
+        return [dict(zip(names, each, strict=True)) for each in cells]
+
+    def _numbers(self, each: Pair) -> list[Any]:
+        rates = [*each.peaks, each.peak_ratio, *each.sustained, each.sustained_ratio]
+        judged = self.same_machine and each.is_known
+        change = [math.exp(each.noise), each.clock_ratio, each.changed] if judged else [None] * 3
+        return [*rates, *change]
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each figure, then the fastest of each data type and its ridge point."""
+        for each in self.pairs:
+            one = each.one
+            name = one.subject
+            if one.what in ("compute", "bandwidth", "link"):
+                kind = one.kind if one.what != "link" else ""
+                name = " ".join(filter(None, (one.subject, one.unit, one.kernel, kind)))
+            what = "memory" if one.what == "bandwidth" else one.what
+            yield [what, name, each.threads, one.measure, *self._numbers(each)]
+        nothing = [None] * 6
+        for each in self.best:
+            name = each.dtype.name
+            yield ["fastest", name, ALL, "flop/s", *each.rates, each.ratio, *nothing]
+            yield ["ridge", name, ALL, "flop/byte", *each.ridges, each.ridge_ratio, *nothing]
+
+    @property
+    def summary(self) -> str:
+        """What changed of one machine; of two, the ratios of float32 and memory bandwidth."""
+        from roofline.machine.difference_blocks import headline
+
+        return headline(self)
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return facts, then what changed of one machine, or all ratios of two."""
+        from roofline.machine.difference_blocks import difference_blocks
+
+        return difference_blocks(self, view)
+
+
+def hardware_change(old: HardwareProfile, new: HardwareProfile) -> HardwareDifference:
+    """Return what changed between two measurements of a machine."""
+    return HardwareDifference(first=old, second=new, same_machine=True)
+
+
+_CORE = ("L1", "L2")
+"""Caches that run at the clock of their core."""
+
+
+def _in_core(each: Quantity) -> bool:
+    """Return whether a figure is of what runs at the clock of a core."""
+    if each.kind == "library":
+        return False
+    near = each.subject in _CORE and not each.kernel.endswith("-nt")
+    return each.what == "compute" or (each.what in ("bandwidth", "latency") and near)

@@ -1,0 +1,225 @@
+"""Losses of a machine: theoretical and measured peak of every line of a roof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from roofline.errors import InputError
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_byte_per_s, format_flop_per_s, format_percent
+from roofline.machine.hardware import (
+    Bandwidth,
+    ComputeCeiling,
+    HardwareProfile,
+    MemoryLevel,
+    Provenance,
+    describe_threads,
+)
+from roofline.machine.roof import ComputeRoof, LevelRoof, MachineRoof, line_name
+
+_NOTHING_LOST = 0.001
+"""A smaller loss is none: no ceiling is measured as well as that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One line of a roof in its two layers, in FLOP/s or byte/s.
+
+    ``subject`` is a data type or a memory level. ``theoretical_per_s`` is what documents or
+    arithmetic give, and ``how`` says which; ``measured_per_s`` is the measured peak. Either is None
+    where it is not known, never both.
+    """
+
+    what: Literal["compute", "memory"]
+    subject: str
+    label: str
+    theoretical_per_s: float | None
+    measured_per_s: float | None
+    how: str = ""
+
+    @property
+    def loss(self) -> float | None:
+        """The part of the theoretical peak that was not measured, negative if above."""
+        if self.theoretical_per_s is None or self.measured_per_s is None:
+            return None
+        return 1 - self.measured_per_s / self.theoretical_per_s
+
+    @property
+    def per_s(self) -> float:
+        """The rate of its line in the roof: measured, else theoretical."""
+        return self.measured_per_s or self.theoretical_per_s or 0.0
+
+    def text(self, per_s: float | None) -> str:
+        """Return a rate of it in its unit."""
+        return format_flop_per_s(per_s) if self.what == "compute" else format_byte_per_s(per_s)
+
+
+def layers_of(
+    roof: MachineRoof, units: Sequence[ComputeRoof], paper: HardwareProfile | None = None
+) -> tuple[Layer, ...]:
+    """Return the lines of `roof` in two layers: `units`, then the memory levels, nearest first.
+
+    Args:
+        roof: the machine and its number of threads that compute.
+        units: some of its compute ceilings.
+        paper: another profile of this machine, with the theoretical peaks; None: those of the
+            machine's own profile.
+
+    Raises:
+        InputError: `paper` is of another kind of device, or has no theoretical peak for these
+            lines, or none of them was measured.
+    """
+    lines = (*units, *roof.levels)
+    own = [_own(roof, line) for line in lines]
+    if paper is None:
+        return tuple(own)
+    name = roof.profile.name
+    if paper.device != roof.profile.device:
+        raise InputError(
+            f"paper '{paper.name}' is a {paper.device} device, but '{name}' is a"
+            f" {roof.profile.device} device; name a profile of the same machine"
+        )
+    found = [
+        _with_theory(layer, _theory_of(paper, roof.threads, line))
+        for layer, line in zip(own, lines, strict=True)
+    ]
+    if not any(each.how for each in found):
+        threads = describe_threads(roof.profile, roof.threads)
+        raise InputError(
+            f"paper '{paper.name}' has no theoretical peaks for '{name}' ({threads};"
+            f" {', '.join(each.subject for each in found)}); name a profile from a data sheet of"
+            " the same machine"
+        )
+    if all(each.measured_per_s is None for each in found):
+        raise InputError(
+            f"no measured peaks in '{name}' to compare with paper '{paper.name}'; leave --paper"
+            " out, or name a measured profile (`roofline measure` makes one)"
+        )
+    return tuple(found)
+
+
+_Figure = ComputeCeiling | Bandwidth
+_Line = ComputeRoof | LevelRoof
+
+
+def _own(roof: MachineRoof, line: _Line) -> Layer:
+    """Return a line by its own figures; those of other numbers of threads give no theory."""
+    is_unit = isinstance(line, ComputeRoof)
+    same: Sequence[_Figure] = (
+        _of_unit(roof.profile, line) if is_unit else _of_kernel(line.level, line.kernel)
+    )
+    exact = next((each for each in same if each.threads == roof.threads), None)
+    layer = Layer(
+        what="compute" if is_unit else "memory",
+        subject=line_name(line.subject),
+        label=line_name(line.label),
+        theoretical_per_s=line.per_s,
+        measured_per_s=None,
+        how=_how((exact or same[0]).provenance),
+    )
+    if (exact or same[0]).provenance.source != "measured":
+        return layer
+    theory = exact.theoretical if exact else None
+    return replace(
+        layer,
+        theoretical_per_s=theory.per_s if theory else None,
+        measured_per_s=line.per_s,
+        how=_how(theory.provenance) if theory else "",
+    )
+
+
+def _how(source: Provenance) -> str:
+    return printable(source.note or source.reference)
+
+
+def _with_theory(layer: Layer, theory: tuple[float, str] | None) -> Layer:
+    """Return the measured line of `layer` with the theoretical peak of another profile."""
+    if theory is None and layer.measured_per_s is None:
+        # Its own figure stays theoretical, and not measured.
+        return replace(layer, how="")
+    per_s, how = theory or (None, "")
+    return replace(layer, theoretical_per_s=per_s, how=how)
+
+
+def _of_unit(
+    profile: HardwareProfile, unit: ComputeRoof, threads: int | None = None
+) -> list[ComputeCeiling]:
+    return [
+        each
+        for each in profile.compute
+        if each.kind == "hardware"
+        and (each.dtype, each.unit, each.kernel) == (unit.dtype, unit.unit, unit.kernel)
+        and threads in (None, each.threads)
+    ]
+
+
+def _of_kernel(level: MemoryLevel, kernel: str) -> list[Bandwidth]:
+    return [each for each in level.bandwidth if each.kind == "hardware" and each.kernel == kernel]
+
+
+def _theory_of(paper: HardwareProfile, threads: int, line: _Line) -> tuple[float, str] | None:
+    """Return the paper's figure: for a unit that of its kernel, else the highest of its type.
+
+    For a level that of the same kernel, or where one of both names none.
+    """
+    if isinstance(line, ComputeRoof):
+        same = _of_unit(paper, line, threads)
+        if not same and threads <= paper.threads:
+            best = MachineRoof(paper, threads).of_products.get(line.dtype)
+            same = _of_unit(paper, best, threads) if best else []
+        return _theoretical(same)
+    for level in paper.memory:
+        if level.name != line.level.name:
+            continue
+        kernels = [line.kernel, "unspecified"]
+        if line.kernel == "unspecified":
+            kernels = list(dict.fromkeys(each.kernel for each in level.bandwidth))
+        for kernel in kernels:
+            same = [each for each in _of_kernel(level, kernel) if each.threads == threads]
+            if found := _theoretical(same):
+                return found
+    return None
+
+
+def _theoretical(figures: Iterable[_Figure]) -> tuple[float, str] | None:
+    """Return a theoretical peak and how it follows; None: it was measured, or there is none."""
+    for each in figures:
+        if each.theoretical is not None:
+            return each.theoretical.per_s, _how(each.theoretical.provenance)
+        if each.provenance.source != "measured":
+            is_unit = isinstance(each, ComputeCeiling)
+            peak = each.peak_flop_per_s if is_unit else each.peak_byte_per_s
+            return peak, _how(each.provenance)
+    return None
+
+
+def loss_words(loss: float) -> str:
+    """Return a loss with its sign: ``"-37.9 %"``, ``"no loss"``, ``"+2.1 %, above theory"``."""
+    if abs(loss) < _NOTHING_LOST:
+        return "no loss"
+    percent = format_percent(abs(loss))
+    return f"-{percent}" if loss > 0 else f"+{percent}, above theory"
+
+
+def loss_notes(layers: Sequence[Layer]) -> Iterable[str]:
+    """Return what the hardware loses, a line each; what is not known, never as 0."""
+    for each in layers:
+        if each.loss is not None:
+            theory, measured = each.text(each.theoretical_per_s), each.text(each.measured_per_s)
+            how = f" ({each.how})" if each.how else ""
+            yield (
+                f"{each.label}: theoretical {theory}, measured {measured}:"
+                f" {loss_words(each.loss)}{how}"
+            )
+    unknown = [
+        f"{each.label} (measured {each.text(each.measured_per_s)})"
+        for each in layers
+        if each.theoretical_per_s is None
+    ]
+    if unknown:
+        yield f"Theoretical peak not known: {', '.join(unknown)}"
+    unmeasured = [each.label for each in layers if each.measured_per_s is None]
+    if unmeasured:
+        yield f"Theoretical, not measured: {', '.join(unmeasured)}; the hardware loss is not known"

@@ -1,0 +1,202 @@
+"""Every number of a hardware profile in one form, so that all can be listed and compared alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    format_byte_per_s,
+    format_capacity,
+    format_flop_per_s,
+    format_s,
+    format_si,
+)
+from roofline.machine.hardware import (
+    Bandwidth,
+    ComputeCeiling,
+    Duration,
+    HardwareProfile,
+    Link,
+    Provenance,
+    TheoreticalRate,
+)
+
+What = Literal["compute", "bandwidth", "latency", "capacity", "clock", "overhead", "link"]
+Unit = Literal["flop/s", "byte/s", "s", "byte", "Hz"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One number of a machine, in ``measure``.
+
+    ``subject`` is a data type, a memory level, a call or the way of a link; ``unit`` the
+    instruction set of a compute ceiling, ``""`` for all else. ``peak`` is the best, ``sustained``
+    the median: of a time, peak is the smaller. ``threads`` is None where nothing runs (a capacity).
+    """
+
+    what: What
+    kind: Literal["hardware", "library"] = "hardware"
+    subject: str
+    unit: str = ""
+    kernel: str = ""
+    threads: int | None
+    measure: Unit
+    peak: float
+    sustained: float
+    spread: float | None = None
+    theoretical: TheoreticalRate | None = None
+    write_allocate: str = ""
+    doubt: str = ""
+    provenance: Provenance | None
+
+    @property
+    def identity(self) -> tuple[What, str, str, str, str]:
+        """What two quantities must share to be the same, apart from their threads."""
+        return (self.what, self.kind, self.subject, self.unit, self.kernel)
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: ``"float32 avx512 fma"``, ``"DRAM read"``, ``"DRAM torch copy"``."""
+        torch = "torch" if self.what == "bandwidth" and self.kind == "library" else ""
+        what = self.what if self.what in ("latency", "capacity") else ""
+        words = (self.subject, self.unit, torch, self.kernel, what)
+        return " ".join(each for each in words if each and each != "unspecified")
+
+    @property
+    def loss(self) -> float | None:
+        """The part of the theoretical rate that the peak lacks, negative if above; None: no such.
+
+        0.1 is a peak of 90 % of the theoretical rate.
+        """
+        return None if self.theoretical is None else 1 - self.peak / self.theoretical.per_s
+
+    @property
+    def theoretical_per_s(self) -> float | None:
+        """The theoretical rate; None: not known."""
+        return self.theoretical.per_s if self.theoretical else None
+
+    def text(self, value: float | None) -> str:
+        """Return a value of it with its unit: ``"265 GFLOP/s"``, ``"1 MiB"``, ``"118 ns"``."""
+        match self.measure:
+            case "flop/s":
+                return format_flop_per_s(value)
+            case "byte/s":
+                return format_byte_per_s(value)
+            case "byte":
+                return format_capacity(None if value is None else round(value))
+            case "s":
+                return format_s(value)
+            case "Hz":
+                return format_si(value, "Hz")
+
+
+def quantities_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
+    """Return every number of a profile but its curves, in its order."""
+    return tuple(_quantities(profile))
+
+
+def _quantities(profile: HardwareProfile) -> Iterator[Quantity]:
+    if clock := profile.clock:
+        yield Quantity(
+            what="clock",
+            subject="clock",
+            threads=1 if profile.has_threads else None,
+            measure="Hz",
+            peak=clock.peak_hz,
+            sustained=clock.median_hz,
+            provenance=clock.provenance,
+        )
+    for each in profile.compute:
+        yield _rate("compute", each.dtype.name, "flop/s", each, kind=each.kind, unit=each.unit)
+    for level in profile.memory:
+        if level.capacity_byte is not None:
+            yield Quantity(
+                what="capacity",
+                subject=level.name,
+                threads=None,
+                measure="byte",
+                peak=level.capacity_byte,
+                sustained=level.capacity_byte,
+                provenance=level.capacity_provenance,
+            )
+        if level.latency is not None:
+            yield _time("latency", level.name, "", 1, level.latency)
+        for each in level.bandwidth:
+            stores = {"kind": each.kind, "write_allocate": each.write_allocate}
+            yield _rate("bandwidth", level.name, "byte/s", each, **stores)
+    for overhead in profile.overheads:
+        yield _time("overhead", overhead.name, "", overhead.threads, overhead.time)
+    for link in profile.links:
+        way = f"{link.source} to {link.target}"
+        yield _rate("link", way, "byte/s", link)
+        if link.latency is not None:
+            yield _time("latency", way, link.kernel, link.threads, link.latency)
+
+
+def _rate(
+    what: What, subject: str, measure: Unit, each: ComputeCeiling | Bandwidth | Link, **more: Any
+) -> Quantity:
+    unit = measure.replace("/", "_per_")
+    if not isinstance(each, Link):
+        more |= {"theoretical": each.theoretical, "doubt": each.doubt}
+    return Quantity(
+        what=what,
+        subject=subject,
+        kernel=each.kernel,
+        threads=each.threads,
+        measure=measure,
+        peak=getattr(each, f"peak_{unit}"),
+        sustained=getattr(each, f"sustained_{unit}"),
+        spread=each.spread,
+        provenance=each.provenance,
+        **more,
+    )
+
+
+def _time(what: What, subject: str, kernel: str, threads: int, time: Duration) -> Quantity:
+    return Quantity(
+        what=what,
+        subject=subject,
+        kernel=kernel,
+        threads=threads,
+        measure="s",
+        peak=time.fast_s,
+        sustained=time.median_s,
+        spread=time.spread,
+        provenance=time.provenance,
+    )
+
+
+Line = dict[int, Quantity]
+"""Quantities that differ only in their number of threads, by that number."""
+
+
+def lines_of(quantities: Iterable[Quantity]) -> list[Line]:
+    """Return the quantities that differ only in threads together, in the order of the first."""
+    lines: dict[tuple[str, ...], Line] = {}
+    for each in quantities:
+        lines.setdefault(each.identity, {})[each.threads or 1] = each
+    return list(lines.values())
+
+
+def first_of(line: Line) -> Quantity:
+    """Return any of a line: they share everything but numbers."""
+    return next(iter(line.values()))
+
+
+def named(quantities: Iterable[Quantity], *, threaded: bool) -> list[str]:
+    """Return the names of quantities, with their threads where a machine has a choice of them."""
+    by_label: dict[str, list[int]] = {}
+    for each in quantities:
+        by_label.setdefault(each.label, []).extend([each.threads] if each.threads else [])
+    if not threaded:
+        return list(by_label)
+    names: list[str] = []
+    for label, threads in by_label.items():
+        counts = "".join(f"{each} and " for each in threads[:-1])
+        on = f" on {counts}{counted(threads[-1], 'thread')}" if threads else ""
+        names.append(f"{label}{on}")
+    return names

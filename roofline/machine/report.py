@@ -1,0 +1,434 @@
+"""The report on a machine: its ceilings, memory levels, curves, overheads and their sources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from roofline.foundation.blocks import Block, Facts, Grid, Report, View, safe, table
+from roofline.foundation.dtypes import dtype
+from roofline.foundation.text import counted
+from roofline.foundation.units import (
+    MISSING,
+    format_byte_per_s,
+    format_capacity,
+    format_flop_per_s,
+    format_intensity,
+    format_percent,
+    format_s,
+    format_si,
+)
+from roofline.machine.catalog import Entry
+from roofline.machine.hardware import Duration, HardwareProfile, MemoryLevel, describe_threads
+from roofline.machine.origin import origin
+from roofline.machine.quantities import Line, Quantity, first_of, lines_of, quantities_of
+from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
+from roofline.machine.sources import SOURCES, Sources, source_notes
+
+_FLOAT32 = dtype("float32")
+_READ = "read"
+
+
+def headline(profile: HardwareProfile) -> str:
+    """Return the verdict on a machine: peak, memory bandwidth and ridge point on all threads."""
+    roof = MachineRoof(profile, profile.threads)
+    unit, memory = main_unit(roof), roof.memory
+    parts = [f"{unit.dtype} peak {_rate(unit)}"] if unit else []
+    parts += [memory_rate(memory)] if memory else []
+    if unit and memory:
+        parts.append(f"ridge point {format_intensity(ridge_flop_per_byte(unit, memory))} FLOP/B")
+    known = ", ".join(parts) or "no ceilings of the hardware"
+    return f"{profile.name} ({describe_threads(profile, profile.threads)}): {known}"
+
+
+def profile_blocks(profile: HardwareProfile, view: View) -> Iterable[Block]:
+    """Return facts, tables of ceilings, levels, curves and overheads, then sources and notes."""
+    quantities = quantities_of(profile)
+    sources = Sources(each.provenance for each in quantities if each.provenance)
+    yield Facts(lines=(*_performance(profile), *_identity(profile, view)))
+    yield from _tables(profile, quantities, sources)
+    threaded = profile.has_threads
+    yield from source_notes(quantities, sources, profile.conditions, threaded=threaded)
+
+
+def catalog_report(entries: Sequence[Entry]) -> Report:
+    """Return the list of the machines that are known."""
+    if not entries:
+        return Report(headline="no hardware profiles; `roofline measure` makes one", blocks=())
+    known = [
+        (entry, profile, MachineRoof(profile, profile.threads))
+        for entry in entries
+        if (profile := entry.profile) is not None
+    ]
+    grid = table(
+        "",
+        known,
+        {
+            "name": lambda each: each[0].name,
+            "description": lambda each: each[1].description or each[1].name,
+            "device": lambda each: each[1].device,
+            "threads": lambda each: _threads(each[1], each[1].threads),
+            "float32": lambda each: format_flop_per_s(_float32(each[2])),
+            "memory": lambda each: memory_rate(each[2].memory),
+            "read": lambda each: format_byte_per_s(read_byte_per_s(each[1])),
+            "date": lambda each: each[1].date[:10] or MISSING,
+            "where": lambda each: each[0].origin,
+        },
+        left=("name", "description", "device", "date", "where"),
+        narrow=("read", "date", "description", "where"),
+    )
+    return safe(Report(headline=counted(len(known), "hardware profile"), blocks=(grid,)))
+
+
+def main_unit(roof: MachineRoof) -> ComputeRoof | None:
+    """Return the ceiling of products in float32, which models are made in; else the highest."""
+    best = roof.of_products
+    return best.get(_FLOAT32) or max(best.values(), key=lambda each: each.flop_per_s, default=None)
+
+
+def memory_rate(memory: LevelRoof | None) -> str:
+    """Return a level's fastest kernel and its rate: ``"DRAM update 65.0 GB/s"``."""
+    return f"{memory.label} {format_byte_per_s(memory.byte_per_s)}" if memory else MISSING
+
+
+def read_byte_per_s(profile: HardwareProfile) -> float | None:
+    """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
+    rates = {
+        each.kernel: each.peak_byte_per_s
+        for level in profile.memory[-1:]
+        for each in level.bandwidth
+        if each.kind == "hardware" and each.threads == profile.threads
+    }
+    return rates.get(_READ)
+
+
+def _float32(roof: MachineRoof) -> float | None:
+    unit = roof.of_products.get(_FLOAT32)
+    return unit.flop_per_s if unit else None
+
+
+def _threads(profile: HardwareProfile, threads: int) -> str:
+    return str(threads) if profile.has_threads else MISSING
+
+
+def _rate(unit: ComputeRoof) -> str:
+    """Return a rate; of integers, operations are no floating-point ones."""
+    rate = format_flop_per_s(unit.flop_per_s)
+    return rate.replace("FLOP", "OP") if unit.dtype.kind in ("int", "uint") else rate
+
+
+def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
+    """Return the most important numbers: a line for each subject that is known."""
+    roof = MachineRoof(profile, profile.threads)
+    memory, float32 = roof.memory, _float32(roof)
+    best = sorted(roof.of_products.values(), key=lambda each: -each.flop_per_s)
+    if best:
+        rates = ", ".join(f"{each.dtype} {_rate(each)}" for each in best)
+        yield "Peak", f"{describe_threads(profile, profile.threads)}: {rates}"
+    shares = {
+        each.kernel: each.peak_flop_per_s / float32
+        for each in profile.compute
+        if float32
+        and (each.kind, each.dtype, each.threads) == ("library", _FLOAT32, profile.threads)
+    }
+    if shares:
+        yield (
+            "torch",
+            "; ".join(
+                f"{format_percent(share)} of the float32 peak in {kernel}"
+                for kernel, share in sorted(shares.items(), key=lambda each: -each[1])
+            ),
+        )
+    if memory is not None:
+        read = read_byte_per_s(profile) if memory.kernel != _READ else None
+        beside = f", {_READ} {format_byte_per_s(read)}" if read is not None else ""
+        yield "Memory", memory_rate(memory) + beside
+        if float32:
+            ridge = format_intensity(float32 / memory.byte_per_s)
+            level = memory.level.name
+            yield "Ridge point", f"{ridge} FLOP/B of {level} in float32; memory-bound below it"
+    figures = [*profile.compute, *(each for level in profile.memory for each in level.bandwidth)]
+    doubtful = sum(bool(each.doubt) for each in figures)
+    if doubtful:
+        yield "Doubtful", f"{doubtful} of {len(figures)} figures, marked ? below"
+
+
+def _identity(profile: HardwareProfile, view: View) -> Iterable[tuple[str, str]]:
+    yield "Source", origin(profile, view.today)
+    yield "Name", profile.name
+    if profile.description:
+        yield "Description", profile.description
+    if profile.aliases:
+        yield "Aliases", ", ".join(profile.aliases)
+    how = f", {describe_threads(profile, profile.threads)}" if profile.has_threads else ""
+    if profile.multiprocessors is not None:
+        how = f", {profile.multiprocessors} multiprocessors"
+    yield "Device", f"{profile.device}{how}"
+    if host := profile.host:
+        cpus = f"{counted(host.available_cpus, 'CPU')} available"
+        yield "Host", f"{host.cpu_model} ({host.architecture}, {cpus})"
+        yield "System", host.operating_system
+        yield "Instruction sets", ", ".join(host.instruction_sets) or MISSING
+        if host.versions:
+            yield "Versions", ", ".join(f"{k} {v}" for k, v in host.versions.items())
+    if clock := profile.clock:
+        usual = f", median {format_si(clock.median_hz, 'Hz')}"
+        usual = usual if clock.median_hz != clock.peak_hz else ""
+        how = f"{SOURCES[clock.provenance.source]}: {clock.provenance.reference}"
+        yield "Clock", f"{format_si(clock.peak_hz, 'Hz')}{usual}, {how}"
+    if profile.effort != "unspecified":
+        yield "Effort", profile.effort
+
+
+def _tables(
+    profile: HardwareProfile, quantities: Sequence[Quantity], sources: Sources
+) -> Iterable[Grid]:
+    """Return the tables in the order they are read; none is empty."""
+
+    def of(what: str, kind: str = "") -> list[Quantity]:
+        return [each for each in quantities if each.what == what and kind in ("", each.kind)]
+
+    titles = {"hardware": "", "library": ""}
+    if any(each.kind == "library" for each in quantities):
+        titles = {"hardware": " of the hardware", "library": " of the library (torch)"}
+    threaded, compute = profile.has_threads, of("compute")
+    names = {"dtype": "subject", "unit": "unit", "kernel": "kernel"}
+    for kind, whose in titles.items():
+        shares = _shares(compute) if kind == "library" else None
+        title = f"Compute ceilings{whose}, peak" + "; share of the hardware's" * bool(shares)
+        found = sorted(lines_of(of("compute", kind)), key=by_type)
+        yield from _figures(title, names, found, sources, threaded=threaded, shares=shares)
+    yield from _levels(profile, sources)
+    names = {"level": "subject", "kernel": "kernel", "write-allocate": "write_allocate"}
+    for kind, whose in titles.items():
+        found = lines_of(of("bandwidth", kind))
+        title = f"Memory bandwidth{whose}, peak"
+        yield from _figures(title, names, found, sources, threaded=threaded)
+    yield from _curves(profile)
+    medians = [replace(each, peak=each.sustained, sustained=each.peak) for each in of("overhead")]
+    yield from _figures(
+        "Overheads, median",
+        {"call": "subject"},
+        lines_of(medians),
+        sources,
+        threaded=threaded,
+        words=("median", "fastest"),
+    )
+    yield from _links(profile, sources)
+
+
+def by_type(line: Line) -> tuple[object, ...]:
+    """Order floating point before integers, the widest first; of one type, the highest first."""
+    each, of = first_of(line), dtype(first_of(line).subject)
+    return (each.kind, of.kind != "float", -of.bits, of.name, -line[max(line)].peak)
+
+
+def _shares(compute: Sequence[Quantity]) -> Callable[[Quantity], str] | None:
+    """Return the share that the library reaches of the highest ceiling of products, as a cell."""
+    best: dict[tuple[str, int | None], float] = {}
+    for each in compute:
+        # Additions beside multiply-adds are of no use to products.
+        if each.kind == "hardware" and each.kernel != MIX:
+            key = (each.subject, each.threads)
+            best[key] = max(best.get(key, 0.0), each.peak)
+
+    def share(each: Quantity) -> str:
+        top = best.get((each.subject, each.threads))
+        return format_percent(each.peak / top) if top else MISSING
+
+    return share if any(each.kind == "hardware" for each in compute) else None
+
+
+def _figures(
+    title: str,
+    names: Mapping[str, str],
+    lines: Sequence[Line],
+    sources: Sources,
+    *,
+    threaded: bool,
+    shares: Callable[[Quantity], str] | None = None,
+    words: tuple[str, str] = ("peak", "sustained"),
+) -> Iterable[Grid]:
+    """Return a table with a group of columns for each number of threads; none without lines.
+
+    Narrow terminals lose, in this order: the source, spreads, medians, theoretical peaks, and the
+    loss for fewer than all threads; the peaks stay.
+    """
+    if not lines:
+        return
+    columns: dict[str, Callable[[Line], str]] = {
+        heading: lambda line, name=name: _name(first_of(line), name)
+        for heading, name in names.items()
+    }
+    counts = sorted({threads for line in lines for threads in line})
+    figures: dict[str, Callable[[Quantity], str]] = {
+        words[1]: lambda each: each.text(each.sustained),
+        "IQR/median": lambda each: format_percent(each.spread),
+        "theoretical": lambda each: each.text(each.theoretical_per_s),
+        "loss": lambda each: signed_percent(each.loss),
+        "share": shares or (lambda _: MISSING),
+    }
+    if all(each.sustained == each.peak for line in lines for each in line.values()):
+        del figures[words[1]]
+    of = {threads: f" ({threads})" if len(counts) > 1 else "" for threads in counts}
+
+    def add(heading: str, threads: int, cell: Callable[[Quantity], str]) -> None:
+        columns[heading] = lambda line: cell(line[threads]) if threads in line else MISSING
+
+    for threads in counts:
+        add(counted(threads, "thread") if threaded else words[0], threads, _peak)
+        for heading, cell in figures.items():
+            add(f"{heading}{of[threads]}", threads, cell)
+    columns["source"] = lambda line: sources.cited(each.provenance for each in line.values())
+    order = ("IQR/median", words[1], "theoretical", "share", "loss")
+    yield _telling(
+        table(
+            title,
+            lines,
+            columns,
+            left=(*names, "source"),
+            narrow=("source", *(f"{heading}{of[each]}" for heading in order for each in counts)),
+        )
+    )
+
+
+def _name(each: Quantity, name: str) -> str:
+    value: str = getattr(each, name)
+    return MISSING if (name, value) == ("write_allocate", "unspecified") else value
+
+
+def _peak(each: Quantity) -> str:
+    return f"{'? ' if each.doubt else ''}{each.text(each.peak)}"
+
+
+def signed_percent(fraction: float | None) -> str:
+    """Return a part in per cent, with its sign where it is negative."""
+    if fraction is None or fraction >= 0:
+        return format_percent(fraction)
+    # What rounds to nothing has no sign worth showing.
+    return f"{'-' * (fraction <= -0.0005)}{format_percent(-fraction)}"
+
+
+def _telling(grid: Grid) -> Grid:
+    """Return the table without the columns that are empty in every row."""
+    kept = [i for i in range(len(grid.columns)) if any(row[i] != MISSING for row in grid.rows)]
+    return Grid(
+        title=grid.title,
+        columns=tuple(grid.columns[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in grid.rows),
+    )
+
+
+def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
+    if not any(level.capacity_byte or level.latency for level in profile.memory):
+        return
+    hz = profile.clock.median_hz if profile.clock else None
+
+    def time(cell: Callable[[Duration], str]) -> Callable[[MemoryLevel], str]:
+        return lambda level: cell(level.latency) if level.latency else MISSING
+
+    def source(level: MemoryLevel) -> str:
+        latency = level.latency.provenance if level.latency else None
+        return sources.cited([level.capacity_provenance, latency]) or MISSING
+
+    grid = table(
+        "Memory levels",
+        profile.memory,
+        {
+            "level": "name",
+            "capacity": _capacity,
+            "size is": _found,
+            "latency": time(lambda each: format_s(each.median_s)),
+            "cycles": time(lambda each: f"{each.median_s * hz:.3g}" if hz else MISSING),
+            "fastest": time(lambda each: format_s(each.fast_s)),
+            "IQR/median": time(lambda each: format_percent(each.spread)),
+            "source": source,
+        },
+        left=("level", "size is", "source"),
+        narrow=("source", "IQR/median", "fastest", "cycles", "size is"),
+    )
+    yield _telling(grid)
+
+
+def _capacity(level: MemoryLevel) -> str:
+    shared = " per core" if level.scope == "private" and level.capacity_byte else ""
+    return f"{format_capacity(level.capacity_byte)}{shared}"
+
+
+def _found(level: MemoryLevel) -> str:
+    """Return how the size of a level was found."""
+    provenance = level.capacity_provenance
+    if provenance is None or not level.capacity_byte:
+        return MISSING
+    if provenance.source == "measured":
+        # A reported size with which the curve agrees is better than either alone.
+        return "confirmed" if "confirmed" in provenance.reference else "found"
+    return "derived" if provenance.source == "derived" else "reported"
+
+
+def _links(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
+    if not profile.links:
+        return
+    grid = table(
+        "Links",
+        profile.links,
+        {
+            "from": "source",
+            "to": "target",
+            "kernel": "kernel",
+            "threads": lambda each: _threads(profile, each.threads),
+            "peak": "peak_byte_per_s",
+            "sustained": "sustained_byte_per_s",
+            "IQR/median": lambda each: format_percent(each.spread),
+            "latency": lambda each: format_s(each.latency.median_s) if each.latency else MISSING,
+            "source": lambda each: sources.cited([each.provenance]),
+        },
+        left=("from", "to", "kernel", "source"),
+        narrow=("source", "IQR/median", "sustained", "latency"),
+    )
+    yield _telling(grid)
+
+
+def _curves(profile: HardwareProfile) -> Iterable[Grid]:
+    """Return a line for each curve: its start, its course in a few characters, its end."""
+
+    curves: list[tuple[str, Sequence[int], Sequence[float], Callable[[float], str]]] = [
+        (
+            f"{each.kernel}, {counted(each.threads, 'thread')}",
+            *(each.size_byte, each.byte_per_s, format_byte_per_s),
+        )
+        for each in profile.bandwidth_curves
+    ]
+    if latency := profile.latency_curve:
+        curves.append(("latency, 1 thread", latency.size_byte, latency.latency_s, format_s))
+
+    def end(place: int) -> Callable[[Any], str]:
+        return lambda each: f"{each[3](each[2][place])} at {format_capacity(each[1][place])}"
+
+    columns: dict[str, Callable[[Any], str]] = {
+        "kernel": lambda each: each[0],
+        "from": end(0),
+        "curve": lambda each: sparkline(each[2]),
+        "to": end(-1),
+    }
+    if curves:
+        title = "Over the working set of a thread (logarithmic; all sizes: -o FILE)"
+        yield table(title, curves, columns, left=columns, narrow=("curve",))
+
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_MOST_SPARKS = 24
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return the course of positive values in at most 24 characters, on a logarithmic scale."""
+    count = min(len(values), _MOST_SPARKS)
+    chosen = [values[i * (len(values) - 1) // max(1, count - 1)] for i in range(count)]
+    logs = [math.log(each) for each in chosen]
+    low, span = min(logs), max(logs) - min(logs)
+    # A curve of less than a factor of 1.1 is flat, not all of the scale.
+    if span < math.log(1.1):
+        return _SPARKS[len(_SPARKS) // 2] * count
+    return "".join(_SPARKS[round((each - low) / span * (len(_SPARKS) - 1))] for each in logs)

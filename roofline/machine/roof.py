@@ -1,0 +1,304 @@
+"""The roof of a machine: the fastest that its units compute and its memory levels deliver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from roofline.foundation.dtypes import DType, dtype
+from roofline.foundation.text import printable
+from roofline.foundation.units import format_byte_per_s, format_flop_per_s
+from roofline.machine.hardware import HardwareProfile, MemoryLevel
+from roofline.plots.roof import Ceiling, CeilingKind, Diagonal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelRoof:
+    """The fastest that one memory level delivers on the threads in use."""
+
+    level: MemoryLevel
+    kernel: str
+    byte_per_s: float
+
+    @property
+    def label(self) -> str:
+        """How tables and pictures name it: ``"DRAM read"``."""
+        return f"{self.level.name} {self.kernel}".removesuffix(" unspecified")
+
+    @property
+    def subject(self) -> str:
+        """The level."""
+        return self.level.name
+
+    @property
+    def per_s(self) -> float:
+        """Its rate in byte/s."""
+        return self.byte_per_s
+
+    def height(self, flop_per_byte: float) -> float:
+        """Return the FLOP/s under it at an intensity."""
+        return self.byte_per_s * flop_per_byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeRoof:
+    """The fastest that one unit computes in one data type on the threads in use."""
+
+    dtype: DType
+    unit: str
+    kernel: str
+    flop_per_s: float
+
+    @property
+    def label(self) -> str:
+        """How tables and pictures name it: ``"float32 avx512 fma"``."""
+        return f"{self.dtype} {self.unit} {self.kernel}".removesuffix(" unspecified")
+
+    @property
+    def subject(self) -> str:
+        """The data type."""
+        return str(self.dtype)
+
+    @property
+    def per_s(self) -> float:
+        """Its rate in flop/s."""
+        return self.flop_per_s
+
+    def height(self, flop_per_byte: float) -> float:
+        """Return the FLOP/s under it, which are the same at any intensity."""
+        del flop_per_byte
+        return self.flop_per_s
+
+
+_CONVERTS_TO = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float8_e4m3fn": "float32",
+    "float8_e5m2": "float32",
+    "float8_e4m3fnuz": "float32",
+    "float8_e5m2fnuz": "float32",
+    "complex64": "float32",
+    "complex128": "float64",
+}
+
+
+MIX = "fma-add"
+"""The kernel that has additions beside its multiply-adds: on AMD's Zen, and others with adders of
+their own, it passes the FMA peak."""
+
+READING = ("read", "copy", "copy-nt", "unspecified")
+"""Memory kernels that bytes which are only read may be as fast as."""
+
+_NATIVE = {
+    "bfloat16": {"amx_bf16": "amx", "avx512_bf16": "avx512-bf16", "bf16": "neon-bf16"},
+    "float16": {"amx_fp16": "amx", "avx512_fp16": "avx512-fp16", "asimdhp": "neon"},
+}
+"""Instruction sets that compute in a type natively, and the unit whose ceiling must be known."""
+
+
+def _rate(rates: Mapping[int, float], threads: int) -> float:
+    """The rate for `threads` threads: measured, else the least that bounds it from above.
+
+    More threads are at least as fast, and none of them is faster than its share of fewer.
+    """
+    if threads in rates:
+        return rates[threads]
+    return min(rate * max(1.0, threads / measured) for measured, rate in rates.items())
+
+
+@dataclass(frozen=True)
+class MachineRoof:
+    """The hardware ceilings of a machine for a number of threads; monotone in every one of them.
+
+    Args:
+        profile: the machine.
+        threads: how many threads compute; 1 to ``profile.threads``.
+
+    Raises:
+        HardwareError: the machine does not have that many threads.
+    """
+
+    profile: HardwareProfile
+    threads: int
+
+    def __post_init__(self) -> None:
+        self.profile.check_threads(self.threads)
+
+    @cached_property
+    def levels(self) -> tuple[LevelRoof, ...]:
+        """One roof a memory level, nearest first: its fastest kernel's peak."""
+        return tuple(self._fastest_kernel(level) for level in self.profile.memory)
+
+    @property
+    def memory(self) -> LevelRoof | None:
+        """The roof of the farthest memory level; None: none is known."""
+        return self.levels[-1] if self.levels else None
+
+    @property
+    def fastest_byte_per_s(self) -> float | None:
+        """The bandwidth of the fastest memory level; None: none is known."""
+        return max((level.byte_per_s for level in self.levels), default=None)
+
+    @cached_property
+    def library(self) -> MachineRoof:
+        """The same of the library: what it reaches."""
+        reached = [each for each in self.profile.compute if each.kind == "library"]
+        as_hardware = tuple(replace(each, kind="hardware") for each in reached)
+        return MachineRoof(replace(self.profile, compute=as_hardware), self.threads)
+
+    @cached_property
+    def read_levels(self) -> tuple[LevelRoof, ...]:
+        """One roof a memory level for bytes that are only read: its fastest read or copy kernel.
+
+        Kernels that store what they have just loaded (update) move more bytes per second than any
+        read does. Where no such kernel is known, that of `levels`.
+        """
+        return tuple(self._fastest_kernel(level, READING) for level in self.profile.memory)
+
+    def _fastest_kernel(self, level: MemoryLevel, kernels: Iterable[str] = ()) -> LevelRoof:
+        rates: dict[str, dict[int, float]] = {}
+        for each in level.bandwidth:
+            if each.kind == "hardware":
+                rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
+        among = [kernel for kernel in rates if kernel in kernels] or list(rates)
+        fastest = max(among, key=lambda kernel: _rate(rates[kernel], self.threads))
+        return LevelRoof(
+            level=level, kernel=fastest, byte_per_s=_rate(rates[fastest], self.threads)
+        )
+
+    @cached_property
+    def units(self) -> tuple[ComputeRoof, ...]:
+        """One roof a data type, unit and kernel, fastest first."""
+        rates: dict[tuple[DType, str, str], dict[int, float]] = {}
+        for each in self.profile.compute:
+            if each.kind == "hardware":
+                key = (each.dtype, each.unit, each.kernel)
+                rates.setdefault(key, {})[each.threads] = each.peak_flop_per_s
+        roofs = (
+            ComputeRoof(
+                dtype=key[0], unit=key[1], kernel=key[2], flop_per_s=_rate(by, self.threads)
+            )
+            for key, by in rates.items()
+        )
+        return tuple(sorted(roofs, key=lambda roof: -roof.flop_per_s))
+
+    @cached_property
+    def _best(self) -> dict[DType, ComputeRoof]:
+        best: dict[DType, ComputeRoof] = {}
+        for roof in self.units:
+            best.setdefault(roof.dtype, roof)
+        return best
+
+    @cached_property
+    def _best_of_products(self) -> dict[DType, ComputeRoof]:
+        best: dict[DType, ComputeRoof] = {}
+        for roof in self.units:
+            if roof.kernel != MIX:
+                best.setdefault(roof.dtype, roof)
+        return {**self._best, **best}
+
+    def compute(self, of: DType) -> ComputeRoof | None:
+        """The highest ceiling for multiply-adds in `of`, or the type it converts to; None: unknown.
+
+        That of the units that multiply: additions beside them cannot speed up a product. Where the
+        host has an instruction set for `of` whose ceiling was not measured, it is unknown: a lower
+        one would make a bound that real programs beat.
+        """
+        return self._ceiling(of, self._best_of_products)
+
+    def compute_any(self, of: DType) -> ComputeRoof | None:
+        """The highest ceiling for arithmetic of any kind in `of`; otherwise as `compute`."""
+        return self._ceiling(of, self._best)
+
+    def _ceiling(self, of: DType, best: Mapping[DType, ComputeRoof]) -> ComputeRoof | None:
+        if self.unmeasured(of):
+            return None
+        found = best.get(of)
+        if found is None and of.name in _CONVERTS_TO:
+            found = best.get(dtype(_CONVERTS_TO[of.name]))
+        return found
+
+    @cached_property
+    def of_products(self) -> Mapping[DType, ComputeRoof]:
+        """The highest ceiling for multiply-adds of every data type that is measured."""
+        return self._best_of_products
+
+    def unmeasured(self, of: DType) -> str:
+        """The instruction set of the host that computes in `of` but has no ceiling, or ``""``."""
+        host, native = self.profile.host, _NATIVE.get(of.name)
+        if not native:
+            return ""
+        measured = {roof.unit for roof in self.units if roof.dtype == of}
+        for instruction_set, unit in native.items():
+            if host and instruction_set in host.instruction_sets and unit not in measured:
+                return instruction_set
+        return ""
+
+    @cached_property
+    def held_byte(self) -> tuple[int | None, ...]:
+        """Bytes that each level and all nearer ones hold together; None: no limit known.
+
+        Caches need not be inclusive: with a victim L3, as on Zen and on Intel servers since
+        Skylake, L2 and L3 hold different bytes. Where they are, these bounds are a little lower.
+        """
+        held: list[int | None] = []
+        for level in self.profile.memory:
+            nearer = held[-1] if held else 0
+            own = level.capacity_for(self.threads)
+            held.append(None if nearer is None or own is None else nearer + own)
+        return tuple(held)
+
+
+def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:
+    """The intensity in FLOP per byte at which a memory level's roof meets a compute ceiling."""
+    return unit.flop_per_s / level.byte_per_s
+
+
+_NAME_CHARACTERS = 40
+
+
+def line_name(label: str) -> str:
+    """Return a line's name, its middle left out where it would leave a picture no room."""
+    name = printable(label)
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    half = _NAME_CHARACTERS // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def ceiling_of(
+    unit: ComputeRoof,
+    kind: CeilingKind,
+    fastest_byte_per_s: float | None,
+    *,
+    main: bool = True,
+    note: str = "",
+) -> Ceiling:
+    """Return the line of a unit in a picture.
+
+    Args:
+        unit: what computes.
+        kind: of the line.
+        fastest_byte_per_s: of the memory level where it starts; None: none is known.
+        main: its data type is in use.
+        note: stands behind its name.
+    """
+    return Ceiling(
+        label=f"{line_name(unit.label)}{note} {format_flop_per_s(unit.flop_per_s)}",
+        kind=kind,
+        flop_per_s=unit.flop_per_s,
+        start_flop_per_byte=unit.flop_per_s / fastest_byte_per_s if fastest_byte_per_s else None,
+        main=main,
+    )
+
+
+def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
+    """Return the line of a memory level in a picture, under the main and the highest ceiling."""
+    return Diagonal(
+        label=f"{line_name(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        level=printable(level.level.name),
+        byte_per_s=level.byte_per_s,
+        ridge_flop_per_byte=ridge_flop_per_byte(main, level) if main else None,
+        cut_flop_per_byte=ridge_flop_per_byte(top, level) if top else None,
+    )
