@@ -41,7 +41,6 @@ class Reached:
     """
 
     ceiling: str
-    calls: int
     bound_s: float
     time_s: float
     low_flop_per_byte: float | None
@@ -103,7 +102,6 @@ def software_of(analysis: Analysis) -> Software | None:
         ]
         return Reached(
             ceiling=ceiling,
-            calls=len(of),
             bound_s=sum(row.bound_s or 0.0 for row in of),
             time_s=sum(time_of(row, kind) or 0.0 for row in of),
             low_flop_per_byte=min(intensities, default=None),

@@ -34,10 +34,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from roofline.foundation.blocks import Block, View
-from roofline.foundation.dtypes import DType
+from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.quantities import Quantity, quantities_of
-from roofline.machine.roof import LevelRoof, MachineRoof, ridge_flop_per_byte
+from roofline.machine.quantities import Quantity, best_of, quantities_of
 from roofline.result import Result
 
 FLOOR = 0.04
@@ -166,44 +165,6 @@ def _spread(each: Quantity) -> float:
     return abs(math.log(each.peak / each.sustained)) * _IQR_PER_SD / _PEAK_PER_SD
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestOfType:
-    """The highest hardware ceiling of a data type on each machine, with all its threads.
-
-    The ridge points are where they meet the roof of the farthest memory level.
-    """
-
-    ALSO_WRITTEN: ClassVar = ("ratio", "ridge_ratio")
-
-    dtype: DType
-    first_unit: str
-    second_unit: str
-    first_flop_per_s: float | None
-    second_flop_per_s: float | None
-    first_ridge_flop_per_byte: float | None
-    second_ridge_flop_per_byte: float | None
-
-    @property
-    def rates(self) -> Both:
-        """Both ceilings in flop/s."""
-        return self.first_flop_per_s, self.second_flop_per_s
-
-    @property
-    def ridges(self) -> Both:
-        """Both ridge points in FLOP/byte."""
-        return self.first_ridge_flop_per_byte, self.second_ridge_flop_per_byte
-
-    @property
-    def ratio(self) -> float | None:
-        """Ratio of the ceilings."""
-        return ratio(self.rates)
-
-    @property
-    def ridge_ratio(self) -> float | None:
-        """Ratio of the ridge points."""
-        return ratio(self.ridges)
-
-
 _NUMBERS = (
     *("first_peak", "second_peak", "peak_ratio"),
     *("first_sustained", "second_sustained", "sustained_ratio"),
@@ -229,7 +190,7 @@ class HardwareDifference(Result):
         **dict.fromkeys(_NUMBERS, "Float64"),
         "changed": "boolean",
     }
-    ALSO_WRITTEN: ClassVar = ("summary", "same", "best", "figures", "host_difference", "versions")
+    ALSO_WRITTEN: ClassVar = ("summary", "same", "figures", "host_difference", "versions")
 
     first: HardwareProfile
     second: HardwareProfile
@@ -257,20 +218,39 @@ class HardwareDifference(Result):
     @property
     def pairs(self) -> tuple[Pair, ...]:
         """Every figure: those that both know, in the first's order, then those of one machine."""
-        first, second = (
-            {(each.identity, self._threads(each, machine)): each for each in quantities_of(machine)}
-            for machine in self.machines
-        )
         old, new = self.first.clock, self.second.clock
         clock = new.median_hz / old.median_hz if self.same_machine and old and new else 1.0
+        first, second = map(quantities_of, self.machines)
+        return self._joined(first, second, clock)
+
+    @property
+    def best(self) -> tuple[Pair, ...]:
+        """The fastest of each data type, their ridge points, and memory; widest type first."""
+        pairs = self._joined(best_of(self.first), best_of(self.second))
+
+        def order(pair: Pair) -> tuple[object, ...]:
+            each = pair.one
+            if each.measure == "byte/s":
+                return (1, 0, each.subject)
+            return (2 * (each.what == "ridge"), -dtype(each.subject).bits, each.subject)
+
+        return tuple(sorted(pairs, key=order))
+
+    def _joined(
+        self, first: Iterable[Quantity], second: Iterable[Quantity], clock: float = 1.0
+    ) -> tuple[Pair, ...]:
+        one, other = (
+            {(each.identity, self._threads(each, machine)): each for each in found}
+            for found, machine in zip((first, second), self.machines, strict=True)
+        )
         pairs = [
             Pair(
-                first=first.get(key),
-                second=second.get(key),
+                first=one.get(key),
+                second=other.get(key),
                 threads=key[1],
-                clock_ratio=clock if key in first and _in_core(first[key]) else 1.0,
+                clock_ratio=clock if key in one and _in_core(one[key]) else 1.0,
             )
-            for key in {**first, **second}
+            for key in {**one, **other}
         ]
         # Sorting is stable, and what only the second knows already comes last.
         return tuple(sorted(pairs, key=lambda each: None in (each.first, each.second)))
@@ -302,31 +282,6 @@ class HardwareDifference(Result):
         return tuple(each for each in self.pairs if (each.second, each.first)[which] is None)
 
     @property
-    def best(self) -> tuple[BestOfType, ...]:
-        """The highest ceiling of every data type that either machine knows, widest type first.
-
-        That for multiply-adds, which models are made of: not of additions beside them.
-        """
-        found = [MachineRoof(each, each.threads).of_products for each in self.machines]
-        best: list[BestOfType] = []
-        for each in sorted({*found[0], *found[1]}, key=lambda each: (-each.bits, each.name)):
-            sides: dict[str, Any] = {}
-            for side, units, memory in zip(("first", "second"), found, self.memories, strict=True):
-                unit = units.get(each)
-                ridge = ridge_flop_per_byte(unit, memory) if unit and memory else None
-                sides[f"{side}_unit"] = unit.label.removeprefix(f"{each} ") if unit else ""
-                sides[f"{side}_flop_per_s"] = unit and unit.flop_per_s
-                sides[f"{side}_ridge_flop_per_byte"] = ridge
-            best.append(BestOfType(dtype=each, **sides))
-        return tuple(best)
-
-    @property
-    def memories(self) -> tuple[LevelRoof | None, LevelRoof | None]:
-        """The farthest memory level of each, with the rate of its fastest kernel."""
-        first, second = (MachineRoof(each, each.threads).memory for each in self.machines)
-        return first, second
-
-    @property
     def host_difference(self) -> str | None:
         """What differs in the hosts' fingerprints, ``""`` if nothing; None: not known of both."""
         old, new = self.first.host, self.second.host
@@ -343,15 +298,20 @@ class HardwareDifference(Result):
 
     @property
     def figures(self) -> list[dict[str, Any]]:
-        """All figures as plain data."""
+        """All figures as plain data; of the fastest, also what reaches them."""
         names = ("what", "kind", "subject", "unit", "kernel", "threads", "measure", *_NUMBERS)
-        cells = (
-            (*each.one.identity, each.threads, each.one.measure, *self._numbers(each))
-            for each in self.pairs
-        )
-        return [dict(zip(names, each, strict=True)) for each in cells]
+        figures: list[dict[str, Any]] = []
+        for each in (*self.pairs, *self.best):
+            cells = (*each.one.identity, each.threads, each.one.measure, *self._numbers(each))
+            figures.append(dict(zip(names, cells, strict=True)))
+            if each.one.what == "fastest":
+                for side, quantity in (("first", each.first), ("second", each.second)):
+                    figures[-1][f"{side}_by"] = quantity.kernel if quantity else None
+        return figures
 
     def _numbers(self, each: Pair) -> list[Any]:
+        if each.one.what in ("fastest", "ridge"):
+            return [*each.peaks, each.peak_ratio, *(None,) * 6]
         rates = [*each.peaks, each.peak_ratio, *each.sustained, each.sustained_ratio]
         judged = self.same_machine and each.is_known
         change = [math.exp(each.noise), each.clock_ratio, each.changed] if judged else [None] * 3
@@ -359,7 +319,7 @@ class HardwareDifference(Result):
 
     def rows(self) -> Iterable[Sequence[Any]]:
         """Return a row for each figure, then the fastest of each data type and its ridge point."""
-        for each in self.pairs:
+        for each in (*self.pairs, *self.best):
             one = each.one
             name = one.subject
             if one.what in ("compute", "bandwidth", "link"):
@@ -367,11 +327,6 @@ class HardwareDifference(Result):
                 name = " ".join(filter(None, (one.subject, one.unit, one.kernel, kind)))
             what = "memory" if one.what == "bandwidth" else one.what
             yield [what, name, each.threads, one.measure, *self._numbers(each)]
-        nothing = [None] * 6
-        for each in self.best:
-            name = each.dtype.name
-            yield ["fastest", name, ALL, "flop/s", *each.rates, each.ratio, *nothing]
-            yield ["ridge", name, ALL, "flop/byte", *each.ridges, each.ridge_ratio, *nothing]
 
     @property
     def summary(self) -> str:

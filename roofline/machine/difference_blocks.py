@@ -9,25 +9,13 @@ from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
-    format_byte_per_s,
-    format_flop_per_s,
-    format_intensity,
     format_percent,
     format_si,
 )
-from roofline.machine.difference import (
-    ALL,
-    CAPACITY_FLOOR,
-    FLOOR,
-    Both,
-    HardwareDifference,
-    Pair,
-    ratio,
-)
+from roofline.machine.difference import ALL, CAPACITY_FLOOR, FLOOR, HardwareDifference, Pair
 from roofline.machine.hardware import describe_threads
 from roofline.machine.origin import age, origin
 from roofline.machine.quantities import Quantity, named
-from roofline.machine.report import read_byte_per_s
 
 _MOST_IN_HEADLINE = 3
 _MOST_NAMES = 6
@@ -48,12 +36,13 @@ def headline(difference: HardwareDifference) -> str:
     first, second = difference.names
     if difference.same:
         return f"{first} and {second}: no difference"
-    common = [each for each in difference.best if each.ratio is not None]
+    known = [each for each in difference.best if each.is_known and each.one.what == "fastest"]
+    rates = [each for each in known if each.one.measure == "flop/s"]
     # float32 is what models are made in; else the widest type that both know.
-    common.sort(key=lambda each: each.dtype.name != "float32")
-    said = [f"{each.dtype} peak {_times(each.ratio)}" for each in common[:1]]
-    memory = ratio(_memory_rates(difference))
-    said += [f"memory bandwidth {_times(memory)}"] if memory is not None else []
+    rates.sort(key=lambda each: each.one.subject != "float32")
+    said = [f"{each.one.subject} peak {_times(each.peak_ratio)}" for each in rates[:1]]
+    memory = [each for each in known if each.one.subject == "memory"]
+    said += [f"memory bandwidth {_times(each.peak_ratio)}" for each in memory]
     return f"{second} over {first}: {', '.join(said) or 'no figure in common'}"
 
 
@@ -183,42 +172,22 @@ def _judgment(change: HardwareDifference) -> Iterable[str]:
         yield f"efforts differ ({efforts}): fewer bursts have rougher quantiles"
 
 
-def _memory_rates(difference: HardwareDifference) -> Both:
-    first, second = difference.memories
-    return first and first.byte_per_s, second and second.byte_per_s
-
-
-_Row = tuple[str, Both, Callable[[float | None], str], tuple[str, str]]
-"""Name, numbers, their form, and what reaches them."""
-
-
 def _fastest(difference: HardwareDifference) -> Grid:
     """Return the highest ceiling of each type, the farthest memory, and where they meet."""
-    rows: list[_Row] = [
-        (each.dtype.name, each.rates, format_flop_per_s, (each.first_unit, each.second_unit))
-        for each in difference.best
-    ]
-    one, other = difference.memories
-    labels = (one.label if one else "", other.label if other else "")
-    rows.append(("memory", _memory_rates(difference), format_byte_per_s, labels))
-    reads = (read_byte_per_s(difference.first), read_byte_per_s(difference.second))
-    rows.append(("memory read", reads, format_byte_per_s, ("", "")))
-    rows += [
-        (f"{each.dtype} ridge point (FLOP/B)", each.ridges, format_intensity, ("", ""))
-        for each in difference.best
-    ]
     first, second = difference.names
     by = (f"{first} by", f"{second} by")
     return table(
         "Highest ceiling of each data type, farthest memory, ridge points",
-        [each for each in rows if each[0] == "memory" or each[1] != (None, None)],
+        difference.best,
         {
-            "": lambda each: each[0],
-            first: lambda each: each[2](each[1][0]),
-            second: lambda each: each[2](each[1][1]),
-            "ratio": lambda each: _digits(ratio(each[1])),
-            by[0]: lambda each: each[3][0] or MISSING,
-            by[1]: lambda each: each[3][1] or MISSING,
+            "": lambda each: (
+                each.one.subject + " ridge point (FLOP/B)" * (each.one.what == "ridge")
+            ),
+            first: lambda each: each.one.text(each.peaks[0]),
+            second: lambda each: each.one.text(each.peaks[1]),
+            "ratio": lambda each: _digits(each.peak_ratio),
+            by[0]: lambda each: (each.first and each.first.kernel) or MISSING,
+            by[1]: lambda each: (each.second and each.second.kernel) or MISSING,
         },
         left=("", *by),
         narrow=by,

@@ -11,6 +11,7 @@ from roofline.foundation.units import (
     format_byte_per_s,
     format_capacity,
     format_flop_per_s,
+    format_intensity,
     format_s,
     format_si,
 )
@@ -23,9 +24,12 @@ from roofline.machine.hardware import (
     Provenance,
     TheoreticalRate,
 )
+from roofline.machine.roof import MachineRoof, ridge_flop_per_byte
 
-What = Literal["compute", "bandwidth", "latency", "capacity", "clock", "overhead", "link"]
-Unit = Literal["flop/s", "byte/s", "s", "byte", "Hz"]
+What = Literal[
+    "compute", "bandwidth", "latency", "capacity", "clock", "overhead", "link", "fastest", "ridge"
+]
+Unit = Literal["flop/s", "byte/s", "s", "byte", "Hz", "flop/byte"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,9 @@ class Quantity:
     @property
     def identity(self) -> tuple[What, str, str, str, str]:
         """What two quantities must share to be the same, apart from their threads."""
-        return (self.what, self.kind, self.subject, self.unit, self.kernel)
+        # The fastest of all is the fastest whatever reaches it.
+        kernel = "" if self.what == "fastest" else self.kernel
+        return (self.what, self.kind, self.subject, self.unit, kernel)
 
     @property
     def label(self) -> str:
@@ -91,11 +97,53 @@ class Quantity:
                 return format_s(value)
             case "Hz":
                 return format_si(value, "Hz")
+            case "flop/byte":
+                return format_intensity(value)
 
 
 def quantities_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
     """Return every number of a profile but its curves, in its order."""
     return tuple(_quantities(profile))
+
+
+def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
+    """Return the fastest of each data type on all threads, and its ridge point; and of memory.
+
+    Ceilings are those for multiply-adds, which models are made of: not of additions beside them.
+    The kernel says what reaches it.
+    """
+    roof = MachineRoof(profile, profile.threads)
+    memory, found = roof.memory, list[Quantity]()
+
+    def add(what: What, subject: str, by: str, measure: Unit, value: float) -> None:
+        more: dict[str, Any] = {"threads": profile.threads, "peak": value, "sustained": value}
+        found.append(
+            Quantity(
+                what=what, subject=subject, kernel=by, measure=measure, provenance=None, **more
+            )
+        )
+
+    for unit in roof.of_products.values():
+        name = unit.dtype.name
+        add("fastest", name, unit.label.removeprefix(f"{name} "), "flop/s", unit.flop_per_s)
+        if memory:
+            add("ridge", name, "", "flop/byte", ridge_flop_per_byte(unit, memory))
+    if memory:
+        add("fastest", "memory", memory.label, "byte/s", memory.byte_per_s)
+    if read := read_byte_per_s(profile):
+        add("fastest", "memory read", "", "byte/s", read)
+    return tuple(found)
+
+
+def read_byte_per_s(profile: HardwareProfile) -> float | None:
+    """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
+    rates = {
+        each.kernel: each.peak_byte_per_s
+        for level in profile.memory[-1:]
+        for each in level.bandwidth
+        if each.kind == "hardware" and each.threads == profile.threads
+    }
+    return rates.get("read")
 
 
 def _quantities(profile: HardwareProfile) -> Iterator[Quantity]:

@@ -23,12 +23,18 @@ from roofline.foundation.units import (
 from roofline.machine.catalog import Entry
 from roofline.machine.hardware import Duration, HardwareProfile, MemoryLevel, describe_threads
 from roofline.machine.origin import origin
-from roofline.machine.quantities import Line, Quantity, first_of, lines_of, quantities_of
+from roofline.machine.quantities import (
+    Line,
+    Quantity,
+    first_of,
+    lines_of,
+    quantities_of,
+    read_byte_per_s,
+)
 from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
 from roofline.machine.sources import SOURCES, Sources, source_notes
 
 _FLOAT32 = dtype("float32")
-_READ = "read"
 
 
 def headline(profile: HardwareProfile) -> str:
@@ -93,17 +99,6 @@ def memory_rate(memory: LevelRoof | None) -> str:
     return f"{memory.label} {format_byte_per_s(memory.byte_per_s)}" if memory else MISSING
 
 
-def read_byte_per_s(profile: HardwareProfile) -> float | None:
-    """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
-    rates = {
-        each.kernel: each.peak_byte_per_s
-        for level in profile.memory[-1:]
-        for each in level.bandwidth
-        if each.kind == "hardware" and each.threads == profile.threads
-    }
-    return rates.get(_READ)
-
-
 def _float32(roof: MachineRoof) -> float | None:
     unit = roof.of_products.get(_FLOAT32)
     return unit.flop_per_s if unit else None
@@ -142,8 +137,8 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
             ),
         )
     if memory is not None:
-        read = read_byte_per_s(profile) if memory.kernel != _READ else None
-        beside = f", {_READ} {format_byte_per_s(read)}" if read is not None else ""
+        read = read_byte_per_s(profile) if memory.kernel != "read" else None
+        beside = f", read {format_byte_per_s(read)}" if read is not None else ""
         yield "Memory", memory_rate(memory) + beside
         if float32:
             ridge = format_intensity(float32 / memory.byte_per_s)
@@ -216,7 +211,10 @@ def _tables(
         threaded=threaded,
         words=("median", "fastest"),
     )
-    yield from _links(profile, sources)
+    ways = {f"{each.source} to {each.target}" for each in profile.links}
+    links = [each for each in (*of("link"), *of("latency")) if each.subject in ways]
+    names = {"link": "subject", "": "what", "kernel": "kernel"}
+    yield from _figures("Links, peak", names, lines_of(links), sources, threaded=threaded)
 
 
 def by_type(line: Line) -> tuple[object, ...]:
@@ -366,29 +364,6 @@ def _found(level: MemoryLevel) -> str:
         # A reported size with which the curve agrees is better than either alone.
         return "confirmed" if "confirmed" in provenance.reference else "found"
     return "derived" if provenance.source == "derived" else "reported"
-
-
-def _links(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
-    if not profile.links:
-        return
-    grid = table(
-        "Links",
-        profile.links,
-        {
-            "from": "source",
-            "to": "target",
-            "kernel": "kernel",
-            "threads": lambda each: _threads(profile, each.threads),
-            "peak": "peak_byte_per_s",
-            "sustained": "sustained_byte_per_s",
-            "IQR/median": lambda each: format_percent(each.spread),
-            "latency": lambda each: format_s(each.latency.median_s) if each.latency else MISSING,
-            "source": lambda each: sources.cited([each.provenance]),
-        },
-        left=("from", "to", "kernel", "source"),
-        narrow=("source", "IQR/median", "sustained", "latency"),
-    )
-    yield _telling(grid)
 
 
 def _curves(profile: HardwareProfile) -> Iterable[Grid]:

@@ -129,17 +129,19 @@ def test_latencies_and_overheads_are_compared_by_their_medians() -> None:
 
 def test_the_fastest_of_each_type_and_the_ridges_where_it_meets_dram() -> None:
     """small: 20 / 5 = 4 FLOP/byte; large: 100 / 20 = 5, and 400 / 20 = 20 in bfloat16."""
-    best = {each.dtype.name: each for each in difference().best}
-    assert list(best) == ["float64", "float32", "bfloat16"]
-    assert best["float32"].rates == (20e9, 100e9)
-    assert best["float32"].ridges == (4.0, 5.0)
-    assert best["bfloat16"].rates == (None, 400e9)
-    assert best["bfloat16"].ridges == (None, 20.0)
-    assert best["float64"].rates == (3e9, None)
-    first, second = difference().memories
-    assert first is not None and second is not None
-    assert (first.label, first.byte_per_s) == ("DRAM update", 5e9)
-    assert (second.label, second.byte_per_s) == ("DRAM read", 20e9)
+    best = {(each.one.what, each.one.subject): each.peaks for each in difference().best}
+    fastest = {subject: peaks for (what, subject), peaks in best.items() if what == "fastest"}
+    assert list(fastest) == ["float64", "float32", "bfloat16", "memory", "memory read"]
+    assert fastest["float32"] == (20e9, 100e9)
+    assert fastest["float64"] == (3e9, None)
+    assert fastest["bfloat16"] == (None, 400e9)
+    assert fastest["memory"] == (5e9, 20e9)
+    assert fastest["memory read"] == (4e9, 20e9)
+    assert best["ridge", "float32"] == (4.0, 5.0)
+    assert best["ridge", "bfloat16"] == (None, 20.0)
+    (memory,) = [each for each in difference().best if each.one.subject == "memory"]
+    assert memory.first is not None and memory.second is not None
+    assert (memory.first.kernel, memory.second.kernel) == ("DRAM update", "DRAM read")
 
 
 def test_the_hosts_are_compared_where_both_are_known() -> None:
@@ -185,13 +187,12 @@ def test_machines_that_have_nothing_in_common() -> None:
     library = replace(profile([replace(ceiling(1e9), kind="library")], []), name="library")
     memory = replace(profile([], [level("HBM", None, {"read": {1: 1e9}})]), name="memory")
     bare = HardwareDifference(first=library, second=memory)
-    assert bare.best == ()
+    assert [each.one.subject for each in bare.best] == ["memory", "memory read"]
     assert [each.peaks for each in bare.pairs] == [(1e9, None), (None, 1e9)]
     text = str(bare)
     assert text.startswith("memory over library: no figure in common\n")
     assert "no compute ceiling has the same data type, unit and kernel on both" in text
     assert "\nfloat32 avx2 fma library        1" not in text
-    assert json.loads(bare.to_json())["best"] == []
 
 
 def test_a_device_has_no_threads_to_speak_of() -> None:
@@ -206,9 +207,11 @@ def test_every_file_says_the_same(tmp_path: Path) -> None:
     data = json.loads(difference().to_json())
     assert data["kind"] == "hardware difference"
     assert (data["first"]["name"], data["second"]["name"]) == ("small", "large")
-    (float32,) = [each for each in data["best"] if each["dtype"] == "float32"]
-    assert (float32["first_flop_per_s"], float32["ratio"]) == (20e9, 5.0)
-    assert (float32["first_ridge_flop_per_byte"], float32["ridge_ratio"]) == (4.0, 1.25)
+    best = {(each["what"], each["subject"]): each for each in data["figures"]}
+    fastest, ridge = best["fastest", "float32"], best["ridge", "float32"]
+    assert (fastest["first_peak"], fastest["peak_ratio"]) == (20e9, 5.0)
+    assert (fastest["first_by"], fastest["second_by"]) == ("avx2 fma", "avx2 fma")
+    assert (ridge["first_peak"], ridge["peak_ratio"]) == (4.0, 1.25)
     first = next(each for each in data["figures"] if each["what"] == "bandwidth")
     assert first == {
         "what": "bandwidth",

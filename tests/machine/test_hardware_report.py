@@ -15,10 +15,10 @@ from rich.console import Console
 from roofline.foundation.blocks import Facts, Grid, Notes, Report, View
 from roofline.machine.catalog import Entry, load_hardware
 from roofline.machine.hardware import HardwareProfile
+from roofline.machine.quantities import read_byte_per_s
 from roofline.machine.report import (
     catalog_report,
     profile_blocks,
-    read_byte_per_s,
     signed_percent,
     sparkline,
 )
@@ -212,8 +212,9 @@ def test_the_rest_is_said_too() -> None:
         " FLOP per cycle; L1 read: two loads of 64 byte per cycle",
     ):
         assert words in lines
-    link = row_of(grid_of(rich_profile(), "Links"), "node 0", "memory of node 1")
-    assert (link["peak"], link["latency"]) == ("31.0 GB/s", "190 ns")
+    links, way = grid_of(rich_profile(), "Links"), "node 0 to memory of node 1"
+    assert row_of(links, way, "link")["2 threads"] == "31.0 GB/s"
+    assert row_of(links, way, "latency")["sustained"] == "190 ns"
     curve = row_of(grid_of(rich_profile(), "Over the working set"), "latency, 1 thread")
     assert (curve["from"], curve["to"]) == ("1.00 ns at 16 KiB", "118 ns at 128 MiB")
 
