@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from roofline.analysis import OperatorRow as OperatorRow
     from roofline.analysis import Totals as Totals
     from roofline.analysis import read_analysis as read_analysis
+    from roofline.analysis.drawing import plot as plot
     from roofline.counters import Crosscheck as Crosscheck
     from roofline.design.advice import Advice as Advice
     from roofline.design.compilation import Compilation as Compilation
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from roofline.pipeline.sweeps import sweep as sweep
     from roofline.pipeline.tracking import track as track
     from roofline.pipeline.validations import validate as validate
-    from roofline.presentation.figure import plot as plot
     from roofline.quantization.result import Quantization as Quantization
     from roofline.result import Result as Result
     from roofline.result import read_result as read_result
@@ -109,7 +109,7 @@ _HOME = {
     "load_hardware": "roofline.machine.catalog",
     "measure_hardware": "roofline.pipeline",
     "optimize": "roofline.pipeline.optimizing",
-    "plot": "roofline.presentation.figure",
+    "plot": "roofline.analysis.drawing",
     "predict": "roofline.pipeline.predictions",
     "profile": "roofline.pipeline.profiles",
     "quantize": "roofline.pipeline.quantizing",

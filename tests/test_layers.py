@@ -78,7 +78,7 @@ HOME = {
         "design/machine_comparison/result.py",
     ),
     "matplotlib": (
-        *("presentation/drawing.py", "presentation/figure.py"),
+        "presentation/drawing.py",
         "presentation/machines_figure.py",
         "latency/validation_drawing.py",
         *("design/sweeps/drawing.py", "presentation/comparison_figure.py"),

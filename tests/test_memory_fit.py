@@ -10,11 +10,11 @@ import torch
 
 import roofline
 from roofline.analysis import Analysis
+from roofline.analysis.drawing import picture_warnings
 from roofline.design.machine_comparison import MachineComparison
 from roofline.design.model_comparison.grid import ComparisonGrid
 from roofline.design.model_comparison.result import Comparison
 from roofline.machine.hardware import HardwareProfile
-from roofline.presentation.charts.chart import chart_of
 from roofline.presentation.charts.comparison_chart import comparison_chart_of
 from roofline.presentation.charts.machines_chart import machines_chart_of
 from roofline.presentation.reports.comparison_report import comparison_csv, report_of_comparison
@@ -223,8 +223,9 @@ def test_the_warning_is_in_the_picture_and_outlives_a_file(tmp_path: Path) -> No
     step = analyzed(6_000_000, train=True)
     text = plain_text(step.report())
     assert "a training step of Linear does not fit into the memory of one: " in text
-    chart = chart_of(step)
-    assert [each for each in chart.warnings if "does not fit into the memory of one" in each]
-    assert not chart_of(analyzed(6_000_000)).warnings
+    assert [
+        each for each in picture_warnings(step) if "does not fit into the memory of one" in each
+    ]
+    assert not picture_warnings(analyzed(6_000_000))
     step.save(tmp_path / "step.json")
     assert roofline.read_analysis(tmp_path / "step.json").fits is False

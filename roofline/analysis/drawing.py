@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -14,10 +17,12 @@ from roofline.analysis.result import Analysis
 from roofline.analysis.roof import Roofs, roof_lines
 from roofline.analysis.times import above_roof, time_s
 from roofline.analysis.words import machine_words, provenance_words
+from roofline.errors import InputError
 from roofline.foundation.spreads import interval_words, median_text
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import format_s, format_shape
-from roofline.plots.figures import foot_figure, title_figure
+from roofline.machine.hardware import HardwareProfile
+from roofline.plots.figures import foot_figure, shown_figure, title_figure
 from roofline.plots.roofline import draw_roofline
 from roofline.plots.style import styles
 from roofline.workload.operators import State
@@ -116,3 +121,50 @@ def picture_warnings(analysis: Analysis) -> list[str]:
             f" '{printable(analysis.hardware.name)}' has no ceilings that give a time"
         )
     return found
+
+
+def plot(
+    analysis: Analysis | HardwareProfile,
+    *,
+    labels: int = 12,
+    roofs: Roofs | None = None,
+    layers: bool = False,
+    paper: HardwareProfile | str | Path | None = None,
+    width_inch: float = 10.0,
+    height_inch: float | None = None,
+) -> Figure:
+    """The roofline picture of an analysis, or of a machine by itself.
+
+    Args:
+        analysis: what to draw; its measured times where there are any, else its bounds. Of a
+            machine: its roof, paper against measurement, its curves; only the width counts then.
+        labels: how many of the longest operators to name, where there is room.
+        roofs: every ceiling that is known ("all"), or those of the data types in use (None).
+        layers: the roof in two layers, on paper and measured, with what the hardware loses between
+            them shaded, and what software loses below; of the data types in use.
+        paper: the machine whose figures are those on paper, a profile, its name or file; None: what
+            the profile knows itself. It asks for `layers`.
+        width_inch: the picture's width in inches.
+        height_inch: its height in inches; None: 6.5, and with layers what the words below need.
+
+    Raises:
+        InputError: options that have no effect together, or a `paper` that does not fit.
+        HardwareError: `paper` is not known.
+    """
+    if isinstance(analysis, HardwareProfile):
+        if not layers and paper is None:
+            return analysis.plot(width_inch=width_inch, height_inch=height_inch)
+        from roofline.analysis.layers_drawing import HEIGHT_INCH, draw_layers
+
+        figure = shown_figure(width_inch, height_inch or HEIGHT_INCH)
+        draw_layers(figure, analysis, paper=paper, labels=labels)
+        return figure
+    if layers or paper is not None:
+        if roofs is not None:
+            raise InputError(
+                "roofs has no effect with layers, which draw the data types in use; leave it out"
+            )
+        options: dict[str, Any] = {"layers": layers, "paper": paper}
+    else:
+        options = {"roofs": roofs or "in use"}
+    return analysis.plot(labels=labels, width_inch=width_inch, height_inch=height_inch, **options)

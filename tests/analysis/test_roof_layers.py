@@ -14,6 +14,7 @@ from matplotlib.patches import Polygon
 from matplotlib.text import Text
 
 from roofline.analysis import Analysis
+from roofline.analysis.drawing import plot
 from roofline.analysis.layers import (
     RoofLayers,
     layers_of_analysis,
@@ -28,7 +29,6 @@ from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile, Provenance, TheoreticalRate
 from roofline.machine.losses import loss_notes, loss_words
 from roofline.plots.figures import new_figure, saved
-from roofline.presentation.figure import plot
 from roofline.presentation.output import render
 from roofline.presentation.pictures import Picture
 from tests.presentation.examples import (
