@@ -1,4 +1,4 @@
-"""How far off predictions are: whole families of models, none of which was calibrated on its kin.
+"""Accuracy of predictions: families of models, each predicted from calibration on the others.
 
 Run it on a quiet machine that was calibrated (`roofline calibrate --fresh`, five minutes):
 

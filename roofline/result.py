@@ -42,8 +42,9 @@ FORMATS = {
 _HOMES = {
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
-    "hardware": "roofline.machine.hardware",
+    "calibration": "roofline.latency.calibrated",
     "hardware difference": "roofline.machine.difference",
+    "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",

@@ -13,30 +13,26 @@ from roofline.cli.streams import tell
 
 
 @click.command("calibrate")
-@click.option("--quick", is_flag=True, help="In a minute: fewer models, and wider intervals.")
-@click.option(
-    "--fresh", is_flag=True, help="Forget what earlier calibrations measured, and begin anew."
-)
-@click.option("--force", is_flag=True, help="Measure although the machine is busy.")
+@click.option("--quick", is_flag=True, help="Within a minute: fewer models, wider intervals.")
+@click.option("--fresh", is_flag=True, help="Discard data of earlier calibrations.")
+@click.option("--force", is_flag=True, help="Measure on a busy machine.")
 @click.option(
     "--dtype",
     "dtypes",
     multiple=True,
     metavar="TYPE",
     shell_complete=candidates.calibrated_dtypes,
-    help="Of parameters, buffers and inputs: float32, bfloat16, float16; or int8, in which layers"
-    " are quantised; repeatable. By default those that the CPU computes in.",
+    help="float32, bfloat16, float16 or int8; repeatable [default: those of the CPU].",
 )
 def command(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> None:
-    """Learn how fast torch runs on this machine, in five minutes.
+    """Calibrate predictions on this machine, in five minutes.
 
-    Models of many families run here, and every operator of theirs is timed in place. From then on
-    analyze and predict say what a model is expected to take, with an interval. What was learned is
-    kept beside the machine's profile, with its error on models of families that were left out.
-    Stop what else runs on the machine first. Ctrl-C keeps what is learned; the next call goes on.
+    Models of many families run here, and each of their operators is timed in place. From then on
+    analyze and predict give predicted times with a prediction interval. The data is stored next to
+    the machine's profile; its error is judged on models of families that were left out. Stop other
+    processes first. Ctrl-C keeps the data; the next call continues there.
     """
     from roofline.pipeline.calibrations import calibrate
-    from roofline.presentation.reports.calibration_report import calibration_report
     from roofline.render.console import print_report
 
     # What the models print is not the result.
@@ -49,6 +45,6 @@ def command(quick: bool, fresh: bool, force: bool, dtypes: tuple[str, ...]) -> N
             progress=progress,
             say=tell,
         )
-    print_report(calibration_report(result), result_console())
+    print_report(result.report(), result_console())
     if result.interrupted:
         raise KeyboardInterrupt

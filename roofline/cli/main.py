@@ -26,7 +26,7 @@ COMPLETE = "_ROOFLINE_COMPLETE"
 _COMMANDS = {
     "advise": "Say what could be changed of a model to save time, and try it here.",
     "analyze": "Count a model's operators and place them under a machine's ceilings.",
-    "calibrate": "Learn how fast torch runs on this machine, for predictions.",
+    "calibrate": "Calibrate predictions on this machine.",
     "check": "Hold what a model costs against a baseline, and fail where it costs more.",
     "compare": "Hold models against each other on the same machine.",
     "completion": "Print what makes your shell complete roofline's words.",
@@ -40,7 +40,7 @@ _COMMANDS = {
     "profile": "Run a model here and time every operator in place.",
     "quantize": "Say what fewer bits are worth for a model on a machine, and what they cost.",
     "show": "Show a saved analysis; needs no torch.",
-    "validate": "Predict models, measure them, and say how far off the predictions were.",
+    "validate": "Compare predicted with measured times of models.",
 }
 
 _OBJECTS_BETWEEN_COLLECTIONS = 50_000

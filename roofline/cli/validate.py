@@ -10,7 +10,14 @@ from typing import TypeVar
 import click
 
 from roofline.cli import candidates
-from roofline.cli.options import FileName, file_options, files_among, named_models
+from roofline.cli.options import (
+    OVERWRITE_OR_MEASURE,
+    file_options,
+    files_among,
+    format_option,
+    named_models,
+    output_options,
+)
 from roofline.cli.results import present_result, progress_bar
 from roofline.cli.streams import tell
 from roofline.errors import MeasurementError
@@ -30,19 +37,10 @@ _FROM_ONE = click.IntRange(min=1)
 )
 @file_options
 @click.option(
-    "--batch",
-    "batches",
-    multiple=True,
-    type=_FROM_ONE,
-    metavar="N",
-    help="The first size of every input; repeatable.",
+    "--batch", "batches", multiple=True, type=_FROM_ONE, metavar="N", help="Batch size; repeatable."
 )
 @click.option(
-    "--threads",
-    multiple=True,
-    type=_FROM_ONE,
-    metavar="N",
-    help="Threads that compute; repeatable.",
+    "--threads", multiple=True, type=_FROM_ONE, metavar="N", help="Number of threads; repeatable."
 )
 @click.option(
     "--dtype",
@@ -50,63 +48,45 @@ _FROM_ONE = click.IntRange(min=1)
     multiple=True,
     metavar="TYPE",
     shell_complete=candidates.dtypes,
-    help="Of parameters, buffers and inputs: float32, bfloat16, float16; repeatable.",
+    help="Data type: float32, bfloat16 or float16; repeatable.",
 )
 @click.option(
     "--channels-last",
     is_flag=True,
-    help="Images, and weights of convolutions, with their channels last.",
+    help="Channels-last memory format of images and convolution weights.",
 )
 @click.option(
     "--seq",
     type=_FROM_ONE,
     metavar="N",
-    help="How many tokens a transformers model is given; default: 128.",
+    help="Sequence length (transformers models) [default: 128].",
 )
 @click.option(
     "--operators",
     type=click.Choice(["measured"]),
-    help="Also judge the prediction from operators that are timed one by one.",
+    help="Also validate predictions from operators timed alone.",
 )
 @click.option(
     "--designs",
     is_flag=True,
-    help="Also depthwise-separable against standard convolutions, over a grid of sizes.",
+    help="Also validate speedups of depthwise-separable over standard convolutions.",
 )
 @click.option(
     "--fail-if",
     "fail_if",
     multiple=True,
     metavar="CONDITION",
-    help="End with exit code 4 if so, as 'mape>15%' or 'within_10_percent<55%'; repeatable.",
+    help="Exit code 4 on 'mape>15%', 'within_10_percent<55%' …; repeatable.",
 )
 @click.option(
     "--top",
     type=_FROM_ONE,
     metavar="N",
-    help="How many runs the table has, the worst first; default: 20.",
+    help="Number of runs in the table [default: 20].",
 )
-@click.option("--quick", is_flag=True, help="Fewer passes: sooner, and noisier.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    multiple=True,
-    type=FileName(),
-    metavar="FILE",
-    help="Write to FILE as well; the suffix says what: .json .csv .md .html .png .svg. Repeatable.",
-)
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Overwrite files that exist; measure although the machine is busy.",
-)
-@click.option(
-    "--format",
-    "stdout_format",
-    type=click.Choice(["json", "csv", "md", "html", "svg"]),
-    help="Write this to stdout in place of the tables (with or without -o -).",
-)
+@click.option("--quick", is_flag=True, help="Fewer passes: faster, noisier.")
+@output_options(".json .csv .md .html .png .svg", force=OVERWRITE_OR_MEASURE)
+@format_option
 def command(
     models: tuple[str, ...],
     batches: tuple[int, ...],
@@ -123,12 +103,12 @@ def command(
     force: bool,
     stdout_format: str | None,
 ) -> None:
-    """Predict MODELS, measure them, and say how far off the predictions were.
+    """Compare predicted with measured times of MODELS.
 
-    Every model runs once for each batch, number of threads and data type. It is predicted from what
-    was learned of other families than its own (`roofline calibrate`), then measured twice: what
-    the two measurements differ by is the noise floor, and no prediction comes closer. Without
-    MODELS, it takes a list of its own. Models that fail are reported and left out.
+    Each model runs once for each batch size, number of threads and data type. It is predicted from
+    calibration data of other families (`roofline calibrate`), then measured twice. The difference
+    of the two measurements is the noise floor of predictions. Without MODELS, a list of torchvision
+    models runs. Models that fail are reported and skipped.
     """
     from roofline.foundation.blocks import View
     from roofline.latency.thresholds import Condition, check_thresholds
@@ -158,9 +138,9 @@ def command(
     present_result(result, files, stdout_format=stdout_format, view=View(top=top), force=force)
     check_thresholds(conditions, result.totals)
     if not result.models and not result.ratios:
-        raise MeasurementError("nothing was judged: no model could be run")
+        raise MeasurementError("no model could be run: nothing was validated")
 
 
 def _each_once(values: tuple[_T, ...]) -> list[_T] | None:
-    """The values without those that are given twice; None for none at all."""
+    """Return the values without duplicates; None for none at all."""
     return list(dict.fromkeys(values)) or None

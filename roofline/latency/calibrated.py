@@ -1,16 +1,24 @@
-"""What a calibration has learned: the value that `roofline calibrate` gives."""
+"""The state of a calibration: the result of `roofline calibrate`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from roofline.foundation.blocks import Block, Facts, View, notes, table
+from roofline.foundation.rows import fields_of
+from roofline.foundation.text import counted
+from roofline.foundation.units import format_percent
+from roofline.result import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutError:
-    """How far off predictions are for models whose family was left out, in one setting.
+    """Error of predictions in one setting, of models whose families were left out.
 
     ``mape`` and ``median_error`` are of absolute errors, as fractions; ``interval_coverage`` is the
-    share of runs inside their 10-90 % interval. Null where too few runs could be judged.
+    share of runs inside their 80 % prediction interval. None where too few runs could be judged.
 
     Raises:
         ValueError: a number below 0.
@@ -30,18 +38,31 @@ class HeldOutError:
             raise ValueError(f"an error of held-out runs takes numbers from 0, got {self}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibrated:
-    """What is known of a machine after a calibration, and how far off it is.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Calibrated(Result):
+    """Calibration data of a machine, and the error of predictions from it.
 
     ``runs`` of ``models`` different ones, of ``families``, with ``operators`` samples are in
     ``file``; ``new_runs`` of them were measured now, in ``seconds``. ``held_out`` are errors by
     setting, ``skipped`` the models that failed, each with the reason. ``interrupted`` says that
-    not all was measured that was to be.
+    some runs are still to be measured.
 
     Raises:
         ValueError: a negative number.
     """
+
+    kind: ClassVar = "calibration"
+    made_by: ClassVar = "roofline calibrate"
+    suffixes: ClassVar = (".json", ".csv", ".md", ".html")
+    columns: ClassVar = {
+        "threads": "Int64",
+        "dtype": "string",
+        "runs": "Int64",
+        "mape": "Float64",
+        "median_error": "Float64",
+        "within_10_percent": "Float64",
+        "interval_coverage": "Float64",
+    }
 
     runs: int
     operators: int
@@ -50,31 +71,75 @@ class Calibrated:
     new_runs: int
     seconds: float
     held_out: tuple[HeldOutError, ...] = ()
-    skipped: tuple[tuple[str, str], ...] = ()
+    skipped: tuple[str, ...] = ()
     interrupted: bool = False
     file: str = ""
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = (self.runs, self.operators, self.models, self.families, self.new_runs)
-        if min(*counts, self.seconds) < 0:
-            raise ValueError(f"a calibration takes numbers from 0, got {self}")
+        if (least := min(*counts, self.seconds)) < 0:
+            raise ValueError(f"a calibration takes numbers from 0, got {least}")
 
     @property
     def judged_runs(self) -> int:
-        """How many held-out runs have an error."""
+        """Number of held-out runs that have an error."""
         return sum(each.runs for each in self.held_out if each.mape is not None)
 
     @property
     def mape(self) -> float | None:
-        """The mean absolute error over all held-out runs, a fraction; None: none was judged."""
+        """Mean absolute error over all held-out runs, a fraction; None: none was judged."""
         judged = [(each.mape, each.runs) for each in self.held_out if each.mape is not None]
         count = sum(runs for _, runs in judged)
         return sum(mape * runs for mape, runs in judged) / count if count else None
 
+    @property
+    def summary(self) -> str:
+        """Number of operators, and the error on families that were left out."""
+        if not self.runs:
+            return "No calibration data: no model could be measured"
+        samples = f"{counted(self.operators, 'operator')} of {counted(self.models, 'model')}"
+        if self.mape is None:
+            return f"Calibrated on {samples}; too few families to judge predictions"
+        off = format_percent(self.mape)
+        return f"Calibrated on {samples}: leave-one-family-out MAPE {off}"
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each setting."""
+        return fields_of(self.columns, self.held_out)
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return counts, errors by setting, and warnings."""
+        del view
+        minutes, rest = divmod(round(self.seconds), 60)
+        took = f"{minutes} min {rest} s" if minutes else f"{rest} s"
+        families = counted(self.families, "family", "families")
+        data = f"{counted(self.runs, 'run')} of {counted(self.models, 'model')} of {families}"
+        lines = [("Data", data), ("New", f"{counted(self.new_runs, 'run')} in {took}")]
+        yield Facts(lines=(*lines, ("File", self.file)) if self.file else tuple(lines))
+        if self.held_out:
+            yield table(
+                "Error on families that were left out",
+                self.held_out,
+                {
+                    "threads": lambda each: counted(each.threads, "thread"),
+                    "type": "dtype",
+                    "runs": "runs",
+                    "MAPE": lambda each: format_percent(each.mape),
+                    "median error": lambda each: format_percent(each.median_error),
+                    "within ±10 %": lambda each: format_percent(each.within_10_percent),
+                    "in 80 % interval": lambda each: format_percent(each.interval_coverage),
+                },
+                left=("threads", "type"),
+                narrow=("runs", "in 80 % interval", "median error"),
+            )
+        yield from notes("Skipped", self.skipped, urgent=True)
+        kept = "interrupted: measured runs are kept; `roofline calibrate` continues there"
+        yield from notes("Warnings", (*self.warnings, *[kept] * self.interrupted), urgent=True)
+
 
 def no_calibration(hardware: str) -> str:
-    """The line for a machine of which nothing was learned."""
+    """Return the warning for a machine without calibration data."""
     return (
         f"no calibration for '{hardware}': bounds only; `roofline calibrate`, run on that machine,"
         " makes one"

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from roofline.foundation.blocks import Block, View
-from roofline.latency.accuracy import Accuracy, Key, ValidationTotals, grouped
+from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
+from roofline.foundation.rows import fields_of
+from roofline.foundation.text import counted
+from roofline.foundation.units import MISSING, format_percent, format_ratio, format_s
+from roofline.latency.accuracy import (
+    FIGURES,
+    Accuracy,
+    Key,
+    ValidationTotals,
+    accuracy_of,
+    grouped,
+)
 from roofline.latency.judged_runs import BOUND_MARGIN as BOUND_MARGIN
 from roofline.latency.judged_runs import ModelValidation as ModelValidation
 from roofline.latency.judged_runs import RatioValidation as RatioValidation
 from roofline.latency.judged_runs import Setting as Setting
 from roofline.latency.judged_runs import Skipped as Skipped
+from roofline.latency.prediction import FAULTS_MATTER
 from roofline.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+T = TypeVar("T", ModelValidation, RatioValidation)
 
 _PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "boolean"}
 """pandas' nullable type for each type of a field."""
@@ -26,9 +40,14 @@ _PANDAS_TYPES = {"str": "string", "int": "Int64", "float": "Float64", "bool": "b
 _KINDS = {each.name: str(each.type).split(" ")[0] for each in dataclasses.fields(ModelValidation)}
 _COLUMNS = {name: _PANDAS_TYPES.get(kind, "object") for name, kind in _KINDS.items()}
 
-_LARGEST = 1e12
-"""No time in s and no ratio that was measured is larger, or smaller than one by it; errors of such
-would be beyond all floating-point numbers."""
+_ROWS = 20
+"""Number of runs, and of ratios, where no view sets one."""
+
+_NAMED = 5
+"""Number of models that a warning names."""
+
+_IF_JUDGED = ("ratio_error", "measured_operators_mape", "usual_pace_mape", "noise_floor")
+"""Figures without a row where nothing was to be judged; the noise floor is a column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -38,7 +57,7 @@ class Validation(Result):
     Attributes:
         models: the runs.
         skipped: runs that could not be judged.
-        ratios: speed-ups of designs over others.
+        ratios: speedups of designs over others.
         hardware: name of the machine's profile.
         date: of the measurements, in ISO 8601.
         allocator: settings of malloc in the processes that ran them; ``""``: not known.
@@ -48,8 +67,8 @@ class Validation(Result):
     kind: ClassVar = "validation"
     made_by: ClassVar = "roofline validate -o FILE.json"
     height_inch: ClassVar = 7.5
-    columns: ClassVar = {**_COLUMNS, "error": "Float64"}
-    ALSO_WRITTEN: ClassVar = ("summary", "totals")
+    columns: ClassVar = {**_COLUMNS, "bound_s": "Float64", "error": "Float64"}
+    ALSO_WRITTEN: ClassVar = ("totals",)
 
     models: tuple[ModelValidation, ...]
     skipped: tuple[Skipped, ...] = ()
@@ -66,15 +85,26 @@ class Validation(Result):
 
     @property
     def summary(self) -> str:
-        """The error of predictions, and of a second measurement."""
-        from roofline.latency.validation_blocks import verdict
-
-        return verdict(self)
+        """Error of predictions, and of a second measurement."""
+        totals = self.totals
+        noise = totals.noise_floor
+        floor = "" if noise is None else f", noise floor {format_percent(noise)}"
+        if totals.mape is not None:
+            runs = _runs([each for each in self.models if each.predicted_s is not None])
+            near = f"{format_percent(totals.within_10_percent)} within ±10 %"
+            return f"Prediction MAPE {format_percent(totals.mape)} over {runs}, {near}{floor}"
+        if self.models:
+            return f"No predictions: minimum times only, for {_runs(self.models)}{floor}"
+        if totals.ratio_error is not None:
+            pairs = counted(totals.ratios, "pair")
+            off = format_percent(totals.ratio_error)
+            return f"Prediction MAPE of speedups {off} over {pairs} of designs"
+        return "Nothing was judged"
 
     @property
     def noise(self) -> Accuracy:
-        """How close the second measurement comes to the first."""
-        return Accuracy.of(self.models, lambda each: each.remeasured_at_clock_s)
+        """Accuracy of the second measurement."""
+        return accuracy_of(self.models, lambda each: each.remeasured_at_clock_s)
 
     def by(self, key: Callable[[ModelValidation], Key]) -> dict[Key, ValidationTotals]:
         """Return the totals of the runs that have each key, as ``by(lambda each: each.family)``.
@@ -85,29 +115,48 @@ class Validation(Result):
 
     def rows(self) -> Iterable[list[Any]]:
         """Return a row for each run."""
-        return ([getattr(each, name) for name in self.columns] for each in self.models)
+        return fields_of(self.columns, self.models)
 
     def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
         """Return a row for each run; those that were skipped have a ``problem``."""
         del view
         names = (*self.columns, "problem")
-        skipped = map(dataclasses.asdict, self.skipped)
-        rows = [
-            *([*row, None] for row in self.rows()),
-            *([each.get(name) for name in names] for each in skipped),
-        ]
-        return names, rows
+        rows = [[*row, None] for row in self.rows()]
+        skipped = [[getattr(each, name, None) for name in names] for each in self.skipped]
+        return names, rows + skipped
 
     def blocks(self, view: View) -> Iterable[Block]:
-        """Return figures, settings, and the worst runs and ratios, `view.top` of each."""
-        from roofline.latency.validation_blocks import validation_blocks
-
-        return validation_blocks(self, view)
+        """Return figures, settings, the worst runs and ratios (`view.top` each), and warnings."""
+        top = view.rows(_ROWS)
+        settings = self.by(lambda each: each.setting)
+        yield Facts(lines=tuple(_facts(self, settings)))
+        yield _figures(self)
+        if len(settings) > 1:
+            yield _settings(settings)
+        if self.models:
+            yield _worst_runs(self.models, top, several=len(settings) > 1)
+        if self.ratios:
+            yield _worst(
+                "Speedups of designs, largest errors first",
+                self.ratios,
+                top,
+                {
+                    "designs": "name",
+                    "predicted": lambda each: _times(each.predicted),
+                    "measured": lambda each: _times(each.measured),
+                    "error": lambda each: _signed(each.error),
+                    "remeasured": lambda each: _signed(each.remeasured_difference),
+                },
+                narrow=("remeasured",),
+            )
+        skipped = (f"{each.model} ({each.setting}): {each.problem}" for each in self.skipped)
+        yield from notes("Skipped", skipped, urgent=True)
+        yield from notes("Warnings", (*_warnings(self), *self.warnings), urgent=True)
 
     def draw(self, figure: Figure, *, labels: int = 10) -> None:
         """Draw predicted against measured times, and errors by family.
 
-        Where nothing was predicted, minimum times are drawn; where no model was run, speed-ups.
+        Where nothing was predicted, minimum times are drawn; where no model was run, speedups.
 
         Args:
             figure: an empty one.
@@ -117,25 +166,192 @@ class Validation(Result):
 
         draw_validation(figure, self, labels=labels)
 
-    def contradictions(self) -> Iterable[str]:
-        """Return times that no run takes, and minimum times that differ."""
-        for i, run in enumerate(self.models):
-            if run.eager_min_time_s != run.bound_s:
-                wrong = f"eager_min_time_s is {run.eager_min_time_s}, but bound_s is {run.bound_s}"
-                yield f"models[{i}]: {wrong}"
-            times = (
-                *(run.measured_s, run.remeasured_s, run.predicted_s, run.bound_s),
-                *(run.predicted_usual_s, run.operators_measured_s, run.hop_s),
-                *(run.fused_min_time_s, run.model_min_time_s),
-            )
-            yield from _outside(times, f"models[{i}]: a time")
-            yield from _outside((run.clock_hz, run.remeasured_clock_hz), f"models[{i}]: a clock")
-        for i, ratio in enumerate(self.ratios):
-            ratios = (ratio.measured, ratio.predicted, ratio.remeasured)
-            yield from _outside(ratios, f"ratios[{i}]: a ratio")
+
+def _runs(models: Sequence[ModelValidation]) -> str:
+    different = len({each.model for each in models})
+    return f"{counted(len(models), 'run')} of {counted(different, 'model')}"
 
 
-def _outside(values: Iterable[float | None], what: str) -> Iterable[str]:
-    for each in values:
-        if each and not 1 / _LARGEST <= each <= _LARGEST:
-            yield f"{what} of {each:.3g} is none of a measurement"
+def _signed(fraction: float | None) -> str:
+    return MISSING if fraction is None else f"{100 * fraction:+.1f} %"
+
+
+def _times(ratio: float | None) -> str:
+    return MISSING if ratio is None else f"{format_ratio(ratio)}×"
+
+
+def _facts(validation: Validation, settings: Iterable[Setting]) -> Iterable[tuple[str, str]]:
+    yield "hardware", validation.hardware
+    yield "torch", validation.torch_version
+    yield "measured", f"on {validation.date[:10]}"
+    if validation.allocator:
+        yield "allocator", validation.allocator
+    if len(shared := list(settings)) == 1:
+        yield "setting", str(shared[0])
+    samples = {each.samples for each in validation.models if each.predicted_s is not None}
+    if samples:
+        few, many = min(samples), max(samples)
+        number = counted(few, "sample") if few == many else f"{few:,} to {many:,} samples"
+        yield "learned from", f"{number} of other families than the predicted one"
+
+
+def _figures(validation: Validation) -> Grid:
+    """Return all figures, each with that of a second measurement in place of the prediction."""
+    totals, noise = validation.totals, validation.noise
+    again = [each.remeasured_difference for each in validation.ratios]
+    known = [abs(each) for each in again if each is not None]
+    noise_of = {
+        "measured_operators_mape": noise.mape,
+        "usual_pace_mape": noise.mape,
+        "ratio_error": statistics.fmean(known) if known else None,
+    }
+
+    def shown(name: str, value: float | None) -> str:
+        return (_signed if name == "bias" else format_percent)(value)
+
+    def cases(name: str) -> str:
+        of = FIGURES[name][1]
+        noun = {"close_pairs": "pair", "ratios": "pair", "operators": "operator"}.get(of, "run")
+        return counted(getattr(totals, of), noun)
+
+    return table(
+        "Accuracy of predictions, and the noise floor (repeat-measurement error)",
+        [
+            name
+            for name in FIGURES
+            if name not in _IF_JUDGED
+            or (getattr(totals, name) is not None and name != "noise_floor")
+        ],
+        {
+            "figure": lambda name: FIGURES[name][0],
+            "in --fail-if": lambda name: name,
+            "value": lambda name: shown(name, getattr(totals, name)),
+            "noise floor": lambda name: shown(name, noise_of.get(name, getattr(noise, name, None))),
+            "over": cases,
+        },
+        left=("figure", "in --fail-if"),
+        narrow=("in --fail-if", "over"),
+    )
+
+
+def _settings(settings: Mapping[Setting, ValidationTotals]) -> Grid:
+    def percent(name: str) -> Callable[[Setting], str]:
+        return lambda each: format_percent(getattr(settings[each], name))
+
+    return table(
+        "By setting",
+        sorted(settings, key=lambda each: (*each[:2], each.batch or float("inf"), each[3])),
+        {
+            "setting": str,
+            "runs": lambda each: str(settings[each].runs),
+            "MAPE": percent("mape"),
+            "median": percent("median_error"),
+            "bias": lambda each: _signed(settings[each].bias),
+            "±10 %": percent("within_10_percent"),
+            "±20 %": percent("within_20_percent"),
+            "interval": percent("interval_coverage"),
+            "operators": percent("operator_error"),
+            "close pairs": percent("close_pairs_right"),
+            "noise floor": percent("noise_floor"),
+        },
+        left=("setting",),
+        narrow=("interval", "±20 %", "median", "operators", "close pairs"),
+    )
+
+
+def _worst_runs(runs: Sequence[ModelValidation], top: int, *, several: bool) -> Grid:
+    columns: dict[str, str | Callable[[ModelValidation], str]] = {
+        "model": "model",
+        "setting": "setting",
+        "predicted": "predicted_s",
+        "80 % interval": _interval,
+        "measured": "measured_s",
+        "error": lambda run: _signed(run.error),
+        "operators alone": lambda run: _signed(run.operators_measured_error),
+        "no page faults": lambda run: format_s(run.predicted_settled_s if _faulty(run) else None),
+        "page faults": _faults,
+        "remeasured": lambda run: _signed(run.remeasured_difference),
+        "minimum (eager)": "eager_min_time_s",
+    }
+    unknown = set[str]() if several else {"setting"}
+    if all(each.operators_measured_s is None for each in runs):
+        unknown |= {"operators alone"}
+    if not any(map(_faulty, runs)):
+        unknown |= {"no page faults", "page faults"}
+    return _worst(
+        "Runs, largest errors first (remeasured: second measurement against the first)",
+        runs,
+        top,
+        {name: each for name, each in columns.items() if name not in unknown},
+        narrow=("minimum (eager)", "page faults", "no page faults", "80 % interval", "remeasured"),
+    )
+
+
+def _worst(
+    title: str,
+    found: Iterable[T],
+    top: int,
+    columns: Mapping[str, str | Callable[[T], str]],
+    *,
+    narrow: Sequence[str],
+) -> Grid:
+    """Return a table of the `top` largest errors; unknown errors come last."""
+    in_order = sorted(found, key=lambda each: 1.0 if each.error is None else -abs(each.error))
+    left_out = in_order[top:]
+    errors = [abs(each.error) for each in left_out if each.error is not None]
+    name = next(iter(columns))
+    most = f"≤ {100 * max(errors):.1f} %" if errors else MISSING
+    cells = {name: f"… {len(left_out)} more", "error": most}
+    sums = [tuple(cells.get(heading, "") for heading in columns)] if left_out else []
+    left = (name, "setting")
+    grid = table(title, in_order[:top], columns, left=left, narrow=narrow, sums=sums)
+    # Of a file's name, the end says the most.
+    return replace(
+        grid, columns=(replace(grid.columns[0], least=16, cut="start"), *grid.columns[1:])
+    )
+
+
+def _interval(run: ModelValidation) -> str:
+    if run.predicted_low_s is None or run.predicted_high_s is None:
+        return MISSING
+    return f"{format_s(run.predicted_low_s)} – {format_s(run.predicted_high_s)}"
+
+
+def _faulty(run: ModelValidation) -> bool:
+    """Return True where page faults are a part of the prediction that is worth a column."""
+    settled_s = run.predicted_settled_s
+    return (run.predicted_s or 0.0) > (1 + FAULTS_MATTER) * (settled_s or float("inf"))
+
+
+def _faults(run: ModelValidation) -> str:
+    if run.predicted_faults is None or run.faults is None:
+        return MISSING
+    return f"{run.predicted_faults:,}, counted {run.faults:,}"
+
+
+def _warnings(validation: Validation) -> Iterable[str]:
+    totals = validation.totals
+    below = [each for each in validation.models if each.below_bound]
+    if below:
+        number = sum(each.below_bound for each in below)
+        yield (
+            f"{number:,} of {counted(totals.operators, 'operator')} took less than"
+            f" {format_percent(BOUND_MARGIN)} of the minimum time ({_named(below)}): a count, a"
+            " data type or a ceiling is wrong; please report it"
+        )
+    unpredicted = [each for each in validation.models if each.predicted_s is None]
+    if unpredicted:
+        yield (
+            f"{len(unpredicted)} of {counted(totals.runs, 'run')} could not be predicted"
+            f" ({_named(unpredicted)}): calibration data is missing; run `roofline calibrate`"
+        )
+    if validation.models and totals.noise_floor is None:
+        yield "no run was remeasured: the noise floor is unknown"
+    elif totals.mape is not None and (totals.noise_floor or 0.0) >= totals.mape:
+        yield "the noise floor is as high as the MAPE: validate on a quieter machine"
+
+
+def _named(runs: Iterable[ModelValidation]) -> str:
+    names = list(dict.fromkeys(each.model for each in runs))
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

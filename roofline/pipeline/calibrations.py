@@ -76,7 +76,7 @@ def calibrate(
     if budget_s is None:
         budget_s = QUICK_BUDGET_S if quick else BUDGET_S
     tell = say or silent
-    skipped: list[tuple[str, str]] = []
+    skipped: list[str] = []
     interrupted = False
     with (
         bench(force=force, say=tell, progress=None) as here,
@@ -103,7 +103,7 @@ def calibrate(
                     outcomes = [problem_of(error) for _ in steps]
                 for step, outcome in zip(steps, outcomes, strict=True):
                     if isinstance(outcome, str):
-                        skipped.append((step.subject.name, outcome))
+                        skipped.append(f"{step.subject.name}: {outcome}")
                         continue
                     for each in outcome:
                         store.add(each)

@@ -94,7 +94,6 @@ def judged_pass(
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
         remeasured_s=again.sample.median_s if again else None,
-        bound_s=bound_s,
         **minimum_times_of(MinTimes.of(bound_s, minimum)),
         operators=bounded,
         below_bound=below,

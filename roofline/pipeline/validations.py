@@ -134,7 +134,7 @@ def validate(
             name, inputs = each if isinstance(each, tuple) else (each, None)
             for dtype in dtypes or (None,):
                 report(name)
-                one = Asked(
+                one = ValidationCase(
                     name=name,
                     inputs=inputs,
                     run=Run(
@@ -193,7 +193,7 @@ def _without(runs: Sequence[object]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ValidationCase:
     """One model in one type, at all sizes of its batch and numbers of threads."""
 
     name: str
@@ -227,7 +227,7 @@ class Measured:
     again: MeasuredAgain | None
 
 
-def measured_twice(here: Bench, model: Asked) -> tuple[list[Measured], list[Skipped]]:
+def measured_twice(here: Bench, model: ValidationCase) -> tuple[list[Measured], list[Skipped]]:
     """What a model took, and what of it could not be measured."""
     measured: list[Measured] = []
     workloads: list[Workload] = []
@@ -273,7 +273,7 @@ def measured_twice(here: Bench, model: Asked) -> tuple[list[Measured], list[Skip
     return measured, skipped
 
 
-def measured_alone(here: Bench, model: Asked, batch: int | None, roof: Roof) -> OneByOne:
+def measured_alone(here: Bench, model: ValidationCase, batch: int | None, roof: Roof) -> OneByOne:
     """The operators of a model, each unique one timed on its own."""
     asked = workload_of(model.name, model.inputs, run=model.run, batch=batch, seq=model.seq)
     return OneByOne(asked, run=model.run, roof=roof, topology=here.topology, say=silent)
@@ -293,7 +293,9 @@ def measured_pair(
     return found
 
 
-def _measured(process: Runs, here: Bench, model: Asked) -> tuple[list[Measured], list[Skipped]]:
+def _measured(
+    process: Runs, here: Bench, model: ValidationCase
+) -> tuple[list[Measured], list[Skipped]]:
     try:
         return process(measured_twice, here, model)
     except (RooflineError, MemoryError) as error:
@@ -305,7 +307,9 @@ def _measured(process: Runs, here: Bench, model: Asked) -> tuple[list[Measured],
         ]
 
 
-def _alone(process: Runs, here: Bench, model: Asked, measured: Measured) -> OneByOne | None:
+def _alone(
+    process: Runs, here: Bench, model: ValidationCase, measured: Measured
+) -> OneByOne | None:
     try:
         return process(measured_alone, here, model, measured.batch, measured.found.roof)
     except (RooflineError, MemoryError):

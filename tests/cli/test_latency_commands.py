@@ -230,7 +230,7 @@ def test_calibrate_reports_what_it_learned(
     nothing = {"quick": False, "fresh": False, "dtypes": None, "force": False}
     assert calibrate.asked == [((), nothing)]
     captured = capsys.readouterr()
-    assert captured.out.startswith("Learned from 40 operators of 2 models; too few families")
+    assert captured.out.startswith("Calibrated on 40 operators of 2 models; too few families")
     assert captured.err.splitlines() == [
         "from a model",
         "Calibrating …",
@@ -252,7 +252,7 @@ def test_an_interrupted_calibration_shows_what_is_kept(
     assert run(["calibrate"]) == 130
     captured = capsys.readouterr()
     assert "1 run in 9 s" in captured.out
-    assert "`roofline calibrate` goes on from there" in captured.out
+    assert "`roofline calibrate` continues there" in captured.out
     assert captured.err.splitlines()[-1] == "roofline: interrupted"
 
 

@@ -25,7 +25,7 @@ def saved(tmp_path: Path) -> Path:
 def test_it_is_shown_as_it_was(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["show", str(saved)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Predictions are off by 14.5 % on the average over 30 runs")
+    assert shown.startswith("Prediction MAPE 14.5 % over 30 runs")
     assert "… 10 more" in shown
     assert run(["show", str(saved), "--top", "3"]) == 0
     assert "… 27 more" in capsys.readouterr().out
@@ -60,7 +60,9 @@ def test_a_damaged_one_is_refused(saved: Path, capsys: pytest.CaptureFixture[str
     saved.write_text(saved.read_text().replace('"measured_s": 100.0', '"measured_s": -1'))
     assert run(["show", str(saved)]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "positive numbers; make it again with" in said
+    assert (
+        said.count("\n") == 1 and "positive numbers, 1e-12 to 1e12, got -1; make it again" in said
+    )
 
 
 def test_torch_is_not_imported(saved: Path) -> None:

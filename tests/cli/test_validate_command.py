@@ -62,7 +62,7 @@ def test_the_result_goes_to_stdout_and_talk_to_stderr(
 ) -> None:
     assert run(["validate"]) == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("Predictions are off by 10.0 % on the average over 1 run")
+    assert captured.out.startswith("Prediction MAPE 10.0 % over 1 run")
     assert "huge (batch 1, float32, 1 thread): ran out of memory" in captured.out
     assert "from a model" not in captured.out
     assert captured.err.splitlines() == [
@@ -156,7 +156,7 @@ def test_conditions_decide_the_exit_code(
 def test_what_cannot_be_judged_fails(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--fail-if", "ratio_error>15%"]) == 4
     captured = capsys.readouterr()
-    assert captured.out.startswith("Predictions are off by")
+    assert captured.out.startswith("Prediction MAPE 10.0 %")
     assert captured.err.endswith(
         "roofline: error: --fail-if: ratio_error cannot be judged: no pair of designs was"
         " predicted; --designs has them\n"
@@ -221,7 +221,7 @@ def test_where_all_models_failed_it_failed(fake: Fake, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.out.startswith("Nothing was judged\n")
     assert "ran out of memory" in captured.out
-    assert captured.err.endswith("roofline: error: nothing was judged: no model could be run\n")
+    assert captured.err.endswith("roofline: error: no model could be run: nothing was validated\n")
     fake.result = validation(ratios=(RatioValidation(name="a", predicted=1, measured=1),))
     assert run(["validate"]) == 0
 

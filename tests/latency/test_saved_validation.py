@@ -15,7 +15,7 @@ from tests.latency.judged import judged, validation
 VALUE = validation(
     judged(
         *(100, 110),
-        **dict.fromkeys(("bound_s", "eager_min_time_s"), 60.0),
+        eager_min_time_s=60.0,
         fused_min_time_s=50.0,
         model_min_time_s=40.0,
         remeasured_s=102,
@@ -51,14 +51,10 @@ def test_totals_must_follow_from_the_runs() -> None:
         ({"models": 3}, "models"),
         ({"models": [{"model": "net"}]}, "missing key"),
         ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),
-        (
-            {"models": [{**data()["models"][0], "eager_min_time_s": None}]},
-            r"models\[0\]: eager_min_time_s is None, but bound_s",
-        ),
-        ({"models": [{**data()["models"][0], "fused_min_time_s": -1.0}]}, "not negative"),
+        ({"models": [{**data()["models"][0], "fused_min_time_s": -1.0}]}, "positive"),
         (
             {"models": [{**data()["models"][0], "model_min_time_s": 1e-20}]},
-            r"models\[0\]: a time of 1e-20",
+            r"models\[0\]: net: times and clocks are positive numbers, 1e-12 to 1e12, got 1e-20",
         ),
         (
             {"models": [{**data()["models"][0], "measured_s": 1e-300}]},
@@ -66,7 +62,7 @@ def test_totals_must_follow_from_the_runs() -> None:
         ),
         (
             {"ratios": [{**data()["ratios"][0], "predicted": 1e20}]},
-            r"ratios\[0\]: a ratio of 1e\+20",
+            r"ratios\[0\]: a: ratios of times .* got 1e\+20",
         ),
         ({"surprise": 1}, "surprise"),
         ({"totals": []}, "totals"),
@@ -74,6 +70,5 @@ def test_totals_must_follow_from_the_runs() -> None:
 )
 def test_damaged_files_are_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(FileFormatError, match=rf"^a\.json: .*{said}"):
-        follows = dict.fromkeys(("totals", "summary"))
-        rest = {name: each for name, each in data().items() if name not in follows}
+        rest = {name: each for name, each in data().items() if name != "totals"}
         result_from_data({**rest, **change}, file="a.json")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError, ThresholdError
-from roofline.latency.accuracy import FIGURES, Accuracy, ValidationTotals
+from roofline.latency.accuracy import FIGURES, ValidationTotals, accuracy_of
 from roofline.latency.thresholds import Condition, check_thresholds
 from roofline.latency.validation import (
     ModelValidation,
@@ -229,7 +229,7 @@ def test_the_unit_of_time_and_the_order_of_runs_do_not_matter(
 def test_noise_is_judged_as_predictions_are(runs: list[ModelValidation]) -> None:
     swapped = [replace(each, predicted_s=each.remeasured_s) for each in runs]
     noise = validation(*runs).noise
-    assert noise == Accuracy.of(swapped, lambda each: each.predicted_s)
+    assert noise == accuracy_of(swapped, lambda each: each.predicted_s)
     assert noise.mape == validation(*runs).totals.noise_floor
 
 
@@ -270,7 +270,7 @@ def test_json_has_the_figures_by_name_and_comes_back() -> None:
 
 
 def test_repr_says_how_far_off() -> None:
-    assert repr(full()).startswith("<Validation: Predictions are off by 10.0 % on the average")
+    assert repr(full()).startswith("<Validation: Prediction MAPE 10.0 % over 1 run of 1 model")
     assert repr(validation()) == "<Validation: Nothing was judged>"
 
 
@@ -288,7 +288,7 @@ def test_repr_says_how_far_off() -> None:
         {"below_bound": 1},
         {"operators_s": -1.0},
         {"operator_abs_error_s": math.nan},
-        {"bound_s": -1.0},
+        {"eager_min_time_s": -1.0},
         {"samples": -1},
     ],
 )

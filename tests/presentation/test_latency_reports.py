@@ -16,10 +16,9 @@ from roofline.analysis.times import above_roof, kind_of_time
 from roofline.foundation.blocks import Facts, Grid, Report, View
 from roofline.foundation.sampling import Sample
 from roofline.foundation.spreads import digits_of, interval_cell, interval_words
-from roofline.latency.calibrated import Calibrated, HeldOutError, no_calibration
+from roofline.latency.calibrated import no_calibration
 from roofline.latency.measured import RunMeasurement
 from roofline.latency.prediction import RunPrediction
-from roofline.presentation.reports.calibration_report import calibration_report
 from roofline.render.console import plain_text, print_report
 from roofline.render.markdown import report_markdown
 from roofline.render.pages import report_html
@@ -442,78 +441,3 @@ def test_every_layout_says_the_same() -> None:
 
 def test_a_machine_without_a_calibration_is_named() -> None:
     assert no_calibration("v100").startswith("no calibration for 'v100': bounds only; ")
-
-
-def held_out(threads: int, dtype: str, mape: float | None, runs: int = 30) -> HeldOutError:
-    known = mape is not None
-    return HeldOutError(
-        threads=threads,
-        dtype=dtype,
-        runs=runs,
-        mape=mape,
-        median_error=0.06 if known else None,
-        within_10_percent=0.7 if known else None,
-        interval_coverage=0.8 if known else None,
-    )
-
-
-LEARNED = Calibrated(
-    runs=92,
-    operators=12_345,
-    models=30,
-    families=14,
-    new_runs=61,
-    seconds=243.4,
-    held_out=(held_out(2, "float32", 0.1, 10), held_out(1, "float32", 0.06)),
-    skipped=(("huge", "ran out of memory"),),
-    file="/home/me/host.latency",
-)
-
-
-def test_a_calibration_says_how_far_off_it_is() -> None:
-    report = calibration_report(LEARNED)
-    # (10 x 10 % + 30 x 6 %) / 40
-    assert report.headline == (
-        "Learned from 12,345 operators of 30 models: predictions are off by 7.0 % on the average,"
-        " for models of families that were left out"
-    )
-    facts = facts_of(report)
-    assert facts["Known"] == "92 runs of 30 models of 14 families"
-    assert facts["New"] == "61 runs in 4 min 3 s"
-    assert facts["Kept in"] == "/home/me/host.latency"
-    grid = grid_of(report, "Models predicted from other families than their own")
-    assert grid.rows == (
-        ("1 thread", "float32", "30", "6.0 %", "6.0 %", "70.0 %", "80.0 %"),
-        ("2 threads", "float32", "10", "10.0 %", "6.0 %", "70.0 %", "80.0 %"),
-    )
-    text = plain_text(report)
-    assert "Skipped\n  huge: ran out of memory\n" in text
-    assert "Warnings" not in text
-
-
-def test_a_calibration_that_cannot_be_judged_says_so() -> None:
-    few = replace(LEARNED, families=1, models=1, held_out=(held_out(1, "float32", None, 0),))
-    report = calibration_report(few)
-    assert report.headline == (
-        "Learned from 12,345 operators of 1 model; too few families to say how far off"
-        " predictions are"
-    )
-    assert "of 1 model of 1 family" in facts_of(report)["Known"]
-    (grid,) = [each for each in report.blocks if isinstance(each, Grid)]
-    assert grid.rows == (("1 thread", "float32", "0", "–", "–", "–", "–"),)
-
-
-def test_nothing_learned_and_interrupted() -> None:
-    nothing = Calibrated(runs=0, operators=0, models=0, families=0, new_runs=0, seconds=2)
-    stopped = replace(nothing, interrupted=True, warnings=("a\tb",))
-    text = plain_text(calibration_report(stopped))
-    assert text.startswith("Nothing was learned")
-    assert "0 runs in 2 s" in text
-    assert "  a\\tb\n  interrupted: what was measured is kept" in text
-
-
-def test_impossible_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="from 0"):
-        replace(LEARNED, seconds=-1.0)
-    with pytest.raises(ValueError, match="from 0"):
-        held_out(1, "float32", -0.1)
