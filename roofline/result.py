@@ -42,6 +42,7 @@ FORMATS = {
 _HOMES = {
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
+    "check": "roofline.design.gate.result",
     "hardware": "roofline.machine.hardware",
     "hardware difference": "roofline.machine.difference",
     "language model": "roofline.language.result",
