@@ -43,6 +43,7 @@ _HOMES = {
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
+    "check": "roofline.design.gate.result",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from roofline.analysis import analysis_from_data
+from roofline.analysis import Analysis, analysis_from_data
 from roofline.design.gate.cost import Cost, cost_of
 from roofline.design.gate.settings import check_repeated
 from roofline.errors import InputError
@@ -29,7 +29,7 @@ STEPS: Mapping[int, schema.Step] = {
 }
 """What takes a baseline of an older version to the next one."""
 
-_FIX = "write it anew with `roofline check MODEL --against FILE.json --update`"
+_FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
 _HEAD_BYTE = 2**20
 
@@ -59,7 +59,7 @@ def read_baseline(path: str | Path) -> Cost:
         newest = schema.migrated(table, STEPS, newest=SCHEMA_VERSION, file=str(file), fix=_FIX)
         kept = {key: each for key, each in newest.items() if key not in ("schema_version", "kind")}
         return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
-    if kind:
+    if kind not in ("", Analysis.kind):
         raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
     analysis = analysis_from_data(table, file=str(file))
     check_repeated(analysis, what=str(file))
