@@ -124,7 +124,7 @@ def test_a_cost_has_the_minimum_times_of_its_analysis() -> None:
     assert failing.judgements[0].outcome == "fails"
 
 
-@pytest.mark.parametrize("name", ["analysis-v4-lesson", "analysis-v5-tiny", "analysis-v1-10980xe"])
+@pytest.mark.parametrize("name", ["analysis-lesson", "analysis-tiny", "analysis-10980xe"])
 def test_a_saved_analysis_stands_for_a_baseline(name: str) -> None:
     analysis = read_analysis(DATA / f"{name}.json")
     found = read_baseline(DATA / f"{name}.json")
@@ -188,7 +188,7 @@ def test_an_interrupt_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_analysis_of_a_first_pass_is_no_baseline(tmp_path: Path) -> None:
-    analysis = replace(read_analysis(DATA / "analysis-v5-tiny.json"), cache="cold", earlier=None)
+    analysis = replace(read_analysis(DATA / "analysis-tiny.json"), cache="cold", earlier=None)
     file = tmp_path / "cold.json"
     analysis.save(file)
     with pytest.raises(InputError, match=r"cold\.json: is of a first pass \(--cold\)"):
