@@ -123,7 +123,8 @@ class Result:
         fix = f"make it again with `{cls.made_by}`"
         table = schema.check_version(data, file=file, fix=fix)
         if (kind := table.get("kind", cls.kind)) != cls.kind:
-            raise reading.refused(file, f"is of kind {kind!r}, not '{cls.kind}'", fix)
+            kind = f"'{reading.cut(kind)}'" if isinstance(kind, str) else "no text"
+            raise reading.refused(file, f"expected kind '{cls.kind}', got {kind}", fix)
         fields = {
             name: each for name, each in table.items() if name not in ("schema_version", "kind")
         }

@@ -49,6 +49,8 @@ def read_baseline(path: str | Path) -> Cost:
         newest = schema.check_version(table, file=str(file), fix=_FIX)
         kept = {key: each for key, each in newest.items() if key not in ("schema_version", "kind")}
         return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
+    if not kind:
+        raise refused(str(file), "not a baseline: it has no 'kind'", _FIX)
     if kind != Analysis.kind:
         raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
     analysis = analysis_from_data(table, file=str(file))

@@ -105,7 +105,7 @@ class HardwareProfile(Result):
     """
 
     kind: ClassVar = "hardware"
-    made_by: ClassVar = "roofline hardware show NAME -o FILE.json"
+    made_by: ClassVar = "roofline measure -o FILE.toml"
     suffixes: ClassVar = (".toml", *Result.suffixes)
     columns: ClassVar = {
         **dict.fromkeys(("what", "kind", "subject", "unit", "kernel"), "string"),
