@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-SCHEMA_VERSION = 1
-"""Version of saved results; files of another one are refused."""
-
 FORMATS = {
     ".json": "json",
     ".csv": "csv",
@@ -115,7 +112,7 @@ class Result:
 
     def to_data(self) -> dict[str, Any]:
         """Return plain data for JSON: the fields, and what classes name in ``ALSO_WRITTEN``."""
-        return {"schema_version": SCHEMA_VERSION, "kind": self.kind, **schema.to_data(self)}
+        return {"schema_version": schema.VERSION, "kind": self.kind, **schema.to_data(self)}
 
     @classmethod
     def from_data(cls, data: Any, *, file: str) -> Self:
@@ -125,9 +122,12 @@ class Result:
             FileFormatError: unknown, missing or wrong values, another version, or contradictions.
         """
         fix = f"make it again with `{cls.made_by}`"
-        schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=fix)
+        table = schema.check_version(data, file=file, fix=fix)
+        if (kind := table.get("kind", cls.kind)) != cls.kind:
+            kind = f"'{reading.cut(kind)}'" if isinstance(kind, str) else "no text"
+            raise reading.refused(file, f"expected kind '{cls.kind}', got {kind}", fix)
         fields = {
-            name: each for name, each in data.items() if name not in ("schema_version", "kind")
+            name: each for name, each in table.items() if name not in ("schema_version", "kind")
         }
         result = schema.from_data(cls, fields, file=file, fix=fix)
         for wrong in result.contradictions():
@@ -311,8 +311,7 @@ def result_from_data(data: Any, *, file: str) -> Result:
         FileFormatError: as `read_result`.
     """
     table = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    # Analyses have no kind yet.
-    kind = "analysis" if {"operators", "hardware"} <= table.keys() else table.get("kind")
+    kind = table.get("kind")
     if not isinstance(kind, str):
         raise reading.refused(file, "not a roofline result: it has no 'kind'", "save it again")
     if kind not in _KINDS and kind in _HOMES:

@@ -46,6 +46,14 @@ def new_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(autouse=True)
+def no_open_figures() -> Iterator[None]:
+    """Closes the figures that `.plot()` left to `matplotlib.pyplot.show`."""
+    yield
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
+
+
+@pytest.fixture(autouse=True)
 def no_user_data(new_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Puts the user's data folder where no real profile is, and none is written."""
     home = next(new_folders)

@@ -162,14 +162,9 @@ def table(keys: Mapping[str, tuple[Rule, Any]], *checks: Callable[[dict[str, Any
     return every
 
 
-def version(newest: int) -> Rule:
-    """The newest is written, whichever it was."""
-
-    def rule(data: Any) -> int:
-        need(type(data) is int and 1 <= data <= newest, "version")
-        return newest
-
-    return rule
+def version(data: Any) -> int:
+    need(type(data) is int and data == 1, "version")
+    return 1
 
 
 def one_of_each(what: Iterable[Any]) -> None:
@@ -328,32 +323,12 @@ def nearest_first(it: dict[str, Any]) -> None:
     need(sizes == sorted(sizes), "order of levels")
 
 
-def hardware(data: Any) -> dict[str, Any]:
-    """Before version 3, overheads were seconds by name, on one thread and without a source."""
-    if type(data) is dict and data.get("schema_version") in (1, 2):
-        old = data.get("overheads")
-        if type(old) is dict:
-            data = {**data, "overheads": [overhead(each, old[each]) for each in old]}
-    return NEWEST_HARDWARE(data)
-
-
-def overhead(what: Any, seconds: Any) -> dict[str, Any]:
-    provenance = {
-        "source": "measured",
-        "reference": "median of calls, kept by version 2 without spread and date",
-        "date": "",
-    }
-    time = {"fast_s": seconds, "median_s": seconds, "provenance": provenance}
-    return {"name": what, "threads": 1, "time": time}
-
-
 def same_threads(*keys: str) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
     return lambda it: tuple(it[key] for key in (*keys, "threads"))
 
 
-NEWEST_HARDWARE = table(
+hardware = table(
     {
-        "schema_version": (version(4), REQUIRED),
         "name": (name, REQUIRED),
         "device": (word("cpu", "cuda", "mps", "vulkan"), REQUIRED),
         "threads": (whole(1), REQUIRED),
@@ -402,12 +377,20 @@ def named(key: str, data: Any, sources: Any) -> Any:
     return data
 
 
+HEAD = table(
+    {"schema_version": (version, REQUIRED), "kind": (word("hardware"), "hardware")},
+)
+
+
 def profile(data: Any) -> dict[str, Any]:
     """A profile in a file of its own, which may name sources that it gives once."""
     if type(data) is dict:
         sources = data.get("sources", {})
         data = {key: named(key, data[key], sources) for key in data if key != "sources"}
-    found = hardware(data)
+    need(type(data) is dict, "table")
+    head = {key: data[key] for key in data if key in ("schema_version", "kind")}
+    rest = {key: data[key] for key in data if key not in head}
+    found = {**HEAD(head), **hardware(rest)}
     need(bool(found["compute"] or found["memory"]), "ceilings")
     return found
 
@@ -737,29 +720,6 @@ MODULE = table(
 )
 
 
-def before_7(it: Any) -> Any:
-    """The bound was the only minimum time, and had no other name."""
-    return {**it, "eager_min_time_s": it.get("bound_s")} if type(it) is dict else it
-
-
-def analysis(data: Any) -> dict[str, Any]:
-    """Before version 4, what the parts of fused operators pass on was not kept."""
-    if type(data) is dict and type(data.get("schema_version")) is int:
-        rows = data.get("operators")
-        if data["schema_version"] < 4 and type(rows) is list:
-            rows = [with_parts(row) for row in rows]
-        if data["schema_version"] < 7 and type(rows) is list:
-            rows = [before_7(row) for row in rows]
-            data = {**data, "totals": before_7(data.get("totals")), "operators": rows}
-    return NEWEST_ANALYSIS(data)
-
-
-def with_parts(row: Any) -> Any:
-    if type(row) is not dict:
-        return row
-    return {**row, "internal_byte": None if row.get("type") in ("attention", "recurrent") else 0}
-
-
 def time_in_interval(it: dict[str, Any]) -> None:
     need(it["low_s"] <= it["predicted_s"] <= it["high_s"], "interval")
 
@@ -874,9 +834,10 @@ def prediction_is_of_operators(it: dict[str, Any]) -> None:
         need(close(it["totals"]["predicted_s"], said), "prediction")
 
 
-NEWEST_ANALYSIS = table(
+analysis = table(
     {
-        "schema_version": (version(8), REQUIRED),
+        "schema_version": (version, REQUIRED),
+        "kind": (word("analysis"), "analysis"),
         "model": (text, REQUIRED),
         "inputs": (several(INPUT), REQUIRED),
         "run": (RUN, RUN({})),

@@ -330,7 +330,7 @@ def test_false_figures_are_refused(
     with pytest.raises(FileFormatError, match=message) as refused:
         read_analysis(path)
     assert str(refused.value).startswith(f"{path}: ")
-    assert "make it anew with `roofline analyze" in str(refused.value)
+    assert "make it again with `roofline analyze" in str(refused.value)
     assert run(["show", str(path), "-o", str(tmp_path / "a.png")]) == 2
     assert capsys.readouterr().err == f"roofline: error: {refused.value}\n"
 

@@ -68,7 +68,7 @@ def without_null(data: Any) -> Any:
 KINDS = {
     "profile": Kind(
         suffix=".toml",
-        files=("profile-v2.toml", "profile-v3.toml", "profile-v4.toml"),
+        files=("profile-plain.toml", "profile-measured.toml", "profile-sources.toml"),
         parse=file_rules.parse_toml,
         rule=file_rules.profile,
         read=read_profile,
@@ -77,7 +77,7 @@ KINDS = {
     ),
     "analysis": Kind(
         suffix=".json",
-        files=("analysis-v2-10980xe.json", "analysis-v3-imagined.json", "analysis-v4-lesson.json"),
+        files=("analysis-10980xe.json", "analysis-imagined.json", "analysis-lesson.json"),
         parse=file_rules.parse_json,
         rule=file_rules.analysis,
         read=read_analysis,
@@ -89,11 +89,11 @@ KINDS = {
 
 @cache
 def originals(kind: str) -> tuple[bytes, ...]:
-    """Sound files of an older version and of the newest."""
+    """Sound files, as people and as this version wrote them."""
     which = KINDS[kind]
     old = [(DATA / name).read_bytes() for name in which.files]
     new = [which.write(which.read(DATA / name)).encode() for name in which.files]
-    # That of version 3 is of inference.
+    # The second is of inference.
     return (*old, *new, *([with_more(new[1])] if kind == "analysis" else []))
 
 

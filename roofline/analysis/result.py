@@ -10,8 +10,6 @@ from roofline.analysis.findings import Finding
 from roofline.analysis.memory_fit import fits
 from roofline.analysis.rows import OperatorRow
 from roofline.analysis.totals import Coverage, MemoryPeak, Totals
-from roofline.analysis.versions import SCHEMA_VERSION
-from roofline.foundation import schema
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.rows import fields_of
 from roofline.latency.earlier import EarlierRun
@@ -72,16 +70,12 @@ class Analysis(Result):
     """A model's operators under a machine's ceilings.
 
     ``run`` is how the model was run, ``peak`` what memory holds when it is fullest, ``modules``
-    those of the model in the order of their first calls, then those that were not called (null and
-    empty in files of version 3 and older). ``threads`` is how many threads the bounds are for;
-    ``cache`` says which of two consecutive passes they describe: ``steady`` (caches hold what the
-    pass before left) or ``cold``. ``prediction`` is what the whole pass is expected to take,
-    ``measurement`` what it took, ``earlier`` what it took when these operators were measured before
-    on this machine; null where there is none. ``findings`` are what could be changed, that which
-    saves most first.
-
-    Raises:
-        ValueError: another version than `SCHEMA_VERSION`.
+    those of the model in the order of their first calls, then those that were not called.
+    ``threads`` is how many threads the bounds are for; ``cache`` says which of two consecutive
+    passes they describe: ``steady`` (caches hold what the pass before left) or ``cold``.
+    ``prediction`` is what the whole pass is expected to take, ``measurement`` what it took,
+    ``earlier`` what it took when these operators were measured before on this machine; null where
+    there is none. ``findings`` are what could be changed, that which saves most first.
     """
 
     kind: ClassVar = "analysis"
@@ -89,7 +83,6 @@ class Analysis(Result):
     suffixes: ClassVar = (*Result.suffixes, ".trace.json", ".tfevents")
     columns: ClassVar = FRAME_COLUMNS
 
-    schema_version: int = SCHEMA_VERSION
     model: str
     inputs: tuple[InputSpec, ...]
     run: Run = field(default_factory=Run)
@@ -106,11 +99,6 @@ class Analysis(Result):
     earlier: EarlierRun | None = None
     findings: tuple[Finding, ...] = ()
     warnings: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        # What is in memory is of the newest version, and so is all that is written.
-        if self.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"schema_version must be {SCHEMA_VERSION}, got {self.schema_version}")
 
     @property
     def fits(self) -> bool | None:
@@ -142,16 +130,11 @@ class Analysis(Result):
 
         return analysis_blocks(self, view)
 
-    def to_data(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return schema.to_data(self)
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows."""
+        from roofline.analysis.consistency import contradictions
 
-    @classmethod
-    def from_data(cls, data: Any, *, file: str) -> Analysis:
-        """Return the analysis in plain data; what is shown of a file must follow from its rows."""
-        from roofline.analysis.saved import analysis_from_data
-
-        return analysis_from_data(data, file=file)
+        return contradictions(self)
 
     def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
         """Return the analysis in a format; also ``trace`` and ``tensorboard``."""

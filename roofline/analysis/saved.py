@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from roofline.analysis.consistency import contradictions
 from roofline.analysis.result import Analysis
-from roofline.analysis.versions import SCHEMA_VERSION, STEPS
-from roofline.foundation import reading, schema
-from roofline.machine.hardware import migrated_profile
+from roofline.foundation import reading
 
 _FIX = "make it anew with `roofline analyze MODEL -o FILE.json`"
 
@@ -36,11 +33,4 @@ def analysis_from_data(data: Any, *, file: str) -> Analysis:
     """
     if isinstance(data, dict) and "analyses" in data:
         raise reading.refused(file, "holds several analyses, where one is expected", _FIX)
-    newest = schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=_FIX)
-    if isinstance(newest.get("hardware"), dict):
-        hardware = migrated_profile(newest["hardware"], file=f"{file}: hardware", fix=_FIX)
-        newest = {**newest, "hardware": hardware}
-    analysis = schema.from_data(Analysis, newest, file=file, fix=_FIX)
-    for contradiction in contradictions(analysis):
-        raise reading.refused(file, f"{contradiction}: the file was changed or cut", _FIX)
-    return analysis
+    return Analysis.from_data(data, file=file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -21,20 +21,7 @@ from roofline.errors import InputError
 
 if TYPE_CHECKING:
     from roofline.foundation.blocks import By, View
-
-
-_ARTICLES = {"advice": "", "optimization": "an "}
-"""Before kinds of files that do not take "a"."""
-
-
-def _kind_of(data: Any) -> str:
-    """What `compare` or `hardware diff` made it, if one of them did; else ``""``."""
-    if not isinstance(data, dict):
-        return ""
-    table = cast("dict[str, Any]", data)
-    if isinstance(table.get("kind"), str):
-        return table["kind"]
-    return "comparison of models" if {"reference", "models"} <= table.keys() else ""
+    from roofline.result import Result
 
 
 @click.command("show")
@@ -57,18 +44,19 @@ def command(
 ) -> None:
     """Show what is saved in FILE (.json); needs no torch.
 
-    It opens what `analyze`, `profile` and `predict` save, for one machine or several, and what
-    `validate` saves.
+    All kinds of results are shown.
     """
-    from roofline.analysis import Analysis, analysis_from_data
+    from roofline.analysis import Analysis
     from roofline.analysis.times import kind_of_time
     from roofline.design.machine_comparison import (
+        MachineComparison,
         is_machine_comparison,
         machine_comparison_from_data,
     )
     from roofline.foundation.blocks import View
-    from roofline.foundation.reading import read_json, refused
+    from roofline.foundation.reading import read_json
     from roofline.presentation.output import check_targets
+    from roofline.result import result_from_data
 
     view = View(by=by, top=top, depth=depth, fused=fused)
     files = files_among(outputs, stdout_format)
@@ -77,19 +65,11 @@ def command(
     if file.suffix == ".toml" and file.is_file():
         raise InputError(f"{file}: is a machine's profile; write roofline hardware show {file}")
     data = read_json(file, fix="make it anew with `roofline analyze MODEL -o FILE.json`")
-    if (kind := _kind_of(data)) and kind not in _LEGACY:
-        _show_result(data, file, files, stdout_format, view, force=force, layers=layers)
-        return
     several = is_machine_comparison(data)
-    if not several and (kind := _kind_of(data)):
-        raise refused(
-            str(file),
-            f"is {_ARTICLES.get(kind, 'a ')}{kind}; show opens analyses, comparisons of machines"
-            " and validations only",
-            "",
-        )
-    read = machine_comparison_from_data if several else analysis_from_data
-    result = read(data, file=str(file))
+    result = (machine_comparison_from_data if several else result_from_data)(data, file=str(file))
+    if not isinstance(result, (Analysis, MachineComparison)):
+        _show_result(result, file, files, stdout_format, view, force=force, layers=layers)
+        return
     # Refused before anything is printed.
     was_measured = isinstance(result, Analysis) and kind_of_time(result) == "measured"
     check_targets(files, overwrite=force, will_be_measured=was_measured, are_several=several)
@@ -103,11 +83,8 @@ def command(
     )
 
 
-_LEGACY = ("machine comparison",)
-
-
 def _show_result(
-    data: Any,
+    result: Result,
     file: Path,
     files: tuple[Path, ...],
     stdout_format: str | None,
@@ -116,9 +93,6 @@ def _show_result(
     force: bool,
     layers: bool,
 ) -> None:
-    from roofline.result import result_from_data
-
-    result = result_from_data(data, file=str(file))
     if layers:
         raise InputError(f"{file}: is of kind '{result.kind}'; --layers is for analyses only")
     if view.by != "operator" or view.depth is not None or view.fused:

@@ -330,84 +330,24 @@ def _truth(data: Any) -> bool:
 _SCALARS: dict[type, _Reader] = {int: _whole, float: _number, str: _string, bool: _truth}
 
 
-def check_version(data: Any, *, newest: int, file: str, fix: str) -> None:
-    """Refuses plain data without a ``schema_version``, or with one newer than `newest`.
+VERSION = 1
+"""Of all saved files. A file of another one is not read."""
+
+
+def check_version(data: Any, *, file: str, fix: str) -> dict[str, Any]:
+    """Return plain data that has the ``schema_version`` of this package.
 
     Raises:
-        FileFormatError: naming the file and the fix.
+        FileFormatError: none, or another one, naming the file and the fix.
     """
     if not isinstance(data, dict) or "schema_version" not in data:
         raise refused(file, "not a roofline file: it has no 'schema_version'", fix)
-    version = typing.cast("dict[str, Any]", data)["schema_version"]
+    table = typing.cast("dict[str, Any]", data)
+    version = table["schema_version"]
     if type(version) is not int or version < 1:
         wrong = f"schema_version: expected a whole number from 1, got {_shown(version)}"
         raise refused(file, wrong, fix)
-    if version > newest:
-        raise refused(
-            file,
-            f"schema_version {_shown(version)} was written by a newer roofline (this one reads up"
-            f" to {newest})",
-            "upgrade with `pip install --upgrade roofline`",
-        )
-
-
-def _copied(data: Any) -> Any:
-    """Plain data again: `copy.deepcopy` takes two to three times as long."""
-    if isinstance(data, dict):
-        table = typing.cast("dict[str, Any]", data)
-        return {key: _copied(value) for key, value in table.items()}
-    if isinstance(data, list):
-        return [_copied(value) for value in typing.cast("list[Any]", data)]
-    return data
-
-
-Step = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes plain data of one version to the next; it is given a copy, and may change that.
-
-Nobody has checked the data yet: a step leaves what it does not understand as it is, for `from_data`
-to refuse, and need not touch ``schema_version``.
-"""
-
-
-def with_copied(value: Any, key: str, new: str) -> Any:
-    """A table that says under `new` what it says under `key`; a list with each table so; for steps.
-
-    A `key` that is not there counts as null, and what is neither table nor list stays as it is.
-    """
-    if isinstance(value, list):
-        return [with_copied(each, key, new) for each in typing.cast("list[Any]", value)]
-    if not isinstance(value, dict):
-        return value
-    table = typing.cast("dict[str, Any]", value)
-    return {**table, new: table.get(key)}
-
-
-def migrated(
-    data: Any, steps: Mapping[int, Step], *, newest: int, file: str, fix: str
-) -> dict[str, Any]:
-    """Plain data of any version as the newest one has it; `data` itself stays as it is.
-
-    Args:
-        data: what a JSON or TOML reader gave.
-        steps: by version, what takes it to the next one; they are applied one after the other.
-        newest: the version to reach.
-        file: the file's name, for error messages.
-        fix: what the user can do about a damaged file, for error messages.
-
-    Raises:
-        FileFormatError: no ``schema_version``, one newer than `newest`, or one that no steps lead
-            away from.
-    """
-    check_version(data, newest=newest, file=file, fix=fix)
-    found = typing.cast("dict[str, Any]", data)
-    if found["schema_version"] == newest:
-        return found
-    try:
-        found = _copied(found)
-    except RecursionError:
-        raise refused(file, "nested too deeply", fix) from None
-    for version in range(found["schema_version"], newest):
-        if version not in steps:
-            raise refused(file, f"schema_version {version} is no longer read", fix)
-        found = {**steps[version](found), "schema_version": version + 1}
-    return found
+    if version != VERSION:
+        wrong = f"schema_version {_shown(version)}: written by an older version of roofline"
+        raise refused(file, f"{wrong} (this one reads {VERSION})", fix)
+    return table

@@ -17,7 +17,6 @@ from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_machine import is_this_machine
 from roofline.quantization.policy import FLOAT_BITS, Policy, Shortcut, check_bits
 from roofline.quantization.result import Quantization
-from roofline.result import SCHEMA_VERSION
 
 MOST_ROUNDS = 1000
 
@@ -115,7 +114,7 @@ def _policy_in(result: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     kind = result["kind"]
     if kind != Quantization.kind:
         raise refused(file, f"is no policy but a file of kind {kind!r}", _FIX)
-    check_version(result, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    check_version(result, file=file, fix=_FIX)
     try:
         proposal = (result["sensitivity"] or {}).get("proposal")
         found = proposal["policy"] if proposal else result["what_ifs"][0]["policy"]

@@ -9,6 +9,7 @@ from typing import Any
 from roofline.analysis import Analysis, OperatorRow, minimum_times_of
 from roofline.analysis.facts import run_words
 from roofline.analysis.times import above_roof
+from roofline.foundation import schema
 from roofline.foundation.text import printable
 from roofline.foundation.units import format_shape
 from roofline.machine.hardware import describe_threads
@@ -74,7 +75,7 @@ def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, An
     known: dict[str, Any] = {
         "what": _WHAT,
         "made_by": f"roofline {_version()}",
-        "schema_version": analysis.schema_version,
+        "schema_version": schema.VERSION,
         "model": printable(analysis.model),
         "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in analysis.inputs],
         "run": run_words(analysis.run),

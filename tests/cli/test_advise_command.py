@@ -96,7 +96,7 @@ def test_mistakes_end_in_a_line(
 def test_a_file_without_findings_is_not_one_in_which_nothing_was_found(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = Path(__file__).parents[1] / "data" / "analysis-v5-tiny.json"
+    file = Path(__file__).parents[1] / "data" / "analysis-tiny.json"
     assert run(["advise", str(file), "--top", "3"]) == 0
     assert "holds no findings, which is also so where nobody looked" in capsys.readouterr().err
 

@@ -343,9 +343,9 @@ def test_damaged_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
         return error_of(capsys, "show", str(saved))
 
     assert "not valid JSON at line" in refused(whole[: len(whole) // 2])
-    assert "no 'schema_version'" in refused('{"a": 1}')
-    assert "newer roofline" in refused(
-        whole.replace('"schema_version": 4', '"schema_version": 5', 1)
+    assert "it has no 'kind'" in refused('{"a": 1}')
+    assert "an older version" in refused(
+        whole.replace('"schema_version": 1', '"schema_version": 5', 1)
     )
     assert "did you mean 'operators'" in refused(whole.replace('"operators"', '"operatros"', 1))
     assert "missing key 'totals'" in refused(
@@ -388,7 +388,7 @@ date = "2026-01-01"
         ("= 1e10", "= 0", "must be greater than 0"),
         ("= 1e10", "= inf", "expected a finite number"),
         ("= 1e10", "= true", "expected a number, got True"),
-        ("schema_version = 1", "schema_version = 9", "written by a newer roofline"),
+        ("schema_version = 1", "schema_version = 9", "written by an older version"),
         ("schema_version = 1", "", "no 'schema_version'"),
         ('device = "cpu"', 'device = "abacus"', "expected one of 'cpu', 'cuda'"),
         ("threads = 2\n[[", "threads = 1\n[[", "the machine has 1"),

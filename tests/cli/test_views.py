@@ -10,7 +10,7 @@ import pytest
 
 from roofline.cli.main import run
 
-LESSON = str(Path(__file__).parent.parent / "data" / "analysis-v4-lesson.json")
+LESSON = str(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 
 
 def test_a_saved_training_step_is_shown_as_a_tree(capsys: pytest.CaptureFixture[str]) -> None:

@@ -246,7 +246,7 @@ def test_one_machine_with_two_numbers_of_threads_is_two() -> None:
     ("change", "words"),
     [
         ({"kind": "comparison"}, "is no comparison of machines"),
-        ({"schema_version": 99}, "written by a newer roofline"),
+        ({"schema_version": 99}, "written by an older version"),
         ({"analyses": {}}, "expected the keys schema_version, kind and analyses"),
         ({"extra": 1}, "expected the keys"),
         ({"analyses": []}, "takes at least two"),

@@ -47,7 +47,7 @@ def test_totals_must_follow_from_the_runs() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema_version": 99}, "newer roofline"),
+        ({"schema_version": 99}, "an older version of roofline"),
         ({"models": 3}, "models"),
         ({"models": [{"model": "net"}]}, "missing key"),
         ({"models": [{**data()["models"][0], "measured_s": -1.0}]}, "positive"),

@@ -81,7 +81,7 @@ def test_a_file_is_called_like_its_machine_in_few_lower_case_letters(path: Path)
     assert profile.name == path.stem
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.stem)
     assert len(path.stem) <= 18
-    assert path.read_text(encoding="utf-8").startswith("schema_version = 4\n")
+    assert path.read_text(encoding="utf-8").startswith("schema_version = 1\n")
     assert len(profile.description) <= 80
     assert profile.compute
     assert profile.knows_only_dram == (path.stem not in (*GPUS, *CPUS_WITH_CACHES))

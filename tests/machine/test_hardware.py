@@ -43,7 +43,6 @@ LINK = Link(
 CURVE = LatencyCurve(size_byte=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
 
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
-    "old": (lambda it: replace(it, schema_version=1), "schema_version must be 4, got 1"),
     "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
     "lines": (lambda it: replace(it, name="a\nb"), "must be a name on one line"),
     "no unit": (lambda it: replace(it.compute[0], unit=""), "unit must be a name"),

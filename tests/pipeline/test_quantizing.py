@@ -302,7 +302,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ('{"kind": "quantization"}', "it has no 'schema_version'"),
         (
             '{"kind": "quantization", "schema_version": 9, "what_ifs": []}',
-            "schema_version 9 was written by a newer roofline",
+            "schema_version 9: written by an older version of roofline",
         ),
         (
             '{"kind": "quantization", "schema_version": 1}',

@@ -21,7 +21,7 @@ from roofline.scaling.result import Scaling
 from roofline.scaling.settings import Settings
 from roofline.workload.gradients import Gradient
 
-STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-v4-lesson.json")
+STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 PASSES = sum(row.phase != "optimizer" for row in STEP.operators)
 FORWARD = sum(row.phase == "forward" for row in STEP.operators)
 NO_PEAK = Peak(activation_byte=0, gradient_byte=0)

@@ -30,7 +30,7 @@ DATA = Path(__file__).parent.parent / "data"
 
 @pytest.fixture(scope="module")
 def step() -> Analysis:
-    return read_analysis(DATA / "analysis-v4-lesson.json")
+    return read_analysis(DATA / "analysis-lesson.json")
 
 
 def scaled(

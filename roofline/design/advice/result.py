@@ -49,7 +49,7 @@ class Advice:
         data = {
             "schema_version": SCHEMA_VERSION,
             "kind": KIND,
-            "analysis": schema.to_data(self.analysis),
+            "analysis": self.analysis.to_data(),
             "tried": list(self.tried),
         }
         return json_text(data)
@@ -97,7 +97,7 @@ def read_advice(path: str | Path) -> Advice:
     file, data = str(path), reading.read_json(Path(path), fix=_FIX)
     if not is_advice(data):
         return Advice(analysis=analysis_from_data(data, file=file))
-    schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    schema.check_version(data, file=file, fix=_FIX)
     table = cast("dict[str, Any]", data)
     tried: Any = table.get("tried")
     is_sound = set(table) == {"schema_version", "kind", "analysis", "tried"}

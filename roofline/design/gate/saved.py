@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,17 +16,8 @@ from roofline.foundation.files import check_writable, write_atomically
 from roofline.foundation.reading import read_json, refused
 from roofline.foundation.rows import json_text
 
-SCHEMA_VERSION = 2
-"""Of baselines; any change that an older reader would misread or refuse is a new version."""
-
 KIND = "baseline"
 """What such a file says it is."""
-
-STEPS: Mapping[int, schema.Step] = {
-    # The eager minimum is the bound; the others need what totals do not keep.
-    1: lambda cost: schema.with_copied(cost, "bound_s", "eager_min_time_s"),
-}
-"""What takes a baseline of an older version to the next one."""
 
 _FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
@@ -36,7 +26,7 @@ _HEAD_BYTE = 2**20
 
 def baseline_json(cost: Cost) -> str:
     """The cost as the text of a baseline; `read_baseline` gives an equal one back."""
-    data = {"schema_version": SCHEMA_VERSION, "kind": KIND, **schema.to_data(cost)}
+    data = {"schema_version": schema.VERSION, "kind": KIND, **schema.to_data(cost)}
     return json_text(data)
 
 
@@ -56,10 +46,12 @@ def read_baseline(path: str | Path) -> Cost:
     table = cast("dict[str, Any]", data)
     kind = table.get("kind", "")
     if kind == KIND:
-        newest = schema.migrated(table, STEPS, newest=SCHEMA_VERSION, file=str(file), fix=_FIX)
+        newest = schema.check_version(table, file=str(file), fix=_FIX)
         kept = {key: each for key, each in newest.items() if key not in ("schema_version", "kind")}
         return schema.from_data(Cost, kept, file=str(file), fix=_FIX)
-    if kind not in ("", Analysis.kind):
+    if not kind:
+        raise refused(str(file), "not a baseline: it has no 'kind'", _FIX)
+    if kind != Analysis.kind:
         raise refused(str(file), f"is of the kind '{kind}', not a baseline or an analysis", _FIX)
     analysis = analysis_from_data(table, file=str(file))
     check_repeated(analysis, what=str(file))

@@ -24,7 +24,6 @@ from roofline.design.machine_comparison.sentences import (
 )
 from roofline.design.machine_comparison.summary import MachineSummary, summary_of
 from roofline.errors import InputError
-from roofline.foundation import schema
 from roofline.foundation.rows import json_text
 from roofline.workload.operators import State
 from roofline.workload.runs import Device
@@ -184,7 +183,7 @@ class MachineComparison:
         data = {
             "schema_version": SCHEMA_VERSION,
             "kind": KIND,
-            "analyses": [schema.to_data(each) for each in self.analyses],
+            "analyses": [each.to_data() for each in self.analyses],
         }
         return json_text(data)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from roofline.analysis import analysis_from_data
-from roofline.design.machine_comparison.result import KIND, SCHEMA_VERSION, MachineComparison
+from roofline.design.machine_comparison.result import KIND, MachineComparison
 from roofline.errors import InputError
 from roofline.foundation import reading, schema
 
@@ -33,7 +33,7 @@ def machine_comparison_from_data(data: Any, *, file: str) -> MachineComparison:
     Raises:
         FileFormatError: as `read_machine_comparison`.
     """
-    schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=_FIX)
+    schema.check_version(data, file=file, fix=_FIX)
     table = cast("dict[str, Any]", data)
     if not is_machine_comparison(data):
         raise reading.refused(file, "is no comparison of machines", _FIX)

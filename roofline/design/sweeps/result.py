@@ -15,7 +15,7 @@ from roofline.design.sweeps.verdicts import Verdict, verdict_of
 from roofline.foundation import reading, schema
 from roofline.foundation.blocks import Block, View
 from roofline.machine.hardware import HardwareProfile
-from roofline.result import SCHEMA_VERSION, Result
+from roofline.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ class SweepResult(Result):
     def to_data(self) -> dict[str, Any]:
         """Return axes, rows, verdicts, and the machines whole."""
         return {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": schema.VERSION,
             "kind": self.kind,
             "axes": {each.name: list(each.values) for each in self.grid.axes},
             "designs": list(self.designs),
@@ -164,7 +164,7 @@ class SweepResult(Result):
             FileFormatError: unknown, missing or wrong values, or rows that are no full grid.
         """
         fix = f"make it again with `{cls.made_by}`"
-        schema.check_version(data, newest=SCHEMA_VERSION, file=file, fix=fix)
+        schema.check_version(data, file=file, fix=fix)
         saved = schema.from_data(_Saved, data, file=file, fix=fix)
         names = [each.name for each in fields(Cell)]
         axes = tuple(Axis(name=name, values=tuple(each)) for name, each in saved.axes.items())

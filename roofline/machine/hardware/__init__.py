@@ -27,8 +27,6 @@ from roofline.machine.hardware.profiles import Effort as Effort
 from roofline.machine.hardware.profiles import HardwareProfile as HardwareProfile
 from roofline.machine.hardware.profiles import Host as Host
 from roofline.machine.hardware.profiles import describe_threads as describe_threads
-from roofline.machine.hardware.saved import migrated_profile as migrated_profile
 from roofline.machine.hardware.saved import profile_from_data as profile_from_data
 from roofline.machine.hardware.saved import profile_to_toml as profile_to_toml
 from roofline.machine.hardware.saved import read_profile as read_profile
-from roofline.machine.hardware.versions import SCHEMA_VERSION as SCHEMA_VERSION

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from roofline.errors import HardwareError
-from roofline.foundation import schema
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.text import counted
 from roofline.foundation.units import format_si
@@ -29,7 +28,6 @@ from roofline.machine.hardware.details import (
     Link,
     Overhead,
 )
-from roofline.machine.hardware.versions import SCHEMA_VERSION
 from roofline.result import Result
 
 if TYPE_CHECKING:
@@ -101,14 +99,13 @@ class HardwareProfile(Result):
     itself (contention, quota, steal …), in words.
 
     Raises:
-        ValueError: another version than `SCHEMA_VERSION`, thread counts above ``threads``, threads
-            of a device that has none to choose, multiprocessors of a CPU, an empty name or alias,
-            aliases, levels, ceilings, overheads, curves or links that occur twice, or levels out of
-            order.
+        ValueError: thread counts above ``threads``, threads of a device that has none to choose,
+            multiprocessors of a CPU, an empty name or alias, aliases, levels, ceilings, overheads,
+            curves or links that occur twice, or levels out of order.
     """
 
     kind: ClassVar = "hardware"
-    made_by: ClassVar = "roofline hardware show NAME -o FILE.json"
+    made_by: ClassVar = "roofline measure -o FILE.toml"
     suffixes: ClassVar = (".toml", *Result.suffixes)
     columns: ClassVar = {
         **dict.fromkeys(("what", "kind", "subject", "unit", "kernel"), "string"),
@@ -118,7 +115,6 @@ class HardwareProfile(Result):
         **dict.fromkeys(("write_allocate", "doubt", "source", "reference", "date"), "string"),
     }
 
-    schema_version: int = SCHEMA_VERSION
     name: str
     device: Device
     threads: int
@@ -137,9 +133,6 @@ class HardwareProfile(Result):
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # What is in memory is of the newest version, and so is all that is written.
-        if self.schema_version != SCHEMA_VERSION:
-            raise ValueError(f"schema_version must be {SCHEMA_VERSION}, got {self.schema_version}")
         check_name("name", self.name)
         check_positive("threads", self.threads)
         if not self.has_threads and self.threads != 1:
@@ -282,16 +275,10 @@ class HardwareProfile(Result):
 
         return profile_blocks(self, view)
 
-    def to_data(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"kind": self.kind, **schema.to_data(self)}
-
-    @classmethod
-    def from_data(cls, data: Any, *, file: str) -> HardwareProfile:
-        """Return the profile in plain data, of this version or an older one."""
-        from roofline.machine.hardware.saved import profile_from_data
-
-        return profile_from_data(data, file=file)
+    def contradictions(self) -> Iterable[str]:
+        """Return what a file without any ceiling lacks."""
+        if not self.memory and not self.compute:
+            yield "has neither compute ceilings nor memory levels"
 
     def render(self, format: str, view: View | None = None, **picture: Any) -> str | bytes:
         """Return the profile in a format; also ``toml``, which `read_profile` reads."""

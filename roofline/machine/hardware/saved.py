@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from roofline.errors import FileFormatError, nearest
-from roofline.foundation import reading, schema
+from roofline.errors import nearest
+from roofline.foundation import reading
 from roofline.machine.hardware.profiles import HardwareProfile
-from roofline.machine.hardware.versions import SCHEMA_VERSION, STEPS
 
 _FIX = "run `roofline measure` for a new profile, or compare with `roofline hardware show 10980xe`"
 
@@ -52,30 +51,16 @@ def _expanded(data: Any, sources: Any, file: str, key: str = "") -> Any:
     return data
 
 
-def migrated_profile(data: Any, *, file: str, fix: str) -> dict[str, Any]:
-    """The plain data of a profile as the newest version has it; its values are not yet checked.
-
-    Raises:
-        FileFormatError: no version, or a newer one.
-    """
-    return schema.migrated(data, STEPS, newest=SCHEMA_VERSION, file=file, fix=fix)
-
-
 def profile_from_data(data: Any, *, file: str) -> HardwareProfile:
-    """The hardware profile in plain data, as TOML or a saved analysis holds it."""
-    newest = dict(migrated_profile(data, file=file, fix=_FIX))
-    newest.pop("kind", None)
-    profile = schema.from_data(HardwareProfile, newest, file=file, fix=_FIX)
-    if not profile.memory and not profile.compute:
-        raise FileFormatError(f"{file}: has neither compute ceilings nor memory levels; {_FIX}")
-    return profile
+    """The hardware profile in plain data, as TOML or JSON holds it."""
+    return HardwareProfile.from_data(data, file=file)
 
 
 def profile_to_toml(profile: HardwareProfile) -> str:
     """The profile as TOML text; `read_profile` gives an equal profile back."""
     import tomli_w
 
-    return tomli_w.dumps(_without_none(schema.to_data(profile)))
+    return tomli_w.dumps(_without_none(profile.to_data()))
 
 
 def _without_none(data: Any) -> Any:
