@@ -15,7 +15,7 @@ from roofline.design.gate.settings import describe_run, differences, times_apart
 from roofline.errors import ThresholdError
 from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_byte, format_flop, format_shape
+from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 from roofline.result import Result
 
 Outcome = Literal["fails", "not judged", "passes"]
@@ -287,7 +287,7 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     if cost.machine is None:
         return "no machine was given (--hardware, or `roofline measure` for this one)"
     name = cost.machine.name
-    if quantity.name != "predicted_s" and cost.bound_s is not None:
+    if quantity.name != "predicted_s" and cost.eager_min_time_s is not None:
         return f"there is no {quantity.name}; write it again with --update"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
@@ -344,7 +344,7 @@ def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
 def _distance(before: Part | None, now: Part | None) -> int:
     """Return the change of work in FLOP, or bytes where FLOP did not change."""
     flop = abs((now.flop or 0 if now else 0) - (before.flop or 0 if before else 0))
-    byte = abs((now.traffic_byte if now else 0) - (before.traffic_byte if before else 0))
+    byte = abs((now.traffic_bytes if now else 0) - (before.traffic_bytes if before else 0))
     return max(flop, byte)
 
 
@@ -361,7 +361,7 @@ def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:
         "": lambda each: each[0],
         "calls": pair(lambda each: str(each.calls)),
         "FLOP": pair(lambda each: format_flop(each.flop)),
-        "traffic": pair(lambda each: format_byte(each.traffic_byte)),
+        "traffic": pair(lambda each: format_bytes(each.traffic_bytes)),
     }
     sums = [(f"{left} more", "", "", "")] if left > 0 else []
     return table(title, changed[:_MOST_PARTS], columns, left=("",), sums=sums)
