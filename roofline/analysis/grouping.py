@@ -35,11 +35,12 @@ class Group:
 
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
     no known FLOP. ``fused_bytes`` is what would be left of the traffic in fused kernels, None where
-    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is its part
-    of the whole. ``eager_min_time_s`` is the same as ``eager_min_time_s``, ``fused_min_time_s`` that of the
-    fused kernels, None where one of them has operators in another group too, ``model_min_time_s``
-    None of everything but the whole pass: what rewritings save is saved across groups.
-    ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
+    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is
+    its part of the whole. ``fused_min_time_s`` is that of the
+    fused kernels, None where one of them has operators in another
+    group too, ``model_min_time_s`` None of everything but the whole pass: what rewritings save is
+    saved across groups. ``predicted_s`` and ``measured_s`` are None where that of an operator is
+    unknown.
     """
 
     name: str
@@ -49,7 +50,6 @@ class Group:
     fused_bytes: int | None
     eager_min_time_s: float | None
     share: float | None
-    eager_min_time_s: float | None
     fused_min_time_s: float | None
     model_min_time_s: float | None
     predicted_s: float | None = None

@@ -152,7 +152,8 @@ def keep_isolated_sample(
 ) -> None:
     """Keeps it in place of an earlier one of that key."""
     connection.execute(
-        "INSERT OR REPLACE INTO isolated (environment, key, times_s, clock_hz, core_to_core_latency_s)"
+        "INSERT OR REPLACE INTO isolated"
+        " (environment, key, times_s, clock_hz, core_to_core_latency_s)"
         " VALUES (?, ?, ?, ?, ?)",
         (
             *(environment, storable(key), _numbers_text(sample.sample.times_s)),
@@ -166,7 +167,8 @@ def isolated_sample(
 ) -> IsolatedSample | None:
     """That of a key; None: there is none."""
     row = connection.execute(
-        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated WHERE environment = ? AND key = ?",
+        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated"
+        " WHERE environment = ? AND key = ?",
         (environment, storable(key)),
     ).fetchone()
     if row is None:

@@ -29,7 +29,7 @@ _ONE_MACHINE = "an event file shows one pass on one machine, and this has severa
 
 _OF_OPERATORS = (
     *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
-    *("eager_min_time_s", "eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
+    *("eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
 )
 """Columns of operators that are drawn over the pass."""
 
