@@ -91,7 +91,6 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         work=known_work(rows),
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
         fused_bytes=sum_fused_bytes(rows) if rows else 0,
-        eager_min_time_s=eager_min_time_s,
         share=eager_min_time_s / whole_s if eager_min_time_s is not None and whole_s else None,
         **minimum_times_of(_minimum_of(rows, whole)),
         predicted_s=sum_known([row.predicted_s for row in rows]),

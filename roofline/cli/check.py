@@ -88,10 +88,9 @@ def command(
     """Hold what MODEL costs against a baseline, and fail where it costs more than is allowed.
 
     Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
-    unknown_operators, eager_min_time_s, eager_min_time_s, fused_min_time_s, model_min_time_s and
-    predicted_s. Counts are those of the model alone and the same everywhere; times belong to a
-    machine: give the same --hardware as for the baseline. What cannot be judged fails. MODEL is
-    what analyze takes.
+    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Counts
+    are those of the model alone and the same everywhere; times belong to a machine: give the same
+    --hardware as for the baseline. What cannot be judged fails. MODEL is what analyze takes.
     """
     from roofline.presentation.check_output import (
         check_check_targets,

@@ -33,7 +33,6 @@ _SIDE = {
         ("weight_bytes", "input_bytes", "output_bytes", "traffic_bytes", "flop"), "Int64"
     ),
     **dict.fromkeys(("level", "ceiling", "bound"), "string"),
-    "eager_min_time_s": "Float64",
     **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     **dict.fromkeys(("intensity_flop_per_byte", "attainable_flop_per_s"), "Float64"),
     **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),

@@ -177,7 +177,6 @@ def cost_of(
         **fields_of(counts),
         parameters=analysis.totals.parameters,
         peak_memory_bytes=analysis.totals.peak_memory_bytes,
-        eager_min_time_s=analysis.totals.eager_min_time_s if known else None,
         **minimum_times_of(analysis.totals if known else None),
         predicted_s=predicted_s(analysis),
         machine=Machine.of(analysis.hardware, analysis.threads) if known else None,

@@ -69,7 +69,6 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         compute=compute,
         memory=memory,
         ridge_flop_per_byte=ridge_flop_per_byte(compute, memory) if compute and memory else None,
-        eager_min_time_s=whole,
         **minimum_times_of(analysis.totals),
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),

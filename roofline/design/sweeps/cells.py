@@ -68,7 +68,6 @@ def cell_of(analysis: Analysis) -> Cell:
         macs=totals.macs if is_known else None,
         parameters=totals.parameters,
         traffic_bytes=totals.traffic_bytes,
-        eager_min_time_s=totals.eager_min_time_s,
         **minimum_times_of(totals),
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,

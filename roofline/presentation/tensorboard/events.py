@@ -105,10 +105,7 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
     for group in groups(analysis, lambda row: printable(row.type)):
         yield f"types/{group.name}/calls", 0, group.calls
         yield f"types/{group.name}/traffic_bytes", 0, group.work.traffic_bytes
-        for name, time_s in {
-            "eager_min_time_s": group.eager_min_time_s,
-            **minimum_times_of(group),
-        }.items():
+        for name, time_s in minimum_times_of(group).items():
             if time_s is not None:
                 yield f"types/{group.name}/{name}", 0, time_s
     for column in _OF_OPERATORS:
