@@ -36,13 +36,13 @@ TABLES = Tables(
             channels_last INTEGER NOT NULL, train INTEGER NOT NULL,
             end_to_end_s REAL NOT NULL, end_to_end_iqr_s REAL NOT NULL, operators_s REAL NOT NULL,
             free_s REAL NOT NULL, free_calls INTEGER NOT NULL, calls INTEGER NOT NULL,
-            faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
+            page_faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
         """CREATE TABLE operator (
             run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, place INTEGER NOT NULL,
             kind TEXT NOT NULL, variant TEXT NOT NULL, dtype TEXT NOT NULL, layout TEXT NOT NULL,
             threads INTEGER NOT NULL, numbers TEXT NOT NULL, eager_min_time_s REAL NOT NULL,
             calls INTEGER NOT NULL, time_s REAL NOT NULL, iqr_s REAL NOT NULL,
-            faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
+            page_faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
         """CREATE TABLE isolated (
             environment INTEGER NOT NULL REFERENCES environment, key TEXT NOT NULL,
             times_s TEXT NOT NULL, clock_hz REAL, core_to_core_latency_s REAL,

@@ -184,7 +184,7 @@ def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(frame["is_swept"]) == [False, False, True, True, True, True]
     swept = frame[frame["is_swept"]]
     assert swept["model_min_time_s"].isna().all()
-    assert swept["asked_bound_s"].notna().all()
+    assert swept["asked_model_min_time_s"].notna().all()
 
 
 def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:

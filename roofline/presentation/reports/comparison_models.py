@@ -107,7 +107,8 @@ def _leading_ratios(comparison: Comparison) -> tuple[str, tuple[Ratio | None, ..
     for kind in ("measured", "predicted", "bound"):
         if kind == "measured" and comparison.rounds is None:
             continue
-        found = comparison.uncertain_ratios(comparison.quantity(f"{kind}_s"))
+        name = "eager_min_time_s" if kind == "bound" else f"{kind}_s"
+        found = comparison.uncertain_ratios(comparison.quantity(name))
         if all(found):
             return kind, found
     return "", (None,) * len(comparison.names)
