@@ -242,15 +242,15 @@ class Result:
     @classmethod
     def _suffix(cls, path: Path) -> str:
         """Return the suffix that chooses the format of a file."""
-        name = path.name.lower()
-        fitting = [each for each in cls.suffixes if path.suffix and name.endswith(each)]
-        if not fitting:
-            known, last = ", ".join(cls.suffixes), path.suffix.lower()
+        fitting = [each for each in FORMATS if path.suffix and path.name.lower().endswith(each)]
+        chosen = max(fitting, key=len, default=path.suffix.lower())
+        if chosen not in cls.suffixes:
             near = nearest("".join(path.suffixes[-2:]).lower(), cls.suffixes)
-            near = near or nearest(last, cls.suffixes)
-            what = f"unknown suffix '{last}'" if last else "no suffix"
+            near = near or nearest(chosen, cls.suffixes)
+            what = f"unknown suffix '{chosen}'" if chosen else "no suffix"
+            known = ", ".join(cls.suffixes)
             raise InputError(f"{path}: {what}; {cls._written_as()} {known}{near}")
-        return max(fitting, key=len)
+        return chosen
 
     @classmethod
     def _written_as(cls) -> str:

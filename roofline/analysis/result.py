@@ -57,7 +57,6 @@ FRAME_COLUMNS = {
     "internal_bytes": "Int64",
     "chain": "Int64",
     "fused_bytes": "Int64",
-    "eager_min_time_s": "Float64",
     "fused_min_time_s": "Float64",
     # The last: that of the whole pass.
     "model_min_time_s": "Float64",

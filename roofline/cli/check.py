@@ -88,10 +88,9 @@ def command(
     """Compare the cost of MODEL with a baseline; fail where it exceeds limits.
 
     Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
-    unknown_operators, eager_min_time_s, eager_min_time_s, fused_min_time_s, model_min_time_s and
-    predicted_s. Counts are those of the model alone and the same everywhere; times belong to a
-    machine: give the same --hardware as for the baseline. What cannot be judged fails. MODEL is
-    what analyze takes.
+    unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Counts
+    are those of the model alone and the same everywhere; times belong to a machine: give the same
+    --hardware as for the baseline. What cannot be judged fails. MODEL is what analyze takes.
     """
     from roofline.design.gate import Check
     from roofline.foundation.blocks import View

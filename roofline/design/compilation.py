@@ -29,8 +29,8 @@ _LOSS = "<loss>"
 class Side:
     """What one way of running a pass launches and moves.
 
-    ``traffic_bytes`` is a sum over the launches whose bytes are known; ``unknown`` is how many there
-    are besides.
+    ``traffic_bytes`` is a sum over the launches whose bytes are known; ``unknown`` is how many
+    there are besides.
     """
 
     launches: int

@@ -149,7 +149,6 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_per_s", lambda value: format_si(value, "/s")),
     ("_s", format_s),
     ("_bytes", format_bytes),
-    ("_bytes", format_bytes),
     ("_flop", format_flop),
     ("_hz", lambda value: format_si(value, "Hz")),
     ("share", format_percent),

@@ -38,7 +38,6 @@ def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Itera
         *(
             "calls",
             *_WORK,
-            "eager_min_time_s",
             *_MORE_BYTES,
             "fused_bytes",
             "predicted_s",
@@ -66,7 +65,7 @@ def _sums(group: Group) -> list[object]:
     more = [getattr(group.work, name) for name in _MORE_BYTES]
     times = (group.predicted_s, group.measured_s)
     minimum = minimum_times_of(group).values()
-    return [group.calls, *work, group.eager_min_time_s, *more, group.fused_bytes, *times, *minimum]
+    return [group.calls, *work, *more, group.fused_bytes, *times, *minimum]
 
 
 def machines_csv(comparison: MachineComparison) -> str:

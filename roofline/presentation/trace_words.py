@@ -44,7 +44,6 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "ceiling": printable(row.ceiling) or None,
         "bound_by": str(row.bound),
         "eager_min_time_s": row.eager_min_time_s,
-        "eager_min_time_s": row.eager_min_time_s,
         "fused_min_time_s": row.fused_min_time_s,
         "predicted_s": row.predicted_s,
         "predicted_low_s": row.predicted_low_s,

@@ -846,7 +846,7 @@ def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
     def without(row: OperatorRow) -> OperatorRow:
         if row.type != "pooling" and row.index != convolutions[0]:
             return row
-        unknown = dict.fromkeys(("eager_min_time_s", "eager_min_time_s", "attainable_flop_per_s"))
+        unknown = dict.fromkeys(("eager_min_time_s", "attainable_flop_per_s"))
         return replace(row, bound=Bound.UNKNOWN, ceiling="", **unknown)
 
     analysis = with_rows(whole, [without(row) for row in whole.operators])

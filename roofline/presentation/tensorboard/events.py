@@ -29,7 +29,7 @@ _ONE_MACHINE = "an event file shows one pass on one machine, and this has severa
 
 _OF_OPERATORS = (
     *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
-    *("eager_min_time_s", "eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
+    *("eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
 )
 """Columns of operators that are drawn over the pass."""
 
@@ -105,10 +105,7 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
     for group in groups(analysis, lambda row: printable(row.type)):
         yield f"types/{group.name}/calls", 0, group.calls
         yield f"types/{group.name}/traffic_bytes", 0, group.work.traffic_bytes
-        for name, time_s in {
-            "eager_min_time_s": group.eager_min_time_s,
-            **minimum_times_of(group),
-        }.items():
+        for name, time_s in minimum_times_of(group).items():
             if time_s is not None:
                 yield f"types/{group.name}/{name}", 0, time_s
     for column in _OF_OPERATORS:
