@@ -41,6 +41,7 @@ _HOMES = {
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
     "check": "roofline.design.gate.result",
+    "crosscheck": "roofline.counters.result",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",
