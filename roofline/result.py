@@ -41,6 +41,7 @@ _HOMES = {
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
     "check": "roofline.design.gate.result",
+    "compilation": "roofline.design.compilation",
     "crosscheck": "roofline.counters.result",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
