@@ -37,6 +37,7 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "advice": "roofline.design.advice.result",
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",

@@ -142,6 +142,10 @@ class Compilation(Result):
         ratio = inductor.traffic_bytes / eager.traffic_bytes
         return f"{said}, {ratio:.2f} × the bytes of {beside}"
 
+    def contradictions(self) -> Iterable[str]:
+        """Return what does not follow from the rows of the analysis."""
+        return self.analysis.contradictions()
+
     def rows(self) -> Iterable[Sequence[Any]]:
         """Return a row for each kernel of every graph."""
         for number, graph in enumerate(self.compiled.graphs):
