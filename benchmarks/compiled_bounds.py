@@ -24,7 +24,7 @@ import torch._inductor.config
 from torch import nn
 
 import roofline
-from roofline.foundation.units import format_byte, format_s
+from roofline.foundation.units import format_bytes, format_s
 from roofline.machine.catalog import load_hardware
 from roofline.machine.measuring.pace_gauge import pace_gauge
 from roofline.workload.inputs import InputRequest, inputs_for
@@ -159,10 +159,10 @@ def bytes_table(*, tiny: bool) -> None:
         if compiled.why_not or compiled.unknown_launches():
             print(f"| {subject.name} | not known: {compiled.why_not or 'library kernels'} |||||")
             continue
-        ratio = (totals.fused_byte or 0) / compiled.known_byte()
+        ratio = (totals.fused_bytes or 0) / compiled.known_bytes()
         worst = max(worst, ratio)
-        cells = (totals.traffic_byte, totals.fused_byte or 0, compiled.known_byte())
-        print(f"| {subject.name} | {' | '.join(map(format_byte, cells))} | {ratio:.3f} |")
+        cells = (totals.traffic_bytes, totals.fused_bytes or 0, compiled.known_bytes())
+        print(f"| {subject.name} | {' | '.join(map(format_bytes, cells))} | {ratio:.3f} |")
     print(f"\nLargest ratio: {worst:.3f}; above 1 the rules would miss what Inductor fuses.")
 
 

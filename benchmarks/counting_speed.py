@@ -37,7 +37,7 @@ analysis = {code}
 print(json.dumps(dict(
     wall_s=time.perf_counter() - start[0],
     cpu_s=time.process_time() - start[1],
-    resident_byte=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     parameters=analysis.totals.parameters,
     operators=len(analysis.operators),
 )))
@@ -235,7 +235,7 @@ def main() -> None:
         print(
             f"| {name} | {row['parameters'] / 1e9:.2f} G | {row['operators']}"
             f" | {row['wall_s']:.1f} s | {row['cpu_s']:.1f} s"
-            f" | {row['resident_byte'] / 1e9:.2f} GB |"
+            f" | {row['resident_bytes'] / 1e9:.2f} GB |"
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from optimize_rows import Row, Table, about_the_machine, failed, run
 
-from roofline.foundation.units import format_byte, format_s
+from roofline.foundation.units import format_bytes, format_s
 
 _NETWORKS = Path(__file__).parent / "networks"
 
@@ -68,7 +68,7 @@ def _computed(key: str, quick: bool) -> Row:
     alone = [max(each) for each in zip(*(one.alone_s for one in found), strict=True)]
     point = told.point
     return {
-        "gradient_byte": told.gradient_byte,
+        "gradient_bytes": told.gradient_bytes,
         "buckets_agree": [each.byte for each in sent] == [each.byte for each in told.buckets],
         "link": told.link_words,
         "alone_s": told.alone_s,
@@ -110,7 +110,7 @@ def _lines(rows: Sequence[Row]) -> Iterable[str]:
     for row in good:
         off = row["predicted_s"] / row["together_s"] - 1
         yield (
-            f"| {row['key']} | {format_byte(row['gradient_byte'])} | {format_s(row['alone_s'])} |"
+            f"| {row['key']} | {format_bytes(row['gradient_bytes'])} | {format_s(row['alone_s'])} |"
             f" {format_s(row['beside_s'])} | {format_s(row['together_s'])} |"
             f" {format_s(row['predicted_s'])} | {format_s(row['low_s'])} |"
             f" {format_s(row['high_s'])} | {100 * off:+.1f} % |"

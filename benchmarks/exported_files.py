@@ -45,14 +45,14 @@ class Row:
     @property
     def is_right(self) -> bool:
         """Whether nothing is left to explain."""
-        is_same = self.found.totals.multiply_add == self.module.totals.multiply_add
+        is_same = self.found.totals.macs == self.module.totals.macs
         unknown = any(each.state == "unknown" for each in self.found.operators)
         return is_same and not unknown and all(each.reason for each in self.changes)
 
     def __str__(self) -> str:
         flop = self.found.totals.flop - self.module.totals.flop
         error = "–" if self.error is None else f"{self.error:.1e}" if self.error else "0"
-        counts = (self.module.totals.multiply_add, self.found.totals.multiply_add)
+        counts = (self.module.totals.macs, self.found.totals.macs)
         return (
             f"| {self.model} | {self.format} | {counts[0]:,} | {counts[1]:,} | {flop:+,}"
             f" | {error} | {'yes' if self.is_right else '**no**'} |"

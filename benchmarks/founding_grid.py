@@ -49,7 +49,7 @@ def measured(channels: int, size_px: int, threads: int) -> dict[str, Any]:
     )
     found: dict[str, Any] = {"channels": channels, "size_px": size_px, "threads": threads}
     for each in comparison.quantities:
-        if each.name in ("flop", "bound_s", "predicted_s", "measured_s"):
+        if each.name in ("flop", "eager_min_time_s", "predicted_s", "measured_s"):
             standard, separable = each.values
             found[each.name] = [standard, separable]
             found[f"{each.name}_ratio"] = standard / separable if standard and separable else None
@@ -63,7 +63,7 @@ def table(kept: dict[str, Any]) -> str:
     known = [each for each in cells if each["predicted_s_ratio"]]
     errors = [abs(each["predicted_s_ratio"] / each["measured_s_ratio"] - 1) for each in known]
     promised = [abs(each["flop_ratio"] / each["measured_s_ratio"] - 1) for each in cells]
-    bounded = [abs(each["bound_s_ratio"] / each["measured_s_ratio"] - 1) for each in cells]
+    bounded = [abs(each["eager_min_time_s_ratio"] / each["measured_s_ratio"] - 1) for each in cells]
     predicted_right = sum(
         (each["predicted_s_ratio"] > 1) == (each["measured_s_ratio"] > 1) for each in known
     )
@@ -92,7 +92,8 @@ def table(kept: dict[str, Any]) -> str:
     ]
     for each in cells:
         ratios = [
-            each[f"{name}_ratio"] for name in ("flop", "bound_s", "predicted_s", "measured_s")
+            each[f"{name}_ratio"]
+            for name in ("flop", "eager_min_time_s", "predicted_s", "measured_s")
         ]
         error = f"{ratios[2] / ratios[3] - 1:+.1%}" if ratios[2] else "–"
         words = [f"{ratio:.2f}" if ratio else "–" for ratio in ratios]

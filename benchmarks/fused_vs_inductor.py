@@ -45,7 +45,7 @@ class Scheduled(BaseException):
         self.kernels = kernels
 
 
-def _kernel_byte(node: Any, constants: dict[str, torch.Tensor]) -> int:
+def _kernel_bytes(node: Any, constants: dict[str, torch.Tensor]) -> int:
     """What a kernel moves; Inductor leaves out frozen weights, which are read all the same."""
     moved: dict[str, int] = node.get_read_write_buffer_accesses(True, True)
     frozen = {each.name for each in node.read_writes.reads} & constants.keys() - moved.keys()
@@ -54,7 +54,7 @@ def _kernel_byte(node: Any, constants: dict[str, torch.Tensor]) -> int:
 
 def _stop(graph: GraphLowering) -> Any:
     graph._update_scheduler()
-    byte = [_kernel_byte(node, graph.constants) for node in graph.scheduler.nodes]
+    byte = [_kernel_bytes(node, graph.constants) for node in graph.scheduler.nodes]
     raise Scheduled(sum(byte), sum(each > 0 for each in byte))
 
 
@@ -250,7 +250,7 @@ def _apart(record: OperatorRecord) -> OperatorRecord:
 
 
 def _kernels_of(fused: Sequence[Fused]) -> int:
-    return len({each.chain for each in fused if each.traffic_byte})
+    return len({each.chain for each in fused if each.traffic_bytes})
 
 
 def main() -> None:
@@ -272,10 +272,10 @@ def main() -> None:
             for shape in case.shapes
         ]
         records = capture(module, Inputs(*inputs), name=case.name).records
-        cells = [f"{sum(each.work.traffic_byte for each in records):,}"]
+        cells = [f"{sum(each.work.traffic_bytes for each in records):,}"]
         for taken in (records, tuple(map(_apart, records))):
             fused = fused_traffic(taken)
-            cells.append(f"{sum(each.traffic_byte for each in fused):,} ({_kernels_of(fused)})")
+            cells.append(f"{sum(each.traffic_bytes for each in fused):,} ({_kernels_of(fused)})")
         found = scheduled(case.model, inputs, freezing=False)
         cells.append(f"{found.byte:,} ({found.kernels})")
         frozen = scheduled(case.model, inputs, freezing=True) if case.is_frozen else None

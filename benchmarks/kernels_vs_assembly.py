@@ -35,7 +35,7 @@ from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import Burst, estimate
 from roofline.machine.measuring.schedule import bursts_per_call, interleave
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
-from roofline.machine.system.host import available_memory_byte, describe_host
+from roofline.machine.system.host import available_memory_bytes, describe_host
 from roofline.machine.system.topology import describe_topology
 
 CFLAGS = ["-O3", "-funroll-loops", "-march=native", "-mprefer-vector-width=512", "-shared", "-fPIC"]
@@ -139,9 +139,9 @@ def pairs(library: ctypes.CDLL, threads: int, crew: Crew) -> list[tuple[str, Tri
                 for team in teams
             ]
     levels = find_levels(None, topology).levels
-    sets, _ = plan_working_sets(levels, topology, teams, available_memory_byte())
-    most = max(each.byte_per_thread for each in sets)
-    buffers = [memory.allocate(memory.extent_byte(most, 3)) for _ in range(threads)]
+    sets, _ = plan_working_sets(levels, topology, teams, available_memory_bytes())
+    most = max(each.bytes_per_thread for each in sets)
+    buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(threads)]
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
     unit = units.stream_unit(host.architecture, host.instruction_sets)
     assert unit is not None

@@ -21,7 +21,7 @@ from typing import Any
 
 from optimize_rows import Row, Table, about_the_machine, failed, run
 
-from roofline.foundation.units import format_byte, format_s
+from roofline.foundation.units import format_bytes, format_s
 
 LLAMA = "hf:llama"
 
@@ -148,13 +148,13 @@ def _computed(key: str, quick: bool) -> Row:
     )
     fields = (
         *("predicted_s", "predicted_low_s", "predicted_high_s", "predicted_usual_s", "measured_s"),
-        *("remeasured_at_clock_s", "bound_s", "operators", "below_bound", "are_disturbed"),
+        *("remeasured_at_clock_s", "eager_min_time_s", "operators", "below_bound", "are_disturbed"),
         "samples",
     )
     return {
         **{field: getattr(judged, field) for field in fields},
         "parameters": found.capture.parameters,
-        "copied_byte": cache_growth(found.capture.records).copied_byte,
+        "copied_bytes": cache_growth(found.capture.records).copied_bytes,
         "conditions": list(found.timed.run.conditions),
     }
 
@@ -215,7 +215,9 @@ def _summary(rows: Sequence[Row]) -> Iterable[str]:
 def _summed(stage: str, threads: int, rows: Sequence[Row]) -> str:
     known = [row for row in rows if row["predicted_s"] is not None]
     errors = [abs(_off(row["predicted_s"], row["measured_s"]) or 0.0) for row in known]
-    bounds = [row["bound_s"] / row["measured_s"] for row in rows if row["bound_s"]]
+    bounds = [
+        row["eager_min_time_s"] / row["measured_s"] for row in rows if row["eager_min_time_s"]
+    ]
     noise = [
         abs(off)
         for row in rows
@@ -247,8 +249,8 @@ def _table(rows: Sequence[Row]) -> Iterable[str]:
             f" {format_s(clock_s)} | {format_s(predicted_s) if predicted_s else '–'} |"
             f" {_interval(row)} | {_percent(_off(predicted_s, clock_s))} |"
             f" {_percent(_off(row['remeasured_at_clock_s'], clock_s))} |"
-            f" {_share(row['bound_s'] / clock_s if row['bound_s'] else None)} |"
-            f" {format_byte(row['copied_byte']) if row['copied_byte'] else '–'} |"
+            f" {_share(row['eager_min_time_s'] / clock_s if row['eager_min_time_s'] else None)} |"
+            f" {format_bytes(row['copied_bytes']) if row['copied_bytes'] else '–'} |"
             f" {made / clock_s:,.0f} |"
         )
 

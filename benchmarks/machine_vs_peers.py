@@ -51,7 +51,7 @@ from roofline.machine.measuring.benchmark import measure_hardware
 from roofline.machine.measuring.crew import Crew
 from roofline.machine.measuring.estimation import BUSY, Burst, estimate
 from roofline.machine.measuring.trials import Trial, compute_trial, stream_trial
-from roofline.machine.system.host import available_memory_byte, describe_host
+from roofline.machine.system.host import available_memory_bytes, describe_host
 from roofline.machine.system.topology import describe_topology
 
 RUN_S = 0.04
@@ -228,7 +228,7 @@ def likwid(binary: Path, row: Row, trial: Trial, wide: bool) -> Figures:
     assert trial.working_set is not None
     name = {"read": "load", "copy": "copy"}[row[0].split()[1]]
     test = f"{name}_{'avx512' if wide else 'avx'}"
-    byte = trial.working_set.byte_per_thread * trial.threads
+    byte = trial.working_set.bytes_per_thread * trial.threads
     passes = max(1, round(trial.repeats * RUN_S / trial.burst_s))
     text = output_of(
         [str(binary), "-t", test, "-i", str(passes), "-w", f"N:{byte}B:{trial.threads}"]
@@ -320,10 +320,10 @@ def prepare(crew: Crew) -> Own:
                 for team in teams:
                     trials = own.rows.setdefault((name, team), [])
                     trials.append(compute_trial(compiled, form, team))
-    free = available_memory_byte()
+    free = available_memory_bytes()
     sets, _ = plan_working_sets(find_levels(None, topology).levels, topology, teams, free)
-    most = max(each.byte_per_thread for each in sets)
-    buffers = [memory.allocate(memory.extent_byte(most, 3)) for _ in range(crew.threads)]
+    most = max(each.bytes_per_thread for each in sets)
+    buffers = [memory.allocate(memory.extent_bytes(most, 3)) for _ in range(crew.threads)]
     crew.each(lambda i: memory.fill(buffers[i], lambda: crew.stopped))
     unit = stream_unit(host.architecture, host.instruction_sets)
     for kernel in stream_kernels(unit, non_temporal=True) if unit else ():
@@ -553,7 +553,7 @@ def ceilings(profile: HardwareProfile) -> dict[str, tuple[float, float, str]]:
     for level in profile.memory:
         for each in level.bandwidth:
             name = f"{each.kind} {level.name} {each.kernel}, {each.threads} thr."
-            found[name] = (each.peak_byte_per_s, each.sustained_byte_per_s, each.doubt)
+            found[name] = (each.peak_bytes_per_s, each.sustained_bytes_per_s, each.doubt)
     return found
 
 
@@ -576,7 +576,7 @@ def group(name: str) -> str:
     return "stores past the caches" if "-nt," in name else what
 
 
-def hop_s(profile: HardwareProfile) -> float:
+def core_to_core_latency_s(profile: HardwareProfile) -> float:
     """Seconds that a cache line takes from core to core."""
     hops = [each for each in profile.overheads if each.name == "hop of a cache line"]
     return hops[0].time.median_s if hops else 1.0
@@ -609,7 +609,7 @@ def repeat_measurement() -> list[str]:
     """The third part: measurements against the ones before them, and the command's wall time."""
     profiles = [measure_hardware()[0] for _ in range(MEASUREMENTS)]
     pairs = list(itertools.pairwise(profiles))
-    stayed = [pair for pair in pairs if apart(*map(hop_s, pair)) < MOVED]
+    stayed = [pair for pair in pairs if apart(*map(core_to_core_latency_s, pair)) < MOVED]
     walls: list[float] = []
     for _ in range(COMMAND_RUNS):
         with tempfile.TemporaryDirectory() as folder:
@@ -625,7 +625,7 @@ def repeat_measurement() -> list[str]:
         f"|---|{'---|' * len(profiles)}",
         f"| clock, GHz | {' | '.join(f'{clock_hz(each) / 1e9:.2f}' for each in profiles)} |",
         f"| hop from core to core, ns"
-        f" | {' | '.join(f'{hop_s(each) * 1e9:.0f}' for each in profiles)} |",
+        f" | {' | '.join(f'{core_to_core_latency_s(each) * 1e9:.0f}' for each in profiles)} |",
         "",
         f"The share of ceilings that agree within {AGREE:.0%} with the measurement before, medians"
         f" of the {len(stayed)} pairs in which the host left the CPUs where they were, by the hop."

@@ -223,9 +223,9 @@ def _tried(
     editor = Editor(model.graph, operators.complete, rule.name)
     rule.rewrite(editor, match)
     graphs = (model.graph, editor.finished())
-    input_byte = sum(each.nbytes for each in inputs)
+    input_bytes = sum(each.nbytes for each in inputs)
     costs = {
-        basis: _costs(basis, graphs, operators, model, input_byte, quick=quick)
+        basis: _costs(basis, graphs, operators, model, input_bytes, quick=quick)
         for basis in ("predicted", "measured")
     }
     before, after = (built(model, graph) for graph in graphs)
@@ -234,24 +234,24 @@ def _tried(
 
 
 def _costs(
-    basis: Any, graphs: Sequence[Any], operators: Any, model: Any, input_byte: int, *, quick: bool
+    basis: Any, graphs: Sequence[Any], operators: Any, model: Any, input_bytes: int, *, quick: bool
 ) -> list[float] | None:
     """Both graphs' seconds; None where they cannot be compared."""
-    from roofline.pipeline.optimization_figures import weight_byte
+    from roofline.pipeline.optimization_figures import weight_bytes
     from roofline.pipeline.optimization_machine import costs_on, machine_for
     from roofline.substitution.graphs.counting import records
     from roofline.workload.residency import residency
     from roofline.workload.runs import Run
 
-    def count(graph: Any, /, *, around_byte: int = 0) -> Any:
-        return records(graph, operators, around_byte=around_byte)
+    def count(graph: Any, /, *, around_bytes: int = 0) -> Any:
+        return records(graph, operators, around_bytes=around_bytes)
 
     machine = machine_for(None, cost=basis, fused=False, threads=1, run=Run(), progress=None)
-    peak_byte = residency(count(graphs[0]).records).peak_activation_byte
+    peak_bytes = residency(count(graphs[0]).records).peak_activation_bytes
     with costs_on(
         machine,
         count,
-        pass_byte=weight_byte(graphs[0], model) + input_byte + peak_byte,
+        pass_bytes=weight_bytes(graphs[0], model) + input_bytes + peak_bytes,
         force=quick,
         progress=lambda _: None,
         say=lambda _: None,

@@ -80,7 +80,7 @@ def _computed(key: str, quick: bool) -> Row:
         "cost_before_s": before.cost_s,
         "cost_after_s": after.cost_s,
         "launches": [before.launches, after.launches],
-        "traffic_byte": [before.traffic_byte, after.traffic_byte],
+        "traffic_bytes": [before.traffic_bytes, after.traffic_bytes],
         "flop": [before.flop, after.flop],
         "rounds": [
             {

@@ -29,7 +29,7 @@ from optimize_rows import (
     run,
 )
 
-from roofline.foundation.units import format_byte, format_flop, format_flop_per_s, format_s
+from roofline.foundation.units import format_bytes, format_flop, format_flop_per_s, format_s
 from roofline.machine import catalog
 from roofline.machine.hardware import HardwareProfile
 from roofline.workload.operators import State
@@ -87,10 +87,10 @@ def _figures(found: Any) -> Row:
         eager = getattr(found, side)
         sides[side] = {
             "cost_s": fused.cost_s,
-            "traffic_byte": fused.traffic_byte,
+            "traffic_bytes": fused.traffic_bytes,
             "launches": fused.launches,
             "flop": fused.flop,
-            "eager_traffic_byte": eager.totals.traffic_byte,
+            "eager_traffic_bytes": eager.totals.traffic_bytes,
             "eager_launches": sum(each.state is not State.FREE for each in eager.operators),
         }
     return {
@@ -200,12 +200,12 @@ def _searches(rows: Sequence[Row]) -> Iterable[str]:
         yield (
             f"| {row['key'].partition(': ')[2]}"
             f" | {_change(format_s, before['cost_s'], after['cost_s'])}"
-            f" | {_change(format_byte, before['traffic_byte'], after['traffic_byte'])}"
+            f" | {_change(format_bytes, before['traffic_bytes'], after['traffic_bytes'])}"
             f" | {_change(str, before['launches'], after['launches'])}"
             f" | {_change(format_flop, before['flop'], after['flop'])}"
             f" | {_change(format_flop_per_s, *achieved)}"
             f" | {ratio(before['cost_s'] / after['cost_s'])}"
-            f" | {_change(format_byte, before['eager_traffic_byte'], after['eager_traffic_byte'])}"
+            f" | {_change(format_bytes, before['eager_traffic_bytes'], after['eager_traffic_bytes'])}"
             f" | {_change(str, before['eager_launches'], after['eager_launches'])}"
             f" | {row['evaluated']} | {row['search_s']:.1f} | {counted(row['applied'])} |"
         )

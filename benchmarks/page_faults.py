@@ -27,7 +27,7 @@ from roofline.workload.capture.passes import capture
 from roofline.workload.inputs import inputs_for
 from roofline.workload.models import sources
 from roofline.workload.operators import OperatorRecord
-from roofline.workload.page_faults import page_faults, settling
+from roofline.workload.page_faults import count_page_faults, settling
 
 RESULTS = Path(__file__).with_suffix(".json")
 
@@ -132,7 +132,7 @@ def settle(models: list[str]) -> None:
     results = read()
     for model in models:
         found = settling(records_of(model, 1))
-        sizes = (found.mmap_threshold_byte, found.trim_threshold_byte)
+        sizes = (found.mmap_threshold_bytes, found.trim_threshold_bytes)
         tunables = "glibc.malloc.mmap_threshold={}:glibc.malloc.trim_threshold={}".format(*sizes)
         results["settled"] += [[*each, *sizes] for each in run([(model, 1, 1)], tunables)]
         write(results)
@@ -156,18 +156,18 @@ def table() -> None:
     inside: list[bool] = []
     counted: dict[tuple[str, int, int], list[float]] = {}
     predicted = functools.cache(
-        lambda model, batch, threads: page_faults(records_of(model, batch), threads=threads)
+        lambda model, batch, threads: count_page_faults(records_of(model, batch), threads=threads)
     )
     for model, batch, threads, counts in sorted(results["runs"]):
         found = predicted(model, batch, threads)
         last = counts[WARM_UP:]
         middle = median(last)
-        held.append(holds(found.faults, middle))
+        held.append(holds(found.page_faults, middle))
         counted.setdefault((model, batch, threads), []).append(middle)
         inside.append(found.low - PAGES <= middle <= found.high + PAGES)
         print(
             f"| {model} | {batch} | {threads} | {middle:,.0f} ({min(last):,}–{max(last):,})"
-            f" | {found.faults:,} ({found.low:,}–{found.high:,}) | {'yes' if held[-1] else 'no'} |",
+            f" | {found.page_faults:,} ({found.low:,}–{found.high:,}) | {'yes' if held[-1] else 'no'} |",
             flush=True,
         )
     pairs = [holds(*pair) for same in counted.values() for pair in permutations(same, 2)]

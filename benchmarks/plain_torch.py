@@ -223,7 +223,7 @@ def plain(setting: Setting, tunables: str, habit: Habit = USUAL) -> dict[str, An
         after = pace()
     found = json.loads(done.stdout.splitlines()[-1])
     run = usual_pace((before, after))
-    return {**found, "clock_hz": run.clock_hz, "hop_s": run.hop_s}
+    return {**found, "clock_hz": run.clock_hz, "core_to_core_latency_s": run.core_to_core_latency_s}
 
 
 def profiled(setting: Setting) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def profiled(setting: Setting) -> dict[str, Any]:
     )
     measured = json.loads(saved.stdout)["measurement"]
     times_s = measured["end_to_end"]["times_s"]
-    return {"measured_s": median(times_s), "faults": measured["faults"]}
+    return {"measured_s": median(times_s), "page_faults": measured["page_faults"]}
 
 
 def validated(
@@ -268,7 +268,7 @@ class Forecast:
     low_s: float
     high_s: float
     settled_s: float
-    faults: int | None
+    page_faults: int | None
     tunables: str
 
     def holds(self, measured_s: float) -> bool:
@@ -306,7 +306,7 @@ class Row:
         return median(self.settleds_s)
 
     @property
-    def faults(self) -> float:
+    def page_faults(self) -> float:
         """Page faults of a pass, the median over processes."""
         return median(self.all_faults)
 
@@ -327,13 +327,16 @@ class Row:
             for file in (folder / f"{setting.name}.{each}.json" for each in ("profile", "validate"))
         )
         paces = [
-            Pace(clock_hz=each["clock_hz"], hop_s=each.get("hop_s")) for each in found["default"]
+            Pace(
+                clock_hz=each["clock_hz"], core_to_core_latency_s=each.get("core_to_core_latency_s")
+            )
+            for each in found["default"]
         ]
         return cls(
             setting=setting,
             defaults_s=tuple(_of_pass(each, "seconds") for each in found["default"]),
             settleds_s=tuple(_of_pass(each, "seconds") for each in found["settled"]),
-            all_faults=tuple(_of_pass(each, "faults") for each in found["default"]),
+            all_faults=tuple(_of_pass(each, "page_faults") for each in found["default"]),
             pace=usual_pace(paces),
             profile_s=profile_s,
             validate_s=validate_s,
@@ -375,7 +378,9 @@ def _forecast(
     run = predictor.predict(placements, setting.threads).run
     if run is None:
         return None
-    return Forecast(run.predicted_s, run.low_s, run.high_s, run.settled_s, run.faults, run.tunables)
+    return Forecast(
+        run.predicted_s, run.low_s, run.high_s, run.settled_s, run.page_faults, run.tunables
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +390,7 @@ class Advice:
     row: Row
     forecast: Forecast
     ratios: tuple[float, ...]
-    faults: float
+    page_faults: float
 
     @property
     def predicted(self) -> float:
@@ -424,7 +429,7 @@ def advised(rows: Sequence[Row], folder: Path, rounds: int | None) -> list[Advic
             tuple(
                 _of_pass(one, "seconds") / _of_pass(other, "seconds") for one, other in tried[model]
             ),
-            median(_of_pass(other, "faults") for _, other in tried[model]),
+            median(_of_pass(other, "page_faults") for _, other in tried[model]),
         )
         for model, (row, forecast) in first.items()
         if tried[model]
@@ -447,7 +452,7 @@ def advice_report(found: Sequence[Advice]) -> str:
         ratios = f"{median(each.ratios):.2f} ({min(each.ratios):.2f}–{max(each.ratios):.2f})"
         lines.append(
             f"| {setting.model} | {setting.batch} | {setting.threads} | {each.predicted:.2f} |"
-            f" {ratios} | {each.faults:,.0f} |"
+            f" {ratios} | {each.page_faults:,.0f} |"
         )
     return "\n".join(lines)
 
@@ -519,9 +524,9 @@ def _left_out(values: Sequence[float]) -> list[tuple[float, float]]:
 def _fault_costs(rows: Sequence[Row], measured_s: Mapping[int, float]) -> str:
     """What a page fault took in a pass over what `roofline measure` found, where many matter."""
     ratios = [
-        (row.default_s - row.settled_s) / (row.faults * measured_s[row.setting.threads])
+        (row.default_s - row.settled_s) / (row.page_faults * measured_s[row.setting.threads])
         for row in rows
-        if row.faults * measured_s[row.setting.threads] > _MANY * row.settled_s
+        if row.page_faults * measured_s[row.setting.threads] > _MANY * row.settled_s
     ]
     if len(ratios) < 4:
         return ""
@@ -590,7 +595,11 @@ def report(rows: Sequence[Row], learned: str) -> str:
     )
     figure(
         "page faults within 25 % or 100",
-        [_is_near(each.faults, row.faults) for row, each in usual if each.faults is not None],
+        [
+            _is_near(each.page_faults, row.page_faults)
+            for row, each in usual
+            if each.page_faults is not None
+        ],
     )
     figure(
         "one process against the median of the others: page faults within 25 % or 100",
@@ -631,13 +640,13 @@ def report(rows: Sequence[Row], learned: str) -> str:
             f"{setting.threads}",
             format_s(row.default_s),
             format_s(row.settled_s),
-            f"{row.faults:,.0f}",
+            f"{row.page_faults:,.0f}",
             format_s(each.predicted_s) if each else "–",
             f"{format_s(each.low_s)} – {format_s(each.high_s)}" if each else "–",
             _percent(each.predicted_s if each else None, row.default_s),
             _percent(other.predicted_s if other else None, row.default_s),
             _percent(other.settled_s if other else None, row.settled_s),
-            f"{each.faults:,}" if each and each.faults is not None else "–",
+            f"{each.page_faults:,}" if each and each.page_faults is not None else "–",
             _percent(row.profile_s, row.default_s),
             _percent(row.validate_s, row.default_s),
         ]

@@ -31,12 +31,12 @@ CALL_S = 1e-6
 
 def floor_s(facts: Sequence[Facts]) -> np.ndarray:
     """The bounds, and what any call takes."""
-    return np.asarray([each.bound_s + CALL_S for each in facts])
+    return np.asarray([each.eager_min_time_s + CALL_S for each in facts])
 
 
 def numbers(facts: Sequence[Facts]) -> np.ndarray:
     """Sizes, as binary logarithms."""
-    return np.asarray([(*each.numbers, np.log2(each.bound_s + CALL_S)) for each in facts])
+    return np.asarray([(*each.numbers, np.log2(each.eager_min_time_s + CALL_S)) for each in facts])
 
 
 def bound(_: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
@@ -48,7 +48,7 @@ def constant(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
     """One efficiency for each variant of a kind: the median."""
     ratios: dict[str, list[float]] = {}
     for each in examples:
-        of = each.time_s / (each.facts.bound_s + CALL_S)
+        of = each.time_s / (each.facts.eager_min_time_s + CALL_S)
         ratios.setdefault(each.facts.variant, []).append(of)
         ratios.setdefault("", []).append(of)
     chosen = [statistics.median(ratios.get(each.variant, ratios[""])) for each in facts]
@@ -65,7 +65,7 @@ def neighbours(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarra
         )
         nearest = np.argsort(distance)[:3]
         weight = 1.0 / (distance[nearest] + 0.05) ** 2
-        values = [np.log(kin[i].time_s / (kin[i].facts.bound_s + CALL_S)) for i in nearest]
+        values = [np.log(kin[i].time_s / (kin[i].facts.eager_min_time_s + CALL_S)) for i in nearest]
         found[place] = np.exp((weight * values).sum() / weight.sum())
     return found * floor_s(facts)
 
@@ -76,7 +76,9 @@ def linear(examples: Sequence[Example], facts: Sequence[Facts]) -> np.ndarray:
     def terms(many: Sequence[Facts]) -> np.ndarray:
         # Of the shared numbers: work, kept, read and written bytes, those from DRAM.
         sizes = 2.0 ** np.asarray([each.numbers[-7:-2] for each in many])
-        return np.column_stack([np.ones(len(many)), [each.bound_s for each in many], sizes])
+        return np.column_stack(
+            [np.ones(len(many)), [each.eager_min_time_s for each in many], sizes]
+        )
 
     left, right = terms([each.facts for each in examples]), terms(facts)
     weight = 1.0 / np.asarray([each.time_s for each in examples])
@@ -141,7 +143,7 @@ def judged(whole: Calibration, learner: Learner) -> tuple[list[float], float]:
     runs = whole.runs
     wrong_s = all_s = 0.0
     for family in sorted({each.family for each in runs} - {"design"}):
-        known = Calibration(whole.runs, without=family, fault_s=whole.fault_s)
+        known = Calibration(whole.runs, without=family, page_fault_s=whole.page_fault_s)
         tested = [each for each in runs if each.family == family]
         facts = list({one.facts for each in tested for one in each.operators})
         kinds: dict[tuple[str, str, int], list[Facts]] = {}

@@ -130,7 +130,7 @@ class Placed:
     @property
     def byte(self) -> int:
         """Bytes of all operands."""
-        return sum(each.work.traffic_byte for each in self.records)
+        return sum(each.work.traffic_bytes for each in self.records)
 
 
 def record_of(op: str, given: Sequence[Operand], out: Operand, **attributes: Any) -> OperatorRecord:
@@ -143,9 +143,9 @@ def record_of(op: str, given: Sequence[Operand], out: Operand, **attributes: Any
     named = {each.name: spec for each, spec in zip(given, inputs, strict=True)}
     count = formula.count({**attributes, "bias": None, **named, "output": output})
     touched = tuple(
-        replace(spec, least_elements=least if least < spec.distinct_elements else None)
+        replace(spec, min_elements=least if least < spec.distinct_elements else None)
         for name, spec in named.items()
-        for least in [count.least_elements.get(name, spec.distinct_elements)]
+        for least in [count.min_elements.get(name, spec.distinct_elements)]
     )
     return OperatorRecord(
         index=0,
@@ -159,9 +159,9 @@ def record_of(op: str, given: Sequence[Operand], out: Operand, **attributes: Any
         state=State.COUNTED,
         work=Work(
             flop=count.flop,
-            multiply_add=count.multiply_add,
-            least_flop=count.least_flop,
-            internal_byte=count.internal_byte,
+            macs=count.macs,
+            min_flop=count.min_flop,
+            internal_bytes=count.internal_bytes,
             **traffic_of(touched, (output,)),
         ),
         formula=formula.key,
@@ -347,9 +347,9 @@ def _minimum(placed: Placed, roof: Roof, *, is_fused: bool) -> Minimum | None:
         roof.place(record, reuses)
         for record, reuses in zip(placed.records, placed.reuses, strict=True)
     ]
-    if any(each.bound_s is None or each.bound is Bound.UNKNOWN for each in found):
+    if any(each.eager_min_time_s is None or each.bound is Bound.UNKNOWN for each in found):
         return None
-    eager_s = sum(each.bound_s or 0.0 for each in found)
+    eager_s = sum(each.eager_min_time_s or 0.0 for each in found)
     if not is_fused:
         is_product = len(found) == 1 and found[0].record.type == "matrix product"
         return Minimum(eager_s, is_rate=is_product and found[0].bound is Bound.COMPUTE)
@@ -957,13 +957,13 @@ def _language(base: Measured, row: Cell) -> Measured:
     except RooflineError as error:
         return replace(base, reason=str(error).partition("\n")[0][:60])
     (result,) = found.stages
-    if result.asked.bound_s is None:
+    if result.asked.eager_min_time_s is None:
         return replace(base, reason="no minimum")
     return replace(
         base,
         size=float(result.asked.flop),
         measured_s=result.tokens / rate,
-        minimum_s=result.asked.bound_s,
+        minimum_s=result.asked.eager_min_time_s,
         row=f"{row['model']} {stage}",
     )
 

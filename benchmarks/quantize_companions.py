@@ -117,7 +117,7 @@ def _without(family: str, predictor: Any) -> Any:
     if predictor is None:
         raise SystemExit("this machine was not calibrated: run `roofline calibrate`")
     learned = predictor.calibration
-    less = Calibration(learned.runs, without=family, fault_s=learned.fault_s)
+    less = Calibration(learned.runs, without=family, page_fault_s=learned.page_fault_s)
     return replace(predictor, calibration=less)
 
 

@@ -57,9 +57,9 @@ def kept_apart(record: OperatorRecord) -> OperatorRecord:
 def copy_s(profile: HardwareProfile, byte: int) -> float:
     """The sustained time of one thread's copy between two buffers of `byte` in the caches."""
     for level in profile.memory:
-        if (level.capacity_byte or 2 * byte) >= 2 * byte:
+        if (level.capacity_bytes or 2 * byte) >= 2 * byte:
             rates = {each.kernel: each for each in level.bandwidth if each.threads == 1}
-            return 2 * byte / rates["copy"].sustained_byte_per_s
+            return 2 * byte / rates["copy"].sustained_bytes_per_s
     raise SystemExit("no memory level is large enough")
 
 
@@ -84,7 +84,7 @@ def main() -> None:
         bounds: list[float] = []
         for taken in ([kept_apart(each) for each in records], records):
             placed = place(taken, residency(taken), roof)
-            bounds.append(sum(each.bound_s or 0.0 for each in placed) / LENGTH)
+            bounds.append(sum(each.eager_min_time_s or 0.0 for each in placed) / LENGTH)
         times: list[float] = []
         chain, x = Chain(), torch.randn(shape)
         with torch.no_grad():

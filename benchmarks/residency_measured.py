@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 
 import roofline
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.machine.catalog import load_hardware
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Roof
@@ -128,7 +128,7 @@ def row(pattern: str, byte: int, profile: HardwareProfile, threads: int) -> Row:
     working = [each for each in analysis.operators if each.state is not State.FREE]
     levels = [each.level for each in working]
     level = max(set(levels), key=levels.count)
-    crossing = sum(each.level_byte[level] for each in working)
+    crossing = sum(each.level_bytes[level] for each in working)
     # Small passes are short: more of them for the same time.
     repeats = max(9, min(400, 2**26 // byte))
     dispatch = pass_s(PATTERNS[pattern](1).eval(), torch.ones(1), 200)
@@ -147,8 +147,8 @@ def row(pattern: str, byte: int, profile: HardwareProfile, threads: int) -> Row:
         byte=byte,
         level=level,
         reached=crossing / taken if taken > 0 else float("inf"),
-        slowest=min(each.sustained_byte_per_s for each in rates),
-        fastest=roof.byte_per_s,
+        slowest=min(each.sustained_bytes_per_s for each in rates),
+        fastest=roof.bytes_per_s,
     )
 
 
@@ -185,7 +185,7 @@ def main() -> None:
                 verdicts[each.level, each.verdict] = verdicts.get((each.level, each.verdict), 0) + 1
                 rates = f"{each.slowest / 1e9:.0f} to {each.fastest / 1e9:.0f} GB/s"
                 print(
-                    f"| {pattern} | {threads} | {format_byte(each.byte)} | {each.level} |"
+                    f"| {pattern} | {threads} | {format_bytes(each.byte)} | {each.level} |"
                     f" {each.reached / 1e9:.0f} GB/s | {rates} | {each.verdict} |",
                     flush=True,
                 )

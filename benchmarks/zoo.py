@@ -71,13 +71,13 @@ class Outcome:
     said: str = ""
     calls: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict[str, int])
-    multiply_add: int = 0
+    macs: int = 0
     other: int | None = None
     no_other: str = ""
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     count_s: float = 0.0
-    resident_byte: int = 0
+    resident_bytes: int = 0
 
     @property
     def is_of_values(self) -> bool:
@@ -92,7 +92,7 @@ class Outcome:
 
     @property
     def difference(self) -> int:
-        return 2 * self.multiply_add - (self.other or 0)
+        return 2 * self.macs - (self.other or 0)
 
 
 # -- the other counter -----------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _no_rule(*operators: str) -> Callable[[OperatorRecord], int]:
     keys = {f"aten.{each}" for each in operators}
 
     def missed(record: OperatorRecord) -> int:
-        return 2 * (record.work.multiply_add or 0) if record.op in keys else 0
+        return 2 * (record.work.macs or 0) if record.op in keys else 0
 
     return missed
 
@@ -171,7 +171,7 @@ def _groups_dropped(record: OperatorRecord) -> int:
     mask = record.attributes["output_mask"]
     if not mask[1]:
         return 0
-    each = (record.work.multiply_add or 0) // (mask[0] + mask[1])
+    each = (record.work.macs or 0) // (mask[0] + mask[1])
     return 2 * each * (1 - groups)
 
 
@@ -179,7 +179,7 @@ def _scores_again(record: OperatorRecord) -> int:
     """Of the five products of fused attention's backward pass, on meta there are but four."""
     if record.op != "aten._scaled_dot_product_flash_attention_for_cpu_backward":
         return 0
-    return 2 * (record.work.multiply_add or 0) // 5
+    return 2 * (record.work.macs or 0) // 5
 
 
 REASONS: Mapping[str, Callable[[OperatorRecord], int]] = {
@@ -268,25 +268,25 @@ def _compared(
     job: Job, source: Source, inputs: Inputs, captured: Capture, count_s: float
 ) -> Outcome:
     working = [each for each in captured.records if each.state is not State.FREE]
-    multiply_add = sum(each.work.multiply_add or 0 for each in working)
+    macs = sum(each.work.macs or 0 for each in working)
     other, no_other, reasons = None, "", ()
     try:
         if not job.is_alone:
             other, device = of_torch(source, inputs, job.train)
-            reasons = reasons_for(2 * multiply_add - other, captured.records, device)
+            reasons = reasons_for(2 * macs - other, captured.records, device)
     except Exception as error:
         no_other = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:80]}"
     return Outcome(
         job,
         calls=len(working),
         unknown=Counter(each.op for each in working if each.state is State.UNKNOWN),
-        multiply_add=multiply_add,
+        macs=macs,
         other=other,
         no_other=no_other,
         reasons=reasons,
         notes=captured.notes,
         count_s=count_s,
-        resident_byte=psutil.Process().memory_info().rss,
+        resident_bytes=psutil.Process().memory_info().rss,
     )
 
 
@@ -327,17 +327,17 @@ def sample(library: Library, names: Sequence[str]) -> list[str]:
     return list(first.values())[begin::step]
 
 
-def _start(most_byte: int) -> None:
+def _start(max_bytes: int) -> None:
     torch.set_num_threads(1)
     # A model that asks for more is told no, and does not take the machine down.
-    resource.setrlimit(resource.RLIMIT_DATA, (most_byte, most_byte))
+    resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
 
 
 def outcomes(wanted: Sequence[Job], processes: int) -> Iterator[Outcome]:
     """What becomes of each, by processes that live until all is done."""
     context = multiprocessing.get_context("spawn")
-    most_byte = psutil.virtual_memory().available // (processes + 1)
-    with context.Pool(processes, initializer=_start, initargs=(most_byte,)) as pool:
+    max_bytes = psutil.virtual_memory().available // (processes + 1)
+    with context.Pool(processes, initializer=_start, initargs=(max_bytes,)) as pool:
         for done, outcome in enumerate(pool.imap_unordered(count, wanted, chunksize=1)):
             if sys.stderr.isatty() or done % 50 == 0:
                 print(f"{done + 1} of {len(wanted)}: {outcome.job.name}", file=sys.stderr)
@@ -402,7 +402,7 @@ def report(found: Sequence[Outcome], wall_s: Mapping[str, float]) -> list[str]:
         "## Differences that are not explained",
         "",
         [
-            f"{_title(each)}: ours {2 * each.multiply_add:,}, torch's {each.other:,}"
+            f"{_title(each)}: ours {2 * each.macs:,}, torch's {each.other:,}"
             for each in found
             if not each.is_explained
         ],
@@ -411,7 +411,7 @@ def report(found: Sequence[Outcome], wall_s: Mapping[str, float]) -> list[str]:
         "## Differences of values",
         "They ask for values, and how much they do depends on them: two runs, two counts.",
         [
-            f"{_title(each)}: ours {2 * each.multiply_add:,}, torch's {each.other:,}"
+            f"{_title(each)}: ours {2 * each.macs:,}, torch's {each.other:,}"
             for each in found
             if each.other is not None and each.difference and not each.reasons and each.is_explained
         ],
@@ -444,7 +444,7 @@ def report(found: Sequence[Outcome], wall_s: Mapping[str, float]) -> list[str]:
 
 def _memory(found: Sequence[Outcome]) -> list[str]:
     """What the processes had in memory after their first models, and after their last."""
-    counted = [each.resident_byte for each in found if each.resident_byte]
+    counted = [each.resident_bytes for each in found if each.resident_bytes]
     if len(counted) < 200:
         return []
     tenth = len(counted) // 10

@@ -60,7 +60,7 @@ def minimum_times(
     Returns:
         None where the machine has no ceilings.
     """
-    eager = [each.bound_s for each in placements]
+    eager = [each.eager_min_time_s for each in placements]
     eager_s = sum(each for each in eager if each is not None)
     if not roof.levels or None in eager:
         return None
@@ -101,10 +101,10 @@ def kernel_minimums(
     for (members, kernel), reuses in zip(
         kernels, reuse.cold if cold else reuse.steady, strict=True
     ):
-        traffic_byte = sum(fused[index].traffic_byte for index in members)
+        traffic_bytes = sum(fused[index].traffic_bytes for index in members)
         done = [records[index] for index in members if fused[index].is_done]
-        minimum = kernel_minimum(done, kernel, reuses, traffic_byte, roof)
-        eager_s = sum(placements[index].bound_s or 0.0 for index in members)
+        minimum = kernel_minimum(done, kernel, reuses, traffic_bytes, roof)
+        eager_s = sum(placements[index].eager_min_time_s or 0.0 for index in members)
         # A run that does not fuse these may be faster: results then take memory that values inside
         # the kernel have left in a cache; and reads pass for stores that stay there, which are
         # faster.
@@ -116,7 +116,7 @@ def kernel_minimum(
     done: Iterable[OperatorRecord],
     kernel: OperatorRecord,
     reuses: Iterable[Reuse],
-    traffic_byte: int,
+    traffic_bytes: int,
     roof: Roof,
 ) -> Minimum:
     """The least time of operators that run as one kernel: their arithmetic, or what they move.
@@ -125,7 +125,7 @@ def kernel_minimum(
         done: the operators whose arithmetic it does. What is unknown of it takes nothing.
         kernel: what crosses memory.
         reuses: how far back that was touched.
-        traffic_byte: all that crosses memory, which is what a machine is charged of which only one
+        traffic_bytes: all that crosses memory, which is what a machine is charged of which only one
             level is known.
         roof: the machine's, which knows a memory level.
     """
@@ -138,11 +138,11 @@ def kernel_minimum(
             key = (ceiling.unit, bool(is_any))
             seconds[key] = seconds.get(key, 0.0) + time_s
             labels[key] = ceiling.label
-    level_byte = roof.level_byte(reuses)
+    level_bytes = roof.level_bytes(reuses)
     if roof.profile.knows_only_dram:
-        level_byte = {roof.profile.memory[0].name: traffic_byte}
-    level_byte = {name: min(byte, traffic_byte) for name, byte in level_byte.items()}
-    memory_s, level = roof.memory_bound(level_byte, sum(each.byte for each in kernel.outputs))
+        level_bytes = {roof.profile.memory[0].name: traffic_bytes}
+    level_bytes = {name: min(byte, traffic_bytes) for name, byte in level_bytes.items()}
+    memory_s, level = roof.memory_bound(level_bytes, sum(each.byte for each in kernel.outputs))
     found = [
         Minimum(time_s=seconds[key], ceiling=labels[key], bound=Bound.COMPUTE) for key in seconds
     ]
@@ -163,25 +163,25 @@ def model_minimum(work: ModelWork, roof: Roof, *, cold: bool = False) -> Minimum
     """
     seconds: dict[str, float] = {}
     labels: dict[str, str] = {}
-    for record, least_flop in work.products:
+    for record, min_flop in work.products:
         ceiling, _ = roof.ceilings_of(record)
         if ceiling is not None:
             # Units beside each other may work at once.
             seconds[ceiling.unit] = (
                 seconds.get(ceiling.unit, 0.0)
-                + roof.least_share(record) * least_flop / ceiling.flop_per_s
+                + roof.least_share(record) * min_flop / ceiling.flop_per_s
             )
             labels[ceiling.unit] = ceiling.label
     found = [
         Minimum(time_s=seconds[unit], ceiling=labels[unit], bound=Bound.COMPUTE) for unit in seconds
     ]
-    crossing = work.read_byte + work.written_byte
-    level_byte: dict[str, int] = {}
-    for level, held_byte in zip(roof.profile.memory, roof.held_byte, strict=True):
-        level_byte[level.name] = crossing
-        if not cold and held_byte is not None:
-            crossing = max(0, work.read_byte + work.written_byte - held_byte)
-    memory_s, slowest = roof.memory_bound(level_byte, work.written_byte)
+    crossing = work.read_bytes + work.written_bytes
+    level_bytes: dict[str, int] = {}
+    for level, held_bytes in zip(roof.profile.memory, roof.held_bytes, strict=True):
+        level_bytes[level.name] = crossing
+        if not cold and held_bytes is not None:
+            crossing = max(0, work.read_bytes + work.written_bytes - held_bytes)
+    memory_s, slowest = roof.memory_bound(level_bytes, work.written_bytes)
     if memory_s and slowest is not None:
         found.append(Minimum(time_s=memory_s, ceiling=slowest.label, bound=Bound.MEMORY))
     nothing = Minimum(time_s=0.0, ceiling="", bound=Bound.FREE)

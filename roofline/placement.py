@@ -42,23 +42,23 @@ class Bound(StrEnum):
 class Placement:
     """One operator under the ceilings of a machine.
 
-    ``level_byte`` are the bytes that must come from each memory level; ``level`` is the level that
+    ``level_bytes`` are the bytes that must come from each memory level; ``level`` is the level that
     takes longest to give them, ``ceiling`` the name of the ceiling that binds.
     ``intensity_flop_per_byte`` is FLOP per byte crossing ``level``, and ``attainable_flop_per_s``
-    the rate at that intensity under the roof; both None where FLOP is unknown. ``bound_s`` is a
+    the rate at that intensity under the roof; both None where FLOP is unknown. ``eager_min_time_s`` is a
     time in seconds that nothing doing the operator's defined arithmetic and compulsory traffic can
     beat; None where there are no ceilings. For an operator of unknown FLOP it is that of its bytes
     alone, and ``bound`` says ``unknown``.
     """
 
     record: OperatorRecord
-    level_byte: Mapping[str, int]
+    level_bytes: Mapping[str, int]
     level: str
     ceiling: str
     intensity_flop_per_byte: float | None
     attainable_flop_per_s: float | None
     bound: Bound
-    bound_s: float | None
+    eager_min_time_s: float | None
 
 
 class Roof(MachineRoof):
@@ -74,7 +74,7 @@ class Roof(MachineRoof):
         ceiling of one of them is not known.
         """
         types = _floating_types(record.inputs) or _floating_types(record.outputs)
-        types |= _product_types(record.inputs, record.work.multiply_add)
+        types |= _product_types(record.inputs, record.work.macs)
         if compute_as is not None:
             types = {compute_as}
         if not types:
@@ -95,13 +95,13 @@ class Roof(MachineRoof):
         type, is unknown.
         """
         of_products, of_any = self.ceilings_of(record, compute_as)
-        least_flop = self._least_flop(record)
-        if least_flop is None or of_products is None or of_any is None:
+        min_flop = self._least_flop(record)
+        if min_flop is None or of_products is None or of_any is None:
             return None
-        direct_flop = record.work.least_product_flop or 0
+        direct_flop = record.work.min_product_flop or 0
         return (
             (self.least_share(record) * direct_flop / of_products.flop_per_s, of_products),
-            (least_flop / of_any.flop_per_s, of_any),
+            (min_flop / of_any.flop_per_s, of_any),
         )
 
     def _compute_bound(
@@ -127,14 +127,14 @@ class Roof(MachineRoof):
         """The FLOP that no kernel of the machine's library can avoid."""
         if self._has_fast_convolutions:
             return least_flop_of_algorithms(record)
-        return record.work.least_flop
+        return record.work.min_flop
 
     def least_share(self, record: OperatorRecord) -> float:
         """How much of its products by the direct algorithm an operator does at least: 0 to 1."""
-        direct_flop = record.work.least_product_flop
+        direct_flop = record.work.min_product_flop
         if not direct_flop:
             return 1.0
-        spared_flop = (record.work.least_flop or 0) - (self._least_flop(record) or 0)
+        spared_flop = (record.work.min_flop or 0) - (self._least_flop(record) or 0)
         return max(0, direct_flop - spared_flop) / direct_flop
 
     def compute_s(self, record: OperatorRecord) -> float | None:
@@ -144,29 +144,29 @@ class Roof(MachineRoof):
         """
         return self._compute_bound(record)[0]
 
-    def level_byte(self, reuses: Iterable[Reuse]) -> dict[str, int]:
+    def level_bytes(self, reuses: Iterable[Reuse]) -> dict[str, int]:
         """Bytes that must come from each level: all from the nearest, the rest from beyond it."""
         reuses = tuple(reuses)
         crossing = sum(reuse.byte for reuse in reuses)
         byte: dict[str, int] = {}
-        for level, held_byte in zip(self.profile.memory, self.held_byte, strict=True):
+        for level, held_bytes in zip(self.profile.memory, self.held_bytes, strict=True):
             byte[level.name] = crossing
-            if held_byte is not None:
-                crossing = sum(reuse.beyond(held_byte) for reuse in reuses)
+            if held_bytes is not None:
+                crossing = sum(reuse.beyond(held_bytes) for reuse in reuses)
         return byte
 
     def memory_bound(
-        self, level_byte: Mapping[str, int], written_byte: int
+        self, level_bytes: Mapping[str, int], written_bytes: int
     ) -> tuple[float | None, LevelRoof | None]:
         """The seconds that bytes take at least to cross the memory levels, and the ceiling binding.
 
-        At most ``written_byte`` of those that cross a level are stores; the others are only read.
+        At most ``written_bytes`` of those that cross a level are stores; the others are only read.
         None: no memory level is known.
         """
-        times = [(level_byte[roof.level.name] / roof.byte_per_s, roof) for roof in self.levels]
+        times = [(level_bytes[roof.level.name] / roof.bytes_per_s, roof) for roof in self.levels]
         for roof in self.read_levels:
-            read_byte = max(0, level_byte[roof.level.name] - written_byte)
-            times.append((read_byte / roof.byte_per_s, roof))
+            read_bytes = max(0, level_bytes[roof.level.name] - written_bytes)
+            times.append((read_bytes / roof.bytes_per_s, roof))
         return max(times, key=lambda each: each[0], default=(None, None))
 
     def place(
@@ -183,25 +183,27 @@ class Roof(MachineRoof):
         if record.state is State.FREE:
             return Placement(
                 record=record,
-                level_byte={},
+                level_bytes={},
                 level="",
                 ceiling="",
                 intensity_flop_per_byte=None,
                 attainable_flop_per_s=None,
                 bound=Bound.FREE,
-                bound_s=0.0,
+                eager_min_time_s=0.0,
             )
-        level_byte = self.level_byte(reuses)
+        level_bytes = self.level_bytes(reuses)
         if self.profile.knows_only_dram:
             # The classic model: every operand whole, whatever may still be cached or passed over.
-            level_byte = {self.profile.memory[0].name: record.work.traffic_byte}
-        memory_s, slowest = self.memory_bound(level_byte, sum(each.byte for each in record.outputs))
-        flop, least_flop = record.work.flop, record.work.least_flop
+            level_bytes = {self.profile.memory[0].name: record.work.traffic_bytes}
+        memory_s, slowest = self.memory_bound(
+            level_bytes, sum(each.byte for each in record.outputs)
+        )
+        flop, min_flop = record.work.flop, record.work.min_flop
         compute_s, unit = self._compute_bound(record, compute_as)
 
         times = [time for time in (memory_s, compute_s) if time is not None]
-        bound_s = max(times) if times and self.profile.memory else None
-        if bound_s is None or memory_s is None or least_flop is None:
+        eager_min_time_s = max(times) if times and self.profile.memory else None
+        if eager_min_time_s is None or memory_s is None or min_flop is None:
             bound = Bound.UNKNOWN
         elif compute_s is not None and compute_s > memory_s:
             bound = Bound.COMPUTE
@@ -212,21 +214,21 @@ class Roof(MachineRoof):
             ceiling = unit.label
         elif slowest is not None:
             ceiling = slowest.label
-        crossing = level_byte[slowest.level.name] if slowest else 0
-        attainable = flop / bound_s if flop is not None and bound_s else None
+        crossing = level_bytes[slowest.level.name] if slowest else 0
+        attainable = flop / eager_min_time_s if flop is not None and eager_min_time_s else None
         if attainable is not None and unit is not None:
             # The convention counts FLOP that a kernel may leave out (padding taps, what Winograd
             # saves): no rate that they would add lifts the operator above its ceiling.
             attainable = min(attainable, unit.flop_per_s)
         return Placement(
             record=record,
-            level_byte=level_byte,
+            level_bytes=level_bytes,
             level=slowest.level.name if slowest else "",
             ceiling=ceiling,
             intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
             attainable_flop_per_s=attainable,
             bound=bound,
-            bound_s=bound_s,
+            eager_min_time_s=eager_min_time_s,
         )
 
 
@@ -234,10 +236,10 @@ def _floating_types(operands: Iterable[TensorSpec]) -> set[DType]:
     return {spec.dtype for spec in operands if spec.dtype.kind in ("float", "complex")}
 
 
-def _product_types(operands: Iterable[TensorSpec], multiply_add: int | None) -> set[DType]:
+def _product_types(operands: Iterable[TensorSpec], macs: int | None) -> set[DType]:
     """int8 for products of small integers: units for those beat those for what is around them."""
     small = any(each.dtype.kind in ("int", "uint") and each.dtype.bits <= 8 for each in operands)
-    return {dtype("int8")} if multiply_add and small else set()
+    return {dtype("int8")} if macs and small else set()
 
 
 def _fastest(roofs: Sequence[ComputeRoof | None]) -> ComputeRoof | None:
@@ -253,12 +255,12 @@ def arithmetic_dtype(operands: Iterable[TensorSpec]) -> DType | None:
 
 
 def ceiling_types(
-    inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec], multiply_add: int | None
+    inputs: Iterable[TensorSpec], outputs: Iterable[TensorSpec], macs: int | None
 ) -> set[DType]:
     """The data types whose ceilings an operator is said to need."""
     inputs = tuple(inputs)
     shown = arithmetic_dtype((*inputs, *outputs))
-    return _product_types(inputs, multiply_add) | ({shown} if shown else set())
+    return _product_types(inputs, macs) | ({shown} if shown else set())
 
 
 def place(
@@ -290,8 +292,8 @@ def roof_notes(placements: Sequence[Placement], roof: Roof, run_on: Device = "cp
     notes += _doubts(placements, roof)
     used: set[DType] = set()
     for record in (each.record for each in placements):
-        if record.work.least_flop:
-            used |= ceiling_types(record.inputs, record.outputs, record.work.multiply_add)
+        if record.work.min_flop:
+            used |= ceiling_types(record.inputs, record.outputs, record.work.macs)
     for each in sorted(used, key=str):
         unit = roof.compute(each)
         if unit is None:

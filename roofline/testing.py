@@ -30,10 +30,10 @@ FOLDER = "roofline-baselines"
 
 COUNTS = (
     "flop>+0%",
-    "multiply_add>+0%",
-    "traffic_byte>+0%",
+    "macs>+0%",
+    "traffic_bytes>+0%",
     "parameters>+0%",
-    "peak_memory_byte>+0%",
+    "peak_memory_bytes>+0%",
     "launches>+0%",
 )
 """The conditions where a test names none: no count may rise. All are the same on every machine."""

@@ -49,14 +49,14 @@ def level(
     """A memory level; `rates` are byte/s by kernel and thread count."""
     return MemoryLevel(
         name=name,
-        capacity_byte=capacity,
+        capacity_bytes=capacity,
         scope="private" if scope == "private" else "shared",
         bandwidth=tuple(
             Bandwidth(
                 kernel=kernel,  # pyright: ignore[reportArgumentType]
                 threads=threads,
-                peak_byte_per_s=rate,
-                sustained_byte_per_s=rate,
+                peak_bytes_per_s=rate,
+                sustained_bytes_per_s=rate,
                 provenance=SOURCE,
             )
             for kernel, by_threads in rates.items()
@@ -80,7 +80,7 @@ def tensor(
     *,
     role: Role = Role.ACTIVATION,
     of: str = "float32",
-    offset_byte: int = 0,
+    offset_bytes: int = 0,
 ) -> TensorSpec:
     """A flat tensor of `elements`."""
     return TensorSpec(
@@ -88,7 +88,7 @@ def tensor(
         dtype=dtype(of),
         distinct_elements=elements,
         storage=storage,
-        offset_byte=offset_byte,
+        offset_bytes=offset_bytes,
         role=role,
     )
 
@@ -98,8 +98,8 @@ def record(
     outputs: Sequence[TensorSpec],
     *,
     flop: int | None = 0,
-    multiply_add: int = 0,
-    least_flop: int | None = None,
+    macs: int = 0,
+    min_flop: int | None = None,
     freed: Sequence[int] = (),
     state: State = State.COUNTED,
     index: int = 0,
@@ -117,8 +117,8 @@ def record(
         state=state,
         work=Work(
             flop=flop,
-            multiply_add=None if flop is None else multiply_add,
-            least_flop=flop if least_flop is None else least_flop,
+            macs=None if flop is None else macs,
+            min_flop=flop if min_flop is None else min_flop,
             **traffic_of(inputs, outputs),
         ),
         freed=tuple(freed),

@@ -208,8 +208,8 @@ BANDWIDTH = table(
         "kind": (word("hardware", "library"), "hardware"),
         "kernel": (MEMORY_KERNEL, REQUIRED),
         "threads": (whole(1), REQUIRED),
-        "peak_byte_per_s": (positive, REQUIRED),
-        "sustained_byte_per_s": (positive, REQUIRED),
+        "peak_bytes_per_s": (positive, REQUIRED),
+        "sustained_bytes_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
         "clock_hz": (maybe(positive), None),
         "write_allocate": (word("none", "not counted", "counted", "unspecified"), "unspecified"),
@@ -217,7 +217,7 @@ BANDWIDTH = table(
         "doubt": (text, ""),
         "provenance": (PROVENANCE, REQUIRED),
     },
-    lambda it: need(it["sustained_byte_per_s"] <= it["peak_byte_per_s"], "sustained"),
+    lambda it: need(it["sustained_bytes_per_s"] <= it["peak_bytes_per_s"], "sustained"),
 )
 DURATION = table(
     {
@@ -231,7 +231,7 @@ DURATION = table(
 LEVEL = table(
     {
         "name": (name, REQUIRED),
-        "capacity_byte": (maybe(whole(1)), None),
+        "capacity_bytes": (maybe(whole(1)), None),
         "scope": (word("private", "shared"), REQUIRED),
         "capacity_provenance": (maybe(PROVENANCE), None),
         "latency": (maybe(DURATION), None),
@@ -259,13 +259,13 @@ LINK = table(
         "target": (name, REQUIRED),
         "kernel": (name, REQUIRED),
         "threads": (whole(1), REQUIRED),
-        "peak_byte_per_s": (positive, REQUIRED),
-        "sustained_byte_per_s": (positive, REQUIRED),
+        "peak_bytes_per_s": (positive, REQUIRED),
+        "sustained_bytes_per_s": (positive, REQUIRED),
         "spread": (maybe(number), None),
         "latency": (maybe(DURATION), None),
         "provenance": (PROVENANCE, REQUIRED),
     },
-    lambda it: need(it["sustained_byte_per_s"] <= it["peak_byte_per_s"], "sustained"),
+    lambda it: need(it["sustained_bytes_per_s"] <= it["peak_bytes_per_s"], "sustained"),
 )
 
 
@@ -273,7 +273,7 @@ def rising(values: str) -> Callable[[dict[str, Any]], None]:
     """Sizes that rise, and as many values."""
 
     def check(it: dict[str, Any]) -> None:
-        sizes = it["size_byte"]
+        sizes = it["size_bytes"]
         need(0 < len(sizes) == len(it[values]), "a value a size")
         need(all(one < other for one, other in itertools.pairwise(sizes)), "rising")
 
@@ -284,15 +284,15 @@ BANDWIDTH_CURVE = table(
     {
         "kernel": (MEMORY_KERNEL, REQUIRED),
         "threads": (whole(1), REQUIRED),
-        "size_byte": (several(whole(1)), REQUIRED),
-        "byte_per_s": (several(positive), REQUIRED),
+        "size_bytes": (several(whole(1)), REQUIRED),
+        "bytes_per_s": (several(positive), REQUIRED),
         "provenance": (PROVENANCE, REQUIRED),
     },
-    rising("byte_per_s"),
+    rising("bytes_per_s"),
 )
 LATENCY_CURVE = table(
     {
-        "size_byte": (several(whole(1)), REQUIRED),
+        "size_bytes": (several(whole(1)), REQUIRED),
         "latency_s": (several(positive), REQUIRED),
         "provenance": (PROVENANCE, REQUIRED),
     },
@@ -319,7 +319,7 @@ def threads_agree(it: dict[str, Any]) -> None:
 
 
 def nearest_first(it: dict[str, Any]) -> None:
-    sizes = [level["capacity_byte"] or math.inf for level in it["memory"]]
+    sizes = [level["capacity_bytes"] or math.inf for level in it["memory"]]
     need(sizes == sorted(sizes), "order of levels")
 
 
@@ -396,7 +396,7 @@ def profile(data: Any) -> dict[str, Any]:
 
 
 def distinct(it: dict[str, Any]) -> None:
-    touched = it["distinct_elements"] if it["least_elements"] is None else it["least_elements"]
+    touched = it["distinct_elements"] if it["min_elements"] is None else it["min_elements"]
     need(touched <= it["distinct_elements"] <= math.prod(it["shape"]), "elements")
 
 
@@ -407,8 +407,8 @@ TENSOR = table(
         "dtype": (kind_of_number, REQUIRED),
         "distinct_elements": (whole(0), REQUIRED),
         "storage": (whole(0), REQUIRED),
-        "offset_byte": (whole(0), 0),
-        "least_elements": (maybe(whole(0)), None),
+        "offset_bytes": (whole(0), 0),
+        "min_elements": (maybe(whole(0)), None),
         "layout": (word("contiguous", "channels-last", "strided"), "contiguous"),
         "role": (
             word("parameter", "buffer", "input", "activation", "gradient", "optimizer_state"),
@@ -418,27 +418,27 @@ TENSOR = table(
     distinct,
 )
 INPUT = table({"name": (text, ""), "shape": (SHAPE, REQUIRED), "dtype": (kind_of_number, REQUIRED)})
-COUNTS = ("flop", "multiply_add", "least_flop")
+COUNTS = ("flop", "macs", "min_flop")
 PARTS_OF_PEAK = (
-    *("parameter_byte", "buffer_byte", "input_byte"),
-    *("optimizer_byte", "activation_byte", "gradient_byte"),
+    *("parameter_bytes", "buffer_bytes", "input_bytes"),
+    *("optimizer_bytes", "activation_bytes", "gradient_bytes"),
 )
-BYTES = ("parameter_byte", "input_byte", "output_byte", "gradient_byte", "optimizer_byte")
+BYTES = ("parameter_bytes", "input_bytes", "output_bytes", "gradient_bytes", "optimizer_bytes")
 
 
 OF_ROLE = {
-    "parameter": "parameter_byte",
-    "buffer": "parameter_byte",
-    "gradient": "gradient_byte",
-    "optimizer_state": "optimizer_byte",
+    "parameter": "parameter_bytes",
+    "buffer": "parameter_bytes",
+    "gradient": "gradient_bytes",
+    "optimizer_state": "optimizer_bytes",
 }
 
 
 def parts_add_up(it: dict[str, Any]) -> None:
-    need(it["traffic_byte"] == sum(it[key] for key in BYTES), "traffic")
+    need(it["traffic_bytes"] == sum(it[key] for key in BYTES), "traffic")
     byte: dict[str, int] = dict.fromkeys(BYTES, 0)
     if it["state"] != "free":
-        for side, otherwise in (("inputs", "input_byte"), ("outputs", "output_byte")):
+        for side, otherwise in (("inputs", "input_bytes"), ("outputs", "output_bytes")):
             for tensor in it[side]:
                 bits = tensor["distinct_elements"] * dtype(tensor["dtype"]).bits
                 byte[OF_ROLE.get(tensor["role"], otherwise)] += bits // 8 + (bits % 8 > 0)
@@ -455,17 +455,17 @@ def counts_agree(it: dict[str, Any]) -> None:
     need((it["state"] == "unknown") == (it["flop"] is None), "state")
     need(len({it[key] is None for key in COUNTS}) == 1, "known together")
     if it["flop"] is not None:
-        need(it["flop"] >= max(2 * it["multiply_add"], it["least_flop"]), "flop")
-    most = min(it["multiply_add"] or 0, (it["least_flop"] or 0) // 2)
-    need((it["least_multiply_add"] or 0) <= most, "least products")
+        need(it["flop"] >= max(2 * it["macs"], it["min_flop"]), "flop")
+    most = min(it["macs"] or 0, (it["min_flop"] or 0) // 2)
+    need((it["min_macs"] or 0) <= most, "least products")
     need(it["measured_iqr_s"] is None or it["measured_s"] is not None, "measured")
     if it["measured_times_s"]:
         need(close(it["measured_s"], statistics.median(it["measured_times_s"])), "median")
 
 
 def fusion_agrees(it: dict[str, Any]) -> None:
-    need((it["chain"] is None) == (it["fused_byte"] is None), "fused together")
-    need(it["fused_byte"] is None or it["fused_byte"] <= it["traffic_byte"], "fused bytes")
+    need((it["chain"] is None) == (it["fused_bytes"] is None), "fused together")
+    need(it["fused_bytes"] is None or it["fused_bytes"] <= it["traffic_bytes"], "fused bytes")
     need(it["chain"] is None or it["chain"] <= it["index"], "start of the chain")
 
 
@@ -479,7 +479,7 @@ def minimums_agree(totals: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     eager_s, fused_s, model_s = (
         totals[f"{each}_min_time_s"] for each in ("eager", "fused", "model")
     )
-    need(close(eager_s, totals["bound_s"]), "eager")
+    need(close(eager_s, totals["eager_min_time_s"]), "eager")
     starts = [row for row in rows if row["state"] != "free" and row["chain"] == row["index"]]
     known = [row for row in rows if row["fused_min_time_s"] is not None]
     if None in (eager_s, fused_s, model_s):
@@ -492,21 +492,21 @@ def minimums_agree(totals: dict[str, Any], rows: list[dict[str, Any]]) -> None:
 
 
 def place_agrees(it: dict[str, Any]) -> None:
-    flop, bound_s = it["flop"], it["bound_s"]
-    need(it["eager_min_time_s"] == bound_s, "eager")
+    flop, eager_min_time_s = it["flop"], it["eager_min_time_s"]
+    need(it["eager_min_time_s"] == eager_min_time_s, "eager")
     if it["state"] == "free":
         # What is unknown may be something.
-        need(all(it[key] == 0 for key in (*COUNTS, *BYTES, "internal_byte")), "free of work")
-        need(not it["level_byte"] and it["level"] == it["ceiling"] == "", "free of place")
-        need(bound_s == 0 and it["bound"] == "free", "free of time")
-    elif it["state"] == "unknown" or bound_s is None:
+        need(all(it[key] == 0 for key in (*COUNTS, *BYTES, "internal_bytes")), "free of work")
+        need(not it["level_bytes"] and it["level"] == it["ceiling"] == "", "free of place")
+        need(eager_min_time_s == 0 and it["bound"] == "free", "free of time")
+    elif it["state"] == "unknown" or eager_min_time_s is None:
         need(it["bound"] == "unknown", "unknown bound")
     else:
         need(it["bound"] in ("compute", "memory"), "known bound")
-    crossing = it["level_byte"].get(it["level"], 0)
+    crossing = it["level_bytes"].get(it["level"], 0)
     intensity = flop / crossing if flop is not None and crossing else None
     need(close(it["intensity_flop_per_byte"], intensity), "intensity")
-    rate = flop / bound_s if flop is not None and bound_s else None
+    rate = flop / eager_min_time_s if flop is not None and eager_min_time_s else None
     attainable = it["attainable_flop_per_s"]
     need((attainable is None) == (rate is None), "rate")
     if attainable is not None and rate is not None:
@@ -526,18 +526,18 @@ ROW = table(
         "state": (word("counted", "free", "unknown"), REQUIRED),
         "formula": (text, ""),
         **{key: (maybe(whole(0)), REQUIRED) for key in COUNTS},
-        "least_multiply_add": (maybe(whole(0)), None),
-        **{key: (whole(0), REQUIRED) for key in (*BYTES, "traffic_byte")},
-        "internal_byte": (maybe(whole(0)), 0),
+        "min_macs": (maybe(whole(0)), None),
+        **{key: (whole(0), REQUIRED) for key in (*BYTES, "traffic_bytes")},
+        "internal_bytes": (maybe(whole(0)), 0),
         "chain": (maybe(whole(0)), None),
-        "fused_byte": (maybe(whole(0)), None),
-        "level_byte": (mapping(whole(0)), {}),
+        "fused_bytes": (maybe(whole(0)), None),
+        "level_bytes": (mapping(whole(0)), {}),
         "intensity_flop_per_byte": (maybe(number), REQUIRED),
         "level": (text, REQUIRED),
         "ceiling": (text, REQUIRED),
         "attainable_flop_per_s": (maybe(number), REQUIRED),
         "bound": (word("compute", "memory", "free", "unknown"), REQUIRED),
-        "bound_s": (maybe(number), REQUIRED),
+        "eager_min_time_s": (maybe(number), REQUIRED),
         "eager_min_time_s": (maybe(number), None),
         "fused_min_time_s": (maybe(number), None),
         "predicted_s": (maybe(number), None),
@@ -547,7 +547,7 @@ ROW = table(
         "measured_s": (maybe(number), None),
         "measured_iqr_s": (maybe(number), None),
         "measured_times_s": (several(positive), []),
-        "measured_faults": (maybe(whole(0)), None),
+        "measured_page_faults": (maybe(whole(0)), None),
     },
     parts_add_up,
     interval,
@@ -571,17 +571,17 @@ COVERAGE = table(
 )
 TOTALS = table(
     {
-        **{key: (whole(0), REQUIRED) for key in (*COUNTS, *BYTES, "traffic_byte")},
-        "internal_byte": (whole(0), 0),
-        "fused_byte": (maybe(whole(0)), None),
+        **{key: (whole(0), REQUIRED) for key in (*COUNTS, *BYTES, "traffic_bytes")},
+        "internal_bytes": (whole(0), 0),
+        "fused_bytes": (maybe(whole(0)), None),
         "unknown_operators": (whole(0), REQUIRED),
         "parameters": (whole(0), REQUIRED),
-        "parameter_bytes": (whole(0), REQUIRED),
-        "buffer_bytes": (whole(0), REQUIRED),
-        "optimizer_bytes": (whole(0), 0),
-        "peak_memory_byte": (whole(0), REQUIRED),
-        "all_tensors_byte": (whole(0), REQUIRED),
-        "bound_s": (maybe(number), REQUIRED),
+        "parameter_size_bytes": (whole(0), REQUIRED),
+        "buffer_size_bytes": (whole(0), REQUIRED),
+        "optimizer_state_bytes": (whole(0), 0),
+        "peak_memory_bytes": (whole(0), REQUIRED),
+        "all_tensors_bytes": (whole(0), REQUIRED),
+        "eager_min_time_s": (maybe(number), REQUIRED),
         "eager_min_time_s": (maybe(number), None),
         "fused_min_time_s": (maybe(number), None),
         "model_min_time_s": (maybe(number), None),
@@ -598,30 +598,33 @@ TOTALS = table(
 
 def totals_are_sums(it: dict[str, Any]) -> None:
     totals, rows = it["totals"], it["operators"]
-    for key in (*COUNTS, *BYTES, "internal_byte", "traffic_byte"):
+    for key in (*COUNTS, *BYTES, "internal_bytes", "traffic_bytes"):
         need(totals[key] == sum(row[key] or 0 for row in rows), f"total {key}")
-    fused = [row["fused_byte"] for row in rows]
+    fused = [row["fused_bytes"] for row in rows]
     expected = sum(fused) if fused and None not in fused else None
-    need(totals["fused_byte"] == expected, "total fused bytes")
+    need(totals["fused_bytes"] == expected, "total fused bytes")
     need(totals["unknown_operators"] == len(names(rows, "unknown")), "unknown operators")
-    need(close(totals["bound_s"], whole_sum(row["bound_s"] for row in rows)), "total bound")
+    need(
+        close(totals["eager_min_time_s"], whole_sum(row["eager_min_time_s"] for row in rows)),
+        "total bound",
+    )
     minimums_agree(totals, rows)
     working = [row for row in rows if row["state"] != "free"]
     for key in ("predicted_s", "measured_s"):
         expected = whole_sum(row[key] for row in working) if working else None
         need(close(totals[key], expected), f"total {key}")
-    kept = totals["parameter_bytes"] + totals["buffer_bytes"]
-    need(kept <= totals["peak_memory_byte"] <= totals["all_tensors_byte"], "memory")
+    kept = totals["parameter_size_bytes"] + totals["buffer_size_bytes"]
+    need(kept <= totals["peak_memory_bytes"] <= totals["all_tensors_bytes"], "memory")
 
 
 def peak_agrees(it: dict[str, Any]) -> None:
     peak, totals = it["peak"], it["totals"]
     if peak is None:
         return
-    need(sum(peak[part] for part in PARTS_OF_PEAK) == totals["peak_memory_byte"], "peak")
-    need(peak["parameter_byte"] == totals["parameter_bytes"], "parameters at the peak")
-    need(peak["buffer_byte"] == totals["buffer_bytes"], "buffers at the peak")
-    need(peak["optimizer_byte"] == totals["optimizer_bytes"], "optimizer at the peak")
+    need(sum(peak[part] for part in PARTS_OF_PEAK) == totals["peak_memory_bytes"], "peak")
+    need(peak["parameter_bytes"] == totals["parameter_size_bytes"], "parameters at the peak")
+    need(peak["buffer_bytes"] == totals["buffer_size_bytes"], "buffers at the peak")
+    need(peak["optimizer_bytes"] == totals["optimizer_state_bytes"], "optimizer at the peak")
     need(peak["operator"] is None or peak["operator"] < len(it["operators"]), "when")
 
 
@@ -648,7 +651,9 @@ def coverage_follows(it: dict[str, Any]) -> None:
         return sum(map(key, counted)) / every if every else 1.0
 
     need(close(it["coverage"]["calls"], share(lambda row: 1)), "coverage of calls")
-    need(close(it["coverage"]["byte"], share(lambda row: row["traffic_byte"])), "coverage of bytes")
+    need(
+        close(it["coverage"]["byte"], share(lambda row: row["traffic_bytes"])), "coverage of bytes"
+    )
     timed = bool(rows) and all(row["measured_s"] is not None for row in rows)
     expected = share(lambda row: row["measured_s"]) if timed else None
     need(close(it["coverage"]["time"], expected), "coverage of time")
@@ -674,8 +679,8 @@ def rows_fit_the_hardware(it: dict[str, Any]) -> None:
         need(row["index"] == place, "index")
         if row["state"] == "free":
             continue
-        need(row["level_byte"].keys() == ceilings.keys(), "levels")
-        byte = [row["traffic_byte"], *(row["level_byte"][level] for level in ceilings)]
+        need(row["level_bytes"].keys() == ceilings.keys(), "levels")
+        byte = [row["traffic_bytes"], *(row["level_bytes"][level] for level in ceilings)]
         need(all(near >= far for near, far in itertools.pairwise(byte)), "falling bytes")
         need(row["level"] in ceilings if ceilings else row["level"] == "", "level")
         if row["bound"] == "compute":
@@ -733,7 +738,7 @@ PREDICTION = table(
         **dict.fromkeys(("predicted_s", "low_s", "high_s", "operators_s"), (number, REQUIRED)),
         "overhead_s": (maybe(number), REQUIRED),
         "calibration": (text, REQUIRED),
-        "faults": (maybe(whole(0)), None),
+        "page_faults": (maybe(whole(0)), None),
         "allocator": (text, ""),
         "tunables": (text, ""),
         "held_out_error": (maybe(number), None),
@@ -745,7 +750,7 @@ MEASUREMENT = table(
     {
         "end_to_end": (SAMPLE, REQUIRED),
         "operators_s": (number, REQUIRED),
-        "faults": (whole(0), REQUIRED),
+        "page_faults": (whole(0), REQUIRED),
         "rounds": (whole(0), REQUIRED),
         "discarded": (whole(0), REQUIRED),
         "are_disturbed": (yes_or_no, False),

@@ -16,16 +16,16 @@ def machine() -> HardwareProfile:
     return profile([ceiling(1e12)], [level("DRAM", None, {"read": {1: 1e10}})])
 
 
-def cell(time_s: float | None, *, wide: float = 0.1, bound_s: float | None = None) -> Cell:
+def cell(time_s: float | None, *, wide: float = 0.1, eager_min_time_s: float | None = None) -> Cell:
     """A design that is predicted to take so long, -+ `wide`; None: it cannot be built."""
     if time_s is None:
         return Cell(problem="groups must divide channels")
     return Cell(
         flop=1000,
-        multiply_add=500,
+        macs=500,
         parameters=10,
-        traffic_byte=400,
-        bound_s=time_s / 2 if bound_s is None else bound_s,
+        traffic_bytes=400,
+        eager_min_time_s=time_s / 2 if eager_min_time_s is None else eager_min_time_s,
         predicted_s=time_s,
         predicted_low_s=time_s * (1 - wide),
         predicted_high_s=time_s * (1 + wide),

@@ -135,7 +135,7 @@ JUNK = (
 
 @settings(max_examples=1000)
 @given(st.deferred(lambda: st.sampled_from(ways(plain()))), JUNK)
-@example(("operators", 0, "bound_s"), -5.0)
+@example(("operators", 0, "eager_min_time_s"), -5.0)
 @example(("operators", 0, "attributes"), [[[[]]]])
 @example(("warnings",), ["a\nb\x1b[31m"])
 def test_a_damaged_analysis_is_refused_or_means_something_else(way: Way, junk: Any) -> None:
@@ -162,11 +162,17 @@ def operator(data: dict[str, Any], op: str) -> dict[str, Any]:
 
 
 FALSE: dict[str, tuple[Edit, str]] = {
-    "bound_s of totals": (lambda d: d["totals"].update(bound_s=1.0), "totals.bound_s is 1.0"),
-    "no bound_s": (lambda d: d["totals"].update(bound_s=None), "totals.bound_s is None"),
-    "negative bound_s": (
-        lambda d: operator(d, "addmm").update(bound_s=-5.0),
-        r"operators\[1?\d\]: bound_s must be a finite number from 0, got -5.0",
+    "eager_min_time_s of totals": (
+        lambda d: d["totals"].update(eager_min_time_s=1.0),
+        "totals.eager_min_time_s is 1.0",
+    ),
+    "no eager_min_time_s": (
+        lambda d: d["totals"].update(eager_min_time_s=None),
+        "totals.eager_min_time_s is None",
+    ),
+    "negative eager_min_time_s": (
+        lambda d: operator(d, "addmm").update(eager_min_time_s=-5.0),
+        r"operators\[1?\d\]: eager_min_time_s must be a finite number from 0, got -5.0",
     ),
     "measured_s of totals": (lambda d: d["totals"].update(measured_s=1.0), "totals.measured_s"),
     "predicted_s of totals": (lambda d: d["totals"].update(predicted_s=1.0), "totals.predicted_s"),
@@ -189,16 +195,16 @@ FALSE: dict[str, tuple[Edit, str]] = {
         r"operators\[\d+\]: memory level 'L9' is not in the hardware \(DRAM\)",
     ),
     "level of bytes": (
-        lambda d: operator(d, "addmm")["level_byte"].update(L9=1),
+        lambda d: operator(d, "addmm")["level_bytes"].update(L9=1),
         "memory level 'L9' is not in the hardware",
     ),
     "negative level": (
-        lambda d: operator(d, "addmm")["level_byte"].update(DRAM=-1),
-        "level_byte must not be negative",
+        lambda d: operator(d, "addmm")["level_bytes"].update(DRAM=-1),
+        "level_bytes must not be negative",
     ),
     "bound of nothing": (
-        lambda d: operator(d, "mystery").update(bound="compute", bound_s=None),
-        "bound is 'compute', but bound_s is null",
+        lambda d: operator(d, "mystery").update(bound="compute", eager_min_time_s=None),
+        "bound is 'compute', but eager_min_time_s is null",
     ),
     "threads 0": (lambda d: d.update(threads=0), "threads is 0, but the hardware has 16"),
     "threads 99": (lambda d: d.update(threads=99), "threads is 99, but the hardware has 16"),
@@ -213,11 +219,11 @@ FALSE: dict[str, tuple[Edit, str]] = {
     ),
     "attainable": (
         lambda d: operator(d, "addmm").update(attainable_flop_per_s=1e30),
-        r"attainable_flop_per_s is 1e\+30, but flop over bound_s is",
+        r"attainable_flop_per_s is 1e\+30, but flop over eager_min_time_s is",
     ),
     "traffic": (
-        lambda d: operator(d, "addmm").update(traffic_byte=10**6),
-        "traffic_byte is 1000000, but its parts add up to",
+        lambda d: operator(d, "addmm").update(traffic_bytes=10**6),
+        "traffic_bytes is 1000000, but its parts add up to",
     ),
     "flop alone": (
         lambda d: operator(d, "addmm").update(flop=None),
@@ -236,8 +242,8 @@ FALSE: dict[str, tuple[Edit, str]] = {
         "state is 'free', but bound is",
     ),
     "other peak": (
-        lambda d: d["peak"].update(activation_byte=1),
-        r"totals.peak_memory_byte is \d+, but peak has",
+        lambda d: d["peak"].update(activation_bytes=1),
+        r"totals.peak_memory_bytes is \d+, but peak has",
     ),
     "peak after the end": (
         lambda d: d["peak"].update(operator=99),
@@ -245,10 +251,10 @@ FALSE: dict[str, tuple[Edit, str]] = {
     ),
     "other parameters at the peak": (
         lambda d: d["peak"].update(
-            parameter_byte=d["peak"]["parameter_byte"] - 1,
-            activation_byte=d["peak"]["activation_byte"] + 1,
+            parameter_bytes=d["peak"]["parameter_bytes"] - 1,
+            activation_bytes=d["peak"]["activation_bytes"] + 1,
         ),
-        r"peak.parameter_byte is \d+, but \d+ are kept all the time",
+        r"peak.parameter_bytes is \d+, but \d+ are kept all the time",
     ),
     "a module twice": (
         lambda d: d["modules"].append(d["modules"][1]),
@@ -263,18 +269,21 @@ FALSE: dict[str, tuple[Edit, str]] = {
         "run: an optimizer and a loss belong to training",
     ),
     "device": (lambda d: d["run"].update(device="abacus"), "run"),
-    "fused_byte of totals": (lambda d: d["totals"].update(fused_byte=1), "totals.fused_byte is 1"),
-    "fused_byte above traffic": (
-        lambda d: operator(d, "addmm").update(fused_byte=10**6),
-        "fused_byte is 1000000, above traffic_byte",
+    "fused_bytes of totals": (
+        lambda d: d["totals"].update(fused_bytes=1),
+        "totals.fused_bytes is 1",
     ),
-    "fused_byte without a chain": (
+    "fused_bytes above traffic": (
+        lambda d: operator(d, "addmm").update(fused_bytes=10**6),
+        "fused_bytes is 1000000, above traffic_bytes",
+    ),
+    "fused_bytes without a chain": (
         lambda d: operator(d, "addmm").update(chain=None),
-        "chain and fused_byte must be known or null together",
+        "chain and fused_bytes must be known or null together",
     ),
-    "internal_byte of totals": (
-        lambda d: d["totals"].update(internal_byte=8),
-        "totals.internal_byte is 8, but the operators add up to 0",
+    "internal_bytes of totals": (
+        lambda d: d["totals"].update(internal_bytes=8),
+        "totals.internal_bytes is 8, but the operators add up to 0",
     ),
     "no time before": (
         lambda d: d["earlier"].update(measured_s=0.0),
@@ -290,7 +299,7 @@ FALSE: dict[str, tuple[Edit, str]] = {
             measurement={
                 "end_to_end": {"times_s": [2e-5]},
                 "operators_s": 2e-5,
-                "faults": 0,
+                "page_faults": 0,
                 "rounds": 1,
                 "discarded": 0,
             }
@@ -344,10 +353,13 @@ def test_sums_of_unknown_are_unknown() -> None:
 
 def test_sums_may_be_rounded_differently() -> None:
     data = plain()
-    data["totals"]["bound_s"] *= 1 + 1e-12
-    assert analysis_from_data(data, file="a.json").totals.bound_s == data["totals"]["bound_s"]
-    data["totals"]["bound_s"] *= 1 + 1e-6
-    with pytest.raises(FileFormatError, match=r"totals\.bound_s"):
+    data["totals"]["eager_min_time_s"] *= 1 + 1e-12
+    assert (
+        analysis_from_data(data, file="a.json").totals.eager_min_time_s
+        == data["totals"]["eager_min_time_s"]
+    )
+    data["totals"]["eager_min_time_s"] *= 1 + 1e-6
+    with pytest.raises(FileFormatError, match=r"totals\.eager_min_time_s"):
         analysis_from_data(data, file="a.json")
 
 
@@ -360,7 +372,7 @@ def test_no_number_is_negative_or_infinite(value: float) -> None:
         for each in fields(OperatorRow)
         if each.type in ("int", "int | None", "float | None")
     ]
-    assert {"index", "flop", "traffic_byte", "bound_s", "measured_iqr_s"} <= set(numbers)
+    assert {"index", "flop", "traffic_bytes", "eager_min_time_s", "measured_iqr_s"} <= set(numbers)
     for name in numbers:
         with pytest.raises(ValueError, match=f"{name} must be a finite number from 0"):
             replace(row, **{name: value})
@@ -376,7 +388,7 @@ def test_a_bound_of_unknown_flop_may_be_unknown_too() -> None:
     row = next(
         row for row in analysis_from_data(plain(), file="a.json").operators if row.flop is None
     )
-    assert replace(row, bound_s=None).bound is Bound.UNKNOWN
+    assert replace(row, eager_min_time_s=None).bound is Bound.UNKNOWN
 
 
 def test_rows_are_made_quickly() -> None:

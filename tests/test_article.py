@@ -20,8 +20,8 @@ def test_elementwise_add() -> None:
     n, c, h, w = 2, 16, 20, 20
     analysis = roofline.analyze(Add(), [(n, c, h, w), (n, c, h, w)], hardware="10980xe")
     assert analysis.totals.flop == n * c * h * w
-    assert analysis.totals.traffic_byte == 3 * n * c * h * w * 4
-    assert analysis.totals.multiply_add == 0
+    assert analysis.totals.traffic_bytes == 3 * n * c * h * w * 4
+    assert analysis.totals.macs == 0
 
 
 def depthwise() -> roofline.Analysis:
@@ -60,7 +60,7 @@ def test_ridges(name: str, ridge: float) -> None:
 def test_figures_of_the_paper_machine() -> None:
     roof = Roof(roofline.load_hardware("10980xe"), 16)
     assert roof.units[0].flop_per_s == 4.608e12
-    assert roof.levels[0].byte_per_s == 96e9
+    assert roof.levels[0].bytes_per_s == 96e9
     measured = Roof(roofline.load_hardware("10980xe-measured"), 16)
     assert measured.units[0].flop_per_s == 2.86e12
-    assert measured.levels[0].byte_per_s == 74e9
+    assert measured.levels[0].bytes_per_s == 74e9

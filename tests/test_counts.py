@@ -60,11 +60,11 @@ def test_every_operator_is_known(name: str) -> None:
         assert record.state is not State.UNKNOWN, record.op
         work = record.work
         assert work.flop is not None
-        assert work.least_flop is not None
-        assert work.multiply_add is not None
-        assert 0 <= work.least_flop <= work.flop
-        assert 2 * work.multiply_add <= work.flop
-        assert (work.traffic_byte > 0) == (record.state is State.COUNTED)
+        assert work.min_flop is not None
+        assert work.macs is not None
+        assert 0 <= work.min_flop <= work.flop
+        assert 2 * work.macs <= work.flop
+        assert (work.traffic_bytes > 0) == (record.state is State.COUNTED)
 
 
 # -- multiply-adds and parameters ------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_every_operator_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", [*FAMILIES, "r3d_18", "s3d", "swin_t", "swin_v2_t"])
 def test_multiply_adds_are_those_that_torchvision_publishes(name: str) -> None:
     """In billions with three decimals, at the size that the weights are evaluated at."""
-    found = (total(name).multiply_add or 0) / 1e9
+    found = (total(name).macs or 0) / 1e9
     assert min(abs(found - meta["_ops"]) for meta in published(name)) < 0.001
 
 
@@ -85,11 +85,11 @@ def test_parameters_are_those_that_torchvision_publishes(name: str) -> None:
     auxiliary = 512 * 128 + head + 528 * 128 + head if name == "googlenet" else 0
     counts = {meta["num_params"] for meta in published(name)}
     assert captured(name).parameters - auxiliary in counts
-    assert captured(name).parameter_bytes == 4 * captured(name).parameters
+    assert captured(name).parameter_size_bytes == 4 * captured(name).parameters
 
 
 @pytest.mark.parametrize(
-    ("name", "multiply_adds", "parameters"),
+    ("name", "macs", "parameters"),
     [
         ("resnet50", 4_089_184_256, 25_557_032),
         ("mobilenet_v2", 300_774_272, 3_504_872),
@@ -97,9 +97,9 @@ def test_parameters_are_those_that_torchvision_publishes(name: str) -> None:
         ("alexnet", 714_188_480, 61_100_840),
     ],
 )
-def test_the_figures_that_everybody_knows(name: str, multiply_adds: int, parameters: int) -> None:
+def test_the_figures_that_everybody_knows(name: str, macs: int, parameters: int) -> None:
     """To the last digit."""
-    assert total(name).multiply_add == multiply_adds
+    assert total(name).macs == macs
     assert captured(name).parameters == parameters
 
 
@@ -170,7 +170,7 @@ def alexnet() -> int:
 @pytest.mark.parametrize("table", [resnet50, mobilenet_v2, vgg16, alexnet])
 def test_tables_of_the_papers(table: Any) -> None:
     """Layer by layer, as the authors drew them up."""
-    assert total(table.__name__).multiply_add == table()
+    assert total(table.__name__).macs == table()
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_torch_counts_the_same_on_real_tensors(name: str) -> None:
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.zeros(1, 3, 64, 64))
     analysis = roofline.analyze(model, (1, 3, 64, 64), hardware="10980xe")
-    assert 2 * analysis.totals.multiply_add == counter.get_total_flops()
+    assert 2 * analysis.totals.macs == counter.get_total_flops()
     assert analysis.coverage.calls == 1
 
 
@@ -245,14 +245,14 @@ def test_traffic_is_what_a_probe_of_the_real_run_sees(name: str) -> None:
     image, probe = torch.zeros(1, 3, 224, 224), Probe()
     with torch.no_grad(), probe:
         model(image)
-    assert total(name).traffic_byte == probe.byte
+    assert total(name).traffic_bytes == probe.byte
     working = [each for each in captured(name).records if each.state is not State.FREE]
     assert len(working) == probe.calls
 
 
 def test_resnet50_traffic() -> None:
     """The figure that this project quotes."""
-    assert total("resnet50").traffic_byte == 427_601_472
+    assert total("resnet50").traffic_bytes == 427_601_472
 
 
 def test_vgg16_traffic_by_hand() -> None:
@@ -271,7 +271,7 @@ def test_vgg16_traffic_by_hand() -> None:
     # The average pooling to 7x7 changes no size, but reads and writes all of it.
     floats += 2 * 25088
     floats += (25088 + 3 * 4096) + (4096 + 3 * 4096) + (4096 + 1000)
-    assert total("vgg16").traffic_byte == 4 * floats
+    assert total("vgg16").traffic_bytes == 4 * floats
 
 
 # -- properties of whole models --------------------------------------------------------------------
@@ -291,9 +291,9 @@ def test_a_batch_of_four(name: str) -> None:
     norms = [each for each in captured(name).records if "batch_norm" in each.op]
     once = 5 * sum(each.outputs[0].shape[1] for each in norms)
     assert four.flop - once == 4 * (one.flop - once)
-    assert four.multiply_add == 4 * one.multiply_add
-    assert (four.input_byte, four.output_byte) == (4 * one.input_byte, 4 * one.output_byte)
-    assert four.parameter_byte == one.parameter_byte
+    assert four.macs == 4 * one.macs
+    assert (four.input_bytes, four.output_bytes) == (4 * one.input_bytes, 4 * one.output_bytes)
+    assert four.parameter_bytes == one.parameter_bytes
 
 
 @pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
@@ -306,9 +306,9 @@ def test_half_the_width(name: str) -> None:
         for each in record.outputs
         if each.dtype.name == "int64"
     )
-    assert half.traffic_byte - places == (full.traffic_byte - places) / 2
+    assert half.traffic_bytes - places == (full.traffic_bytes - places) / 2
     assert half.flop == full.flop
-    assert half.parameter_bytes == full.parameter_bytes / 2
+    assert half.parameter_size_bytes == full.parameter_size_bytes / 2
 
 
 def test_totals_are_the_sums_of_the_modules() -> None:
@@ -320,8 +320,8 @@ def test_totals_are_the_sums_of_the_modules() -> None:
     assert set(parts) >= {"conv1", "bn1", "relu", "maxpool", "layer1", "layer4", "avgpool", "fc"}
     assert sum(parts.values(), start=Work()) == total("resnet18")
     # 64 filters of 3x7x7 on 112x112, and a 512x1000 product.
-    assert parts["conv1"].multiply_add == 112 * 112 * 64 * 147
-    assert parts["fc"].multiply_add == 512_000
+    assert parts["conv1"].macs == 112 * 112 * 64 * 147
+    assert parts["fc"].macs == 512_000
 
 
 def test_module_paths_are_names_in_the_state() -> None:
@@ -329,5 +329,5 @@ def test_module_paths_are_names_in_the_state() -> None:
     source = load("densenet121")
     names = {name.rpartition(".")[0] for name in source.module.state_dict()}
     for record in captured("densenet121").records:
-        if record.work.parameter_byte:
+        if record.work.parameter_bytes:
             assert record.module_path in names

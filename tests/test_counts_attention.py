@@ -66,9 +66,9 @@ def text(module: torch.nn.Module, tokens: int = TOKENS) -> Capture:
     return passed(module, input_ids=f"1x{tokens}:int64")
 
 
-def multiply_add(captured: Capture) -> int:
+def macs(captured: Capture) -> int:
     assert all(each.state is not State.UNKNOWN for each in captured.records)
-    return total(captured).multiply_add or 0
+    return total(captured).macs or 0
 
 
 def encoder_layer(tokens: int, width: int, inner: int, keys: int | None = None) -> int:
@@ -91,16 +91,16 @@ def test_bert_base() -> None:
     """
     by_hand = 12 * (301_989_888 + 25_165_824 + 603_979_776) + 589_824
     assert by_hand == 11_174_215_680
-    assert multiply_add(text(bert())) == by_hand
+    assert macs(text(bert())) == by_hand
 
 
 def test_bert_reads_rows_of_its_tables() -> None:
     """128 of 30522 words, 128 of 512 positions, both of two types: not 95 MB of tables."""
     records = [each for each in text(bert()).records if each.type == "embedding"]
-    rows = sorted(each.work.parameter_byte // (4 * 768) for each in records)
+    rows = sorted(each.work.parameter_bytes // (4 * 768) for each in records)
     assert rows == [2, 128, 128]
     # Written are 128 rows each.
-    assert {each.work.output_byte for each in records} == {4 * 128 * 768}
+    assert {each.work.output_bytes for each in records} == {4 * 128 * 768}
 
 
 def test_gpt2() -> None:
@@ -110,7 +110,7 @@ def test_gpt2() -> None:
     """
     by_hand = 12 * encoder_layer(TOKENS, 768, 3072) + 128 * 768 * 50257
     assert by_hand == 16_114_089_984
-    assert multiply_add(text(gpt2())) == by_hand
+    assert macs(text(gpt2())) == by_hand
 
 
 def test_gpt2_needs_half_of_its_attention() -> None:
@@ -119,12 +119,12 @@ def test_gpt2_needs_half_of_its_attention() -> None:
     assert len(records) == 12
     triangle, pairs = 128 * 129 // 2, 128 * 128
     for each in records:
-        assert each.work.multiply_add == 12 * pairs * 2 * 64
+        assert each.work.macs == 12 * pairs * 2 * 64
         # Two products, an exponential and an addition a pair (none for the first of a row), and a
         # division: of the weights while they are fewer than the 64 numbers of a value.
         divisions = 64 * 65 // 2 + 64 * 64
         least = 2 * 2 * 64 * triangle + 2 * triangle - 128 + divisions + 128
-        assert each.work.least_flop == 12 * least
+        assert each.work.min_flop == 12 * least
 
 
 def llama(tokens: int, width: int, inner: int, shared: int, layers: int, words: int) -> int:
@@ -144,19 +144,19 @@ def test_llama_like_with_grouped_queries() -> None:
     """
     by_hand = 4 * (67_108_864 + 33_554_432 + 16_777_216 + 301_989_888) + 524_288_000
     assert by_hand == 2_202_009_600 == llama(128, 512, 1536, 256, 4, 8000)
-    assert multiply_add(text(llama_like(4))) == by_hand
+    assert macs(text(llama_like(4))) == by_hand
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 8])
 def test_keys_and_values_move_in_their_own_number(heads: int) -> None:
     """Attention multiplies as much whatever they share, and reads as many heads as there are."""
     captured = text(llama_like(heads))
-    assert multiply_add(captured) == llama(128, 512, 1536, 64 * heads, 4, 8000)
+    assert macs(captured) == llama(128, 512, 1536, 64 * heads, 4, 8000)
     attention = [each for each in captured.records if each.type == "attention"]
     assert len(attention) == 4
     for each in attention:
-        assert each.work.multiply_add == 2 * 128 * 128 * 512
-        assert each.work.input_byte == 4 * 128 * 64 * (8 + 2 * heads)
+        assert each.work.macs == 2 * 128 * 128 * 512
+        assert each.work.input_bytes == 4 * 128 * 64 * (8 + 2 * heads)
 
 
 def test_mixtral_like() -> None:
@@ -171,7 +171,7 @@ def test_mixtral_like() -> None:
     attention = 2 * 16 * 64 * 64 + 2 * 16 * 64 * 32 + 2 * 16 * 16 * 64
     experts = 16 * 64 * 4 + 2 * 16 * 3 * 64 * 128
     captured = passed(model, change="bfloat16", input_ids="1x16:int64")
-    assert multiply_add(captured) == 2 * (attention + experts) + 16 * 64 * 100
+    assert macs(captured) == 2 * (attention + experts) + 16 * 64 * 100
 
 
 def test_t5_small() -> None:
@@ -184,7 +184,7 @@ def test_t5_small() -> None:
     by_hand = 6 * encoder_layer(tokens, 512, 2048) + 6 * (encoder_layer(out, 512, 2048) + cross)
     by_hand += out * 512 * 32128
     captured = passed(t5_small(), input_ids="1x128:int64", decoder_input_ids="1x64:int64")
-    assert multiply_add(captured) == by_hand
+    assert macs(captured) == by_hand
 
 
 @pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
@@ -204,7 +204,7 @@ def test_vit_b_16(fast: bool) -> None:
     by_hand = 115_605_504 + 12 * (1_394_343_936 + 59_610_624) + 768_000
     assert by_hand == 17_563_828_224
     captured = passed(load("vit_b_16").module, (1, 3, 224, 224))
-    assert multiply_add(captured) == by_hand
+    assert macs(captured) == by_hand
     fused = sum(each.op == "aten._native_multi_head_attention" for each in captured.records)
     assert fused == (12 if fast else 0)
 
@@ -232,7 +232,7 @@ def test_swin_t() -> None:
             # Four neighbours become one, twice as wide.
             by_hand += (side // 2) ** 2 * 4 * width * 2 * width
     by_hand += 768 * 1000
-    assert multiply_add(passed(load("swin_t").module, (1, 3, 224, 224))) == by_hand
+    assert macs(passed(load("swin_t").module, (1, 3, 224, 224))) == by_hand
 
 
 def test_mlp_mixer_b_16() -> None:
@@ -240,7 +240,7 @@ def test_mlp_mixer_b_16() -> None:
     model = on_meta(lambda: timm.create_model("mixer_b16_224"))
     layer = 2 * 768 * 196 * 384 + 2 * 196 * 768 * 3072
     by_hand = 196 * 768 * 768 + 12 * layer + 768 * 1000
-    assert multiply_add(passed(model, (1, 3, 224, 224))) == by_hand
+    assert macs(passed(model, (1, 3, 224, 224))) == by_hand
 
 
 def test_convnext_t() -> None:
@@ -252,14 +252,14 @@ def test_convnext_t() -> None:
         by_hand += blocks * side**2 * (width * 7**2 + 2 * width * 4 * width)
         before = width
     by_hand += 768 * 1000
-    assert multiply_add(passed(load("convnext_tiny").module, (1, 3, 224, 224))) == by_hand
+    assert macs(passed(load("convnext_tiny").module, (1, 3, 224, 224))) == by_hand
 
 
 @pytest.mark.parametrize("name", ["vit_b_16", "vit_b_32", "vit_l_16", "convnext_small", "swin_s"])
 def test_what_torchvision_publishes(name: str) -> None:
     """In billions with three decimals, of the weights for 224 x 224."""
     assert torchvision is not None
-    found = multiply_add(passed(load(name).module, (1, 3, 224, 224))) / 1e9
+    found = macs(passed(load(name).module, (1, 3, 224, 224))) / 1e9
     published = [each.meta["_ops"] for each in torchvision.models.get_model_weights(name)]
     assert min(abs(found - each) for each in published) < 0.001
 
@@ -317,4 +317,4 @@ def test_torch_counts_the_same_on_the_meta_device(
         name: "x".join(map(str, shape)) + (":int64" if "ids" in name else "")
         for name, shape in inputs.items()
     }
-    assert 2 * multiply_add(passed(module, **given)) == counter.get_total_flops()
+    assert 2 * macs(passed(module, **given)) == counter.get_total_flops()

@@ -82,9 +82,7 @@ def ran(module: torch.nn.Module, inputs: Inputs, device: Device, is_trained: boo
 
 def forward(module: torch.nn.Module, *inputs: Any, **named: Any) -> set[int | None]:
     """Multiply-adds of the forward pass: on CPU and meta, with and without gradients."""
-    return {
-        work_of(ran(module, Inputs(*inputs, **named), *way), "forward").multiply_add for way in WAYS
-    }
+    return {work_of(ran(module, Inputs(*inputs, **named), *way), "forward").macs for way in WAYS}
 
 
 @pytest.fixture(params=[True, False], ids=["fast path", "taken apart"])
@@ -139,7 +137,7 @@ def test_recurrent_layers(kind: Any, gates: int, bidirectional: bool) -> None:
     layer = kind(8, 16, 2, bidirectional=bidirectional)
     by_hand = 7 * 2 * gates * 16 * directions * ((8 + 16) + (16 * directions + 16))
     assert forward(layer, (7, 2, 8)) == {by_hand}
-    assert work_of(passed(layer, (7, 2, 8), change="float64")).multiply_add == by_hand
+    assert work_of(passed(layer, (7, 2, 8), change="float64")).macs == by_hand
 
 
 def test_lstm_with_projections() -> None:
@@ -235,7 +233,7 @@ def in_short(name: str) -> tuple[torch.nn.Module, Inputs]:
 def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
     """Convolutions of all kinds, windows, video, decoders, encoders, and what has no attention."""
     module, inputs = in_short(name)
-    counts = {work_of(ran(module, inputs, *way), "forward").multiply_add for way in WAYS}
+    counts = {work_of(ran(module, inputs, *way), "forward").macs for way in WAYS}
     assert len(counts) == 1
     assert counts != {0}
 
@@ -288,9 +286,9 @@ def test_transposed_convolutions(dimensions: int, stride: int, groups: int) -> N
             if channel // (8 // groups) == filter_ // (12 // groups):
                 taps += math.prod(kernel)
     assert forward(layer, (2, 8, *size)) == {taps}
-    assert work_of(trained(layer, (2, 8, *size)), "backward").multiply_add == taps
+    assert work_of(trained(layer, (2, 8, *size)), "backward").macs == taps
     behind = torch.nn.Sequential(torch.nn.PReLU(), layer)
-    assert work_of(trained(behind, (2, 8, *size)), "backward").multiply_add == 2 * taps
+    assert work_of(trained(behind, (2, 8, *size)), "backward").macs == 2 * taps
 
 
 # -- products under other names --------------------------------------------------------------------
@@ -325,7 +323,7 @@ def test_what_products_multiply(
         captured = passed(chain, (2, 9), (9, 3), (3, 8))
     else:
         captured = passed(function, *map(tuple, shapes))
-    assert work_of(captured).multiply_add == by_hand
+    assert work_of(captured).macs == by_hand
 
 
 @settings(max_examples=40, deadline=None)
@@ -349,16 +347,16 @@ def test_einsum_of_two(sizes: Mapping[str, int], operands: Any, kept: set[str]) 
     both = set(first) & set(second)
     points = math.prod(sizes[letter] for letter in both | set(result))
     captured = passed(lambda a, b: torch.einsum(equation, a, b), *shapes)
-    assert work_of(captured).multiply_add in (points, 0)
+    assert work_of(captured).macs in (points, 0)
     if math.prod(sizes[letter] for letter in both - set(result)) > 1:
-        assert work_of(captured).multiply_add == points
+        assert work_of(captured).macs == points
 
 
 @pytest.mark.parametrize(("rows", "is_product"), [(26, True), (25, False)])
 def test_distances_are_a_product_from_26_rows_on(rows: int, is_product: bool) -> None:
     """|a|^2 + |b|^2 - 2ab: vectors of 7 get two more numbers, and 26 x 5 of them are multiplied."""
     captured = passed(torch.cdist, (rows, 7), (5, 7))
-    assert work_of(captured).multiply_add == (rows * 5 * (7 + 2) if is_product else 0)
+    assert work_of(captured).macs == (rows * 5 * (7 + 2) if is_product else 0)
 
 
 @pytest.mark.parametrize(
@@ -378,8 +376,8 @@ def test_transforms_and_factorizations_are_counted_and_no_products(
 ) -> None:
     """Multiply-adds are those of products and convolutions; these take FLOP."""
     work = work_of(passed(function, (2, 6, 6)))
-    assert work.multiply_add == 0
-    assert (work.flop or 0) >= (work.least_flop or 0) > 0
+    assert work.macs == 0
+    assert (work.flop or 0) >= (work.min_flop or 0) > 0
 
 
 # -- steps of training -----------------------------------------------------------------------------
@@ -401,8 +399,8 @@ def test_a_step_of_bert(dropout: float, products: int) -> None:
     with torch.device("meta"):
         model = transformers.BertModel(config)
     captured = trained(model, input_ids="1x128:int64")
-    assert work_of(captured, "forward").multiply_add == LINEAR + 2 * PRODUCT == 11_174_215_680
-    assert work_of(captured, "backward").multiply_add == 2 * LINEAR + products * PRODUCT
+    assert work_of(captured, "forward").macs == LINEAR + 2 * PRODUCT == 11_174_215_680
+    assert work_of(captured, "backward").macs == 2 * LINEAR + products * PRODUCT
 
 
 @pytest.mark.parametrize("mask", ["", "causal", "given"])
@@ -421,12 +419,12 @@ def test_attention_of_one_head(mask: str) -> None:
 
     cpu = trained(Attention(), (1, 1, 6, 8))
     product = 6 * 6 * 8
-    assert work_of(cpu, "forward").multiply_add == 2 * product
-    assert work_of(cpu, "backward").multiply_add == 5 * product
+    assert work_of(cpu, "forward").macs == 2 * product
+    assert work_of(cpu, "backward").macs == 5 * product
     meta = ran(Attention(), Inputs((1, 1, 6, 8)), "meta", True)
-    assert work_of(meta, "forward").multiply_add == 2 * product
+    assert work_of(meta, "forward").macs == 2 * product
     # Taken apart, the weights are kept.
-    assert work_of(meta, "backward").multiply_add == 4 * product
+    assert work_of(meta, "backward").macs == 4 * product
 
 
 def test_quantised_layers_multiply_as_often_and_weigh_a_quarter() -> None:
@@ -440,9 +438,9 @@ def test_quantised_layers_multiply_as_often_and_weigh_a_quarter() -> None:
         )
     found, plain = passed(packed, (3, 784)), passed(model, (3, 784))
     weights, biases = 784 * 256 + 256 * 10, 256 + 10
-    assert work_of(found).multiply_add == work_of(plain).multiply_add == 3 * weights
-    assert work_of(plain).parameter_byte == 4 * (weights + biases)
-    assert work_of(found).parameter_byte == weights + 4 * biases
+    assert work_of(found).macs == work_of(plain).macs == 3 * weights
+    assert work_of(plain).parameter_bytes == 4 * (weights + biases)
+    assert work_of(found).parameter_bytes == weights + 4 * biases
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -475,7 +473,7 @@ ROWS = torch.zeros(3, dtype=torch.int64)
 )
 def test_what_operators_touch(function: Callable[[Any, Any], Any], read: int, written: int) -> None:
     work = work_of(passed(function, TABLE, ROWS))
-    assert (work.input_byte, work.output_byte) == (read, written)
+    assert (work.input_bytes, work.output_bytes) == (read, written)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +511,7 @@ def test_casts_in_a_step_under_autocast() -> None:
     )
     casts = [each for each in working(captured) if each.op == "aten._to_copy"]
     # In which order C++ takes the operands of a product is left to it.
-    assert sorted((each.phase, each.work.traffic_byte) for each in casts) == [
+    assert sorted((each.phase, each.work.traffic_bytes) for each in casts) == [
         ("backward", 6 * (2 + 4)),
         ("backward", 8 * (4 + 2)),
         ("forward", 6 * (4 + 2)),
@@ -521,7 +519,7 @@ def test_casts_in_a_step_under_autocast() -> None:
         ("forward", 12 * (4 + 2)),
     ]
     # Gradients are read where they are doubled and written: 12 bytes and 24.
-    assert casts[-1].work.gradient_byte == 6 * (2 + 4)
+    assert casts[-1].work.gradient_bytes == 6 * (2 + 4)
 
 
 def small_step(optimizer: str | None) -> Capture:
@@ -538,7 +536,7 @@ def test_gradients_of_two_layers() -> None:
     """
     products = [each for each in of_phase(small_step(None), "backward") if each.op == "aten.mm"]
     found = [
-        (each.work.gradient_byte, each.work.parameter_byte, each.work.input_byte)
+        (each.work.gradient_bytes, each.work.parameter_bytes, each.work.input_bytes)
         for each in products
     ]
     assert found == [
@@ -567,10 +565,10 @@ def test_bytes_of_an_update(
     """So many floats for each of 25 weights; Adam counts steps in a float a tensor."""
     work = work_of(small_step(optimizer), "optimizer")
     counters = 0 if optimizer == "sgd" else 2 * 2 * 4
-    assert work.parameter_byte == 4 * 25 * parameter
-    assert work.gradient_byte == 4 * 25 * gradient
-    assert work.optimizer_byte == 4 * 25 * state + counters
-    assert work.input_byte + work.output_byte == 4 * 25 * temporary
+    assert work.parameter_bytes == 4 * 25 * parameter
+    assert work.gradient_bytes == 4 * 25 * gradient
+    assert work.optimizer_bytes == 4 * 25 * state + counters
+    assert work.input_bytes + work.output_bytes == 4 * 25 * temporary
 
 
 def test_momentum_is_kept() -> None:
@@ -586,6 +584,6 @@ def test_momentum_is_kept() -> None:
     )
     work = work_of(captured, "optimizer")
     # buffer *= momentum; buffer += gradient; weight += -lr * buffer
-    assert work.optimizer_byte == 4 * 25 * (2 + 2 + 1)
-    assert (work.parameter_byte, work.gradient_byte) == (4 * 25 * 2, 4 * 25)
-    assert captured.optimizer_bytes == 4 * 25
+    assert work.optimizer_bytes == 4 * 25 * (2 + 2 + 1)
+    assert (work.parameter_bytes, work.gradient_bytes) == (4 * 25 * 2, 4 * 25)
+    assert captured.optimizer_state_bytes == 4 * 25

@@ -52,10 +52,10 @@ def check(captured: Capture) -> None:
     unknown = {each.op for each in captured.records if each.state is State.UNKNOWN}
     assert not unknown
     work = total(captured)
-    assert work.multiply_add is not None
-    assert work.multiply_add > 0
+    assert work.macs is not None
+    assert work.macs > 0
     for record in captured.records:
-        assert 0 <= (record.work.least_flop or 0) <= (record.work.flop or 0), record.op
+        assert 0 <= (record.work.min_flop or 0) <= (record.work.flop or 0), record.op
 
 
 @pytest.fixture

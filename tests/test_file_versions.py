@@ -40,11 +40,17 @@ def test_an_analysis_says_what_it_said(path: Path, tmp_path: Path) -> None:
     now = rows(analysis.to_csv())
     assert [{key: row[key] for key in then[0]} for row in now] == then
     totals = analysis.totals
-    assert (totals.flop, totals.multiply_add, totals.least_flop) == (7948, 3840, 6710)
-    assert (totals.traffic_byte, totals.unknown_operators) == (4984, 1)
-    assert (totals.parameters, totals.parameter_bytes, totals.buffer_bytes) == (307, 1228, 0)
-    assert (totals.peak_memory_byte, totals.all_tensors_byte) == (3788, 3882)
-    assert sum(float(row["bound_s"]) for row in then) == pytest.approx(totals.bound_s)
+    assert (totals.flop, totals.macs, totals.min_flop) == (7948, 3840, 6710)
+    assert (totals.traffic_bytes, totals.unknown_operators) == (4984, 1)
+    assert (totals.parameters, totals.parameter_size_bytes, totals.buffer_size_bytes) == (
+        307,
+        1228,
+        0,
+    )
+    assert (totals.peak_memory_bytes, totals.all_tensors_bytes) == (3788, 3882)
+    assert sum(float(row["eager_min_time_s"]) for row in then) == pytest.approx(
+        totals.eager_min_time_s
+    )
     assert read_analysis(again) == analysis
 
 
@@ -56,7 +62,7 @@ def test_a_profile_says_what_it_said(tmp_path: Path) -> None:
     assert again.read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
     assert (found.name, found.device, found.threads) == ("imagined", "cpu", 2)
     # The fastest kernels' peaks on two threads.
-    assert [each.byte_per_s for each in Roof(found, 2).levels] == [4e11, 1.25e11, 2.5e10]
+    assert [each.bytes_per_s for each in Roof(found, 2).levels] == [4e11, 1.25e11, 2.5e10]
     assert {(str(each.dtype), each.flop_per_s) for each in Roof(found, 2).units} == {
         ("float32", 2e11),
         ("float64", 1e11),
@@ -75,7 +81,7 @@ def test_profiles_have_sources_by_name(tmp_path: Path) -> None:
     assert "sources" not in written and "from" not in str(written)
     assert read_profile(again) == found
     assert (found.aliases, found.multiprocessors) == (("Imagined GPU-16GB", "imagined_16"), 20)
-    assert found.memory_capacity_byte == 17179869184
+    assert found.memory_capacity_bytes == 17179869184
     unit = found.compute[0]
     assert (unit.clock_hz, unit.provenance.reference) == (1.5e9, "Imagined 9000 data sheet")
     assert (unit.provenance.date, unit.provenance.note) == ("2026-01", "")
@@ -127,7 +133,13 @@ def large() -> Analysis:
     times = 2000 // len(small.operators)
     rows = [row for _ in range(times) for row in small.operators]
     totals = {each.name: getattr(small.totals, each.name) for each in fields(small.totals)}
-    once = ("parameters", "parameter_bytes", "buffer_bytes", "peak_memory_byte", "all_tensors_byte")
+    once = (
+        "parameters",
+        "parameter_size_bytes",
+        "buffer_size_bytes",
+        "peak_memory_bytes",
+        "all_tensors_bytes",
+    )
     return replace(
         small,
         operators=tuple(replace(row, index=index) for index, row in enumerate(rows)),

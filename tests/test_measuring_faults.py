@@ -142,7 +142,7 @@ def allocated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def large_cache(machine: FakeMachine) -> None:
     """A last cache of 32 MiB: memory is measured with 128 MiB and more, where there is enough."""
-    last = dataclasses.replace(machine.situation.topology.caches[-1], size_byte=32 * MIB)
+    last = dataclasses.replace(machine.situation.topology.caches[-1], size_bytes=32 * MIB)
     with_topology(machine, caches=(*machine.situation.topology.caches[:-1], last))
     machine.caches = Simulated(
         caches=((32 * KIB, 1e-9), (32 * MIB, 8e-9)), memory_s=80e-9, policy="partial"
@@ -152,7 +152,7 @@ def large_cache(machine: FakeMachine) -> None:
 def test_256_mib_of_memory(machine: FakeMachine, allocated: list[int]) -> None:
     large_cache(machine)
     machine.situation = dataclasses.replace(
-        machine.situation, available_byte=256 * MIB, memory_limit_byte=256 * MIB
+        machine.situation, available_bytes=256 * MIB, memory_limit_bytes=256 * MIB
     )
     found, _ = measure(machine)
     assert sum(allocated) < 256 * MIB
@@ -169,13 +169,13 @@ def test_256_mib_of_memory(machine: FakeMachine, allocated: list[int]) -> None:
     assert not any(c.doubt for c in found.compute)
 
 
-@pytest.mark.parametrize("available_byte", [100 * MIB, 8 * MIB])
+@pytest.mark.parametrize("available_bytes", [100 * MIB, 8 * MIB])
 def test_too_little_memory_for_memory(
-    machine: FakeMachine, allocated: list[int], available_byte: int
+    machine: FakeMachine, allocated: list[int], available_bytes: int
 ) -> None:
-    machine.situation = dataclasses.replace(machine.situation, available_byte=available_byte)
+    machine.situation = dataclasses.replace(machine.situation, available_bytes=available_bytes)
     found, _ = measure(machine)
-    assert sum(allocated) < available_byte
+    assert sum(allocated) < available_bytes
     assert [each.name for each in found.memory] == ["L1", "L2"]
     left_out = [each for each in found.conditions if each.startswith("DRAM on ")]
     assert len(left_out) == 2

@@ -27,7 +27,7 @@ PEAK_BYTE = 4_008_000
 
 
 def machine(
-    name: str, capacity_byte: int | None, *, byte_per_s: float = 1e10, flop_per_s: float = 1e12
+    name: str, capacity_bytes: int | None, *, bytes_per_s: float = 1e10, flop_per_s: float = 1e12
 ) -> HardwareProfile:
     """A machine of one compute ceiling and a memory of that capacity."""
     return HardwareProfile(
@@ -35,7 +35,7 @@ def machine(
         device="cpu",
         threads=1,
         compute=(ceiling(flop_per_s, unit="core", kernel="unspecified", threads=1),),
-        memory=(level("DRAM", capacity_byte, {"unspecified": byte_per_s}, threads=1),),
+        memory=(level("DRAM", capacity_bytes, {"unspecified": bytes_per_s}, threads=1),),
     )
 
 
@@ -51,14 +51,14 @@ def narrow() -> torch.nn.Module:
     )
 
 
-def analyzed(capacity_byte: int | None, *, train: bool = False) -> Analysis:
+def analyzed(capacity_bytes: int | None, *, train: bool = False) -> Analysis:
     """The wide layer on a machine of that capacity."""
-    return roofline.analyze(wide(), (1, 1000), hardware=machine("one", capacity_byte), train=train)
+    return roofline.analyze(wide(), (1, 1000), hardware=machine("one", capacity_bytes), train=train)
 
 
-SMALL = machine("small", 3_000_000, byte_per_s=1e11)
+SMALL = machine("small", 3_000_000, bytes_per_s=1e11)
 LARGE = machine("large", 10_000_000)
-OPEN = machine("open", None, byte_per_s=2e10)
+OPEN = machine("open", None, bytes_per_s=2e10)
 
 
 def machines() -> MachineComparison:
@@ -81,7 +81,7 @@ def memory_line(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("capacity_byte", "fits", "words"),
+    ("capacity_bytes", "fits", "words"),
     [
         (PEAK_BYTE, True, "fits into 4.01 MB"),
         (PEAK_BYTE - 1, False, "does not fit: 4.01 MB of 4.01 MB"),
@@ -90,10 +90,10 @@ def memory_line(text: str) -> str:
     ],
 )
 def test_a_pass_fits_up_to_the_last_byte(
-    capacity_byte: int | None, fits: bool | None, words: str
+    capacity_bytes: int | None, fits: bool | None, words: str
 ) -> None:
-    found = analyzed(capacity_byte)
-    assert found.totals.peak_memory_byte == PEAK_BYTE
+    found = analyzed(capacity_bytes)
+    assert found.totals.peak_memory_bytes == PEAK_BYTE
     assert found.fits is fits
     text = plain_text(found.report())
     assert memory_line(text).endswith(f" · {words}")
@@ -105,7 +105,7 @@ def test_training_does_not_fit_where_inference_does() -> None:
     """The gradients are as large as the weights."""
     assert analyzed(6_000_000).fits is True
     step = analyzed(6_000_000, train=True)
-    assert step.totals.peak_memory_byte >= 8_000_000
+    assert step.totals.peak_memory_bytes >= 8_000_000
     assert step.fits is False
 
 
@@ -113,16 +113,16 @@ def test_of_caches_and_memory_the_farthest_level_decides() -> None:
     inner = level("L2", 1000, {"unspecified": 1e12}, threads=1)
     outer = level("DRAM", 10_000_000, {"unspecified": 1e10}, threads=1)
     profile = HardwareProfile(name="two", device="cpu", threads=1, memory=(inner, outer))
-    assert profile.memory_capacity_byte == 10_000_000
+    assert profile.memory_capacity_bytes == 10_000_000
     bare = HardwareProfile(name="bare", device="cpu", threads=1)
-    assert bare.memory_capacity_byte is None
+    assert bare.memory_capacity_bytes is None
 
 
 def test_a_machine_without_room_is_listed_and_not_ranked(tmp_path: Path) -> None:
     """Small has ten times the bandwidth of large, and open twice."""
     found = machines()
     assert [each.fits for each in found.machines] == [False, True, None]
-    bounds = [each.bound_s or 0.0 for each in found.machines]
+    bounds = [each.eager_min_time_s or 0.0 for each in found.machines]
     assert bounds[0] < bounds[2] < bounds[1]
     lowest = next(each for each in found.sentences if "the bound is lowest" in each)
     assert lowest.startswith("the bound is lowest on open,")
@@ -185,7 +185,7 @@ def test_what_does_not_fit_wins_nowhere() -> None:
         ("open", "wide", ""),
         ("open", "narrow", ""),
     ]
-    assert {row["memory_capacity_byte"] for row in rows} == {"3000000", "10000000", ""}
+    assert {row["memory_capacity_bytes"] for row in rows} == {"3000000", "10000000", ""}
     assert found.to_frame()["fits"].isna().sum() == 2
 
 

@@ -51,7 +51,7 @@ def times(
     placements = place(records, residency(records), roof, cache="cold" if cold else "steady")
     found = minimum_times(placements, fused_traffic(records), model_work(records), roof, cold=cold)
     assert found is not None
-    return sum(each.bound_s or 0.0 for each in placements), found
+    return sum(each.eager_min_time_s or 0.0 for each in placements), found
 
 
 def chain() -> list[OperatorRecord]:
@@ -89,7 +89,7 @@ def test_the_arithmetic_of_a_kernel_is_that_of_its_members() -> None:
             [given(0, 10), tensor(3, 10, role=Role.PARAMETER)],
             [tensor(1, 10)],
             flop=9000,
-            multiply_add=4500,
+            macs=4500,
         ),
         op="aten.mm",
         type="matrix product",
@@ -105,10 +105,7 @@ def test_the_arithmetic_of_a_kernel_is_that_of_its_members() -> None:
 
 def test_a_kernel_whose_other_arithmetic_takes_longest() -> None:
     _, found = times(
-        [
-            replace(each, work=replace(each.work, flop=90_000, least_flop=90_000))
-            for each in chain()
-        ],
+        [replace(each, work=replace(each.work, flop=90_000, min_flop=90_000)) for each in chain()],
         CACHED,
     )
     assert found.fused.time_s == pytest.approx(180_000 / 150e9)
@@ -127,8 +124,8 @@ def test_the_model_minimum_takes_all_of_each_unit_and_the_longest_of_units() -> 
     )
     work = ModelWork(
         products=((product, 50_000), (product, 50_000), (in_half, 1_500_000)),
-        read_byte=9_000,
-        written_byte=1_000,
+        read_bytes=9_000,
+        written_bytes=1_000,
     )
     roof = Roof(CACHED, 1)
     found = model_minimum(work, roof)
@@ -141,11 +138,11 @@ def test_the_model_minimum_takes_all_of_each_unit_and_the_longest_of_units() -> 
     assert model_minimum(alone, roof).ceiling == "DRAM read"
     assert model_minimum(alone, roof, cold=True).time_s == pytest.approx(900e-9)
     # What fits takes its way through the nearest level alone.
-    small = replace(alone, read_byte=900, written_byte=100)
+    small = replace(alone, read_bytes=900, written_bytes=100)
     assert model_minimum(small, roof).time_s == pytest.approx(9e-9)
     assert model_minimum(small, roof).ceiling == "L2 read"
     # No time, no limiter.
-    free = model_minimum(replace(alone, read_byte=0, written_byte=0), roof)
+    free = model_minimum(replace(alone, read_bytes=0, written_bytes=0), roof)
     assert (free.time_s, free.ceiling, free.bound) == (0.0, "", Bound.FREE)
 
 
@@ -160,11 +157,11 @@ def test_the_model_minimum_leaves_out_what_all_caches_hold_together() -> None:
         ],
         threads=2,
     )
-    work = ModelWork(products=(), read_byte=1000, written_byte=200)
+    work = ModelWork(products=(), read_bytes=1000, written_bytes=200)
     roof = Roof(machine, 2)
     assert model_minimum(work, roof).time_s == pytest.approx(70.0)
     assert model_minimum(work, roof, cold=True).time_s == pytest.approx(120.0)
-    in_caches = ModelWork(products=(), read_byte=300, written_byte=200)
+    in_caches = ModelWork(products=(), read_bytes=300, written_bytes=200)
     # All of it crosses the L2, and 300 the L3, at 10^12 byte/s.
     assert model_minimum(in_caches, roof).time_s == pytest.approx(500e-12)
 
@@ -173,7 +170,7 @@ def test_a_fused_minimum_below_that_of_the_model_is_raised_to_it() -> None:
     roof = Roof(CACHED, 1)
     records = chain()
     placements = place(records, residency(records), roof)
-    longer = ModelWork(products=(), read_byte=7_500, written_byte=0)
+    longer = ModelWork(products=(), read_bytes=7_500, written_bytes=0)
     found = minimum_times(placements, fused_traffic(records), longer, roof)
     assert found is not None
     kernels = kernel_minimums(placements, fused_traffic(records), roof)
@@ -237,7 +234,7 @@ def test_no_minimum_time_is_above_a_weaker_one(
     reuse = captured(name, train=train).reuse
     placements = place(records, reuse, roof, cache="cold" if cold else "steady")
     fused, work = worked_out(name, train=train)
-    eager_s = sum(each.bound_s or 0.0 for each in placements)
+    eager_s = sum(each.eager_min_time_s or 0.0 for each in placements)
     model_s = model_minimum(work, roof, cold=cold).time_s
     # Before any of them is held to the others.
     assert 0 < model_s <= eager_s * (1 + 1e-9)

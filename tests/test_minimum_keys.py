@@ -108,9 +108,9 @@ def tables(data: Any) -> Iterator[dict[str, Any]]:
 
 def stands_beside(bound: str) -> set[str]:
     """By what a minimum time is called beside a bound of that name, any of which will do."""
-    if side := re.fullmatch(r"bound_(before|after)_s|(separate)_bound_s", bound):
+    if side := re.fullmatch(r"bound_(before|after)_s|(separate)_eager_min_time_s", bound):
         return {f"minimum_{side[1] or side[2]}"}
-    return {bound.replace("bound_s", name) for name in MINIMUM_TIMES}
+    return {bound.replace("eager_min_time_s", name) for name in MINIMUM_TIMES}
 
 
 def lacking(names: Iterable[str]) -> list[str]:
@@ -129,7 +129,7 @@ def test_beside_every_bound_that_is_saved_stands_a_minimum_time(kind: str, tmp_p
     for table in tables(data):
         seen += any(name in MINIMUM_TIMES for name in table)
         # Parts of an architecture have none (docs/counting.md).
-        assert not lacking(table) or {"cache_byte", "least_flop"} <= table.keys()
+        assert not lacking(table) or {"cache_bytes", "min_flop"} <= table.keys()
     assert seen
     if kind != "advice":
         found.save(tmp_path / "a.csv")
@@ -146,7 +146,7 @@ def test_groups_know_the_kernels_that_lie_whole_in_them() -> None:
     assert by_module["0"].fused_min_time_s is not None
     assert by_module["0"].fused_min_time_s < (by_module["0"].eager_min_time_s or 0.0)
     assert by_module["1"].fused_min_time_s is by_module["2"].fused_min_time_s is None
-    assert all(each.eager_min_time_s == each.bound_s for each in by_module.values())
+    assert all(each.eager_min_time_s == each.eager_min_time_s for each in by_module.values())
     assert all(each.model_min_time_s is None for each in by_module.values())
     # Both of them together are whole kernels again, and everything is the pass itself.
     whole, rows = Whole.of(found), working(found.operators)
@@ -266,7 +266,7 @@ def test_traces_have_those_of_operators_and_of_the_pass() -> None:
     assert of_operators.keys() >= {row.index for row in working(found.operators)}
     for args in of_operators.values():
         row = found.operators[args["index"]]
-        assert args.get("eager_min_time_s") == row.eager_min_time_s == row.bound_s
+        assert args.get("eager_min_time_s") == row.eager_min_time_s == row.eager_min_time_s
         assert args.get("fused_min_time_s") == row.fused_min_time_s
 
 
@@ -286,7 +286,7 @@ def test_sweeps_of_balance_know_the_eager_minimum_alone() -> None:
     designs = ("conv2d(8,8,3)@32x32", "conv2d(8,8,1)@32x32")
     for row in ridge_sweep(*designs, hardware=CPU, axes="balance=1:4:x2").records():
         times = {name: row[name] for name in MINIMUM_TIMES}
-        assert times == minimum_times_of(MinTimes(eager_min_time_s=row["bound_s"]))
+        assert times == minimum_times_of(MinTimes(eager_min_time_s=row["eager_min_time_s"]))
         assert times["eager_min_time_s"] > 0 and times["model_min_time_s"] is None
 
 
@@ -312,12 +312,12 @@ def test_quantizations() -> None:
     found = roofline.quantize(model(), IMAGE, hardware=CPU, weights=4, activations=4)
     what_if, totals = found.what_if, found.analysis.totals
     assert known(what_if.minimum_before) == known(totals)
-    assert what_if.minimum_after.eager_min_time_s == what_if.bound_after_s
+    assert what_if.minimum_after.eager_min_time_s == what_if.eager_min_time_after_s
     assert what_if.minimum_after.fused_min_time_s is what_if.minimum_after.model_min_time_s is None
     data = json.loads(found.to_json())["what_ifs"][0]
     assert data["minimum_before"] == known(totals)
     assert data["minimum_after"] == minimum_times_of(what_if.minimum_after)
-    assert data["minimum_separate"]["eager_min_time_s"] == what_if.separate_bound_s
+    assert data["minimum_separate"]["eager_min_time_s"] == what_if.separate_eager_min_time_s
     # A part or a pass over a tensor has the eager one alone.
     sides = dict.fromkeys(SIDES, 0.0)
     for part, written in zip(what_if.parts, data["parts"], strict=True):
@@ -337,7 +337,7 @@ def test_quantizations() -> None:
     rows = rows_in(found.to_csv())
     for layer, row in zip(what_if.layers, rows, strict=True):
         for name, side in (("before", layer.before), ("after", layer.after)):
-            times = minimum_times_of(MinTimes(eager_min_time_s=side.bound_s))
+            times = minimum_times_of(MinTimes(eager_min_time_s=side.eager_min_time_s))
             assert minimum_times_of(side) == times
             assert {key: row[f"{name}_{key}"] for key in MINIMUM_TIMES} == times
 
@@ -372,12 +372,12 @@ def test_language_models() -> None:
     for stage, written in zip(found.stages, data["weight_bits"][0]["stages"], strict=True):
         assert written["minimum_before"] == known(stage.analysis.totals)
         assert written["minimum_after"] == minimum_times_of(
-            MinTimes(eager_min_time_s=written["bound_after_s"])
+            MinTimes(eager_min_time_s=written["eager_min_time_after_s"])
         )
         before_s, after_s = (written[f"asked_{side}"]["model_min_time_s"] for side in SIDES)
         assert before_s == stage.asked.model_min_time_s >= after_s > 0
     assert found.sweep is not None
     cells = data["sweep"]["cells"]
     assert [each["model_min_time_s"] for each in cells] == [
-        each.bound_s for each in found.sweep.cells
+        each.eager_min_time_s for each in found.sweep.cells
     ]

@@ -122,11 +122,13 @@ def test_rows_that_are_not_open_add_up(
     tree = module_tree(analysis, depth=depth, top=top)
     leaves = [each.group for each in tree if not each.is_open]
     totals = analysis.totals
-    assert sum(each.work.traffic_byte for each in leaves) == totals.traffic_byte
+    assert sum(each.work.traffic_bytes for each in leaves) == totals.traffic_bytes
     assert sum(each.work.flop or 0 for each in leaves) == totals.flop
-    assert sum(each.fused_byte or 0 for each in leaves) == totals.fused_byte
+    assert sum(each.fused_bytes or 0 for each in leaves) == totals.fused_bytes
     assert sum(each.unknown_operators for each in leaves) == totals.unknown_operators
-    assert sum(each.bound_s or 0 for each in leaves) == pytest.approx(totals.bound_s)
+    assert sum(each.eager_min_time_s or 0 for each in leaves) == pytest.approx(
+        totals.eager_min_time_s
+    )
     assert tree[0].group.work.flop == totals.flop
     assert tree[0].group.share == pytest.approx(1.0)
 

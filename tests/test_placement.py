@@ -30,8 +30,8 @@ def test_bound_is_the_slowest_of_compute_and_every_level() -> None:
     """120 bytes last touched 150 back: 120 through L1 (1.2 s), 110 from DRAM (11 s)."""
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
-    assert placed.level_byte == {"L1": 120, "DRAM": 110}
-    assert placed.bound_s == pytest.approx(11.0)
+    assert placed.level_bytes == {"L1": 120, "DRAM": 110}
+    assert placed.eager_min_time_s == pytest.approx(11.0)
     assert (placed.bound, placed.level, placed.ceiling) == (Bound.MEMORY, "DRAM", "DRAM read")
     assert placed.intensity_flop_per_byte == pytest.approx(500 / 110)
     assert placed.attainable_flop_per_s == pytest.approx(500 / 11)
@@ -40,16 +40,16 @@ def test_bound_is_the_slowest_of_compute_and_every_level() -> None:
 def test_compute_binds_where_there_is_more_arithmetic() -> None:
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=20_000)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
-    assert placed.bound_s == pytest.approx(20.0)
+    assert placed.eager_min_time_s == pytest.approx(20.0)
     assert (placed.bound, placed.ceiling) == (Bound.COMPUTE, "float32 avx2 fma")
     assert placed.level == "DRAM"
     assert placed.attainable_flop_per_s == pytest.approx(1000.0)
 
 
 def test_only_least_flop_enters_the_bound_and_no_point_leaves_the_roof() -> None:
-    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=30_000, least_flop=20_000)
+    operator = record([tensor(0, 20)], [tensor(1, 10)], flop=30_000, min_flop=20_000)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, 150)])
-    assert placed.bound_s == pytest.approx(20.0)
+    assert placed.eager_min_time_s == pytest.approx(20.0)
     assert placed.attainable_flop_per_s == pytest.approx(1000.0)
 
 
@@ -67,7 +67,7 @@ UPDATES_FASTEST = profile(
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "byte", "bound_s", "ceiling_name"),
+    ("inputs", "outputs", "byte", "eager_min_time_s", "ceiling_name"),
     [
         # A reduction of 1000 bytes to 4: 996 bytes at least are reads, 50 a second.
         ([tensor(0, 250)], [tensor(1, 1)], 1004, 1000 / 50, "DRAM copy-nt"),
@@ -83,11 +83,11 @@ def test_bytes_that_are_only_read_take_no_kernel_that_stores(
     inputs: list[TensorSpec],
     outputs: list[TensorSpec],
     byte: int,
-    bound_s: float,
+    eager_min_time_s: float,
     ceiling_name: str,
 ) -> None:
     placed = Roof(UPDATES_FASTEST, 1).place(record(inputs, outputs, flop=1), [Reuse(byte, None)])
-    assert placed.bound_s == pytest.approx(bound_s)
+    assert placed.eager_min_time_s == pytest.approx(eager_min_time_s)
     assert (placed.level, placed.ceiling) == ("DRAM", ceiling_name)
 
 
@@ -99,14 +99,14 @@ def test_what_of_the_read_bytes_waits_nearer_is_not_known() -> None:
     seconds, roof = Roof(UPDATES_FASTEST, 1).memory_bound({"L1": 0, "DRAM": 1200}, 100)
     assert (seconds, roof and roof.label) == (pytest.approx(1100 / 50), "DRAM copy-nt")
     placed = Roof(UPDATES_FASTEST, 1).place(operator, [Reuse(2000, 1240)])
-    assert placed.level_byte == {"L1": 2000, "DRAM": 1200}
+    assert placed.level_bytes == {"L1": 2000, "DRAM": 1200}
     assert placed.ceiling == "DRAM update"
 
 
 def test_a_level_without_a_reading_kernel_limits_reads_by_its_fastest() -> None:
     machine = profile([ceiling(1e6)], [level("DRAM", None, {"triad": {1: 30.0}})])
     placed = Roof(machine, 1).place(record([tensor(0, 250)], [], flop=1), [Reuse(1000, None)])
-    assert (placed.bound_s, placed.ceiling) == (pytest.approx(1000 / 30), "DRAM triad")
+    assert (placed.eager_min_time_s, placed.ceiling) == (pytest.approx(1000 / 30), "DRAM triad")
 
 
 WITH_ADDERS = profile(
@@ -116,7 +116,7 @@ WITH_ADDERS = profile(
 
 
 @pytest.mark.parametrize(
-    ("flop", "multiply_add", "least_flop", "bound_s", "kernel"),
+    ("flop", "macs", "min_flop", "eager_min_time_s", "kernel"),
     [
         # Additions beside multiply-adds cannot speed up products: 20 000 of them at 1000 a second.
         (20_000, 10_000, 20_000, 20.0, "fma"),
@@ -131,13 +131,11 @@ WITH_ADDERS = profile(
     ],
 )
 def test_products_take_the_units_that_multiply(
-    flop: int, multiply_add: int, least_flop: int, bound_s: float, kernel: str
+    flop: int, macs: int, min_flop: int, eager_min_time_s: float, kernel: str
 ) -> None:
-    operator = record(
-        [tensor(0, 1)], [tensor(1, 1)], flop=flop, multiply_add=multiply_add, least_flop=least_flop
-    )
+    operator = record([tensor(0, 1)], [tensor(1, 1)], flop=flop, macs=macs, min_flop=min_flop)
     placed = Roof(WITH_ADDERS, 1).place(operator, [])
-    assert placed.bound_s == pytest.approx(bound_s)
+    assert placed.eager_min_time_s == pytest.approx(eager_min_time_s)
     assert placed.ceiling == f"float32 avx2 {kernel}"
 
 
@@ -149,7 +147,7 @@ def test_a_mask_of_another_type_does_not_slow_down_the_bound() -> None:
     mask, queries = tensor(0, 100), tensor(1, 10, of="bfloat16")
     operator = record([queries, mask], [tensor(2, 10, of="bfloat16")], flop=20_000)
     placed = Roof(machine, 1).place(operator, [])
-    assert placed.bound_s == pytest.approx(5.0)
+    assert placed.eager_min_time_s == pytest.approx(5.0)
     assert placed.ceiling == "bfloat16 avx512-bf16 dot"
 
 
@@ -174,7 +172,7 @@ def test_a_doubt_about_a_ceiling_that_binds_is_told() -> None:
 def test_unknown_flop_has_a_memory_bound_and_says_unknown() -> None:
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=None, state=State.UNKNOWN)
     placed = Roof(TWO_LEVELS, 1).place(operator, [Reuse(120, None)])
-    assert placed.bound_s == pytest.approx(12.0)
+    assert placed.eager_min_time_s == pytest.approx(12.0)
     assert placed.bound is Bound.UNKNOWN
     assert placed.intensity_flop_per_byte is None
     assert placed.attainable_flop_per_s is None
@@ -182,7 +180,7 @@ def test_unknown_flop_has_a_memory_bound_and_says_unknown() -> None:
 
 def test_free_operators_take_no_time() -> None:
     placed = Roof(TWO_LEVELS, 1).place(record([], [], state=State.FREE), [])
-    assert (placed.bound, placed.bound_s, placed.level_byte) == (Bound.FREE, 0.0, {})
+    assert (placed.bound, placed.eager_min_time_s, placed.level_bytes) == (Bound.FREE, 0.0, {})
 
 
 def test_without_ceilings_there_is_no_bound_and_a_note_says_why() -> None:
@@ -190,7 +188,7 @@ def test_without_ceilings_there_is_no_bound_and_a_note_says_why() -> None:
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
     roof = Roof(bare, 1)
     placed = roof.place(operator, [Reuse(120, 150)])
-    assert placed.bound_s is None
+    assert placed.eager_min_time_s is None
     assert placed.bound is Bound.UNKNOWN
     assert "no hardware ceilings" in roof_notes([placed], roof)[0]
 
@@ -208,7 +206,7 @@ def test_a_machine_that_knows_only_dram_charges_everything_to_it() -> None:
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=500)
     roof = Roof(dram, 1)
     placed = roof.place(operator, [Reuse(80, 0), Reuse(40, 0)])
-    assert placed.level_byte == {"DRAM": 120}
+    assert placed.level_bytes == {"DRAM": 120}
     assert placed.ceiling == "DRAM"
     assert "knows only DRAM" in roof_notes([placed], roof)[0]
 
@@ -223,8 +221,8 @@ def test_private_levels_hold_more_with_more_threads() -> None:
         threads=2,
     )
     reuses = [Reuse(50, 100)]
-    assert Roof(machine, 1).level_byte(reuses) == {"L1": 50, "DRAM": 50}
-    assert Roof(machine, 2).level_byte(reuses) == {"L1": 50, "DRAM": 20}
+    assert Roof(machine, 1).level_bytes(reuses) == {"L1": 50, "DRAM": 50}
+    assert Roof(machine, 2).level_bytes(reuses) == {"L1": 50, "DRAM": 20}
 
 
 def test_a_level_and_the_nearer_ones_hold_different_bytes() -> None:
@@ -238,18 +236,18 @@ def test_a_level_and_the_nearer_ones_hold_different_bytes() -> None:
         ],
         threads=4,
     )
-    assert Roof(machine, 4).held_byte == (160, 220, None)
-    assert Roof(machine, 1).held_byte == (40, 100, None)
+    assert Roof(machine, 4).held_bytes == (160, 220, None)
+    assert Roof(machine, 1).held_bytes == (40, 100, None)
     # 100 bytes fit into four times 40, but not into 60; of 200 bytes, 160 stay in the L2.
-    assert Roof(machine, 4).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 0, "DRAM": 0}
-    assert Roof(machine, 4).level_byte([Reuse(200, 200)]) == {"L2": 200, "L3": 40, "DRAM": 0}
-    assert Roof(machine, 4).level_byte([Reuse(250, 250)]) == {"L2": 250, "L3": 90, "DRAM": 30}
+    assert Roof(machine, 4).level_bytes([Reuse(100, 100)]) == {"L2": 100, "L3": 0, "DRAM": 0}
+    assert Roof(machine, 4).level_bytes([Reuse(200, 200)]) == {"L2": 200, "L3": 40, "DRAM": 0}
+    assert Roof(machine, 4).level_bytes([Reuse(250, 250)]) == {"L2": 250, "L3": 90, "DRAM": 30}
     # One core has 40 in its L2 and 60 others in L3.
-    assert Roof(machine, 1).level_byte([Reuse(100, 100)]) == {"L2": 100, "L3": 60, "DRAM": 0}
-    assert Roof(machine, 1).level_byte([Reuse(101, 101)]) == {"L2": 101, "L3": 61, "DRAM": 1}
+    assert Roof(machine, 1).level_bytes([Reuse(100, 100)]) == {"L2": 100, "L3": 60, "DRAM": 0}
+    assert Roof(machine, 1).level_bytes([Reuse(101, 101)]) == {"L2": 101, "L3": 61, "DRAM": 1}
     # Streams and first touches come from memory as before.
-    assert Roof(machine, 4).level_byte([Reuse(9, 999)]) == {"L2": 9, "L3": 9, "DRAM": 9}
-    assert Roof(machine, 4).level_byte([Reuse(9, None)]) == {"L2": 9, "L3": 9, "DRAM": 9}
+    assert Roof(machine, 4).level_bytes([Reuse(9, 999)]) == {"L2": 9, "L3": 9, "DRAM": 9}
+    assert Roof(machine, 4).level_bytes([Reuse(9, None)]) == {"L2": 9, "L3": 9, "DRAM": 9}
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -277,7 +275,7 @@ def test_a_victim_cache_serves_a_loop_over_its_own_bytes_and_those_of_the_level_
         "L3": sum(byte not in kept["L2"] for byte in range(working_set)),
         "DRAM": sum(byte not in kept["L3"] for byte in range(working_set)),
     }
-    assert Roof(machine, threads).level_byte([Reuse(working_set, working_set)]) == fetched
+    assert Roof(machine, threads).level_bytes([Reuse(working_set, working_set)]) == fetched
 
 
 @pytest.mark.parametrize(
@@ -293,7 +291,7 @@ def test_threads_between_one_and_all_take_the_lower_of_scaled_one_and_all(
     )
     roof = Roof(machine, threads)
     assert roof.units[0].flop_per_s == expected
-    assert roof.levels[0].byte_per_s == min(threads * 10.0, 30.0)
+    assert roof.levels[0].bytes_per_s == min(threads * 10.0, 30.0)
 
 
 def test_where_one_thread_is_unknown_all_bound_it() -> None:
@@ -311,7 +309,7 @@ def test_more_threads_than_were_measured_are_not_held_to_fewer() -> None:
         threads=8,
     )
     assert Roof(machine, 8).units[0].flop_per_s == 720.0
-    assert Roof(machine, 8).levels[0].byte_per_s == 80.0
+    assert Roof(machine, 8).levels[0].bytes_per_s == 80.0
 
 
 def test_threads_are_checked_against_the_hardware() -> None:
@@ -373,8 +371,8 @@ def test_cold_charges_first_touches_to_the_farthest_level() -> None:
     roof = Roof(TWO_LEVELS, 1)
     (cold,) = place(records, reuse, roof, cache="cold")
     (steady,) = place(records, reuse, roof, cache="steady")
-    assert cold.level_byte == {"L1": 20, "DRAM": 20}
-    assert steady.level_byte == {"L1": 20, "DRAM": 0}
+    assert cold.level_bytes == {"L1": 20, "DRAM": 20}
+    assert steady.level_bytes == {"L1": 20, "DRAM": 0}
 
 
 RATE = st.floats(1.0, 1e6)
@@ -407,8 +405,8 @@ def test_a_higher_ceiling_never_gives_a_longer_bound(
 
     raised = tuple(rate * factor if i == which else rate for i, rate in enumerate(rates))
     operator = record([tensor(0, 20)], [tensor(1, 10)], flop=flop)
-    before = Roof(machine(rates), 1).place(operator, [Reuse(byte, distance)]).bound_s
-    after = Roof(machine(raised), 1).place(operator, [Reuse(byte, distance)]).bound_s
+    before = Roof(machine(rates), 1).place(operator, [Reuse(byte, distance)]).eager_min_time_s
+    after = Roof(machine(raised), 1).place(operator, [Reuse(byte, distance)]).eager_min_time_s
     assert before is not None
     assert after is not None
     assert after <= before
@@ -428,13 +426,13 @@ def test_a_point_lies_on_its_roof(flop: int, byte: int, distance: int) -> None:
 def test_products_of_small_integers_take_the_units_for_them() -> None:
     """A float input times int8 weights: no faster than int8 units, and unbounded without them."""
     x, weight, y = tensor(0, 64), tensor(1, 4096, of="int8", role=Role.PARAMETER), tensor(2, 64)
-    product = record([x, weight], [y], flop=8_192_000, multiply_add=4_096_000)
+    product = record([x, weight], [y], flop=8_192_000, macs=4_096_000)
     memory = [level("DRAM", None, {"read": {1: 1e9}})]
     with_units = profile([ceiling(1e9), ceiling(4e9, of="int8", unit="avx512-vnni")], memory)
     (placed,) = place([product], residency([product]), Roof(with_units, 1))
-    assert placed.bound_s == 8_192_000 / 4e9
+    assert placed.eager_min_time_s == 8_192_000 / 4e9
     (placed,) = place([product], residency([product]), Roof(profile([ceiling(1e9)], memory), 1))
     # 256 bytes of input, 4096 of weights, 256 of output, and no ceiling for the products.
-    assert (placed.bound, placed.bound_s) == (Bound.MEMORY, pytest.approx(4608e-9))
+    assert (placed.bound, placed.eager_min_time_s) == (Bound.MEMORY, pytest.approx(4608e-9))
     (note,) = roof_notes([placed], Roof(profile([ceiling(1e9)], memory), 1))[-1:]
     assert "no compute ceiling for int8" in note

@@ -218,7 +218,7 @@ def test_every_node_runs(name: str) -> None:
     forward, backward = public_bounds.node_subjects(row)
     assert forward.make is not None
     (record,) = [each for each in forward.make().records if each.state is not State.FREE]
-    assert record.work.traffic_byte
+    assert record.work.traffic_bytes
     assert math.prod(record.outputs[0].shape) == math.prod(out)
     if backward.make is not None:
         states = {each.state for each in backward.make().records}
@@ -473,11 +473,11 @@ def test_records_are_those_of_a_capture(name: str) -> None:
 
     def bytes_of(record: OperatorRecord) -> Counter[tuple[object, ...]]:
         specs = (*record.inputs, *record.outputs)
-        return Counter((each.shape, each.dtype, each.byte, each.least_byte) for each in specs)
+        return Counter((each.shape, each.dtype, each.byte, each.min_bytes) for each in specs)
 
     assert built.op == real.op
     assert built.type == real.type
     assert bytes_of(built) == bytes_of(real)
     assert built.work.flop == real.work.flop
-    assert built.work.least_flop == real.work.least_flop
-    assert built.work.traffic_byte == real.work.traffic_byte
+    assert built.work.min_flop == real.work.min_flop
+    assert built.work.traffic_bytes == real.work.traffic_bytes

@@ -77,7 +77,7 @@ def test_costs_are_written_pinned_and_held(tmp_path: Path) -> None:
     assert len(names) == 4
     assert "test_cost.test_model.json" in names and "test_cost.test_step.json" in names
     kept = json.loads((tmp_path / FOLDER / "test_cost.test_model.json").read_text())
-    assert kept["multiply_add"] == 4 * 8 * 3
+    assert kept["macs"] == 4 * 8 * 3
     tests.write_text(TESTS.format(width=4) + NEW_TEST, encoding="utf-8")
     grown = run_pytest(tmp_path)
     assert grown.returncode == 1
@@ -160,7 +160,7 @@ def test_mistakes_take_a_line_and_no_traceback(tmp_path: Path) -> None:
     assert said(fail_if=["flop>1%"]).splitlines()[-2:] == ["  flop>1%", "       ^"]
     assert said(batch=2).startswith("batch has no effect")
     # A new baseline would be of no use: its FLOP would not be known, either.
-    unknown = said(cost(flop=None, multiply_add=None, unknown_operators=2))
+    unknown = said(cost(flop=None, macs=None, unknown_operators=2))
     assert "2 calls of operators have no formula" in unknown and "--roofline-update" not in unknown
 
 

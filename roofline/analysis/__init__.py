@@ -34,8 +34,8 @@ from roofline.analysis.totals import Totals as Totals
 from roofline.analysis.totals import coverage_of as coverage_of
 from roofline.analysis.totals import known_work as known_work
 from roofline.analysis.totals import minimum_times_of as minimum_times_of
-from roofline.analysis.totals import sum_bound_s as sum_bound_s
-from roofline.analysis.totals import sum_fused_byte as sum_fused_byte
+from roofline.analysis.totals import sum_eager_min_time_s as sum_eager_min_time_s
+from roofline.analysis.totals import sum_fused_bytes as sum_fused_bytes
 from roofline.workload.modules import Module as Module
 from roofline.workload.runs import Run as Run
 from roofline.workload.tensors import InputSpec as InputSpec

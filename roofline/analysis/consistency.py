@@ -16,8 +16,8 @@ from roofline.analysis.totals import (
     MemoryPeak,
     coverage_of,
     known_work,
-    sum_bound_s,
-    sum_fused_byte,
+    sum_eager_min_time_s,
+    sum_fused_bytes,
 )
 from roofline.machine.hardware import HardwareProfile
 from roofline.placement import Bound, ComputeRoof, LevelRoof
@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 _BYTE_FIELDS = tuple(
     each.name
     for each in fields(Work)
-    if each.name.endswith("_byte") and each.name != "internal_byte"
+    if each.name.endswith("_bytes") and each.name != "internal_bytes"
 )
 """What follows from the tensors of an operator."""
 
@@ -51,11 +51,11 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
         if not _is_same(value, expected):
             yield f"coverage.{name} is {value}, but that of the operators is {expected}"
     totals = analysis.totals
-    kept_byte = totals.parameter_bytes + totals.buffer_bytes
-    if not kept_byte <= totals.peak_memory_byte <= totals.all_tensors_byte:
+    kept_bytes = totals.parameter_size_bytes + totals.buffer_size_bytes
+    if not kept_bytes <= totals.peak_memory_bytes <= totals.all_tensors_bytes:
         yield (
-            f"totals.peak_memory_byte is {totals.peak_memory_byte}, not between the {kept_byte} of"
-            f" parameters and buffers and the {totals.all_tensors_byte} of all tensors"
+            f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, not between the {kept_bytes} of"
+            f" parameters and buffers and the {totals.all_tensors_bytes} of all tensors"
         )
     if analysis.prediction is not None:
         said, expected = analysis.prediction.operators_s, totals.predicted_s
@@ -131,12 +131,12 @@ def _contradictions_of_earlier(analysis: Analysis) -> Iterable[str]:
 
 def _contradictions_of_peak(analysis: Analysis, peak: MemoryPeak) -> Iterable[str]:
     totals = analysis.totals
-    if peak.byte != totals.peak_memory_byte:
-        yield f"totals.peak_memory_byte is {totals.peak_memory_byte}, but peak has {peak.byte}"
+    if peak.byte != totals.peak_memory_bytes:
+        yield f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, but peak has {peak.byte}"
     for name, kept in (
-        ("parameter_byte", totals.parameter_bytes),
-        ("buffer_byte", totals.buffer_bytes),
-        ("optimizer_byte", totals.optimizer_bytes),
+        ("parameter_bytes", totals.parameter_size_bytes),
+        ("buffer_bytes", totals.buffer_size_bytes),
+        ("optimizer_bytes", totals.optimizer_state_bytes),
     ):
         if getattr(peak, name) != kept:
             yield f"peak.{name} is {getattr(peak, name)}, but {kept} are kept all the time"
@@ -156,7 +156,7 @@ class _CeilingLabels:
         return cls(
             memory={
                 level.name: {
-                    LevelRoof(level=level, kernel=each.kernel, byte_per_s=1.0).label
+                    LevelRoof(level=level, kernel=each.kernel, bytes_per_s=1.0).label
                     for each in level.bandwidth
                     if each.kind == "hardware"
                 }
@@ -174,58 +174,57 @@ class _CeilingLabels:
 
 def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
     yield from _contradictions_of_work(row)
-    if row.eager_min_time_s != row.bound_s:
-        yield f"eager_min_time_s is {row.eager_min_time_s}, but bound_s is {row.bound_s}"
+    if row.eager_min_time_s != row.eager_min_time_s:
+        yield f"eager_min_time_s is {row.eager_min_time_s}, but eager_min_time_s is {row.eager_min_time_s}"
     if row.chain is not None and row.chain > row.index:
         yield f"chain is {row.chain}, but a chain begins with the first of its operators"
     if row.state is not State.FREE:
         yield from _contradictions_of_place(row, labels)
-    elif row.work != Work() or row.level_byte or row.level or row.ceiling or row.bound_s:
+    elif row.work != Work() or row.level_bytes or row.level or row.ceiling or row.eager_min_time_s:
         yield "state is 'free', but it takes something"
-    crossing = row.level_byte.get(row.level, 0)
+    crossing = row.level_bytes.get(row.level, 0)
     intensity = row.flop / crossing if row.flop is not None and crossing else None
     if not _is_same(row.intensity_flop_per_byte, intensity):
         yield (
             f"intensity_flop_per_byte is {row.intensity_flop_per_byte},"
             f" but flop over bytes of '{row.level}' is {intensity}"
         )
-    rate = row.flop / row.bound_s if row.flop is not None and row.bound_s else None
+    rate = (
+        row.flop / row.eager_min_time_s if row.flop is not None and row.eager_min_time_s else None
+    )
     attainable = row.attainable_flop_per_s
     if (attainable is None) != (rate is None) or (attainable or 0) > (rate or 0) * (1 + _ROUNDING):
-        yield f"attainable_flop_per_s is {attainable}, but flop over bound_s is {rate}"
+        yield f"attainable_flop_per_s is {attainable}, but flop over eager_min_time_s is {rate}"
 
 
 def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
     levels = labels.memory
-    for name in (*row.level_byte, *([row.level] if row.level else [])):
+    for name in (*row.level_bytes, *([row.level] if row.level else [])):
         if name not in levels:
             yield f"memory level '{name}' is not in the hardware ({', '.join(levels) or 'none'})"
-    byte = [row.traffic_byte, *(row.level_byte.get(name, -1) for name in levels)]
+    byte = [row.traffic_bytes, *(row.level_bytes.get(name, -1) for name in levels)]
     if min(byte) < 0 or byte != sorted(byte, reverse=True):
         yield (
-            f"level_byte is {dict(row.level_byte)}, but of {row.traffic_byte} bytes no more come"
+            f"level_bytes is {dict(row.level_bytes)}, but of {row.traffic_bytes} bytes no more come"
             f" from a farther level than from a nearer ({', '.join(levels)})"
         )
     if bool(levels) != bool(row.level):
         yield f"level is '{row.level}', but the hardware has {', '.join(levels) or 'none'}"
-    is_known = row.state is State.COUNTED and row.bound_s is not None
+    is_known = row.state is State.COUNTED and row.eager_min_time_s is not None
     if is_known != (row.bound in (Bound.MEMORY, Bound.COMPUTE)):
-        yield f"state is '{row.state}' and bound_s {row.bound_s}, but bound is '{row.bound}'"
+        yield f"state is '{row.state}' and eager_min_time_s {row.eager_min_time_s}, but bound is '{row.bound}'"
     of_level = levels.get(row.level, ("",))
     if row.ceiling not in (labels.compute if row.bound is Bound.COMPUTE else of_level):
         yield f"ceiling is '{row.ceiling}', but bound is '{row.bound}' and level '{row.level}'"
 
 
 def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
-    if row.flop is not None and row.flop < FLOP_PER_FMA * (row.multiply_add or 0):
-        yield f"flop is {row.flop}, but each of {row.multiply_add} multiply_add counts for two"
-    if row.flop is not None and row.flop < (row.least_flop or 0):
-        yield f"flop is {row.flop}, but least_flop is {row.least_flop}"
-    if (row.least_multiply_add or 0) > min(row.multiply_add or 0, (row.least_flop or 0) / 2):
-        yield (
-            f"least_multiply_add is {row.least_multiply_add}, of {row.multiply_add} multiply_add"
-            f" and least_flop {row.least_flop}"
-        )
+    if row.flop is not None and row.flop < FLOP_PER_FMA * (row.macs or 0):
+        yield f"flop is {row.flop}, but each of {row.macs} macs counts for two"
+    if row.flop is not None and row.flop < (row.min_flop or 0):
+        yield f"flop is {row.flop}, but min_flop is {row.min_flop}"
+    if (row.min_macs or 0) > min(row.macs or 0, (row.min_flop or 0) / 2):
+        yield (f"min_macs is {row.min_macs}, of {row.macs} macs and min_flop {row.min_flop}")
     if row.measured_iqr_s is not None and row.measured_s is None:
         yield f"measured_iqr_s is {row.measured_iqr_s}, but measured_s is null"
     if row.measured_times_s and not _is_same(row.measured_s, median(row.measured_times_s)):
@@ -238,7 +237,7 @@ def _contradictions_of_work(row: OperatorRow) -> Iterable[str]:
         if value != expected:
             yield f"{name} is {value}, but its tensors have {expected}"
     for spec in (*row.inputs, *row.outputs):
-        least = spec.distinct_elements if spec.least_elements is None else spec.least_elements
+        least = spec.distinct_elements if spec.min_elements is None else spec.min_elements
         if not least <= spec.distinct_elements <= spec.elements:
             yield (
                 f"a tensor of {spec.elements} elements has {spec.distinct_elements} distinct ones,"
@@ -257,11 +256,11 @@ def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
 
     return {
         **{name: getattr(work, name) for name in SUMMED},
-        "traffic_byte": work.traffic_byte,
-        "fused_byte": sum_fused_byte(rows),
+        "traffic_bytes": work.traffic_bytes,
+        "fused_bytes": sum_fused_bytes(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
-        "bound_s": sum_bound_s(rows),
-        "eager_min_time_s": sum_bound_s(rows),
+        "eager_min_time_s": sum_eager_min_time_s(rows),
+        "eager_min_time_s": sum_eager_min_time_s(rows),
         "predicted_s": together([row.predicted_s for row in working]),
         "measured_s": together([row.measured_s for row in working]),
     }

@@ -104,7 +104,11 @@ def _time(analysis: Analysis) -> str:
         return f"{median_text(analysis.measurement.end_to_end)} measured"
     if totals.measured_s is not None:
         return f"{format_s(totals.measured_s)} measured"
-    parts = [f"minimum {format_s(totals.bound_s)}"] if totals.bound_s is not None else []
+    parts = (
+        [f"minimum {format_s(totals.eager_min_time_s)}"]
+        if totals.eager_min_time_s is not None
+        else []
+    )
     if prediction is not None:
         words = interval_words(prediction.predicted_s, prediction.low_s, prediction.high_s)
         parts.append(f"predicted {words[0]}")

@@ -9,7 +9,7 @@ from roofline.analysis.words import module_of, sum_of_flop, sum_of_intensity
 from roofline.foundation.text import counted, printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_shape,
     format_si,
@@ -49,9 +49,7 @@ def model_fact(analysis: Analysis) -> tuple[str, str]:
         f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
         for each in analysis.inputs
     ]
-    parameters = (
-        f"{format_si(totals.parameters, '')} parameters ({format_byte(totals.parameter_bytes)})"
-    )
+    parameters = f"{format_si(totals.parameters, '')} parameters ({format_bytes(totals.parameter_size_bytes)})"
     return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
 
 
@@ -65,18 +63,16 @@ def work_facts(analysis: Analysis, *, fused: bool = False) -> Iterable[tuple[str
     """FLOP, traffic (that of fused kernels too where `fused`), intensity and memory."""
     totals = analysis.totals
     flop = sum_of_flop(totals.flop, totals.unknown_operators)
-    fma = sum_of_flop(
-        totals.multiply_add, totals.unknown_operators, lambda each: format_si(each, "")
-    )
+    fma = sum_of_flop(totals.macs, totals.unknown_operators, lambda each: format_si(each, ""))
     # Bounds take what must be done; beside all of it, operators may seem to be above their roof.
     must = ""
-    if totals.least_flop < _NEARLY_ALL * totals.flop:
-        must = f" · {format_flop(totals.least_flop)} must be done, which bounds take"
+    if totals.min_flop < _NEARLY_ALL * totals.flop:
+        must = f" · {format_flop(totals.min_flop)} must be done, which bounds take"
     yield "Work", f"{flop} · {fma} multiply-adds{must}"
     yield "Traffic", _traffic(analysis)
     if fused:
         yield "Fused", _fused(analysis)
-    intensity = sum_of_intensity(totals.flop, totals.traffic_byte, totals.unknown_operators)
+    intensity = sum_of_intensity(totals.flop, totals.traffic_bytes, totals.unknown_operators)
     yield "Intensity", intensity if intensity == MISSING else f"{intensity} FLOP/byte of traffic"
     yield "Memory", _memory(analysis)
 
@@ -84,14 +80,14 @@ def work_facts(analysis: Analysis, *, fused: bool = False) -> Iterable[tuple[str
 def _traffic(analysis: Analysis) -> str:
     totals = analysis.totals
     parts = [
-        ("parameters", totals.parameter_byte),
-        ("inputs", totals.input_byte),
-        ("outputs", totals.output_byte),
+        ("parameters", totals.parameter_bytes),
+        ("inputs", totals.input_bytes),
+        ("outputs", totals.output_bytes),
     ]
-    training = [("gradients", totals.gradient_byte), ("optimizer", totals.optimizer_byte)]
+    training = [("gradients", totals.gradient_bytes), ("optimizer", totals.optimizer_bytes)]
     parts += [part for part in training if part[1]]
-    words = " + ".join(f"{name} {format_byte(byte)}" for name, byte in parts)
-    return f"{format_byte(totals.traffic_byte)}{_inside(analysis)} = {words}"
+    words = " + ".join(f"{name} {format_bytes(byte)}" for name, byte in parts)
+    return f"{format_bytes(totals.traffic_bytes)}{_inside(analysis)} = {words}"
 
 
 def _inside(analysis: Analysis) -> str:
@@ -100,36 +96,39 @@ def _inside(analysis: Analysis) -> str:
     of_unknown = [
         row
         for row in analysis.operators
-        if row.internal_byte is None and row.state is State.COUNTED
+        if row.internal_bytes is None and row.state is State.COUNTED
     ]
     if of_unknown:
         calls = f"{counted(len(of_unknown), 'fused operator')}"
         return f" (more if {calls} pass data between their parts: how much is not known)"
-    if not totals.internal_byte:
+    if not totals.internal_bytes:
         return ""
-    most, between = totals.traffic_byte + totals.internal_byte, format_byte(totals.internal_byte)
-    return f" (up to {format_byte(most)}: fused operators may pass {between} between their parts)"
+    most, between = (
+        totals.traffic_bytes + totals.internal_bytes,
+        format_bytes(totals.internal_bytes),
+    )
+    return f" (up to {format_bytes(most)}: fused operators may pass {between} between their parts)"
 
 
 def _fused(analysis: Analysis) -> str:
     totals, rows = analysis.totals, working(analysis.operators)
-    if totals.fused_byte is None:
+    if totals.fused_bytes is None:
         return "not known: analyse the model anew"
-    kernels = len({row.chain for row in rows if row.fused_byte})
+    kernels = len({row.chain for row in rows if row.fused_bytes})
     return (
-        f"{format_byte(totals.fused_byte)} in {counted(kernels, 'kernel')} (eager:"
-        f" {format_byte(totals.traffic_byte)} in {len(rows):,}), if chains stay on chip as Inductor"
+        f"{format_bytes(totals.fused_bytes)} in {counted(kernels, 'kernel')} (eager:"
+        f" {format_bytes(totals.traffic_bytes)} in {len(rows):,}), if chains stay on chip as Inductor"
         " or TensorRT would keep them; bounds are those of the eager run"
     )
 
 
 def _memory(analysis: Analysis) -> str:
     totals, peak = analysis.totals, analysis.peak
-    freed = f"{format_byte(totals.all_tensors_byte)} if nothing were freed"
+    freed = f"{format_bytes(totals.all_tensors_bytes)} if nothing were freed"
     if peak is None:
-        return f"{format_byte(totals.peak_memory_byte)} at the peak · {freed}"
+        return f"{format_bytes(totals.peak_memory_bytes)} at the peak · {freed}"
     when = _moment(analysis, peak)
-    return f"{format_byte(peak.byte)} at the peak{when}: {_held(peak)} · {freed}"
+    return f"{format_bytes(peak.byte)} at the peak{when}: {_held(peak)} · {freed}"
 
 
 def _moment(analysis: Analysis, peak: MemoryPeak) -> str:
@@ -142,12 +141,12 @@ def _moment(analysis: Analysis, peak: MemoryPeak) -> str:
 
 def _held(peak: MemoryPeak) -> str:
     parts = [
-        ("parameters", peak.parameter_byte),
-        ("buffers", peak.buffer_byte),
-        ("inputs", peak.input_byte),
-        ("activations", peak.activation_byte),
-        ("gradients", peak.gradient_byte),
-        ("optimizer", peak.optimizer_byte),
+        ("parameters", peak.parameter_bytes),
+        ("buffers", peak.buffer_bytes),
+        ("inputs", peak.input_bytes),
+        ("activations", peak.activation_bytes),
+        ("gradients", peak.gradient_bytes),
+        ("optimizer", peak.optimizer_bytes),
     ]
-    held = [f"{name} {format_byte(byte)}" for name, byte in parts if byte]
+    held = [f"{name} {format_bytes(byte)}" for name, byte in parts if byte]
     return " + ".join(held) or "nothing"

@@ -15,8 +15,8 @@ from roofline.analysis.totals import (
     Totals,
     known_work,
     minimum_times_of,
-    sum_bound_s,
-    sum_fused_byte,
+    sum_eager_min_time_s,
+    sum_fused_bytes,
 )
 from roofline.foundation.rows import sum_known
 from roofline.workload.operators import State
@@ -25,7 +25,7 @@ from roofline.workload.work import Work
 GroupTime = Callable[["Group"], float | None]
 """Which of a group's times in seconds counts; None where it is unknown."""
 
-BOUND: GroupTime = attrgetter("bound_s")
+BOUND: GroupTime = attrgetter("eager_min_time_s")
 """The bound, which is known wherever the machine has ceilings."""
 
 
@@ -34,9 +34,9 @@ class Group:
     """Operators taken together: their calls, work and times.
 
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
-    no known FLOP. ``fused_byte`` is what would be left of the traffic in fused kernels, None where
-    that is unknown. ``bound_s`` is None where the hardware has no ceilings, ``share`` is its part
-    of the whole. ``eager_min_time_s`` is the same as ``bound_s``, ``fused_min_time_s`` that of the
+    no known FLOP. ``fused_bytes`` is what would be left of the traffic in fused kernels, None where
+    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is its part
+    of the whole. ``eager_min_time_s`` is the same as ``eager_min_time_s``, ``fused_min_time_s`` that of the
     fused kernels, None where one of them has operators in another group too, ``model_min_time_s``
     None of everything but the whole pass: what rewritings save is saved across groups.
     ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
@@ -46,8 +46,8 @@ class Group:
     calls: int
     work: Work
     unknown_operators: int
-    fused_byte: int | None
-    bound_s: float | None
+    fused_bytes: int | None
+    eager_min_time_s: float | None
     share: float | None
     eager_min_time_s: float | None
     fused_min_time_s: float | None
@@ -84,15 +84,15 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         rows: the operators.
         whole: the pass that they are a part of.
     """
-    bound_s, whole_s = sum_bound_s(rows), whole.totals.bound_s
+    eager_min_time_s, whole_s = sum_eager_min_time_s(rows), whole.totals.eager_min_time_s
     return Group(
         name=name,
         calls=len(rows),
         work=known_work(rows),
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
-        fused_byte=sum_fused_byte(rows) if rows else 0,
-        bound_s=bound_s,
-        share=bound_s / whole_s if bound_s is not None and whole_s else None,
+        fused_bytes=sum_fused_bytes(rows) if rows else 0,
+        eager_min_time_s=eager_min_time_s,
+        share=eager_min_time_s / whole_s if eager_min_time_s is not None and whole_s else None,
         **minimum_times_of(_minimum_of(rows, whole)),
         predicted_s=sum_known([row.predicted_s for row in rows]),
         measured_s=sum_known([row.measured_s for row in rows]),
@@ -103,13 +103,13 @@ def _minimum_of(rows: Sequence[OperatorRow], whole: Whole) -> HasMinimumTimes:
     """The minimum times of operators of a pass, none of them free, as in `Group`."""
     if len(rows) == whole.calls:
         return whole.totals
-    bound_s, fused_s = sum_bound_s(rows), None
+    eager_min_time_s, fused_s = sum_eager_min_time_s(rows), None
     kernels = Counter(row.chain for row in rows)
     are_inside = all(whole.kernels[chain] == calls for chain, calls in kernels.items())
-    if whole.totals.fused_min_time_s is not None and bound_s is not None and are_inside:
+    if whole.totals.fused_min_time_s is not None and eager_min_time_s is not None and are_inside:
         # As for whole passes, no more than the operators one by one.
-        fused_s = min(bound_s, sum(row.fused_min_time_s or 0.0 for row in rows))
-    return MinTimes(eager_min_time_s=bound_s, fused_min_time_s=fused_s)
+        fused_s = min(eager_min_time_s, sum(row.fused_min_time_s or 0.0 for row in rows))
+    return MinTimes(eager_min_time_s=eager_min_time_s, fused_min_time_s=fused_s)
 
 
 def working(rows: Iterable[OperatorRow]) -> list[OperatorRow]:
@@ -131,4 +131,4 @@ def groups(
 
 def length(group: Group, time_s: GroupTime) -> tuple[float, int]:
     """What groups are sorted by: the longest time first, then the most traffic."""
-    return (-(time_s(group) or 0.0), -group.work.traffic_byte)
+    return (-(time_s(group) or 0.0), -group.work.traffic_bytes)

@@ -111,11 +111,11 @@ def _predicted(prediction: RunPrediction, comparison: str) -> str:
 def _fault_time(prediction: RunPrediction) -> str:
     """What page faults add, where they matter; the rest is the time of a settled allocator."""
     faults_s = prediction.predicted_s - prediction.settled_s
-    if not prediction.faults or faults_s <= FAULTS_MATTER * prediction.settled_s:
+    if not prediction.page_faults or faults_s <= FAULTS_MATTER * prediction.settled_s:
         return ""
     settled = format_s(prediction.settled_s, 3)
     return (
-        f" + {prediction.faults:,} page faults {format_s(faults_s, 2)}"
+        f" + {prediction.page_faults:,} page faults {format_s(faults_s, 2)}"
         f" (allocator: {printable(prediction.allocator)}; settled, without page faults: {settled})"
     )
 
@@ -177,11 +177,11 @@ def _measured(analysis: Analysis, measurement: RunMeasurement, today: date | Non
         f"operators {operators} {unit}{_free(analysis, measurement)}",
         f"{named} {gap} {unit}",
     ]
-    if analysis.totals.bound_s:
+    if analysis.totals.eager_min_time_s:
         parts.append(_bound_share(analysis, measurement.measured_s).removeprefix(" · "))
     # Unknown where the system does not count them; a few are always there.
-    faults = f"{counted(measurement.faults, 'page fault')} a pass"
-    parts.append(f"{faults}{_measured_fault_time(measurement)}")
+    page_faults = f"{counted(measurement.page_faults, 'page fault')} a pass"
+    parts.append(f"{page_faults}{_measured_fault_time(measurement)}")
     if measurement.discarded:
         rounds = measurement.rounds + measurement.discarded
         parts.append(
@@ -209,9 +209,11 @@ def _measured_fault_time(measurement: RunMeasurement) -> str:
 
 def _faults_matter(measurement: RunMeasurement) -> bool:
     """Whether page faults take a share of the pass that is worth a word."""
-    if measurement.fault_s is None or measurement.settled_s is None:
+    if measurement.page_fault_s is None or measurement.settled_s is None:
         return False
-    return measurement.faults * measurement.fault_s >= FAULTS_MATTER * measurement.settled_s
+    return (
+        measurement.page_faults * measurement.page_fault_s >= FAULTS_MATTER * measurement.settled_s
+    )
 
 
 def _earlier(analysis: Analysis, earlier: EarlierRun, today: date | None) -> str:
@@ -243,8 +245,12 @@ def _passes(sample: Sample) -> str:
 
 
 def _bound_share(analysis: Analysis, time_s: float) -> str:
-    bound_s = analysis.totals.bound_s
-    return f" · the bound is {format_percent(bound_s / time_s)} of it" if bound_s else ""
+    eager_min_time_s = analysis.totals.eager_min_time_s
+    return (
+        f" · the bound is {format_percent(eager_min_time_s / time_s)} of it"
+        if eager_min_time_s
+        else ""
+    )
 
 
 def _compiled(eager: Sample, compiled: Sample) -> str:
@@ -275,7 +281,7 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
         )
     if _faults_matter(measurement):
         lines.append(
-            f"{measurement.faults:,} page faults a pass{_largest(analysis)}: memory comes fresh"
+            f"{measurement.page_faults:,} page faults a pass{_largest(analysis)}: memory comes fresh"
             f" from the system each time, and is cleared{_remedy(analysis)}"
         )
     lines += measurement.conditions
@@ -290,8 +296,8 @@ def _remedy(analysis: Analysis) -> str:
 
 def _largest(analysis: Analysis) -> str:
     """The operator whose calls meet the most page faults."""
-    faults = [(row.measured_faults or 0, row) for row in working(analysis.operators)]
-    most, row = max(faults, key=lambda each: each[0], default=(0, None))
+    page_faults = [(row.measured_page_faults or 0, row) for row in working(analysis.operators)]
+    most, row = max(page_faults, key=lambda each: each[0], default=(0, None))
     if row is None or not most:
         return ""
     return f" (most in {short_op(row)} of '{printable(row.module_path)}')"

@@ -41,7 +41,7 @@ class Reached:
     """
 
     ceiling: str
-    bound_s: float
+    eager_min_time_s: float
     time_s: float
     low_flop_per_byte: float | None
     high_flop_per_byte: float | None
@@ -49,7 +49,7 @@ class Reached:
     @property
     def efficiency(self) -> float:
         """The sum of minimum times over the sum of times: 1 is the roof."""
-        return self.bound_s / self.time_s
+        return self.eager_min_time_s / self.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ class Software:
     reached: tuple[Reached, ...]
 
     @property
-    def bound_s(self) -> float:
+    def eager_min_time_s(self) -> float:
         """The sum of the minimum times."""
-        return sum(each.bound_s for each in self.reached)
+        return sum(each.eager_min_time_s for each in self.reached)
 
     @property
     def time_s(self) -> float:
@@ -77,7 +77,7 @@ class Software:
     @property
     def efficiency(self) -> float:
         """The sum of minimum times over the sum of times."""
-        return self.bound_s / self.time_s
+        return self.eager_min_time_s / self.time_s
 
 
 def software_of(analysis: Analysis) -> Software | None:
@@ -91,7 +91,11 @@ def software_of(analysis: Analysis) -> Software | None:
     rows = working(analysis.operators)
     by_ceiling: dict[str, list[OperatorRow]] = {}
     for row in rows:
-        if row.bound in (Bound.COMPUTE, Bound.MEMORY) and row.bound_s and time_of(row, kind):
+        if (
+            row.bound in (Bound.COMPUTE, Bound.MEMORY)
+            and row.eager_min_time_s
+            and time_of(row, kind)
+        ):
             by_ceiling.setdefault(row.ceiling, []).append(row)
     if not by_ceiling:
         return None
@@ -102,7 +106,7 @@ def software_of(analysis: Analysis) -> Software | None:
         ]
         return Reached(
             ceiling=ceiling,
-            bound_s=sum(row.bound_s or 0.0 for row in of),
+            eager_min_time_s=sum(row.eager_min_time_s or 0.0 for row in of),
             time_s=sum(time_of(row, kind) or 0.0 for row in of),
             low_flop_per_byte=min(intensities, default=None),
             high_flop_per_byte=max(intensities, default=None),
@@ -139,7 +143,7 @@ class RoofLayers:
         return (*self.compute, *self.memory)
 
     @property
-    def fastest_byte_per_s(self) -> float | None:
+    def fastest_bytes_per_s(self) -> float | None:
         """The theoretical rate of the fastest level, else as measured; None: none is known."""
         return max((each.theoretical_per_s or each.per_s for each in self.memory), default=None)
 
@@ -190,7 +194,7 @@ class RoofLayers:
         line = self.roof[each.ceiling]
         low, high = each.low_flop_per_byte or 1.0, each.high_flop_per_byte or 1.0
         if isinstance(line, LevelRoof) and self.top_flop_per_s:
-            ridge = self.top_flop_per_s / line.byte_per_s
+            ridge = self.top_flop_per_s / line.bytes_per_s
             high = min(high, ridge) if low < ridge else high
         part = each.efficiency
         return (low, part * line.height(low)), (high, part * line.height(high))
@@ -236,7 +240,7 @@ def _layers(
 ) -> RoofLayers:
     layers = layers_of(roof, units, paper)
     compute, memory = layers[: len(units)], layers[len(units) :]
-    main, fastest = units[0] if units else None, roof.fastest_byte_per_s
+    main, fastest = units[0] if units else None, roof.fastest_bytes_per_s
     highest = max(units, key=lambda each: each.flop_per_s, default=None)
     ceilings = [
         *(
@@ -278,7 +282,7 @@ def _kind(layer: Layer) -> Literal["hardware", "theoretical"]:
 
 def _theoretical_ceilings(layers: RoofLayers) -> Iterable[Ceiling]:
     """Return the theoretical ceilings of those that were measured."""
-    fastest = layers.fastest_byte_per_s
+    fastest = layers.fastest_bytes_per_s
     for each in layers.compute:
         if each.loss is not None and each.theoretical_per_s:
             yield Ceiling(
@@ -298,7 +302,7 @@ def _theoretical_diagonals(layers: RoofLayers) -> Iterable[Diagonal]:
             yield Diagonal(
                 label="",
                 level=each.subject,
-                byte_per_s=each.theoretical_per_s,
+                bytes_per_s=each.theoretical_per_s,
                 ridge_flop_per_byte=None,
                 cut_flop_per_byte=top / each.theoretical_per_s if top else None,
                 kind="theoretical",
@@ -344,6 +348,6 @@ def software_note(layers: RoofLayers) -> str:
     verb = "reach" if software.kind == "measured" else "are predicted to reach"
     return (
         f"Software: the operators {verb} {format_percent(software.efficiency)} of the {roof},"
-        f" weighted by time (minimum {format_s(software.bound_s)} ÷ {software.kind}"
+        f" weighted by time (minimum {format_s(software.eager_min_time_s)} ÷ {software.kind}"
         f" {format_s(software.time_s)}{of_all}); {', '.join(named)}{tail}"
     )

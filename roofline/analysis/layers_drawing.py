@@ -142,7 +142,7 @@ def _shade_losses(axes: Axes, layers: RoofLayers) -> None:
     for each in filter(_is_lost, layers.all):
         low, high = each.per_s, each.theoretical_per_s or 0.0
         if each.what == "compute":
-            _between(axes, low, high, layers.fastest_byte_per_s, _LOSS)
+            _between(axes, low, high, layers.fastest_bytes_per_s, _LOSS)
         else:
             x = (left, top / low, top / high, left)
             axes.fill(x, (left * low, top, top, left * high), **_LOSS)
@@ -153,11 +153,11 @@ def _shade_losses(axes: Axes, layers: RoofLayers) -> None:
 
 
 def _between(
-    axes: Axes, low: float, high: float, byte_per_s: float | None, look: dict[str, Any]
+    axes: Axes, low: float, high: float, bytes_per_s: float | None, look: dict[str, Any]
 ) -> None:
     """Shade between two ceilings, right of a memory level if any is known."""
     left, right = axes.get_xlim()[0] / 10, axes.get_xlim()[1] * 10
-    starts = (low / byte_per_s, high / byte_per_s) if byte_per_s else (left, left)
+    starts = (low / bytes_per_s, high / bytes_per_s) if bytes_per_s else (left, left)
     axes.fill((*starts, right, right), (low, high, high, low), **look)
 
 

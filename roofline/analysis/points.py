@@ -121,6 +121,6 @@ def likeness(row: OperatorRow) -> Hashable:
     if row.measured_s is not None:
         return row.index
     sizes = tuple((spec.shape, spec.dtype) for spec in (*row.inputs, *row.outputs))
-    work = (row.work, tuple(row.level_byte.items()), row.ceiling, row.bound_s)
+    work = (row.work, tuple(row.level_bytes.items()), row.ceiling, row.eager_min_time_s)
     prediction = (row.predicted_s, row.predicted_low_s, row.predicted_high_s, row.prediction_source)
     return (row.op, row.type, row.phase, sizes, work, prediction)

@@ -18,7 +18,7 @@ from roofline.analysis.times import above_roof, minimum_words, rounded_share
 from roofline.analysis.words import hardware_fact, sum_of_flop
 from roofline.foundation.blocks import Block, Facts, View, notes
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_byte, format_percent, format_s
+from roofline.foundation.units import format_bytes, format_percent, format_s
 from roofline.placement import Bound, Roof, ceiling_types
 from roofline.workload.formulas.convolution_algorithms import is_convolution
 from roofline.workload.operators import State
@@ -63,10 +63,10 @@ def headline(analysis: Analysis) -> str:
     model, totals = what_runs(analysis), analysis.totals
     if not analysis.operators:
         return f"{model}: no operators"
-    if totals.bound_s is None:
+    if totals.eager_min_time_s is None:
         limit = "no bound on time, the hardware's ceilings are unknown"
         flop = sum_of_flop(totals.flop, totals.unknown_operators)
-        work = f"{flop} and {format_byte(totals.traffic_byte)}"
+        work = f"{flop} and {format_bytes(totals.traffic_bytes)}"
         return real_time(analysis, limit) or f"{model}: {work}; {limit}"
     shares: list[str] = []
     for bound, words in (
@@ -74,17 +74,17 @@ def headline(analysis: Analysis) -> str:
         (Bound.MEMORY, "bound by memory"),
         (Bound.UNKNOWN, "of unknown FLOP"),
     ):
-        part = sum(row.bound_s or 0.0 for row in analysis.operators if row.bound is bound)
+        part = sum(row.eager_min_time_s or 0.0 for row in analysis.operators if row.bound is bound)
         if part:
-            shares.append(f"{format_percent(part / totals.bound_s)} {words}")
+            shares.append(f"{format_percent(part / totals.eager_min_time_s)} {words}")
     limits = f": {', '.join(shares)}" if shares else ""
     if lacking := _without_ceiling(analysis):
         limits += f" (no compute ceiling for {lacking}: by its memory traffic alone)"
-    limit, classic = f"at least {format_s(totals.bound_s)} eager", ""
+    limit, classic = f"at least {format_s(totals.eager_min_time_s)} eager", ""
     if analysis.hardware.knows_only_dram:
         # Caches, of which the profile says nothing, may well let a run be faster.
         memory = printable(analysis.hardware.memory[0].name)
-        limit = f"{format_s(totals.bound_s)} with every operand from {memory}"
+        limit = f"{format_s(totals.eager_min_time_s)} with every operand from {memory}"
         classic = " (classic roofline)"
     return (real_time(analysis, limit) or f"{model} takes {limit}{classic}") + limits
 
@@ -95,8 +95,8 @@ def _without_ceiling(analysis: Analysis) -> str:
     used = {
         each
         for row in analysis.operators
-        if row.least_flop
-        for each in ceiling_types(row.inputs, row.outputs, row.multiply_add)
+        if row.min_flop
+        for each in ceiling_types(row.inputs, row.outputs, row.macs)
     }
     return ", ".join(sorted(str(each) for each in used if roof.compute(each) is None))
 
@@ -120,7 +120,7 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
     yield from work
     yield memory, f"{peak} · {_fit(analysis)}"
     yield "Minimum", minimum_text(analysis)
-    if totals.bound_s is not None:
+    if totals.eager_min_time_s is not None:
         if ceilings := _ceilings(analysis):
             yield "Limiters", " · ".join(ceilings)
         if any(is_convolution(row.record) for row in analysis.operators):
@@ -132,9 +132,9 @@ def _facts(analysis: Analysis, view: View) -> Iterable[tuple[str, str]]:
 def minimum_text(analysis: Analysis) -> str:
     """The minimum times of a pass by name: ``"eager 3.1 ms · fused 2.0 ms (DRAM read) · …"``."""
     totals = analysis.totals
-    if totals.bound_s is None:
+    if totals.eager_min_time_s is None:
         return "none: the hardware's ceilings are unknown"
-    eager = f"eager {_at_least(analysis, format_s(totals.bound_s))}"
+    eager = f"eager {_at_least(analysis, format_s(totals.eager_min_time_s))}"
     return " · ".join([eager, *minimum_words(totals)])
 
 

@@ -32,19 +32,19 @@ FRAME_COLUMNS = {
     "module_path": "string",
     "phase": "string",
     "flop": "Int64",
-    "multiply_add": "Int64",
-    "parameter_byte": "Int64",
-    "input_byte": "Int64",
-    "output_byte": "Int64",
-    "traffic_byte": "Int64",
+    "macs": "Int64",
+    "parameter_bytes": "Int64",
+    "input_bytes": "Int64",
+    "output_bytes": "Int64",
+    "traffic_bytes": "Int64",
     "intensity_flop_per_byte": "Float64",
     "level": "string",
     "ceiling": "string",
     "bound": "string",
-    "bound_s": "Float64",
+    "eager_min_time_s": "Float64",
     "type": "string",
     "state": "string",
-    "least_flop": "Int64",
+    "min_flop": "Int64",
     "attainable_flop_per_s": "Float64",
     "predicted_s": "Float64",
     "predicted_low_s": "Float64",
@@ -52,11 +52,11 @@ FRAME_COLUMNS = {
     "prediction_source": "string",
     "measured_s": "Float64",
     "measured_iqr_s": "Float64",
-    "gradient_byte": "Int64",
-    "optimizer_byte": "Int64",
-    "internal_byte": "Int64",
+    "gradient_bytes": "Int64",
+    "optimizer_bytes": "Int64",
+    "internal_bytes": "Int64",
     "chain": "Int64",
-    "fused_byte": "Int64",
+    "fused_bytes": "Int64",
     "eager_min_time_s": "Float64",
     "fused_min_time_s": "Float64",
     # The last: that of the whole pass.
@@ -103,7 +103,7 @@ class Analysis(Result):
     @property
     def fits(self) -> bool | None:
         """Whether the peak of memory fits into that of the machine; None: capacity not known."""
-        return fits(self.totals.peak_memory_byte, self.hardware.memory_capacity_byte)
+        return fits(self.totals.peak_memory_bytes, self.hardware.memory_capacity_bytes)
 
     @property
     def summary(self) -> str:

@@ -30,7 +30,7 @@ def roof_lines(analysis: Analysis, roofs: Roofs) -> RoofLines:
         *(("library", unit) for unit in roof.library.units),
     ]
     ceilings = [
-        ceiling_of(unit, kind, roof.fastest_byte_per_s, main=unit.dtype in main)
+        ceiling_of(unit, kind, roof.fastest_bytes_per_s, main=unit.dtype in main)
         for kind, unit in units
         if unit.dtype in main
         or (roofs == "all" and kind == "hardware" and unit == roof.compute_any(unit.dtype))

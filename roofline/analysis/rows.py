@@ -21,15 +21,15 @@ class OperatorRow:
     """One operator: what it asks for, where it stands under the roof, and how long it takes.
 
     The work fields are those of `Work` and null where unknown; the placement fields those of
-    `Placement`. ``level_byte`` are the bytes that must come from each memory level;
+    `Placement`. ``level_bytes`` are the bytes that must come from each memory level;
     ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
     ``chain`` is the index of the first operator of the kernel that it would be part of where chains
-    of producers and consumers stay on chip (its own: alone), and ``fused_byte`` what of its traffic
+    of producers and consumers stay on chip (its own: alone), and ``fused_bytes`` what of its traffic
     would still cross memory there; null where that is not known. ``eager_min_time_s`` is
-    ``bound_s``; ``fused_min_time_s`` that of the fused kernel, given with the first of its
+    ``eager_min_time_s``; ``fused_min_time_s`` that of the fused kernel, given with the first of its
     operators and null for the others.
     Predictions and measurements are null where there are none; ``measured_times_s`` are the times
-    that ``measured_s`` is the median of, ``measured_faults`` the minor page faults of a call.
+    that ``measured_s`` is the median of, ``measured_page_faults`` the minor page faults of a call.
 
     Raises:
         ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
@@ -47,25 +47,25 @@ class OperatorRow:
     state: State
     formula: str = ""
     flop: int | None
-    multiply_add: int | None
-    least_flop: int | None
-    least_multiply_add: int | None = None
-    parameter_byte: int
-    input_byte: int
-    output_byte: int
-    gradient_byte: int
-    optimizer_byte: int
-    internal_byte: int | None = 0
-    traffic_byte: int
+    macs: int | None
+    min_flop: int | None
+    min_macs: int | None = None
+    parameter_bytes: int
+    input_bytes: int
+    output_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    internal_bytes: int | None = 0
+    traffic_bytes: int
     chain: int | None = None
-    fused_byte: int | None = None
-    level_byte: Mapping[str, int] = field(default_factory=dict[str, int])
+    fused_bytes: int | None = None
+    level_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
     intensity_flop_per_byte: float | None
     level: str
     ceiling: str
     attainable_flop_per_s: float | None
     bound: Bound
-    bound_s: float | None
+    eager_min_time_s: float | None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     predicted_s: float | None = None
@@ -75,32 +75,32 @@ class OperatorRow:
     measured_s: float | None = None
     measured_iqr_s: float | None = None
     measured_times_s: tuple[float, ...] = ()
-    measured_faults: int | None = None
+    measured_page_faults: int | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, _NUMBERS)
         if self.measured_times_s and min(self.measured_times_s) <= 0:
             raise ValueError(f"measured_times_s must be positive, got {self.measured_times_s}")
         check_interval(self.predicted_low_s, self.predicted_s, self.predicted_high_s)
-        if self.level_byte and min(self.level_byte.values()) < 0:
-            raise ValueError(f"level_byte must not be negative, got {dict(self.level_byte)}")
-        unknown = (self.flop is None, self.multiply_add is None, self.least_flop is None)
+        if self.level_bytes and min(self.level_bytes.values()) < 0:
+            raise ValueError(f"level_bytes must not be negative, got {dict(self.level_bytes)}")
+        unknown = (self.flop is None, self.macs is None, self.min_flop is None)
         if any(unknown) != all(unknown):
-            raise ValueError("flop, multiply_add and least_flop must be known or null together")
-        if (self.chain is None) != (self.fused_byte is None):
-            raise ValueError("chain and fused_byte must be known or null together")
-        if self.fused_byte is not None and self.fused_byte > self.traffic_byte:
-            raise ValueError(f"fused_byte is {self.fused_byte}, above traffic_byte")
+            raise ValueError("flop, macs and min_flop must be known or null together")
+        if (self.chain is None) != (self.fused_bytes is None):
+            raise ValueError("chain and fused_bytes must be known or null together")
+        if self.fused_bytes is not None and self.fused_bytes > self.traffic_bytes:
+            raise ValueError(f"fused_bytes is {self.fused_bytes}, above traffic_bytes")
         if (self.state is State.UNKNOWN) != all(unknown):
             raise ValueError(f"state is '{self.state}', but flop is {self.flop}")
         if (self.state is State.FREE) != (self.bound is Bound.FREE):
             raise ValueError(f"state is '{self.state}', but bound is '{self.bound}'")
-        if self.bound_s is None and self.bound is not Bound.UNKNOWN:
-            raise ValueError(f"bound is '{self.bound}', but bound_s is null")
-        traffic_byte = self.work.traffic_byte
-        if self.traffic_byte != traffic_byte:
+        if self.eager_min_time_s is None and self.bound is not Bound.UNKNOWN:
+            raise ValueError(f"bound is '{self.bound}', but eager_min_time_s is null")
+        traffic_bytes = self.work.traffic_bytes
+        if self.traffic_bytes != traffic_bytes:
             raise ValueError(
-                f"traffic_byte is {self.traffic_byte}, but its parts add up to {traffic_byte}"
+                f"traffic_bytes is {self.traffic_bytes}, but its parts add up to {traffic_bytes}"
             )
 
     @property
@@ -108,15 +108,15 @@ class OperatorRow:
         """The row's work, which adds up."""
         return Work(
             flop=self.flop,
-            multiply_add=self.multiply_add,
-            least_flop=self.least_flop,
-            least_multiply_add=self.least_multiply_add,
-            parameter_byte=self.parameter_byte,
-            input_byte=self.input_byte,
-            output_byte=self.output_byte,
-            gradient_byte=self.gradient_byte,
-            optimizer_byte=self.optimizer_byte,
-            internal_byte=self.internal_byte,
+            macs=self.macs,
+            min_flop=self.min_flop,
+            min_macs=self.min_macs,
+            parameter_bytes=self.parameter_bytes,
+            input_bytes=self.input_bytes,
+            output_bytes=self.output_bytes,
+            gradient_bytes=self.gradient_bytes,
+            optimizer_bytes=self.optimizer_bytes,
+            internal_bytes=self.internal_bytes,
         )
 
     @property
@@ -146,7 +146,7 @@ def row_of(
     fused_min_time_s: float | None = None,
     prediction: Prediction | None = None,
     sample: Sample | None = None,
-    faults: int | None = None,
+    page_faults: int | None = None,
 ) -> OperatorRow:
     """The row of a placed operator.
 
@@ -171,26 +171,26 @@ def row_of(
         state=record.state,
         formula=record.formula,
         flop=work.flop,
-        multiply_add=work.multiply_add,
-        least_flop=work.least_flop,
-        least_multiply_add=work.least_multiply_add,
-        parameter_byte=work.parameter_byte,
-        input_byte=work.input_byte,
-        output_byte=work.output_byte,
-        gradient_byte=work.gradient_byte,
-        optimizer_byte=work.optimizer_byte,
-        internal_byte=work.internal_byte,
-        traffic_byte=work.traffic_byte,
+        macs=work.macs,
+        min_flop=work.min_flop,
+        min_macs=work.min_macs,
+        parameter_bytes=work.parameter_bytes,
+        input_bytes=work.input_bytes,
+        output_bytes=work.output_bytes,
+        gradient_bytes=work.gradient_bytes,
+        optimizer_bytes=work.optimizer_bytes,
+        internal_bytes=work.internal_bytes,
+        traffic_bytes=work.traffic_bytes,
         chain=fused.chain if fused else None,
-        fused_byte=fused.traffic_byte if fused else None,
-        level_byte=placement.level_byte,
+        fused_bytes=fused.traffic_bytes if fused else None,
+        level_bytes=placement.level_bytes,
         intensity_flop_per_byte=placement.intensity_flop_per_byte,
         level=placement.level,
         ceiling=placement.ceiling,
         attainable_flop_per_s=placement.attainable_flop_per_s,
         bound=placement.bound,
-        bound_s=placement.bound_s,
-        eager_min_time_s=placement.bound_s,
+        eager_min_time_s=placement.eager_min_time_s,
+        eager_min_time_s=placement.eager_min_time_s,
         fused_min_time_s=fused_min_time_s,
         predicted_s=prediction.predicted_s if prediction else None,
         predicted_low_s=prediction.low_s if prediction else None,
@@ -199,5 +199,5 @@ def row_of(
         measured_s=sample.median_s if sample else None,
         measured_iqr_s=sample.iqr_s if sample else None,
         measured_times_s=sample.times_s if sample else (),
-        measured_faults=faults,
+        measured_page_faults=page_faults,
     )

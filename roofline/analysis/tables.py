@@ -15,7 +15,7 @@ from roofline.analysis import (
     groups,
     known_work,
     module_tree,
-    sum_fused_byte,
+    sum_fused_bytes,
     working,
 )
 from roofline.analysis.points import likeness
@@ -33,7 +33,7 @@ from roofline.foundation.blocks import Column, Grid, View
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_intensity,
     format_s,
@@ -51,22 +51,22 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
         alike(at_work),
         key=lambda rows: (
             -sum_s(rows, times.kind),
-            -sum(row.traffic_byte for row in rows),
+            -sum(row.traffic_bytes for row in rows),
             rows[0].index,
         ),
     )
 
     def cells(rows: Sequence[OperatorRow]) -> tuple[str, ...]:
         row, count = rows[0], len(rows)
-        crossing = format_byte(count * row.level_byte.get(row.level, 0))
+        crossing = format_bytes(count * row.level_bytes.get(row.level, 0))
         return (
             short_op(row),
             f"{module_of(row)} ×{count}" if count > 1 else module_of(row),
             *([row.phase] if analysis.run.train else []),
             shape_of(row),
             MISSING if row.flop is None else format_flop(count * row.flop),
-            format_byte(count * row.traffic_byte),
-            *([format_byte(sum_fused_byte(rows))] if view.fused else []),
+            format_bytes(count * row.traffic_bytes),
+            *([format_bytes(sum_fused_bytes(rows))] if view.fused else []),
             f"{printable(row.level)} {crossing}" if row.level else MISSING,
             format_intensity(row.intensity_flop_per_byte),
             printable(row.ceiling) or MISSING,
@@ -86,8 +86,8 @@ def operator_grid(analysis: Analysis, view: View) -> Grid:
             name,
             *[""] * (2 + analysis.run.train),
             flop,
-            format_byte(work.traffic_byte),
-            *([format_byte(sum_fused_byte(rows))] if view.fused else []),
+            format_bytes(work.traffic_bytes),
+            *([format_bytes(sum_fused_bytes(rows))] if view.fused else []),
             *("", "", ""),
             *times.sums(rows, low_s, high_s),
         )
@@ -149,8 +149,8 @@ def unknown_grid(found: Sequence[Group], *, bounds: bool = True) -> Grid:
             (
                 printable(group.name.removeprefix(f"{State.UNKNOWN}:").removeprefix("aten.")),
                 str(group.calls),
-                format_byte(group.work.traffic_byte),
-                *([format_s(group.bound_s)] * bounds),
+                format_bytes(group.work.traffic_bytes),
+                *([format_s(group.eager_min_time_s)] * bounds),
             )
             for group in found
         ),
@@ -280,13 +280,13 @@ def _of_module(branch: Branch) -> tuple[str, ...]:
 def _group_cells(
     group: Group, view: View, times: TimeColumns, *, is_all: bool = False
 ) -> tuple[str, ...]:
-    flop, byte = group.work.flop or 0, group.work.traffic_byte
+    flop, byte = group.work.flop or 0, group.work.traffic_bytes
     return (
         group.name,
         str(group.calls),
         sum_of_flop(flop, group.unknown_operators),
-        format_byte(byte),
-        *([format_byte(group.fused_byte)] if view.fused else []),
+        format_bytes(byte),
+        *([format_bytes(group.fused_bytes)] if view.fused else []),
         sum_of_intensity(flop, byte, group.unknown_operators),
         *times.group_cells(group, is_all=is_all),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roofline.analysis import Analysis, Group, OperatorRow, known_work, sum_bound_s
+from roofline.analysis import Analysis, Group, OperatorRow, known_work, sum_eager_min_time_s
 from roofline.analysis import working as working_of
 from roofline.analysis.times import Kind, kind_of_time, rounded_share, sum_s, time_of
 from roofline.analysis.words import sum_of_flop
@@ -13,7 +13,7 @@ from roofline.foundation.rows import sum_known
 from roofline.foundation.spreads import interval_cell, median_cell
 from roofline.foundation.units import (
     MISSING,
-    format_byte_per_s,
+    format_bytes_per_s,
     format_flop_per_s,
     format_percent,
     format_s,
@@ -71,7 +71,7 @@ class TimeColumns:
     def cells(self, rows: Sequence[OperatorRow]) -> tuple[str, ...]:
         """The cells of calls that are alike."""
         return (
-            format_s(sum_bound_s(rows)),
+            format_s(sum_eager_min_time_s(rows)),
             *([_predicted(rows)] if self.is_predicted else []),
             *(
                 (
@@ -92,7 +92,7 @@ class TimeColumns:
         """The cells of operators taken together; their interval, where it is known."""
         predicted_s = sum_known([row.predicted_s for row in rows])
         return (
-            format_s(sum_bound_s(rows)),
+            format_s(sum_eager_min_time_s(rows)),
             *([interval_cell(predicted_s, low_s, high_s)] if self.is_predicted else []),
             *((format_s(_measured_s(rows)), "", *_achieved(rows)) if self.is_measured else ()),
             *([""] if self.is_predicted else []),
@@ -114,7 +114,7 @@ class TimeColumns:
         low_s, high_s = self._interval if is_all else (None, None)
         share = time_s / self.whole_s if time_s is not None and self.whole_s else None
         return (
-            format_s(group.bound_s),
+            format_s(group.eager_min_time_s),
             *([interval_cell(group.predicted_s, low_s, high_s)] if self.is_predicted else []),
             *([format_s(group.measured_s)] if self.is_measured else []),
             format_percent(None if share is None else rounded_share(share)),
@@ -125,7 +125,7 @@ class TimeColumns:
         times = {
             "measured": group.measured_s,
             "predicted": group.predicted_s,
-            "bound": group.bound_s,
+            "bound": group.eager_min_time_s,
         }
         return times[self.kind]
 
@@ -142,11 +142,13 @@ def source_word(row: OperatorRow) -> str:
 
 
 def prediction_cell(
-    predicted_s: float | None, interval_s: tuple[float, float] | None, bound_s: float | None
+    predicted_s: float | None,
+    interval_s: tuple[float, float] | None,
+    eager_min_time_s: float | None,
 ) -> str:
     """A prediction with its interval in seconds, as far as there is one; else what there is."""
     if predicted_s is None:
-        return MISSING if bound_s is None else BOUND_ONLY
+        return MISSING if eager_min_time_s is None else BOUND_ONLY
     return interval_cell(predicted_s, *(interval_s or (None, None)))
 
 
@@ -170,10 +172,10 @@ def _iqr_s(rows: Sequence[OperatorRow]) -> float | None:
 
 def _achieved(rows: Sequence[OperatorRow]) -> tuple[str, str, str]:
     """FLOP/s, byte/s, and how much of the roof that is."""
-    time_s, bound_s, work = _measured_s(rows), sum_bound_s(rows), known_work(rows)
+    time_s, eager_min_time_s, work = _measured_s(rows), sum_eager_min_time_s(rows), known_work(rows)
     if not time_s:
         return MISSING, MISSING, MISSING
     unknown = sum(row.state is State.UNKNOWN for row in rows)
     rate = sum_of_flop(work.flop or 0, unknown, lambda flop: format_flop_per_s(flop / time_s))
-    share = bound_s / time_s if bound_s is not None else None
-    return rate, format_byte_per_s(work.traffic_byte / time_s), format_percent(share)
+    share = eager_min_time_s / time_s if eager_min_time_s is not None else None
+    return rate, format_bytes_per_s(work.traffic_bytes / time_s), format_percent(share)

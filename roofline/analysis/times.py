@@ -44,7 +44,11 @@ def _minimum(name: str, time_s: float, limiter: str) -> str:
 
 def time_of(row: OperatorRow, kind: Kind) -> float | None:
     """The row's time of that kind in seconds."""
-    times = {"measured": row.measured_s, "predicted": row.predicted_s, "bound": row.bound_s}
+    times = {
+        "measured": row.measured_s,
+        "predicted": row.predicted_s,
+        "bound": row.eager_min_time_s,
+    }
     return times[kind]
 
 
@@ -55,7 +59,7 @@ def sum_s(rows: Iterable[OperatorRow], kind: Kind) -> float:
 
 def time_s(row: OperatorRow) -> float | None:
     """The seconds that a picture shows: the measured time if there is one, else the bound."""
-    return row.bound_s if row.measured_s is None else row.measured_s
+    return row.eager_min_time_s if row.measured_s is None else row.measured_s
 
 
 def total_s(analysis: Analysis) -> float:
@@ -81,7 +85,11 @@ def rate_flop_per_s(row: OperatorRow) -> float | None:
 
 def beats_bound(row: OperatorRow) -> bool:
     """Whether a row was measured faster than its bound by more than measurements are worth."""
-    return bool(row.measured_s and row.bound_s and row.measured_s * TOLERANCE < row.bound_s)
+    return bool(
+        row.measured_s
+        and row.eager_min_time_s
+        and row.measured_s * TOLERANCE < row.eager_min_time_s
+    )
 
 
 def above_roof(analysis: Analysis) -> tuple[str, ...]:
@@ -95,7 +103,7 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     faster = sorted(filter(beats_bound, analysis.operators), key=_time_over_bound)
     lines = [
         f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
-        f" faster than its bound of {format_s(row.bound_s)}: its count, its data type or its"
+        f" faster than its bound of {format_s(row.eager_min_time_s)}: its count, its data type or its"
         " ceiling is wrong; please report it"
         for row in faster[:_NAMED]
     ]
@@ -117,7 +125,7 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _time_over_bound(row: OperatorRow) -> float:
-    return (row.measured_s or 0.0) / (row.bound_s or 1.0)
+    return (row.measured_s or 0.0) / (row.eager_min_time_s or 1.0)
 
 
 def _above_by_convention(row: OperatorRow) -> bool:

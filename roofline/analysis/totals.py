@@ -33,10 +33,10 @@ class MinTimes:
     model_min_time_s: float | None = None
 
     @classmethod
-    def of(cls, bound_s: float | None, minimum: MinimumTimes | None) -> MinTimes:
+    def of(cls, eager_min_time_s: float | None, minimum: MinimumTimes | None) -> MinTimes:
         """Those of a pass: the sum of its operators' bounds, and what is derived of the whole."""
         return cls(
-            eager_min_time_s=bound_s,
+            eager_min_time_s=eager_min_time_s,
             fused_min_time_s=minimum.fused.time_s if minimum else None,
             model_min_time_s=minimum.model.time_s if minimum else None,
         )
@@ -75,13 +75,13 @@ class Coverage:
 class Totals:
     """Sums over the operators, and what the model takes in memory.
 
-    ``flop``, ``multiply_add`` and ``least_flop`` are sums over the operators whose FLOP is known
-    (``unknown_operators`` calls are not in them), ``internal_byte`` over those of which it is.
-    ``fused_byte`` is null where it is not known. ``parameters`` counts elements, each storage once,
-    ``parameter_bytes`` and ``buffer_bytes`` their bytes, ``optimizer_bytes`` those of what an
-    optimizer keeps from step to step; ``peak_memory_byte`` is the most that is alive at once (all
-    of these, inputs, and activations and gradients from creation to release), ``all_tensors_byte``
-    the sum of them all, as if nothing were freed. ``bound_s`` is the sum of the operators' bounds,
+    ``flop``, ``macs`` and ``min_flop`` are sums over the operators whose FLOP is known
+    (``unknown_operators`` calls are not in them), ``internal_bytes`` over those of which it is.
+    ``fused_bytes`` is null where it is not known. ``parameters`` counts elements, each storage once,
+    ``parameter_size_bytes`` and ``buffer_size_bytes`` their bytes, ``optimizer_state_bytes`` those of what an
+    optimizer keeps from step to step; ``peak_memory_bytes`` is the most that is alive at once (all
+    of these, inputs, and activations and gradients from creation to release), ``all_tensors_bytes``
+    the sum of them all, as if nothing were freed. ``eager_min_time_s`` is the sum of the operators' bounds,
     null where the hardware has no ceilings: no operator-by-operator run takes less, so that
     ``eager_min_time_s`` is the same. ``fused_min_time_s`` is the least of a run in fused kernels,
     ``model_min_time_s`` that of any run of the same function, and ``fused_limiter`` and
@@ -92,24 +92,24 @@ class Totals:
     """
 
     flop: int
-    multiply_add: int
-    least_flop: int
+    macs: int
+    min_flop: int
     unknown_operators: int
-    parameter_byte: int
-    input_byte: int
-    output_byte: int
-    gradient_byte: int
-    optimizer_byte: int
-    internal_byte: int = 0
-    traffic_byte: int
-    fused_byte: int | None = None
-    parameters: int
     parameter_bytes: int
-    buffer_bytes: int
-    optimizer_bytes: int = 0
-    peak_memory_byte: int
-    all_tensors_byte: int
-    bound_s: float | None
+    input_bytes: int
+    output_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    internal_bytes: int = 0
+    traffic_bytes: int
+    fused_bytes: int | None = None
+    parameters: int
+    parameter_size_bytes: int
+    buffer_size_bytes: int
+    optimizer_state_bytes: int = 0
+    peak_memory_bytes: int
+    all_tensors_bytes: int
+    eager_min_time_s: float | None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
@@ -127,9 +127,9 @@ class Totals:
     @property
     def intensity_flop_per_byte(self) -> float | None:
         """FLOP per byte of traffic; None where an operator's FLOP is unknown or nothing moves."""
-        if self.unknown_operators or not self.traffic_byte:
+        if self.unknown_operators or not self.traffic_bytes:
             return None
-        return self.flop / self.traffic_byte
+        return self.flop / self.traffic_bytes
 
 
 _NUMBERS = names_of_numbers(Totals)
@@ -148,12 +148,12 @@ class MemoryPeak:
     """
 
     operator: int | None
-    parameter_byte: int
-    buffer_byte: int
-    input_byte: int
-    optimizer_byte: int
-    activation_byte: int
-    gradient_byte: int
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    gradient_bytes: int
 
     def __post_init__(self) -> None:
         check_numbers(self, names_of_numbers(MemoryPeak))
@@ -162,18 +162,18 @@ class MemoryPeak:
     def byte(self) -> int:
         """All of it."""
         return (
-            self.parameter_byte
-            + self.buffer_byte
-            + self.input_byte
-            + self.optimizer_byte
-            + self.activation_byte
-            + self.gradient_byte
+            self.parameter_bytes
+            + self.buffer_bytes
+            + self.input_bytes
+            + self.optimizer_bytes
+            + self.activation_bytes
+            + self.gradient_bytes
         )
 
 
-def sum_fused_byte(rows: Iterable[OperatorRow]) -> int | None:
+def sum_fused_bytes(rows: Iterable[OperatorRow]) -> int | None:
     """The traffic of fused kernels in bytes; None if that of an operator is unknown."""
-    byte = [row.fused_byte for row in rows]
+    byte = [row.fused_bytes for row in rows]
     known = [each for each in byte if each is not None]
     return sum(known) if known and len(known) == len(byte) else None
 
@@ -189,7 +189,7 @@ def coverage_of(rows: Sequence[OperatorRow]) -> Coverage:
 
     return Coverage(
         calls=fraction(len(known), len(working)),
-        byte=fraction(sum(r.traffic_byte for r in known), sum(r.traffic_byte for r in working)),
+        byte=fraction(sum(r.traffic_bytes for r in known), sum(r.traffic_bytes for r in working)),
         time=fraction(
             sum(row.measured_s or 0.0 for row in timed if row.state is State.COUNTED),
             sum(row.measured_s or 0.0 for row in timed),
@@ -205,15 +205,15 @@ def known_work(rows: Iterable[OperatorRow]) -> Work:
     for row in rows:
         work = row.work
         if work.flop is None:
-            work = replace(work, flop=0, multiply_add=0, least_flop=0)
-        if work.internal_byte is None:
-            work = replace(work, internal_byte=0)
+            work = replace(work, flop=0, macs=0, min_flop=0)
+        if work.internal_bytes is None:
+            work = replace(work, internal_bytes=0)
         total += work
     return total
 
 
-def sum_bound_s(rows: Iterable[OperatorRow]) -> float | None:
+def sum_eager_min_time_s(rows: Iterable[OperatorRow]) -> float | None:
     """The sum of the bounds in seconds; None if one of them is unknown."""
-    bounds = [row.bound_s for row in rows]
+    bounds = [row.eager_min_time_s for row in rows]
     known = [bound for bound in bounds if bound is not None]
     return sum(known) if len(known) == len(bounds) else None

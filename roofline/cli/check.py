@@ -87,8 +87,8 @@ def command(
 ) -> None:
     """Hold what MODEL costs against a baseline, and fail where it costs more than is allowed.
 
-    Conditions are on flop, multiply_add, traffic_byte, parameters, peak_memory_byte, launches,
-    unknown_operators, bound_s, eager_min_time_s, fused_min_time_s, model_min_time_s and
+    Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
+    unknown_operators, eager_min_time_s, eager_min_time_s, fused_min_time_s, model_min_time_s and
     predicted_s. Counts are those of the model alone and the same everywhere; times belong to a
     machine: give the same --hardware as for the baseline. What cannot be judged fails. MODEL is
     what analyze takes.

@@ -32,7 +32,7 @@ _QUESTIONS = {
     "transfer_rate": "Transfers per second of a channel, such as 3200MT/s",
 }
 _OPTIONAL_QUESTIONS = {
-    "bus_byte": ("Bytes that a channel transfers at once", "8"),
+    "bus_bytes": ("Bytes that a channel transfers at once", "8"),
     "reference": ("Document that the figures are from (title, publisher, address)", ""),
     "date": ("Its date, such as 2026-01", ""),
 }
@@ -179,7 +179,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "units": _units,
     "channels": _count("--channels", _MOST_CHANNELS),
     "transfer_rate": _transfer_rate,
-    "bus_byte": _count("--bus-byte", 1024),
+    "bus_bytes": _count("--bus-byte", 1024),
     "date": _date,
 }
 
@@ -201,7 +201,7 @@ def _sheet(file: Path, given: dict[str, Any]) -> DataSheet:
         core=None if given["core"] is None else core_named(given["core"]),
         channels=_READERS["channels"](given["channels"]),
         transfer_per_s=_READERS["transfer_rate"](given["transfer_rate"]),
-        bus_byte=_READERS["bus_byte"](given["bus_byte"] or "8"),
+        bus_bytes=_READERS["bus_bytes"](given["bus_bytes"] or "8"),
         caches=tuple(map(parse_cache, given["caches"])),
         reference=(given["reference"] or "").strip(),
         date=_READERS["date"](given["date"] or ""),

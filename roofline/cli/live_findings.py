@@ -89,12 +89,12 @@ class LiveFindings:
         from rich.console import Group
         from rich.table import Table
 
-        from roofline.foundation.units import format_byte_per_s, format_flop_per_s
+        from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
 
         teams = sorted({threads for _, threads in self._rates})
         table = Table.grid(padding=(0, 2))
         for best in self._best.values():
-            form = format_flop_per_s if best.quantity == "flop" else format_byte_per_s
+            form = format_flop_per_s if best.quantity == "flop" else format_bytes_per_s
             cells = [
                 f"{form(rate.per_s)} on {counted(team, 'thread')}" if rate else ""
                 for team in teams

@@ -172,10 +172,10 @@ def _memory_limit() -> str:
         import resource
     except ImportError:  # on Windows
         return usual
-    limit_byte, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit_byte == resource.RLIM_INFINITY:
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes == resource.RLIM_INFINITY:
         return usual
-    return f"this process is limited to {limit_byte // 1024} KiB (ulimit -v); raise the limit"
+    return f"this process is limited to {limit_bytes // 1024} KiB (ulimit -v); raise the limit"
 
 
 def _shown(name: object) -> str:

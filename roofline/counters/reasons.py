@@ -92,11 +92,11 @@ def _unseen(records: Sequence[OperatorRecord], convention: Convention) -> Differ
 def _ours(record: OperatorRecord, portion: Portion, convention: Convention) -> int:
     """What we count for a call, in the counter's unit; 0 where it is unknown."""
     work = record.work
-    if work.flop is None or work.multiply_add is None:
+    if work.flop is None or work.macs is None:
         return 0
-    if convention.measure == "multiply_add":
-        return work.multiply_add * convention.per_unit if portion == "product" else 0
-    product = FLOP_PER_FMA * work.multiply_add
+    if convention.measure == "macs":
+        return work.macs * convention.per_unit if portion == "product" else 0
+    product = FLOP_PER_FMA * work.macs
     return (product if portion == "product" else work.flop - product) * convention.per_unit
 
 
@@ -249,7 +249,7 @@ def _without_rule(
 
 def _missed(name: str, record: OperatorRecord) -> str:
     kind = "recurrent layers" if record.type == "recurrent" else record.type
-    what = kind if record.work.multiply_add else name
+    what = kind if record.work.macs else name
     return f"misses {what}: it has no rule for {name if what != name else 'it'}"
 
 

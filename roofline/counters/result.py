@@ -13,7 +13,7 @@ from roofline.workload.tensors import InputSpec
 
 SCHEMA_VERSION = 1
 
-Measure = Literal["multiply_add", "flop"]
+Measure = Literal["macs", "flop"]
 """Which of our totals a counter's number is held against."""
 
 Outcome = Literal["counted", "not installed", "not run", "failed"]
@@ -80,7 +80,7 @@ class CountedBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Crosscheck:
-    """One model through several counters; ``multiply_add`` and ``flop`` are our own totals.
+    """One model through several counters; ``macs`` and ``flop`` are our own totals.
 
     ``train`` says that they are of a forward and a backward pass; the update of the parameters, in
     which there are no multiply-adds of products, is in none of the numbers.
@@ -91,7 +91,7 @@ class Crosscheck:
     model: str
     inputs: tuple[InputSpec, ...]
     train: bool = False
-    multiply_add: int
+    macs: int
     flop: int
     unknown_operators: int
     counters: tuple[CountedBy, ...]
@@ -101,11 +101,11 @@ class Crosscheck:
         others = ", ".join(
             f"{each.counter} {each.number:,}" for each in self.counters if each.number is not None
         )
-        return f"<Crosscheck of {self.model}: {self.multiply_add:,} multiply-adds; {others}>"
+        return f"<Crosscheck of {self.model}: {self.macs:,} multiply-adds; {others}>"
 
     def ours(self, measure: Measure) -> int:
         """Our total of a measure."""
-        return self.multiply_add if measure == "multiply_add" else self.flop
+        return self.macs if measure == "macs" else self.flop
 
     def to_json(self) -> str:
         """The crosscheck as JSON text."""

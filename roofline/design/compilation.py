@@ -10,7 +10,7 @@ from roofline.analysis import Analysis, OperatorRow
 from roofline.foundation import schema
 from roofline.foundation.rows import cells_of, csv_text, finite, frame_of, json_text
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, CompiledPass
 from roofline.workload.operators import Phase, State
 
@@ -29,18 +29,18 @@ _LOSS = "<loss>"
 class Side:
     """What one way of running a pass launches and moves.
 
-    ``traffic_byte`` is a sum over the launches whose bytes are known; ``unknown`` is how many there
+    ``traffic_bytes`` is a sum over the launches whose bytes are known; ``unknown`` is how many there
     are besides.
     """
 
     launches: int
-    traffic_byte: int
+    traffic_bytes: int
     unknown: int = 0
 
     @property
     def traffic(self) -> str:
         """The bytes in words; at least so many where some are not known."""
-        return f"{'≥ ' * bool(self.unknown)}{format_byte(self.traffic_byte)}"
+        return f"{'≥ ' * bool(self.unknown)}{format_bytes(self.traffic_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -70,17 +70,17 @@ class Compilation:
     def eager(self, phase: Phase | None = None) -> Side:
         """The operators that eager torch calls, free ones left out; one is taken as one launch."""
         rows = self._eager_rows(phase)
-        return Side(launches=len(rows), traffic_byte=sum(row.traffic_byte for row in rows))
+        return Side(launches=len(rows), traffic_bytes=sum(row.traffic_bytes for row in rows))
 
     def fused(self, phase: Phase | None = None) -> Side | None:
         """What this project's own rules of fusion make of them; None where it is not known."""
         rows = self._eager_rows(phase)
-        byte = [row.fused_byte for row in rows]
+        byte = [row.fused_bytes for row in rows]
         known = [each for each in byte if each is not None]
         if len(known) < len(byte):
             return None
-        kernels = {row.chain for row in rows if row.fused_byte}
-        return Side(launches=len(kernels), traffic_byte=sum(known))
+        kernels = {row.chain for row in rows if row.fused_bytes}
+        return Side(launches=len(kernels), traffic_bytes=sum(known))
 
     def inductor(self, phase: Phase | None = None) -> Side | None:
         """What Inductor launches, and in the forward pass what is between its graphs."""
@@ -90,7 +90,7 @@ class Compilation:
         between = compiled.called_outside("forward") if phase in (None, "forward") else 0
         return Side(
             launches=compiled.launches(phase) + between,
-            traffic_byte=compiled.known_byte(phase),
+            traffic_bytes=compiled.known_bytes(phase),
             unknown=compiled.unknown_launches(phase) + between,
         )
 
@@ -103,9 +103,9 @@ class Compilation:
             return f"{name}: what Inductor makes of it is not known: {self.compiled.why_not}"
         said = f"{name} under torch.compile: {inductor.launches:,} launches move {inductor.traffic}"
         beside = f"eager torch ({eager.launches:,} operators, {eager.traffic})"
-        if inductor.unknown or not eager.traffic_byte:
+        if inductor.unknown or not eager.traffic_bytes:
             return f"{said}, beside {beside}"
-        ratio = inductor.traffic_byte / eager.traffic_byte
+        ratio = inductor.traffic_bytes / eager.traffic_bytes
         return f"{said}, {ratio:.2f} × the bytes of {beside}"
 
     def to_frame(self) -> pandas.DataFrame:
@@ -180,9 +180,9 @@ COLUMNS = {
     "loops": "Int64",
     "operators": "string",
     "modules": "string",
-    "read_byte": "Int64",
-    "written_byte": "Int64",
-    "traffic_byte": "Int64",
+    "read_bytes": "Int64",
+    "written_bytes": "Int64",
+    "traffic_bytes": "Int64",
 }
 """The columns of `Compilation.to_frame` and of CSV files, with pandas' types."""
 
@@ -198,7 +198,7 @@ def _row(number: int, graph: CompiledGraph, place: int, kernel: CompiledKernel) 
         "loops": kernel.loops,
         "operators": " ".join(kernel.operators),
         "modules": " ".join(kernel.modules),
-        "read_byte": kernel.read_byte,
-        "written_byte": kernel.written_byte,
-        "traffic_byte": kernel.traffic_byte,
+        "read_bytes": kernel.read_bytes,
+        "written_bytes": kernel.written_bytes,
+        "traffic_bytes": kernel.traffic_bytes,
     }

@@ -35,7 +35,7 @@ class ExportedFile:
     """A file that was written, and what it gives and asks for when it is read again.
 
     ``largest_error`` is the largest difference of its outputs from the model's, as a fraction of
-    the largest value of the output; ``limit`` what it may be. ``multiply_add`` and ``flop`` are of
+    the largest value of the output; ``limit`` what it may be. ``macs`` and ``flop`` are of
     one pass of what was read; ``opset`` is the version of ONNX's operators, None of other formats.
     ``unknown_operators`` calls have unknown FLOP, which are in no sum.
     """
@@ -43,10 +43,10 @@ class ExportedFile:
     path: str
     format: str
     opset: int | None
-    size_byte: int
+    size_bytes: int
     largest_error: float
     limit: float
-    multiply_add: int
+    macs: int
     flop: int
     unknown_operators: int
     changes: tuple[OperatorChange, ...]
@@ -54,7 +54,7 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """A model that was written into files; ``multiply_add`` and ``flop`` are of one of its passes.
+    """A model that was written into files; ``macs`` and ``flop`` are of one of its passes.
 
     ``unknown_operators`` calls have unknown FLOP, which are in no sum.
     """
@@ -62,7 +62,7 @@ class Export:
     schema_version: int = SCHEMA_VERSION
     model: str
     inputs: tuple[InputSpec, ...]
-    multiply_add: int
+    macs: int
     flop: int
     unknown_operators: int
     files: tuple[ExportedFile, ...]
@@ -75,14 +75,14 @@ class Export:
 
 def sums_of(records: Iterable[OperatorRecord]) -> tuple[int, int, int]:
     """Multiply-adds and FLOP of records, and how many of them are unknown."""
-    multiply_add = flop = unknown = 0
+    macs = flop = unknown = 0
     for each in records:
         if each.state is State.UNKNOWN:
             unknown += 1
         else:
-            multiply_add += each.work.multiply_add or 0
+            macs += each.work.macs or 0
             flop += each.work.flop or 0
-    return multiply_add, flop, unknown
+    return macs, flop, unknown
 
 
 def changes_between(

@@ -42,7 +42,7 @@ def lines_on_bounds_alone(
     for name, each in zip(names, analyses, strict=True):
         if each.prediction is None:
             known = "neither bound nor prediction"
-            if each.totals.bound_s is not None:
+            if each.totals.eager_min_time_s is not None:
                 known = BOUND_ONLY
             by_reason.setdefault((known, _why_not(each)), []).append(name)
     for (known, reason), found in by_reason.items():

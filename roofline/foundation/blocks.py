@@ -15,8 +15,8 @@ from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
-    format_byte_per_s,
+    format_bytes,
+    format_bytes_per_s,
     format_flop,
     format_flop_per_s,
     format_percent,
@@ -145,11 +145,11 @@ class Report:
 
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_flop_per_s", format_flop_per_s),
-    ("_byte_per_s", format_byte_per_s),
+    ("_bytes_per_s", format_bytes_per_s),
     ("_per_s", lambda value: format_si(value, "/s")),
     ("_s", format_s),
-    ("_byte", format_byte),
-    ("_bytes", format_byte),
+    ("_bytes", format_bytes),
+    ("_bytes", format_bytes),
     ("_flop", format_flop),
     ("_hz", lambda value: format_si(value, "Hz")),
     ("share", format_percent),

@@ -65,12 +65,12 @@ def format_flop_per_s(rate: float | None) -> str:
     return format_si(rate, "FLOP/s")
 
 
-def format_byte(byte: float | None) -> str:
+def format_bytes(byte: float | None) -> str:
     """Traffic or size in bytes with decimal prefix: ``"428 MB"``."""
     return format_si(byte, "B")
 
 
-def format_byte_per_s(rate: float | None) -> str:
+def format_bytes_per_s(rate: float | None) -> str:
     """A bandwidth: ``"41.3 GB/s"``."""
     return format_si(rate, "B/s")
 
@@ -200,7 +200,7 @@ _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|ms|us|µs|μs|ns)")
 _DURATIONS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 
 
-def parse_byte(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """The bytes of a size written as ``1MB`` (a million), ``1.5MiB``, ``800kB`` or ``4096B``.
 
     Raises:
@@ -232,7 +232,7 @@ def parse_duration(text: str) -> float:
 _BYTE_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kKMGT]?)(i?)(B|bit)/s")
 
 
-def parse_byte_per_s(text: str) -> float:
+def parse_bytes_per_s(text: str) -> float:
     """The bytes per second of a rate written as ``25GB/s``, ``1.5 GiB/s`` or ``100Gbit/s``.
 
     Raises:

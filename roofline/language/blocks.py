@@ -13,7 +13,7 @@ from roofline.foundation.spreads import interval_cell
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_intensity,
     format_percent,
@@ -83,12 +83,12 @@ def language_blocks(language: Language, view: View) -> Iterable[Block]:
 
 
 def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
-    of, weight_byte = language.architecture, language.footprint.weight_byte
-    elements = 8 * weight_byte // language.dtype.bits
+    of, weight_bytes = language.architecture, language.footprint.weight_bytes
+    elements = 8 * weight_bytes // language.dtype.bits
     yield (
         "Model",
         f"{language.model} · about {format_si(elements, '')} parameters in {language.dtype}"
-        f" ({format_byte(weight_byte)})",
+        f" ({format_bytes(weight_bytes)})",
     )
     products = "3 products (gated)" if of.is_gated else "2 products"
     tied = ", shared with the embedding" if of.is_tied else ""
@@ -116,12 +116,12 @@ def _facts(language: Language, view: View) -> Iterable[tuple[str, str]]:
     yield hardware_fact(language.stages[0].analysis, view.today)
     footprint = language.footprint
     memory = (
-        f"{format_byte(footprint.byte)} = weights {format_byte(weight_byte)} + KV cache"
-        f" {format_byte(footprint.cache_byte)} + activations at least"
-        f" {format_byte(footprint.activation_byte)}"
+        f"{format_bytes(footprint.byte)} = weights {format_bytes(weight_bytes)} + KV cache"
+        f" {format_bytes(footprint.cache_bytes)} + activations at least"
+        f" {format_bytes(footprint.activation_bytes)}"
     )
-    if footprint.peak_byte is not None:
-        memory += f" · peak of transformers {format_byte(footprint.peak_byte)}"
+    if footprint.peak_bytes is not None:
+        memory += f" · peak of transformers {format_bytes(footprint.peak_bytes)}"
     yield "Memory", memory
     yield "Fits", _fits(footprint)
 
@@ -130,13 +130,13 @@ def _fits(footprint: Footprint) -> str:
     memory = footprint.memory
     if memory.byte is None:
         return f"not known: {memory.source}"
-    verdict = f"{_FITS[footprint.fit]}: {format_byte(memory.byte)} ({memory.source})"
-    if footprint.weight_byte > memory.byte:
+    verdict = f"{_FITS[footprint.fit]}: {format_bytes(memory.byte)} ({memory.source})"
+    if footprint.weight_bytes > memory.byte:
         return f"{verdict} · the weights alone take more"
-    room = f"room for {counted(footprint.most_sequences or 0, 'sequence')} of"
+    room = f"room for {counted(footprint.max_sequences or 0, 'sequence')} of"
     longest = "and for any context, as all layers have windows"
-    if footprint.most_context is not None:
-        longest = f"or for {footprint.most_context:,} tokens at batch {footprint.batch}"
+    if footprint.max_context is not None:
+        longest = f"or for {footprint.max_context:,} tokens at batch {footprint.batch}"
     return f"{verdict} · {room} {footprint.context:,} tokens · {longest}"
 
 
@@ -164,10 +164,10 @@ def _stage_rows(stage: StageResult) -> Iterable[_Row]:
         "basis": "transformers",
         "tokens": f"{stage.tokens:,}",
         "FLOP": sum_of_flop(totals.flop, unknown),
-        "traffic": format_byte(totals.traffic_byte),
-        _AI: sum_of_intensity(totals.flop, totals.traffic_byte, unknown),
+        "traffic": format_bytes(totals.traffic_bytes),
+        _AI: sum_of_intensity(totals.flop, totals.traffic_bytes, unknown),
         "limiter": stage.limiter.value,
-        "minimum time": format_s(stage.bound_s),
+        "minimum time": format_s(stage.eager_min_time_s),
         "max tokens/s": _words(bound),
         "predicted time": interval_cell(run.predicted_s, run.low_s, run.high_s) if run else MISSING,
         "predicted tokens/s": _words(predicted),
@@ -175,10 +175,10 @@ def _stage_rows(stage: StageResult) -> Iterable[_Row]:
     yield {
         "basis": "architecture",
         "FLOP": format_flop(asked.flop),
-        "traffic": format_byte(asked.traffic_byte),
-        _AI: format_intensity(asked.flop / asked.traffic_byte if asked.traffic_byte else None),
+        "traffic": format_bytes(asked.traffic_bytes),
+        _AI: format_intensity(asked.flop / asked.traffic_bytes if asked.traffic_bytes else None),
         "limiter": asked.bound.value,
-        "minimum time": format_s(asked.bound_s),
+        "minimum time": format_s(asked.eager_min_time_s),
         "max tokens/s": _words(stage.asked_rate),
     }
     if stage.batch > 1:
@@ -199,16 +199,20 @@ def _parts(stage: StageResult) -> Grid:
     def cells(of: PlacedPart | PlacedStage, intensity: str = "", ceiling: str = "") -> _Row:
         return {
             "FLOP": format_flop(of.flop),
-            "weights": format_byte(of.weight_byte) if of.weight_byte else "",
-            "KV cache": format_byte(of.cache_byte) if of.cache_byte else "",
+            "weights": format_bytes(of.weight_bytes) if of.weight_bytes else "",
+            "KV cache": format_bytes(of.cache_bytes) if of.cache_bytes else "",
             _AI: intensity,
             "limiter": of.bound.value,
             "ceiling": ceiling,
-            "time at ceiling": format_s(of.bound_s),
+            "time at ceiling": format_s(of.eager_min_time_s),
         }
 
     def row(part: PlacedPart) -> _Row:
-        share = part.bound_s / whole_s if part.bound_s is not None and whole_s else None
+        share = (
+            part.eager_min_time_s / whole_s
+            if part.eager_min_time_s is not None and whole_s
+            else None
+        )
         return {
             "part": part.name,
             "layers": f"{part.count:,}",
@@ -218,7 +222,7 @@ def _parts(stage: StageResult) -> Grid:
 
     return _table(
         f"{stage.stage.capitalize()}: parts of the architecture",
-        map(row, sorted(asked.parts, key=lambda part: -(part.bound_s or 0.0))),
+        map(row, sorted(asked.parts, key=lambda part: -(part.eager_min_time_s or 0.0))),
         left=("part", "limiter", "ceiling"),
         narrow=("ceiling", "layers", _AI, "share"),
         sums=[{"part": "model minimum", **cells(asked)}],
@@ -230,24 +234,24 @@ def _cache(language: Language) -> Grid:
     cache, context, batch = language.cache, language.context, language.batch
 
     def sizes(byte: float) -> _Row:
-        return {"per sequence": format_byte(byte), f"batch {batch}": format_byte(batch * byte)}
+        return {"per sequence": format_bytes(byte), f"batch {batch}": format_bytes(batch * byte)}
 
     rows = (
         {
             "layers": f"{each.count}",
             "window": "all" if each.window is None else f"{each.window:,}",
             "KV heads": "latent" if cache.attention == "latent" else f"{cache.key_value_heads}",
-            "per token and layer": format_byte(cache.token_byte_of_layer),
+            "per token and layer": format_bytes(cache.token_bytes_of_layer),
             "tokens kept": f"{each.tokens(context):,}",
-            **sizes(each.count * each.tokens(context) * cache.token_byte_of_layer),
+            **sizes(each.count * each.tokens(context) * cache.token_bytes_of_layer),
         }
         for each in cache.layers
     )
     layers, whole = sum(each.count for each in cache.layers), sizes(cache.byte(context))
-    token = f"{format_byte(cache.token_byte)} (all layers)"
+    token = f"{format_bytes(cache.token_bytes)} (all layers)"
     sums = [{"layers": f"all {layers}", "per token and layer": token, **whole}]
     decode = language.stage("decode")
-    given = decode.given_cache_byte if decode else None
+    given = decode.given_cache_bytes if decode else None
     if given is not None and sizes(given / batch) != whole:
         sums.append({"layers": "transformers", **sizes(given / batch)})
     return _table(
@@ -272,24 +276,24 @@ def _expert_rows(stage: StageResult) -> Iterable[_Row]:
             "stage": stage.stage,
             "routing": routing,
             "experts per layer": f"{count} of {spread.count}",
-            "weights read": format_byte(each.weight_byte),
-            "minimum time": format_s(each.bound_s),
+            "weights read": format_bytes(each.weight_bytes),
+            "minimum time": format_s(each.eager_min_time_s),
             "max tokens/s": rate_text(each.tokens_per_s),
         }
 
 
 def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
-    before, after = of.weight_byte_before, of.weight_byte_after
+    before, after = of.weight_bytes_before, of.weight_bytes_after
     was, now = stage.asked_before, stage.asked_after
     library = MISSING
-    if stage.bound_after_s is not None:
-        library = _change(stage.bound_before_s, stage.bound_after_s, format_s)
+    if stage.eager_min_time_after_s is not None:
+        library = _change(stage.eager_min_time_before_s, stage.eager_min_time_after_s, format_s)
     return {
         "bits": of.bits.words,
-        "weights": _change(before, after, format_byte),
+        "weights": _change(before, after, format_bytes),
         "reduction": f"{format_ratio(before / after)}×" if after else MISSING,
         "stage": stage.stage,
-        "minimum time": _change(was.bound_s, now.bound_s, format_s),
+        "minimum time": _change(was.eager_min_time_s, now.eager_min_time_s, format_s),
         "max tokens/s": _change(was.tokens_per_s, now.tokens_per_s, rate_text),
         "minimum of transformers": library,
         "dequantized per pass": f"{format_si(stage.unpacked_weights, '')} weights",
@@ -333,7 +337,7 @@ def _crossovers(sweep: StageSweep) -> Grid:
             intensity: format_intensity(each.cache_flop_per_byte),
             "memory": " to ".join(
                 dict.fromkeys(
-                    format_byte(sweep.cell(each.stage, end, each.context).footprint_byte)
+                    format_bytes(sweep.cell(each.stage, end, each.context).footprint_bytes)
                     for end in ends
                 )
             ),

@@ -22,7 +22,7 @@ class ExpertSpread:
 
     ``least`` if all tokens choose alike, ``most`` if they avoid each other; ``expected`` under
     uniform routing, with the standard deviation ``deviation``. ``layers`` have experts;
-    ``expert_byte`` is one of them, ``shared_byte`` what every token goes through besides.
+    ``expert_bytes`` is one of them, ``shared_bytes`` what every token goes through besides.
     """
 
     tokens: int
@@ -33,8 +33,8 @@ class ExpertSpread:
     expected: float
     deviation: float
     most: int
-    expert_byte: int
-    shared_byte: int
+    expert_bytes: int
+    shared_bytes: int
 
     @property
     def typical(self) -> int:
@@ -43,7 +43,7 @@ class ExpertSpread:
 
     def byte(self, distinct: float) -> float:
         """Return the bytes of `distinct` experts in each layer, shared ones included."""
-        return self.layers * (distinct * self.expert_byte + self.shared_byte)
+        return self.layers * (distinct * self.expert_bytes + self.shared_bytes)
 
 
 def distinct_experts(count: int, per_token: int, tokens: int) -> tuple[float, float]:
@@ -90,6 +90,6 @@ def expert_spread(architecture: Architecture, tokens: int, dtype: DType) -> Expe
         expected=expected,
         deviation=deviation,
         most=min(sizes.count, tokens * sizes.per_token),
-        expert_byte=dtype.byte(products * architecture.width * sizes.width),
-        shared_byte=dtype.byte(products * architecture.width * sizes.shared_width),
+        expert_bytes=dtype.byte(products * architecture.width * sizes.width),
+        shared_bytes=dtype.byte(products * architecture.width * sizes.shared_width),
     )

@@ -23,7 +23,7 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
         reuse: of its operands, as if the caller kept what it gave.
 
     Returns:
-        With ``peak_activation_byte`` in bytes beyond those of the inputs: what grows in the place
+        With ``peak_activation_bytes`` in bytes beyond those of the inputs: what grows in the place
         of an old cache that is gone does not count twice.
     """
     last = _last_uses(records)
@@ -41,7 +41,7 @@ def held_while_generating(records: Sequence[OperatorRecord], reuse: Residency) -
         alive -= gone
         live -= sum(sizes[each] for each in gone)
         live -= sum(sizes[each] for each, end in last.items() if end == index)
-    return replace(reuse, peak_index=peak_index, peak_activation_byte=peak)
+    return replace(reuse, peak_index=peak_index, peak_activation_bytes=peak)
 
 
 def _last_uses(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
@@ -66,7 +66,7 @@ def _sizes(records: Sequence[OperatorRecord]) -> Mapping[int, int]:
     sizes: dict[int, int] = {}
     for record in records:
         for spec in (*record.inputs, *record.outputs):
-            end = spec.offset_byte + spec.byte
+            end = spec.offset_bytes + spec.byte
             sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
     return sizes
 

@@ -44,7 +44,7 @@ class Cache:
         InputError: a type that is no floating or integer type.
     """
 
-    ALSO_WRITTEN: ClassVar = ("token_byte",)
+    ALSO_WRITTEN: ClassVar = ("token_bytes",)
 
     attention: AttentionKind
     key_value_heads: int
@@ -57,19 +57,19 @@ class Cache:
             raise InputError(f"a cache of {self.dtype} cannot be; take bfloat16 or int8")
 
     @property
-    def token_byte_of_layer(self) -> int:
+    def token_bytes_of_layer(self) -> int:
         """Bytes of a token in one layer."""
         return self.dtype.byte(self.elements)
 
     @property
-    def token_byte(self) -> int:
+    def token_bytes(self) -> int:
         """Bytes of a token in all layers, as long as no window is full."""
-        return sum(each.count for each in self.layers) * self.token_byte_of_layer
+        return sum(each.count for each in self.layers) * self.token_bytes_of_layer
 
     def byte(self, context: int, batch: int = 1) -> int:
         """Return the bytes of `batch` sequences of `context` tokens; windows keep fewer tokens."""
         tokens = sum(each.count * each.tokens(context) for each in self.layers)
-        return batch * tokens * self.token_byte_of_layer
+        return batch * tokens * self.token_bytes_of_layer
 
 
 def cache_of(architecture: Architecture, dtype: DType) -> Cache:
@@ -101,20 +101,20 @@ class Activations:
     """Minimum activations: what goes through the layers, or the logits.
 
     Attributes:
-        token_byte: of each token that goes through the layers.
-        sequence_byte: of the logits of a sequence.
+        token_bytes: of each token that goes through the layers.
+        sequence_bytes: of the logits of a sequence.
         takes_context: all tokens of a context go through the layers at once; else one of each
             sequence.
     """
 
-    token_byte: int
-    sequence_byte: int
+    token_bytes: int
+    sequence_bytes: int
     takes_context: bool
 
     def byte(self, context: int, batch: int = 1) -> int:
         """Return the bytes of `batch` sequences of `context` tokens."""
         tokens = context if self.takes_context else 1
-        return batch * max(tokens * self.token_byte, self.sequence_byte)
+        return batch * max(tokens * self.token_bytes, self.sequence_bytes)
 
 
 def activations_of(architecture: Architecture, stage: Stage, dtype: DType) -> Activations:
@@ -123,8 +123,8 @@ def activations_of(architecture: Architecture, stage: Stage, dtype: DType) -> Ac
     Each layer reads and writes what goes through it; the last token becomes logits.
     """
     return Activations(
-        token_byte=dtype.byte(2 * architecture.width),
-        sequence_byte=dtype.byte(architecture.width + architecture.vocabulary),
+        token_bytes=dtype.byte(2 * architecture.width),
+        sequence_bytes=dtype.byte(architecture.width + architecture.vocabulary),
         takes_context=stage == "prefill",
     )
 
@@ -134,46 +134,46 @@ class Footprint:
     """Memory of ``batch`` sequences of ``context`` tokens.
 
     Attributes:
-        weight_byte: of parameters and buffers.
-        cache_byte: of keys and values of all sequences.
-        activation_byte: the minimum of activations.
-        peak_byte: the peak of the passes of transformers; None: they were not run.
-        most_sequences: of this context that fit; None: memory is not known.
-        most_context: that fits at this batch; None: memory is not known, or any context fits.
+        weight_bytes: of parameters and buffers.
+        cache_bytes: of keys and values of all sequences.
+        activation_bytes: the minimum of activations.
+        peak_bytes: the peak of the passes of transformers; None: they were not run.
+        max_sequences: of this context that fit; None: memory is not known.
+        max_context: that fits at this batch; None: memory is not known, or any context fits.
     """
 
     ALSO_WRITTEN: ClassVar = ("byte", "fit")
 
     context: int
     batch: int
-    weight_byte: int
-    cache_byte: int
-    activation_byte: int
-    peak_byte: int | None
+    weight_bytes: int
+    cache_bytes: int
+    activation_bytes: int
+    peak_bytes: int | None
     memory: Memory
-    most_sequences: int | None
-    most_context: int | None
+    max_sequences: int | None
+    max_context: int | None
 
     @property
     def byte(self) -> int:
         """Minimum memory."""
-        return self.weight_byte + self.cache_byte + self.activation_byte
+        return self.weight_bytes + self.cache_bytes + self.activation_bytes
 
     @property
     def fit(self) -> Fit:
         """Whether it fits."""
-        return fit_of(self.byte, self.peak_byte, self.memory.byte)
+        return fit_of(self.byte, self.peak_bytes, self.memory.byte)
 
 
-def fit_of(least_byte: int, peak_byte: int | None, memory_byte: int | None) -> Fit:
+def fit_of(min_bytes: int, peak_bytes: int | None, memory_bytes: int | None) -> Fit:
     """Return whether something fits into memory.
 
     Args:
-        least_byte: minimum memory.
-        peak_byte: peak of transformers; None: not known.
-        memory_byte: available memory; None: not known.
+        min_bytes: minimum memory.
+        peak_bytes: peak of transformers; None: not known.
+        memory_bytes: available memory; None: not known.
     """
-    least_fits, peak_fits = fits(least_byte, memory_byte), fits(peak_byte, memory_byte)
+    least_fits, peak_fits = fits(min_bytes, memory_bytes), fits(peak_bytes, memory_bytes)
     if least_fits is None:
         return "unknown"
     if not least_fits:
@@ -188,35 +188,37 @@ def footprint_of(
     *,
     context: int,
     batch: int,
-    weight_byte: int,
+    weight_bytes: int,
     activations: Activations,
     memory: Memory,
-    peak_byte: int | None = None,
+    peak_bytes: int | None = None,
 ) -> Footprint:
     """Return the footprint of a batch of sequences; the arguments are fields of `Footprint`."""
-    most_sequences = most_context = None
+    max_sequences = max_context = None
     if memory.byte is not None:
-        room = max(0, memory.byte - weight_byte)
-        most_sequences = room // (cache.byte(context) + activations.byte(context))
-        most_context = _most_context(cache, activations, batch, room)
+        room = max(0, memory.byte - weight_bytes)
+        max_sequences = room // (cache.byte(context) + activations.byte(context))
+        max_context = _most_context(cache, activations, batch, room)
     return Footprint(
         context=context,
         batch=batch,
-        weight_byte=weight_byte,
-        cache_byte=cache.byte(context, batch),
-        activation_byte=activations.byte(context, batch),
-        peak_byte=peak_byte,
+        weight_bytes=weight_bytes,
+        cache_bytes=cache.byte(context, batch),
+        activation_bytes=activations.byte(context, batch),
+        peak_bytes=peak_bytes,
         memory=memory,
-        most_sequences=most_sequences,
-        most_context=most_context,
+        max_sequences=max_sequences,
+        max_context=max_context,
     )
 
 
-def _most_context(cache: Cache, activations: Activations, batch: int, room_byte: int) -> int | None:
-    """Return the longest context that fits into `room_byte`; None: any does."""
+def _most_context(
+    cache: Cache, activations: Activations, batch: int, room_bytes: int
+) -> int | None:
+    """Return the longest context that fits into `room_bytes`; None: any does."""
 
     def fits(context: int) -> bool:
-        return cache.byte(context, batch) + activations.byte(context, batch) <= room_byte
+        return cache.byte(context, batch) + activations.byte(context, batch) <= room_bytes
 
     low, high = 0, 1
     while fits(high):

@@ -56,15 +56,15 @@ class StageSize:
 class Part:
     """One kind of work in ``count`` layers alike; all numbers are of one of them.
 
-    ``multiply_add`` takes the whole rectangle of attention, ``least_flop`` only what may be seen.
+    ``macs`` takes the whole rectangle of attention, ``min_flop`` only what may be seen.
     ``weights`` are elements read once, ``cache_elements`` those of keys and values before, which
     are read, ``new_elements`` those that are written.
     """
 
     name: PartName
     count: int
-    multiply_add: int
-    least_flop: int
+    macs: int
+    min_flop: int
     weights: int = 0
     cache_elements: int = 0
     new_elements: int = 0
@@ -113,12 +113,12 @@ def _product(
     *,
     is_quantized: bool = True,
 ) -> Part:
-    multiply_add = tokens * read * written
+    macs = tokens * read * written
     return Part(
         name=name,
         count=count,
-        multiply_add=multiply_add,
-        least_flop=2 * multiply_add,
+        macs=macs,
+        min_flop=2 * macs,
         weights=read * written,
         is_quantized=is_quantized,
     )
@@ -194,8 +194,8 @@ def _attention(
     return Part(
         name="attention",
         count=count,
-        multiply_add=size.batch * heads * rectangle * (key + value),
-        least_flop=2 * size.batch * heads * seen * min(least, key + value),
+        macs=size.batch * heads * rectangle * (key + value),
+        min_flop=2 * size.batch * heads * seen * min(least, key + value),
         cache_elements=size.batch * (seen - 1) * kept if decoding else 0,
         new_elements=size.batch * (1 if decoding else left) * kept,
     )
@@ -210,8 +210,8 @@ def _feed_forward(
     return Part(
         name=name,
         count=count,
-        multiply_add=tokens * weights,
-        least_flop=2 * tokens * weights,
+        macs=tokens * weights,
+        min_flop=2 * tokens * weights,
         weights=weights,
     )
 
@@ -226,12 +226,12 @@ def _experts(
         yield _feed_forward(architecture, size, "shared experts", count, sizes.shared_width)
     touched = min(sizes.per_token, sizes.count) if distinct is None else distinct
     one = (3 if architecture.is_gated else 2) * architecture.width * sizes.width
-    multiply_add = tokens * sizes.per_token * one
+    macs = tokens * sizes.per_token * one
     yield Part(
         name="experts",
         count=count,
-        multiply_add=multiply_add,
-        least_flop=2 * multiply_add,
+        macs=macs,
+        min_flop=2 * macs,
         weights=touched * one,
     )
 

@@ -51,30 +51,30 @@ class PlacedPart:
     """A part under the roof, its numbers those of all ``count`` layers together.
 
     It has no minimum time of its own: a run may hold one part in caches, and read more of others.
-    ``flop`` counts the whole rectangle of attention, ``least_flop`` what must be done.
-    ``weight_byte`` and ``cache_byte`` (read and written) are its traffic.
+    ``flop`` counts the whole rectangle of attention, ``min_flop`` what must be done.
+    ``weight_bytes`` and ``cache_bytes`` (read and written) are its traffic.
     ``level``, ``ceiling``, ``bound`` and ``intensity_flop_per_byte`` as in `Placement`;
-    ``bound_s`` and ``compute_s`` are None where the machine has no ceilings.
+    ``eager_min_time_s`` and ``compute_s`` are None where the machine has no ceilings.
     """
 
     name: PartName
     count: int
-    multiply_add: int
+    macs: int
     flop: int
-    least_flop: int
-    weight_byte: int
-    cache_byte: int
+    min_flop: int
+    weight_bytes: int
+    cache_bytes: int
     level: str
     ceiling: str
     bound: Bound
     intensity_flop_per_byte: float | None
     attainable_flop_per_s: float | None
-    bound_s: float | None
+    eager_min_time_s: float | None
 
     @property
-    def traffic_byte(self) -> int:
+    def traffic_bytes(self) -> int:
         """Bytes of its operands, each once."""
-        return self.weight_byte + self.cache_byte
+        return self.weight_bytes + self.cache_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,24 +98,24 @@ class PlacedStage:
         return sum(each.flop for each in self.parts)
 
     @property
-    def multiply_add(self) -> int:
+    def macs(self) -> int:
         """Multiply-adds of all parts."""
-        return sum(each.multiply_add for each in self.parts)
+        return sum(each.macs for each in self.parts)
 
     @property
-    def traffic_byte(self) -> int:
+    def traffic_bytes(self) -> int:
         """Bytes of the operands of all parts."""
-        return sum(each.traffic_byte for each in self.parts)
+        return sum(each.traffic_bytes for each in self.parts)
 
     @property
-    def weight_byte(self) -> int:
+    def weight_bytes(self) -> int:
         """Bytes of weights that are read."""
-        return sum(each.weight_byte for each in self.parts)
+        return sum(each.weight_bytes for each in self.parts)
 
     @property
-    def cache_byte(self) -> int:
+    def cache_bytes(self) -> int:
         """Bytes of keys and values that are read and written."""
-        return sum(each.cache_byte for each in self.parts)
+        return sum(each.cache_bytes for each in self.parts)
 
     @property
     def model_min_time_s(self) -> float | None:
@@ -123,14 +123,14 @@ class PlacedStage:
         return None if self.minimum is None else self.minimum.time_s
 
     @property
-    def bound_s(self) -> float | None:
+    def eager_min_time_s(self) -> float | None:
         """The same: that of the parts one after the other is `parts_s`."""
         return self.model_min_time_s
 
     @property
     def parts_s(self) -> float | None:
         """Seconds that the parts take at least one by one; None: no ceilings."""
-        known = [each.bound_s for each in self.parts if each.bound_s is not None]
+        known = [each.eager_min_time_s for each in self.parts if each.eager_min_time_s is not None]
         return sum(known) if len(known) == len(self.parts) else None
 
     @property
@@ -139,7 +139,7 @@ class PlacedStage:
         whole = self.parts_s
         if not whole or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return None
-        bound = (each.bound_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
+        bound = (each.eager_min_time_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
         return sum(bound) / whole
 
     @property
@@ -152,7 +152,7 @@ class PlacedStage:
     @property
     def tokens_per_s(self) -> float | None:
         """Tokens of all sequences per second at the bound."""
-        return self.size.tokens / self.bound_s if self.bound_s else None
+        return self.size.tokens / self.eager_min_time_s if self.eager_min_time_s else None
 
 
 def placed_stage(
@@ -173,7 +173,7 @@ def placed_stage(
         distinct: the experts that a layer touches; None: as few as there can be.
     """
     parts = parts_of(architecture, size, distinct)
-    lasting = sum(each.count * sum(_lasting_byte(each, types)) for each in parts)
+    lasting = sum(each.count * sum(_lasting_bytes(each, types)) for each in parts)
     sizes = architecture.experts
     touched = None
     if sizes is not None and any(architecture.sparse):
@@ -191,43 +191,43 @@ def _work(parts: Sequence[Part], types: Types) -> ModelWork:
     cache = types.cache.byte
     return ModelWork(
         products=tuple(
-            (_record(each, Types.all_of(types.compute)), each.count * each.least_flop)
+            (_record(each, Types.all_of(types.compute)), each.count * each.min_flop)
             for each in parts
         ),
-        read_byte=sum(
+        read_bytes=sum(
             each.count * (types.of_weights(each).byte(each.weights) + cache(each.cache_elements))
             for each in parts
         ),
-        written_byte=sum(each.count * cache(each.new_elements) for each in parts),
+        written_bytes=sum(each.count * cache(each.new_elements) for each in parts),
     )
 
 
-def _lasting_byte(part: Part, types: Types) -> tuple[int, int]:
+def _lasting_bytes(part: Part, types: Types) -> tuple[int, int]:
     """Bytes of weights, and of the cache, in one layer."""
     cache = types.cache.byte(part.cache_elements) + types.cache.byte(part.new_elements)
     return types.of_weights(part).byte(part.weights), cache
 
 
-def _placed(part: Part, roof: Roof, types: Types, lasting_byte: int) -> PlacedPart:
+def _placed(part: Part, roof: Roof, types: Types, lasting_bytes: int) -> PlacedPart:
     record = _record(part, types)
-    weight_byte, cache_byte = _lasting_byte(part, types)
-    reuses = [Reuse(weight_byte + cache_byte, lasting_byte)]
+    weight_bytes, cache_bytes = _lasting_bytes(part, types)
+    reuses = [Reuse(weight_bytes + cache_bytes, lasting_bytes)]
     found: Placement = roof.place(record, reuses, compute_as=types.compute)
     count, flop = part.count, record.work.flop or 0
     return PlacedPart(
         name=part.name,
         count=count,
-        multiply_add=count * part.multiply_add,
+        macs=count * part.macs,
         flop=count * flop,
-        least_flop=count * part.least_flop,
-        weight_byte=count * weight_byte,
-        cache_byte=count * cache_byte,
+        min_flop=count * part.min_flop,
+        weight_bytes=count * weight_bytes,
+        cache_bytes=count * cache_bytes,
         level=found.level,
         ceiling=found.ceiling,
         bound=found.bound,
         intensity_flop_per_byte=found.intensity_flop_per_byte,
         attainable_flop_per_s=found.attainable_flop_per_s,
-        bound_s=None if found.bound_s is None else count * found.bound_s,
+        eager_min_time_s=None if found.eager_min_time_s is None else count * found.eager_min_time_s,
     )
 
 
@@ -248,9 +248,9 @@ def _record(part: Part, types: Types) -> OperatorRecord:
         outputs=tuple(outputs),
         state=State.COUNTED,
         work=Work(
-            flop=FLOP_PER_FMA * part.multiply_add,
-            multiply_add=part.multiply_add,
-            least_flop=part.least_flop,
+            flop=FLOP_PER_FMA * part.macs,
+            macs=part.macs,
+            min_flop=part.min_flop,
             **traffic_of(inputs, outputs),
         ),
     )
@@ -269,16 +269,16 @@ def _together(parts: Sequence[PlacedPart]) -> tuple[PlacedPart, ...]:
 
 
 def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
-    decisive = max(parts, key=lambda each: each.bound_s or 0.0)
+    decisive = max(parts, key=lambda each: each.eager_min_time_s or 0.0)
     flop = sum(each.flop for each in parts)
     return PlacedPart(
         name=decisive.name,
         count=max(each.count for each in parts),
-        multiply_add=sum(each.multiply_add for each in parts),
+        macs=sum(each.macs for each in parts),
         flop=flop,
-        least_flop=sum(each.least_flop for each in parts),
-        weight_byte=sum(each.weight_byte for each in parts),
-        cache_byte=sum(each.cache_byte for each in parts),
+        min_flop=sum(each.min_flop for each in parts),
+        weight_bytes=sum(each.weight_bytes for each in parts),
+        cache_bytes=sum(each.cache_bytes for each in parts),
         level=decisive.level,
         ceiling=decisive.ceiling,
         bound=decisive.bound,
@@ -296,7 +296,7 @@ def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
                 for each in parts
             ),
         ),
-        bound_s=_all(each.bound_s for each in parts),
+        eager_min_time_s=_all(each.eager_min_time_s for each in parts),
     )
 
 

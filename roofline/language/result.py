@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from roofline.analysis import MINIMUM_TIMES, minimum_times_of
 from roofline.foundation.blocks import Block, View
 from roofline.foundation.dtypes import DType
-from roofline.foundation.units import format_byte, format_percent
+from roofline.foundation.units import format_bytes, format_percent
 from roofline.language.architecture import Architecture
 from roofline.language.memory import Cache, Footprint, activations_of, fit_of
 from roofline.language.parts import Stage
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ASKED = {
-    **dict.fromkeys(("flop", "weight_byte", "cache_byte"), "Int64"),
+    **dict.fromkeys(("flop", "weight_bytes", "cache_bytes"), "Int64"),
     "bound": "string",
-    **dict.fromkeys(("compute_share", "bound_s", "model_min_time_s", "tokens_per_s"), "Float64"),
+    **dict.fromkeys(
+        ("compute_share", "eager_min_time_s", "model_min_time_s", "tokens_per_s"), "Float64"
+    ),
 }
 """Columns of the architecture, which begin with ``asked_``; the others are of transformers, and
 missing in cells of a sweep."""
@@ -54,14 +56,14 @@ class Language(Result):
         "batch": "Int64",
         "context": "Int64",
         "is_swept": "boolean",
-        **dict.fromkeys(("tokens", "flop", "multiply_add", "traffic_byte"), "Int64"),
+        **dict.fromkeys(("tokens", "flop", "macs", "traffic_bytes"), "Int64"),
         "bound": "string",
-        **dict.fromkeys(("bound_s", *MINIMUM_TIMES), "Float64"),
+        **dict.fromkeys(("eager_min_time_s", *MINIMUM_TIMES), "Float64"),
         **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),
-        **dict.fromkeys(("bound_tokens_per_s", "predicted_tokens_per_s"), "Float64"),
+        **dict.fromkeys(("max_tokens_per_s", "predicted_tokens_per_s"), "Float64"),
         **dict.fromkeys(("predicted_low_tokens_per_s", "predicted_high_tokens_per_s"), "Float64"),
         **{f"asked_{name}": dtype for name, dtype in _ASKED.items()},
-        "footprint_byte": "Int64",
+        "footprint_bytes": "Int64",
         "fit": "string",
     }
     ALSO_WRITTEN: ClassVar = ("summary",)
@@ -121,13 +123,13 @@ class Language(Result):
         # Sums that leave something out are no numbers of the whole.
         is_whole = not totals.unknown_operators
         of, activations = self.footprint, activations_of(self.architecture, stage.stage, self.dtype)
-        byte = of.weight_byte + of.cache_byte + activations.byte(self.context, self.batch)
+        byte = of.weight_bytes + of.cache_bytes + activations.byte(self.context, self.batch)
         return {
-            **_cells(stage, ("stage", "batch", "context", "tokens", "bound_s")),
+            **_cells(stage, ("stage", "batch", "context", "tokens", "eager_min_time_s")),
             "is_swept": False,
             "flop": totals.flop if is_whole else None,
-            "multiply_add": totals.multiply_add if is_whole else None,
-            "traffic_byte": totals.traffic_byte,
+            "macs": totals.macs if is_whole else None,
+            "traffic_bytes": totals.traffic_bytes,
             "bound": stage.limiter.value,
             **minimum_times_of(totals),
             **_cells(run, ("predicted_s",)),
@@ -137,8 +139,8 @@ class Language(Result):
             "predicted_low_tokens_per_s": predicted and predicted.low_per_s,
             "predicted_high_tokens_per_s": predicted and predicted.high_per_s,
             **_cells(stage.asked, _ASKED, "asked_"),
-            "footprint_byte": byte,
-            "fit": fit_of(byte, totals.peak_memory_byte, of.memory.byte),
+            "footprint_bytes": byte,
+            "fit": fit_of(byte, totals.peak_memory_bytes, of.memory.byte),
         }
 
     def blocks(self, view: View) -> Iterable[Block]:
@@ -184,7 +186,7 @@ def _cells(of: object, names: Iterable[str], before: str = "") -> dict[str, Any]
 
 def _cell_row(cell: SweepCell) -> dict[str, Any]:
     return {
-        **_cells(cell, ("stage", "batch", "context", "footprint_byte", "fit")),
+        **_cells(cell, ("stage", "batch", "context", "footprint_bytes", "fit")),
         "is_swept": True,
         "tokens": cell.batch * (cell.context if cell.stage == "prefill" else 1),
         **_cells(cell, _ASKED, "asked_"),
@@ -205,8 +207,8 @@ def _verdict(stage: StageResult) -> str:
 
 
 def _memory_words(footprint: Footprint) -> str:
-    takes, memory = format_byte(footprint.byte), format_byte(footprint.memory.byte)
-    peak = f"not the peak of {format_byte(footprint.peak_byte)} in transformers"
+    takes, memory = format_bytes(footprint.byte), format_bytes(footprint.memory.byte)
+    peak = f"not the peak of {format_bytes(footprint.peak_bytes)} in transformers"
     return {
         "fits": f"{takes} fit into {memory}",
         "fits at the least": f"{takes} without copies fit into {memory}",

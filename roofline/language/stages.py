@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import DType, dtype
-from roofline.foundation.units import MISSING, format_byte, format_si
+from roofline.foundation.units import MISSING, format_bytes, format_si
 from roofline.language.architecture import Architecture
 from roofline.language.experts import ExpertSpread
 from roofline.language.generation import is_cache
@@ -58,16 +58,16 @@ class RoutedBound:
     """The architecture's minimum where each layer touches ``distinct`` experts."""
 
     distinct: int
-    weight_byte: int
-    bound_s: float | None
+    weight_bytes: int
+    eager_min_time_s: float | None
     tokens_per_s: float | None
 
     ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
 
     @property
     def model_min_time_s(self) -> float | None:
-        """The same as ``bound_s``, by the name that other results give it."""
-        return self.bound_s
+        """The same as ``eager_min_time_s``, by the name that other results give it."""
+        return self.eager_min_time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,28 +106,28 @@ class StageResult:
         return self.asked.size.tokens
 
     @property
-    def given_cache_byte(self) -> int | None:
+    def given_cache_bytes(self) -> int | None:
         """Bytes of the cache that the pass was given; None: it was given none."""
         byte: dict[int, int] = {}
         for row in self.analysis.operators:
             for spec in row.inputs:
                 if is_cache(spec):
-                    end = spec.offset_byte + spec.byte
+                    end = spec.offset_bytes + spec.byte
                     byte[spec.storage] = max(byte.get(spec.storage, 0), end)
         return sum(byte.values()) or None
 
     @property
-    def bound_s(self) -> float | None:
+    def eager_min_time_s(self) -> float | None:
         """Minimum time of the operators of transformers; None: no ceilings."""
-        return self.analysis.totals.bound_s
+        return self.analysis.totals.eager_min_time_s
 
     @property
     def shares(self) -> dict[Bound, float]:
-        """Shares of `bound_s` by limiter, the largest first; empty: there is no time."""
+        """Shares of `eager_min_time_s` by limiter, the largest first; empty: there is no time."""
         times = dict.fromkeys((Bound.COMPUTE, Bound.MEMORY, Bound.UNKNOWN), 0.0)
         for row in self.analysis.operators:
             if row.bound in times:
-                times[row.bound] += row.bound_s or 0.0
+                times[row.bound] += row.eager_min_time_s or 0.0
         whole = sum(times.values())
         ordered = sorted(times, key=lambda bound: -times[bound])
         return {bound: times[bound] / whole for bound in ordered} if whole else {}
@@ -140,12 +140,12 @@ class StageResult:
     @property
     def bound_rate(self) -> Rate | None:
         """The most tokens per second with these operators."""
-        return _rate(self.tokens, self.bound_s)
+        return _rate(self.tokens, self.eager_min_time_s)
 
     @property
     def asked_rate(self) -> Rate | None:
         """The most tokens per second with any operators."""
-        return _rate(self.tokens, self.asked.bound_s)
+        return _rate(self.tokens, self.asked.eager_min_time_s)
 
     @property
     def predicted_rate(self) -> Rate | None:
@@ -173,15 +173,15 @@ def doubts(stage: StageResult, architecture: Architecture, cache: Cache) -> Iter
         cache: of the architecture.
     """
     found: list[str] = []
-    called, asked = stage.analysis.totals.multiply_add, stage.asked.multiply_add
+    called, asked = stage.analysis.totals.macs, stage.asked.macs
     if not stage.analysis.totals.unknown_operators and called is not None and asked > called:
         found.append(f"{format_si(asked, '')} MACs, transformers {format_si(called, '')}")
-    given = stage.given_cache_byte
+    given = stage.given_cache_bytes
     most = cache.byte(stage.context, stage.batch)
     # A layer with a window keeps one token less than it sees.
-    least = stage.asked.cache_byte - stage.batch * cache.token_byte
+    least = stage.asked.cache_bytes - stage.batch * cache.token_bytes
     if stage.stage == "decode" and given is not None and not least <= given <= most:
-        found.append(f"a KV cache of {format_byte(most)}, transformers {format_byte(given)}")
+        found.append(f"a KV cache of {format_bytes(most)}, transformers {format_bytes(given)}")
     if found:
         yield (
             f"{stage.stage}: the architecture read from the configuration has"

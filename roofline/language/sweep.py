@@ -22,9 +22,9 @@ MOST_BATCH = 2**16
 class SweepCell:
     """A stage at one batch and one context, as the architecture asks for it.
 
-    ``bound_s`` is the model minimum time, and ``bound`` whether arithmetic or bytes set it;
+    ``eager_min_time_s`` is the model minimum time, and ``bound`` whether arithmetic or bytes set it;
     ``compute_share`` is how much compute-bound parts take of all parts one by one. Rates are those
-    of the bound: of all sequences, and of one. ``footprint_byte`` is what weights, cache and
+    of the bound: of all sequences, and of one. ``footprint_bytes`` is what weights, cache and
     activations take.
     """
 
@@ -32,27 +32,27 @@ class SweepCell:
     batch: int
     context: int
     flop: int
-    traffic_byte: int
-    weight_byte: int
-    cache_byte: int
+    traffic_bytes: int
+    weight_bytes: int
+    cache_bytes: int
     bound: Bound
     compute_share: float | None
-    bound_s: float | None
+    eager_min_time_s: float | None
     tokens_per_s: float | None
-    footprint_byte: int
+    footprint_bytes: int
     fit: Fit
 
     ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
 
     @property
     def model_min_time_s(self) -> float | None:
-        """The same as ``bound_s``, by the name that other results give it."""
-        return self.bound_s
+        """The same as ``eager_min_time_s``, by the name that other results give it."""
+        return self.eager_min_time_s
 
     @property
     def intensity_flop_per_byte(self) -> float | None:
         """FLOP per byte of traffic."""
-        return self.flop / self.traffic_byte if self.traffic_byte else None
+        return self.flop / self.traffic_bytes if self.traffic_bytes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,13 @@ class StageSweep:
 class SweptModel:
     """What is swept: a model in its types, on a machine, and the memory there is.
 
-    ``kept_byte`` are the weights as they lie in memory.
+    ``kept_bytes`` are the weights as they lie in memory.
     """
 
     architecture: Architecture
     roof: Roof
     types: Types
-    kept_byte: int
+    kept_bytes: int
     memory: Memory
 
     def placed(self, size: StageSize) -> PlacedStage:
@@ -124,13 +124,13 @@ class SweptModel:
         distinct = spread.typical if spread is not None else None
         return placed_stage(self.architecture, size, self.roof, self.types, distinct=distinct)
 
-    def footprint_byte(self, size: StageSize) -> int:
+    def footprint_bytes(self, size: StageSize) -> int:
         """Bytes of weights, cache and activations of a stage."""
         types = self.types
         cache = cache_of(self.architecture, types.cache)
         activations = activations_of(self.architecture, size.stage, types.compute)
         needed = cache.byte(size.context, size.batch) + activations.byte(size.context, size.batch)
-        return self.kept_byte + needed
+        return self.kept_bytes + needed
 
 
 def sweep_of(
@@ -162,21 +162,21 @@ def sweep_of(
 
 def _cell(model: SweptModel, size: StageSize) -> SweepCell:
     placed = model.placed(size)
-    footprint_byte = model.footprint_byte(size)
+    footprint_bytes = model.footprint_bytes(size)
     return SweepCell(
         stage=size.stage,
         batch=size.batch,
         context=size.context,
         flop=placed.flop,
-        traffic_byte=placed.traffic_byte,
-        weight_byte=placed.weight_byte,
-        cache_byte=placed.cache_byte,
+        traffic_bytes=placed.traffic_bytes,
+        weight_bytes=placed.weight_bytes,
+        cache_bytes=placed.cache_bytes,
         bound=placed.bound,
         compute_share=placed.compute_share,
-        bound_s=placed.bound_s,
+        eager_min_time_s=placed.eager_min_time_s,
         tokens_per_s=placed.tokens_per_s,
-        footprint_byte=footprint_byte,
-        fit=fit_of(footprint_byte, None, model.memory.byte),
+        footprint_bytes=footprint_bytes,
+        fit=fit_of(footprint_bytes, None, model.memory.byte),
     )
 
 
@@ -197,24 +197,28 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
 
     def are_weights_compute(batch: int) -> bool:
         parts = [each for each in placed(batch).parts if each.name != "attention"]
-        bound_s = sum(each.bound_s or 0.0 for each in parts)
-        compute_s = sum(each.bound_s or 0.0 for each in parts if each.bound is Bound.COMPUTE)
-        return bound_s > 0 and compute_s > 0.5 * bound_s
+        eager_min_time_s = sum(each.eager_min_time_s or 0.0 for each in parts)
+        compute_s = sum(
+            each.eager_min_time_s or 0.0 for each in parts if each.bound is Bound.COMPUTE
+        )
+        return eager_min_time_s > 0 and compute_s > 0.5 * eager_min_time_s
 
     batch = least_batch(is_compute)
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)
-    footprint_byte = None
+    footprint_bytes = None
     if batch is not None:
-        footprint_byte = model.footprint_byte(StageSize(stage=stage, batch=batch, context=context))
+        footprint_bytes = model.footprint_bytes(
+            StageSize(stage=stage, batch=batch, context=context)
+        )
     return Crossover(
         stage=stage,
         context=context,
         batch=batch,
         weights_batch=least_batch(are_weights_compute),
-        cache_flop_per_byte=attention.flop / attention.cache_byte
-        if attention is not None and attention.cache_byte
+        cache_flop_per_byte=attention.flop / attention.cache_bytes
+        if attention is not None and attention.cache_bytes
         else None,
-        fits=fits(footprint_byte, model.memory.byte),
+        fits=fits(footprint_bytes, model.memory.byte),
     )
 
 

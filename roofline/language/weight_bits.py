@@ -109,8 +109,8 @@ class StageInBits:
     stage: Stage
     asked_before: PlacedStage
     asked_after: PlacedStage
-    bound_before_s: float | None
-    bound_after_s: float | None
+    eager_min_time_before_s: float | None
+    eager_min_time_after_s: float | None
     minimum_before: MinTimes = field(default_factory=MinTimes)
     unpacked_weights: int
     notes: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class StageInBits:
     @property
     def minimum_after(self) -> MinTimes:
         """The minimum times after: the eager one alone, as in `WhatIf`."""
-        return MinTimes(eager_min_time_s=self.bound_after_s)
+        return MinTimes(eager_min_time_s=self.eager_min_time_after_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ class BitsWhatIf:
     """
 
     bits: WeightBits
-    weight_byte_before: int
-    weight_byte_after: int
+    weight_bytes_before: int
+    weight_bytes_after: int
     stages: tuple[StageInBits, ...]
     notes: tuple[str, ...] = ()
 
@@ -188,8 +188,8 @@ def stage_in_bits(
             stage=stage,
             asked_before=before,
             asked_after=after,
-            bound_before_s=analysis.totals.bound_s,
-            bound_after_s=None,
+            eager_min_time_before_s=analysis.totals.eager_min_time_s,
+            eager_min_time_after_s=None,
             minimum_before=minimum,
             unpacked_weights=unpacked_weights,
             notes=(f"{stage}: no operator could be quantized: {error}",),
@@ -198,8 +198,8 @@ def stage_in_bits(
         stage=stage,
         asked_before=before,
         asked_after=after,
-        bound_before_s=found.bound_before_s,
-        bound_after_s=_unfused_s(found, analysis),
+        eager_min_time_before_s=found.eager_min_time_before_s,
+        eager_min_time_after_s=_unfused_s(found, analysis),
         minimum_before=minimum,
         unpacked_weights=unpacked_weights,
         notes=tuple(f"left in floats: {each}" for each in found.unquantized),
@@ -212,28 +212,28 @@ def _unfused_s(found: WhatIf, analysis: Analysis) -> float | None:
     A what-if takes activation functions into the layer before them; that is no gain of fewer bits,
     so those layers gain at most what is left of it when their functions stand apart again.
     """
-    if found.bound_after_s is None:
+    if found.eager_min_time_after_s is None:
         return None
     apart_s = 0.0
     for each in found.layers:
         inside = (index for index in each.operators if index != each.layer.index)
-        inside_s = sum(analysis.operators[index].bound_s or 0.0 for index in inside)
-        gain_s = (each.before.bound_s or 0.0) - (each.after.bound_s or 0.0)
+        inside_s = sum(analysis.operators[index].eager_min_time_s or 0.0 for index in inside)
+        gain_s = (each.before.eager_min_time_s or 0.0) - (each.after.eager_min_time_s or 0.0)
         apart_s += max(0.0, min(inside_s, gain_s))
-    return found.bound_after_s + apart_s
+    return found.eager_min_time_after_s + apart_s
 
 
-def weight_byte_in(types: Types, dtype: DType, before_byte: int, quantized: int) -> int:
+def weight_bytes_in(types: Types, dtype: DType, before_bytes: int, quantized: int) -> int:
     """Bytes of all weights where some of them are codes, and the others floats that compute.
 
     Args:
         types: of the model in few bits.
         dtype: that of weights as they are.
-        before_byte: all weights as they are.
+        before_bytes: all weights as they are.
         quantized: how many of them become codes.
     """
-    others_byte = before_byte - dtype.byte(quantized)
-    return types.weights.byte(quantized) + others_byte * types.compute.bits // dtype.bits
+    others_bytes = before_bytes - dtype.byte(quantized)
+    return types.weights.byte(quantized) + others_bytes * types.compute.bits // dtype.bits
 
 
 def policies(texts: Sequence[str]) -> tuple[WeightBits, ...]:

@@ -48,7 +48,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "bound_validity": ("operators that keep their minimum time", "operators"),
     "ratio_error": ("MAPE of speedups of designs", "ratios"),
     "measured_operators_mape": ("MAPE, operators timed alone", "timed_alone_runs"),
-    "usual_pace_mape": ("MAPE at the usual core clock state", "predicted_runs"),
+    "usual_clock_mape": ("MAPE at the usual core clock state", "predicted_runs"),
     "noise_floor": ("noise floor", "remeasured_runs"),
 }
 """The fractions among `ValidationTotals`, in reading order: titles, and fields that count cases."""
@@ -129,7 +129,7 @@ class ValidationTotals(Accuracy):
     ``ratio_error`` the mean of |predicted / measured - 1| over ratios, ``interval_coverage`` the
     share of measured times inside their 80 % prediction intervals. ``noise_floor`` is the MAPE of
     the second measurements, ``measured_operators_mape`` that of predictions from operators timed
-    one by one, ``usual_pace_mape`` that of predictions for the usual core clock state rather than
+    one by one, ``usual_clock_mape`` that of predictions for the usual core clock state rather than
     the state during each measurement.
     """
 
@@ -139,7 +139,7 @@ class ValidationTotals(Accuracy):
     interval_coverage: float | None
     noise_floor: float | None
     measured_operators_mape: float | None
-    usual_pace_mape: float | None
+    usual_clock_mape: float | None
     runs: int
     different_models: int
     intervals: int
@@ -171,7 +171,7 @@ class ValidationTotals(Accuracy):
             interval_coverage=_mean(inside),
             noise_floor=remeasured.mape,
             measured_operators_mape=timed_alone.mape,
-            usual_pace_mape=accuracy_of(models, lambda each: each.predicted_usual_s).mape,
+            usual_clock_mape=accuracy_of(models, lambda each: each.predicted_usual_s).mape,
             runs=len(models),
             different_models=len({each.model for each in models}),
             intervals=len(inside),

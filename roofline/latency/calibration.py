@@ -68,7 +68,7 @@ class Calibration:
     Args:
         runs: what was measured.
         without: a family that is left out, because it is to be judged on.
-        fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends on
+        page_fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends on
             the state of the allocator in their process, so times are learned without them.
     """
 
@@ -77,11 +77,11 @@ class Calibration:
         runs: Iterable[RunSample],
         *,
         without: str | None = None,
-        fault_s: Mapping[int, float] | None = None,
+        page_fault_s: Mapping[int, float] | None = None,
     ) -> None:
         # A step of training calls operators of the same names on tensors that are kept.
         self.runs = tuple(each for each in runs if each.family != without and not each.train)
-        self.fault_s = dict(fault_s or {})
+        self.page_fault_s = dict(page_fault_s or {})
         self._kinds: dict[tuple[str, str, int], Kind | None] = {}
         self._overheads: dict[int, tuple[float, float]] = {}
 
@@ -108,15 +108,19 @@ class Calibration:
         """The usual pace of the cores: predictions are for it where no other is asked for."""
         together = usual_pace(each.pace for each in self.runs)
         apart = usual_pace(each.pace for each in self.runs if each.threads > 1)
-        return Pace(clock_hz=together.clock_hz, hop_s=apart.hop_s)
+        return Pace(clock_hz=together.clock_hz, core_to_core_latency_s=apart.core_to_core_latency_s)
 
     def _hop(self, pace: Pace, threads: int) -> float:
         """What `Example` has of it, in halves of an octave; that of the usual pace where it is not
         known."""
-        hop_s = pace.hop_s or self.pace.hop_s
-        if threads == 1 or hop_s is None or self.pace.hop_s is None:
+        core_to_core_latency_s = pace.core_to_core_latency_s or self.pace.core_to_core_latency_s
+        if (
+            threads == 1
+            or core_to_core_latency_s is None
+            or self.pace.core_to_core_latency_s is None
+        ):
             return 0.0
-        return round(2 * math.log2(hop_s / 1e-9)) / 2
+        return round(2 * math.log2(core_to_core_latency_s / 1e-9)) / 2
 
     def examples(self, group: str, dtype: str, threads: int) -> Sequence[Example]:
         """The examples of a group of operators, in one type on so many threads."""
@@ -212,13 +216,15 @@ class Calibration:
         found = [at.slowdown(each) for each in since]
         apart: dict[float, list[int]] = {}
         for place, (each, then) in enumerate(zip(facts, since, strict=True)):
-            if then.hop_s is not None and self._hop(then, each.threads) != self._hop(
-                at, each.threads
-            ):
-                apart.setdefault(then.hop_s, []).append(place)
-        for hop_s, places in apart.items():
+            if then.core_to_core_latency_s is not None and self._hop(
+                then, each.threads
+            ) != self._hop(at, each.threads):
+                apart.setdefault(then.core_to_core_latency_s, []).append(place)
+        for core_to_core_latency_s, places in apart.items():
             chosen = [facts[place] for place in places]
-            before = self.predict(chosen, replace(at, hop_s=hop_s))
+            before = self.predict(
+                chosen, replace(at, core_to_core_latency_s=core_to_core_latency_s)
+            )
             now = self.predict(chosen, at)
             for place, one, other in zip(places, before, now, strict=True):
                 if one is not None and other is not None:
@@ -365,12 +371,12 @@ class Calibration:
 
     def _settled_s(self, sample: OperatorSample, threads: int) -> float:
         """The time of an operator without its page faults."""
-        faults_s = sample.faults * self.fault_s.get(threads, 0.0)
+        faults_s = sample.page_faults * self.page_fault_s.get(threads, 0.0)
         return max(sample.time_s - faults_s, _LEAST_SHARE * sample.time_s)
 
     def _end_to_end_s(self, run: RunSample) -> float:
         """The time of a run without its page faults."""
-        faults_s = run.faults * self.fault_s.get(run.threads, 0.0)
+        faults_s = run.page_faults * self.page_fault_s.get(run.threads, 0.0)
         return max(run.end_to_end_s - faults_s, _LEAST_SHARE * run.end_to_end_s)
 
     def _working_s(self, run: RunSample) -> float:

@@ -62,16 +62,16 @@ def run_sample(
         free_s=sum(samples[place].median_s for place in free),
         free_calls=len(free),
         calls=len(samples),
-        faults=timed.run.faults,
+        page_faults=timed.run.page_faults,
         clock_hz=timed.run.clock_hz,
-        hop_s=timed.run.hop_s,
+        core_to_core_latency_s=timed.run.core_to_core_latency_s,
         operators=tuple(
             OperatorSample(
                 facts=facts,
                 calls=len(places),
                 time_s=median(samples[place].median_s for place in places),
                 iqr_s=median(samples[place].iqr_s for place in places),
-                faults=mean(timed.faults[place] for place in places),
+                page_faults=mean(timed.page_faults[place] for place in places),
             )
             for facts, places in alike.items()
         ),

@@ -26,7 +26,7 @@ def facts_of(placement: Placement, threads: int) -> Facts:
     record = placement.record
     group, variant, numbers = _sizes(record, threads)
     first = (*record.inputs, *record.outputs)[0] if record.inputs or record.outputs else None
-    shared = _shared(record, placement.level_byte)
+    shared = _shared(record, placement.level_bytes)
     return Facts(
         group=group,
         variant=variant,
@@ -34,7 +34,7 @@ def facts_of(placement: Placement, threads: int) -> Facts:
         layout=first.layout if first is not None else "contiguous",
         threads=threads,
         numbers=(*numbers, *shared),
-        bound_s=placement.bound_s or 0.0,
+        eager_min_time_s=placement.eager_min_time_s or 0.0,
     )
 
 
@@ -43,7 +43,7 @@ def log2(value: float) -> float:
     return math.log2(max(1.0, value))
 
 
-def fresh_byte(record: OperatorRecord) -> int:
+def fresh_bytes(record: OperatorRecord) -> int:
     """Bytes of outputs that are so large that their memory is fresh at every call."""
     read = {each.storage for each in record.inputs}
     return sum(
@@ -61,16 +61,16 @@ def _dtype(record: OperatorRecord) -> str:
     return max(known, key=lambda each: each.byte).dtype.name if known else ""
 
 
-def _shared(record: OperatorRecord, level_byte: Mapping[str, int]) -> tuple[float, ...]:
+def _shared(record: OperatorRecord, level_bytes: Mapping[str, int]) -> tuple[float, ...]:
     """The numbers that every group has, after its own: work, and where its bytes come from."""
     work = record.work
     kept = sum(each.byte for each in record.inputs if each.role in _KEPT)
     read = sum(each.byte for each in record.inputs) - kept
     written = sum(each.byte for each in record.outputs)
-    byte = list(level_byte.values()) or [0]
+    byte = list(level_bytes.values()) or [0]
     middle = byte[min(2, len(byte) - 1)]
     return tuple(
-        map(log2, (work.flop or 0, kept, read, written, byte[-1], middle, fresh_byte(record)))
+        map(log2, (work.flop or 0, kept, read, written, byte[-1], middle, fresh_bytes(record)))
     )
 
 

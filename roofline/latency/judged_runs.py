@@ -50,11 +50,11 @@ class ModelValidation:
     |predicted - measured| over operators, ``operators_s`` their measured times. The prediction was
     learned from ``samples`` samples.
 
-    ``clock_hz`` and ``hop_s`` are the core clock state and the core-to-core latency while it was
+    ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state and the core-to-core latency while it was
     measured (`roofline.machine.pace`), which the prediction is for; ``predicted_usual_s`` is the
     prediction for their usual values, which are all that is known beforehand.
     ``remeasured_clock_hz`` is the clock of the second measurement. ``predicted_settled_s`` is the
-    part of ``predicted_s`` without page faults; ``predicted_faults`` and ``faults`` are the page
+    part of ``predicted_s`` without page faults; ``predicted_page_faults`` and ``faults`` are the page
     faults of a pass, predicted and counted (None: not known).
 
     ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of. Other
@@ -87,12 +87,12 @@ class ModelValidation:
     operators_s: float
     samples: int
     clock_hz: float | None = None
-    hop_s: float | None = None
+    core_to_core_latency_s: float | None = None
     predicted_usual_s: float | None = None
     remeasured_clock_hz: float | None = None
     predicted_settled_s: float | None = None
-    predicted_faults: int | None = None
-    faults: int | None = None
+    predicted_page_faults: int | None = None
+    page_faults: int | None = None
     measured_times_s: tuple[float, ...] = ()
     remeasured_times_s: tuple[float, ...] = ()
     discarded: int = 0
@@ -102,7 +102,7 @@ class ModelValidation:
         times = (
             *(self.measured_s, self.remeasured_s, self.predicted_s, self.operators_measured_s),
             *(self.predicted_usual_s, self.predicted_settled_s, self.clock_hz),
-            *(self.hop_s, self.remeasured_clock_hz),
+            *(self.core_to_core_latency_s, self.remeasured_clock_hz),
             *(*self.measured_times_s, *self.remeasured_times_s),
         )
         minimum = (self.eager_min_time_s, self.fused_min_time_s, self.model_min_time_s)
@@ -113,7 +113,7 @@ class ModelValidation:
         if low is not None and high is not None and not 0 <= low <= high < math.inf:
             raise ValueError(f"{self.model}: an interval from {low} to {high} s is none")
         sums = (self.operator_abs_error_s, self.operators_s)
-        counts = (self.samples, self.discarded, self.faults, self.predicted_faults)
+        counts = (self.samples, self.discarded, self.page_faults, self.predicted_page_faults)
         if not all(0 <= (each or 0) < math.inf for each in (*sums, *counts)):
             raise ValueError(
                 f"{self.model}: sums of times, samples and page faults are not negative"
@@ -130,7 +130,7 @@ class ModelValidation:
         return Setting(self.threads, self.dtype, self.batch, self.channels_last)
 
     @property
-    def bound_s(self) -> float | None:
+    def eager_min_time_s(self) -> float | None:
         """The eager minimum time, by the name that CSV files and frames have had for it."""
         return self.eager_min_time_s
 

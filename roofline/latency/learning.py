@@ -273,7 +273,7 @@ class Kind:
 
     def _numbers(self, facts: Sequence[Facts], hops: Sequence[float]) -> Array:
         shared = [
-            (*each.numbers[-SHARED:], float(np.log2(each.bound_s + _CALL_S)), hop)
+            (*each.numbers[-SHARED:], float(np.log2(each.eager_min_time_s + _CALL_S)), hop)
             for each, hop in zip(facts, hops, strict=True)
         ]
         if self._is_pooled:
@@ -295,7 +295,7 @@ SHARED = 7
 
 
 def _floor_s(facts: Sequence[Facts]) -> Array:
-    return np.asarray([each.bound_s + _CALL_S for each in facts])
+    return np.asarray([each.eager_min_time_s + _CALL_S for each in facts])
 
 
 def together(times_s: Sequence[float]) -> float:

@@ -14,12 +14,12 @@ class RunMeasurement:
 
     ``end_to_end`` are the passes that were timed as a whole, ``operators_s`` the sum of the medians
     of all operators, timed one by one in passes in between; ``compiled`` are passes under
-    `torch.compile`. ``faults`` are the minor page faults of a pass, ``fault_s`` the seconds that
+    `torch.compile`. ``faults`` are the minor page faults of a pass, ``page_fault_s`` the seconds that
     each adds on this machine (null: not known), ``allocator`` the settings of the process's malloc
     (``"default"``; ``""``: not known, or not on a CPU); ``rounds`` are those that
     count, ``discarded`` those that were thrown away because they did not get the cores;
     ``are_disturbed`` if there were no others. ``clock_hz`` is the median clock of the core that ran
-    them, ``hop_s`` how long a cache line took from core to core; null where that is not known, and
+    them, ``core_to_core_latency_s`` how long a cache line took from core to core; null where that is not known, and
     the latter where a single core computed. ``conditions`` are what was noticed meanwhile.
 
     Raises:
@@ -28,26 +28,26 @@ class RunMeasurement:
 
     end_to_end: Sample
     operators_s: float
-    faults: int
+    page_faults: int
     rounds: int
     discarded: int
     are_disturbed: bool = False
     compiled: Sample | None = None
     date: str = ""
     clock_hz: float | None = None
-    hop_s: float | None = None
-    fault_s: float | None = None
+    core_to_core_latency_s: float | None = None
+    page_fault_s: float | None = None
     allocator: str = ""
     conditions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.operators_s, self.faults, self.rounds, self.discarded) < 0:
+        if min(self.operators_s, self.page_faults, self.rounds, self.discarded) < 0:
             raise ValueError(f"a measurement takes numbers from 0, got {self}")
 
     @property
     def pace(self) -> Pace:
         """How fast the cores ran."""
-        return Pace(clock_hz=self.clock_hz, hop_s=self.hop_s)
+        return Pace(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
 
     @property
     def measured_s(self) -> float:
@@ -58,9 +58,9 @@ class RunMeasurement:
     def settled_s(self) -> float | None:
         """Seconds of a pass less those of its page faults: what it takes where the allocator keeps
         its memory. Derived, not measured; null where that is not known."""
-        if self.fault_s is None:
+        if self.page_fault_s is None:
             return None
-        settled_s = self.measured_s - self.faults * self.fault_s
+        settled_s = self.measured_s - self.page_faults * self.page_fault_s
         return settled_s if settled_s > 0 else None
 
     @property
@@ -78,4 +78,4 @@ class Timed:
 
     run: RunMeasurement
     operators: tuple[Sample, ...]
-    faults: tuple[int, ...]
+    page_faults: tuple[int, ...]

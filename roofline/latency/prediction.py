@@ -69,7 +69,7 @@ class RunPrediction:
     operators_s: float
     overhead_s: float | None
     calibration: str
-    faults: int | None = None
+    page_faults: int | None = None
     allocator: str = ""
     tunables: str = ""
     held_out_error: float | None = None
@@ -77,8 +77,8 @@ class RunPrediction:
     def __post_init__(self) -> None:
         if not 0 <= self.low_s <= self.predicted_s <= self.high_s:
             raise ValueError(f"{self.predicted_s} s is not in {self.low_s} … {self.high_s}")
-        if self.faults is not None and self.faults < 0:
-            raise ValueError(f"a pass has 0 page faults or more, got {self.faults}")
+        if self.page_faults is not None and self.page_faults < 0:
+            raise ValueError(f"a pass has 0 page faults or more, got {self.page_faults}")
 
     @property
     def settled_s(self) -> float:

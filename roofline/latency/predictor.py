@@ -31,7 +31,7 @@ class Predictor:
     ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
     (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
     the torch that is there now. ``allocator`` is that of the process in which a pass will run,
-    ``fault_s`` the seconds that a page fault adds there by threads (None: as in the calibration),
+    ``page_fault_s`` the seconds that a page fault adds there by threads (None: as in the calibration),
     ``lanes`` the float32 elements in a vector register.
     """
 
@@ -40,7 +40,7 @@ class Predictor:
     notes: tuple[str, ...] = ()
     is_of_host: bool = False
     allocator: Allocator = DEFAULT
-    fault_s: Mapping[int, float] | None = None
+    page_fault_s: Mapping[int, float] | None = None
     lanes: int = 16
 
     @property
@@ -88,26 +88,26 @@ class Predictor:
             placements: its operators.
             threads: how many compute.
         """
-        costs = self.calibration.fault_s if self.fault_s is None else self.fault_s
-        fault_s = costs.get(threads)
+        costs = self.calibration.page_fault_s if self.page_fault_s is None else self.page_fault_s
+        page_fault_s = costs.get(threads)
         if self.allocator.settings is None:
             what = f"page faults of {self.allocator.library} are not simulated"
-        elif fault_s is None:
+        elif page_fault_s is None:
             what = "costs of page faults are not known"
         else:
             records = [each.record for each in placements]
-            faults = page_faults(
+            page_faults = count_page_faults(
                 records, self.allocator.settings, threads=threads, lanes=self.lanes
             )
-            run = _added(settled, faults, fault_s)
+            run = _added(settled, page_faults, page_fault_s)
             # In nine of ten simulated processes: other settings gain nothing where there are none.
-            is_worth_settings = faults.low * fault_s > FAULTS_MATTER * run.settled_s
+            is_worth_settings = page_faults.low * page_fault_s > FAULTS_MATTER * run.settled_s
             run = replace(
                 run,
                 allocator=self.allocator.name,
                 tunables=self._tunables(records, threads) if is_worth_settings else "",
             )
-            if not faults.unknown:
+            if not page_faults.unknown:
                 return run, ()
             return run, (f"page faults leave out scratch memory of {', '.join(faults.unknown)}",)
         fix = " (`roofline measure` measures them)" if self.allocator.settings else ""
@@ -117,21 +117,21 @@ class Predictor:
         """The settings of glibc with which a pass has no page faults by the simulation."""
         found = settling(records, threads=threads, lanes=self.lanes)
         return (
-            f"glibc.malloc.mmap_threshold={found.mmap_threshold_byte}"
-            f":glibc.malloc.trim_threshold={found.trim_threshold_byte}"
+            f"glibc.malloc.mmap_threshold={found.mmap_threshold_bytes}"
+            f":glibc.malloc.trim_threshold={found.trim_threshold_bytes}"
         )
 
 
-def _added(settled: RunPrediction, faults: PageFaults, fault_s: float) -> RunPrediction:
+def _added(settled: RunPrediction, page_faults: PageFaults, page_fault_s: float) -> RunPrediction:
     """A pass with page faults of so many seconds each.
 
     The interval is wider by what is not known of their number and their cost, which come from
     elsewhere than the times of operators.
     """
-    faults_s = faults.faults * fault_s
+    faults_s = page_faults.page_faults * page_fault_s
     predicted_s = settled.predicted_s + faults_s
     by_operators_s = settled.predicted_s * math.log(settled.high_s / settled.low_s) / (2 * Z_80)
-    by_number_s = (faults.high - faults.low) * fault_s / (2 * Z_80)
+    by_number_s = (page_faults.high - page_faults.low) * page_fault_s / (2 * Z_80)
     deviation_s = math.hypot(by_operators_s, by_number_s, _FAULT_DEVIATION * faults_s)
     factor = math.exp(Z_80 * deviation_s / predicted_s)
     return replace(
@@ -139,5 +139,5 @@ def _added(settled: RunPrediction, faults: PageFaults, fault_s: float) -> RunPre
         predicted_s=predicted_s,
         low_s=predicted_s / factor,
         high_s=predicted_s * factor,
-        faults=faults.faults,
+        page_faults=page_faults.page_faults,
     )

@@ -31,7 +31,7 @@ class Facts:
     ``group`` is the kind of operators that are learned from together, ``variant`` what tells them
     apart within it: the operator's name, or the path that torch takes to a kernel (which library,
     which kind of kernel). ``numbers`` are sizes as binary logarithms; what they mean depends on the
-    group (`roofline.latency.features`). ``bound_s`` is the operator's bound; calls with equal facts
+    group (`roofline.latency.features`). ``eager_min_time_s`` is the operator's bound; calls with equal facts
     are taken to be the same call.
 
     Raises:
@@ -44,12 +44,12 @@ class Facts:
     layout: str
     threads: int
     numbers: tuple[float, ...]
-    bound_s: float
+    eager_min_time_s: float
 
     def __post_init__(self) -> None:
-        if not self.group or not all(map(math.isfinite, (*self.numbers, self.bound_s))):
+        if not self.group or not all(map(math.isfinite, (*self.numbers, self.eager_min_time_s))):
             raise ValueError(f"facts take a group and finite numbers, got {self}")
-        if self.bound_s < 0 or self.threads < 1:
+        if self.eager_min_time_s < 0 or self.threads < 1:
             raise ValueError(f"facts take a bound and threads, got {self}")
 
 
@@ -68,7 +68,7 @@ class OperatorSample:
     calls: int
     time_s: float
     iqr_s: float
-    faults: float
+    page_faults: float
 
     def __post_init__(self) -> None:
         if self.calls < 1 or not 0 < self.time_s < math.inf or not 0 <= self.iqr_s < math.inf:
@@ -83,7 +83,7 @@ class RunSample:
     predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
     ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
     of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
-    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and ``hop_s`` are
+    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and ``core_to_core_latency_s`` are
     the pace of the cores meanwhile (`roofline.machine.pace`); None: not known.
 
     Raises:
@@ -105,10 +105,10 @@ class RunSample:
     free_s: float
     free_calls: int
     calls: int
-    faults: float
+    page_faults: float
     operators: tuple[OperatorSample, ...]
     clock_hz: float | None = None
-    hop_s: float | None = None
+    core_to_core_latency_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.end_to_end_s < math.inf or not 0 <= self.operators_s < math.inf:
@@ -124,7 +124,7 @@ class RunSample:
         Raises:
             ValueError: a number that is none.
         """
-        return Pace(clock_hz=self.clock_hz, hop_s=self.hop_s)
+        return Pace(clock_hz=self.clock_hz, core_to_core_latency_s=self.core_to_core_latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ class FileState:
     """What changes of a file when another process writes to it."""
 
     identity: tuple[int, int]
-    size_byte: int
+    size_bytes: int
     modified_ns: int
     is_in_use: bool
 
@@ -60,7 +60,7 @@ def state_of(path: Path) -> FileState:
         logs = (Path(f"{path}{suffix}") for suffix in ("-wal", "-journal"))
         return FileState(
             identity=(found.st_dev, found.st_ino),
-            size_byte=found.st_size,
+            size_bytes=found.st_size,
             modified_ns=found.st_mtime_ns,
             is_in_use=any(log.exists() for log in logs),
         )

@@ -36,16 +36,16 @@ TABLES = Tables(
             channels_last INTEGER NOT NULL, train INTEGER NOT NULL,
             end_to_end_s REAL NOT NULL, end_to_end_iqr_s REAL NOT NULL, operators_s REAL NOT NULL,
             free_s REAL NOT NULL, free_calls INTEGER NOT NULL, calls INTEGER NOT NULL,
-            faults REAL NOT NULL, clock_hz REAL, hop_s REAL)""",
+            faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
         """CREATE TABLE operator (
             run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, place INTEGER NOT NULL,
             kind TEXT NOT NULL, variant TEXT NOT NULL, dtype TEXT NOT NULL, layout TEXT NOT NULL,
-            threads INTEGER NOT NULL, numbers TEXT NOT NULL, bound_s REAL NOT NULL,
+            threads INTEGER NOT NULL, numbers TEXT NOT NULL, eager_min_time_s REAL NOT NULL,
             calls INTEGER NOT NULL, time_s REAL NOT NULL, iqr_s REAL NOT NULL,
             faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
         """CREATE TABLE isolated (
             environment INTEGER NOT NULL REFERENCES environment, key TEXT NOT NULL,
-            times_s TEXT NOT NULL, clock_hz REAL, hop_s REAL,
+            times_s TEXT NOT NULL, clock_hz REAL, core_to_core_latency_s REAL,
             PRIMARY KEY (environment, key)) WITHOUT ROWID""",
         """CREATE TABLE note (
             environment INTEGER NOT NULL REFERENCES environment, name TEXT NOT NULL,
@@ -55,12 +55,20 @@ TABLES = Tables(
 
 _RUN = (
     *("model", "family", "origin", "date", "batch", "dtype", "threads", "channels_last", "train"),
-    *("end_to_end_s", "end_to_end_iqr_s", "operators_s", "free_s", "free_calls", "calls", "faults"),
-    *("clock_hz", "hop_s"),
+    *(
+        "end_to_end_s",
+        "end_to_end_iqr_s",
+        "operators_s",
+        "free_s",
+        "free_calls",
+        "calls",
+        "page_faults",
+    ),
+    *("clock_hz", "core_to_core_latency_s"),
 )
 # "group" is a word of SQL.
-_FACTS = ("kind", "variant", "dtype", "layout", "threads", "numbers", "bound_s")
-_OPERATOR = (*_FACTS, "calls", "time_s", "iqr_s", "faults")
+_FACTS = ("kind", "variant", "dtype", "layout", "threads", "numbers", "eager_min_time_s")
+_OPERATOR = (*_FACTS, "calls", "time_s", "iqr_s", "page_faults")
 
 
 def check_finite(sample: RunSample | IsolatedSample) -> None:
@@ -74,7 +82,7 @@ def check_finite(sample: RunSample | IsolatedSample) -> None:
     else:
         numbers = (
             *(sample.end_to_end_s, sample.end_to_end_iqr_s, sample.operators_s, sample.free_s),
-            *(sample.faults, *(each.faults for each in sample.operators)),
+            *(sample.page_faults, *(each.page_faults for each in sample.operators)),
         )
     if not all(map(math.isfinite, numbers)):
         raise ValueError("only finite numbers are kept")
@@ -144,11 +152,11 @@ def keep_isolated_sample(
 ) -> None:
     """Keeps it in place of an earlier one of that key."""
     connection.execute(
-        "INSERT OR REPLACE INTO isolated (environment, key, times_s, clock_hz, hop_s)"
+        "INSERT OR REPLACE INTO isolated (environment, key, times_s, clock_hz, core_to_core_latency_s)"
         " VALUES (?, ?, ?, ?, ?)",
         (
             *(environment, storable(key), _numbers_text(sample.sample.times_s)),
-            *(sample.pace.clock_hz, sample.pace.hop_s),
+            *(sample.pace.clock_hz, sample.pace.core_to_core_latency_s),
         ),
     )
 
@@ -158,15 +166,16 @@ def isolated_sample(
 ) -> IsolatedSample | None:
     """That of a key; None: there is none."""
     row = connection.execute(
-        "SELECT times_s, clock_hz, hop_s FROM isolated WHERE environment = ? AND key = ?",
+        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated WHERE environment = ? AND key = ?",
         (environment, storable(key)),
     ).fetchone()
     if row is None:
         return None
     with _damage_told("isolated"):
-        times_s, clock_hz, hop_s = row
+        times_s, clock_hz, core_to_core_latency_s = row
         sample = IsolatedSample(
-            sample=Sample(times_s=_numbers(times_s)), pace=Pace(clock_hz=clock_hz, hop_s=hop_s)
+            sample=Sample(times_s=_numbers(times_s)),
+            pace=Pace(clock_hz=clock_hz, core_to_core_latency_s=core_to_core_latency_s),
         )
         check_finite(sample)
         return sample
@@ -187,9 +196,11 @@ def _operators(connection: Connection, environment: int | None) -> dict[int, lis
             facts = known.get(columns)
             if facts is None:
                 facts = known[columns] = _facts(*columns)
-            calls, time_s, iqr_s, faults = row[len(_FACTS) :]
+            calls, time_s, iqr_s, page_faults = row[len(_FACTS) :]
             found[run].append(
-                OperatorSample(facts=facts, calls=calls, time_s=time_s, iqr_s=iqr_s, faults=faults)
+                OperatorSample(
+                    facts=facts, calls=calls, time_s=time_s, iqr_s=iqr_s, page_faults=page_faults
+                )
             )
     return found
 
@@ -215,7 +226,7 @@ def _facts(
     layout: str,
     threads: int,
     numbers: str,
-    bound_s: float,
+    eager_min_time_s: float,
 ) -> Facts:
     return Facts(
         group=kind,
@@ -224,7 +235,7 @@ def _facts(
         layout=layout,
         threads=threads,
         numbers=_numbers(numbers),
-        bound_s=bound_s,
+        eager_min_time_s=eager_min_time_s,
     )
 
 
@@ -232,8 +243,8 @@ def _operator_row(sample: OperatorSample) -> tuple[Any, ...]:
     facts = sample.facts
     return (
         *map(storable, (facts.group, facts.variant, facts.dtype, facts.layout)),
-        *(facts.threads, _numbers_text(facts.numbers), facts.bound_s),
-        *(sample.calls, sample.time_s, sample.iqr_s, sample.faults),
+        *(facts.threads, _numbers_text(facts.numbers), facts.eager_min_time_s),
+        *(sample.calls, sample.time_s, sample.iqr_s, sample.page_faults),
     )
 
 

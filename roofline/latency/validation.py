@@ -46,7 +46,7 @@ _ROWS = 20
 _NAMED = 5
 """Number of models that a warning names."""
 
-_IF_JUDGED = ("ratio_error", "measured_operators_mape", "usual_pace_mape", "noise_floor")
+_IF_JUDGED = ("ratio_error", "measured_operators_mape", "usual_clock_mape", "noise_floor")
 """Figures without a row where nothing was to be judged; the noise floor is a column."""
 
 
@@ -67,7 +67,7 @@ class Validation(Result):
     kind: ClassVar = "validation"
     made_by: ClassVar = "roofline validate -o FILE.json"
     height_inch: ClassVar = 7.5
-    columns: ClassVar = {**_COLUMNS, "bound_s": "Float64", "error": "Float64"}
+    columns: ClassVar = {**_COLUMNS, "eager_min_time_s": "Float64", "error": "Float64"}
     ALSO_WRITTEN: ClassVar = ("totals",)
 
     models: tuple[ModelValidation, ...]
@@ -202,7 +202,7 @@ def _figures(validation: Validation) -> Grid:
     known = [abs(each) for each in again if each is not None]
     noise_of = {
         "measured_operators_mape": noise.mape,
-        "usual_pace_mape": noise.mape,
+        "usual_clock_mape": noise.mape,
         "ratio_error": statistics.fmean(known) if known else None,
     }
 
@@ -324,9 +324,9 @@ def _faulty(run: ModelValidation) -> bool:
 
 
 def _faults(run: ModelValidation) -> str:
-    if run.predicted_faults is None or run.faults is None:
+    if run.predicted_page_faults is None or run.page_faults is None:
         return MISSING
-    return f"{run.predicted_faults:,}, counted {run.faults:,}"
+    return f"{run.predicted_page_faults:,}, counted {run.page_faults:,}"
 
 
 def _warnings(validation: Validation) -> Iterable[str]:

@@ -130,7 +130,7 @@ def roof_of(profile: HardwareProfile) -> RoofLines:
 
     def line(unit: ComputeRoof, of: MachineRoof, kind: CeilingKind = "hardware") -> Ceiling:
         note = ", 1 thread" if of is single else ""
-        found = ceiling_of(unit, kind, of.fastest_byte_per_s, main=not note, note=note)
+        found = ceiling_of(unit, kind, of.fastest_bytes_per_s, main=not note, note=note)
         return replace(found, color=colors[unit.dtype.name])
 
     units: dict[str, list[ComputeRoof]] = {}
@@ -171,9 +171,9 @@ def _draw_roof(panel: SubFigure, profile: HardwareProfile) -> None:
         thin: dict[str, Any] = {"color": SOFT, "linewidth": 0.6}
         left, right = axes.get_xlim()
         for level in single.levels:
-            cut = single.units[0].flop_per_s / level.byte_per_s if single.units else right
+            cut = single.units[0].flop_per_s / level.bytes_per_s if single.units else right
             ends = (left, min(cut, right))
-            axes.plot(ends, [x * level.byte_per_s for x in ends], zorder=1.5, **thin)
+            axes.plot(ends, [x * level.bytes_per_s for x in ends], zorder=1.5, **thin)
         handles.append(Line2D([], [], label="hardware, 1 thread", **thin))
     # The corner above the nearest level's roof is empty in any roofline.
     axes.legend(handles=handles, loc="upper left", frameon=False, fontsize=SMALL_PT)
@@ -259,10 +259,10 @@ def _draw_curves(panel: SubFigure, profile: HardwareProfile) -> None:
     latency, curves = profile.latency_curve, _chosen(profile.bandwidth_curves)
     found: dict[str, list[_Curve]] = {}
     if latency:
-        found["latency of a dependent load (s)"] = [("", latency.size_byte, latency.latency_s)]
+        found["latency of a dependent load (s)"] = [("", latency.size_bytes, latency.latency_s)]
     if curves:
         found["bandwidth (B/s)"] = [
-            (f"{each.kernel}, {counted(each.threads, 'thread')}", each.size_byte, each.byte_per_s)
+            (f"{each.kernel}, {counted(each.threads, 'thread')}", each.size_bytes, each.bytes_per_s)
             for each in curves
         ]
     made = panel.subplots(1, len(found), squeeze=False)[0]
@@ -301,9 +301,9 @@ def _draw_over_size(
     if len(curves) > 1:
         axes.legend(fontsize=SMALL_PT, frameon=False, loc="upper right", reverse=True)
     marks = [
-        (level.capacity_byte, f"{level.name} {format_capacity(level.capacity_byte)}")
+        (level.capacity_bytes, f"{level.name} {format_capacity(level.capacity_bytes)}")
         for level in profile.memory
-        if level.capacity_byte and low < level.capacity_byte < high
+        if level.capacity_bytes and low < level.capacity_bytes < high
     ]
     places = [
         axes.transLimits.transform(axes.transScale.transform((size, 1)))[0] for size, _ in marks

@@ -8,7 +8,7 @@ from typing import Literal
 
 from roofline.errors import InputError
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte_per_s, format_flop_per_s, format_percent
+from roofline.foundation.units import format_bytes_per_s, format_flop_per_s, format_percent
 from roofline.machine.hardware import (
     Bandwidth,
     ComputeCeiling,
@@ -53,7 +53,7 @@ class Layer:
 
     def text(self, per_s: float | None) -> str:
         """Return a rate of it in its unit."""
-        return format_flop_per_s(per_s) if self.what == "compute" else format_byte_per_s(per_s)
+        return format_flop_per_s(per_s) if self.what == "compute" else format_bytes_per_s(per_s)
 
 
 def layers_of(
@@ -190,7 +190,7 @@ def _theoretical(figures: Iterable[_Figure]) -> tuple[float, str] | None:
             return each.theoretical.per_s, _how(each.theoretical.provenance)
         if each.provenance.source != "measured":
             is_unit = isinstance(each, ComputeCeiling)
-            peak = each.peak_flop_per_s if is_unit else each.peak_byte_per_s
+            peak = each.peak_flop_per_s if is_unit else each.peak_bytes_per_s
             return peak, _how(each.provenance)
     return None
 

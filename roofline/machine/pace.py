@@ -16,17 +16,17 @@ from statistics import median
 class Pace:
     """The clock of a busy core in Hz, and the seconds that a cache line takes from core to core.
 
-    None: not known; ``hop_s`` is not asked for where a single core computes.
+    None: not known; ``core_to_core_latency_s`` is not asked for where a single core computes.
 
     Raises:
         ValueError: a number that is not positive.
     """
 
     clock_hz: float | None = None
-    hop_s: float | None = None
+    core_to_core_latency_s: float | None = None
 
     def __post_init__(self) -> None:
-        known = [each for each in (self.clock_hz, self.hop_s) if each is not None]
+        known = [each for each in (self.clock_hz, self.core_to_core_latency_s) if each is not None]
         if not all(0 < each < math.inf for each in known):
             raise ValueError(f"a pace takes positive numbers, got {self}")
 
@@ -45,5 +45,10 @@ def usual_pace(paces: Iterable[Pace]) -> Pace:
     """The median of each number, where it is known."""
     paces = tuple(paces)
     clocks = [each.clock_hz for each in paces if each.clock_hz is not None]
-    hops = [each.hop_s for each in paces if each.hop_s is not None]
-    return Pace(clock_hz=median(clocks) if clocks else None, hop_s=median(hops) if hops else None)
+    hops = [
+        each.core_to_core_latency_s for each in paces if each.core_to_core_latency_s is not None
+    ]
+    return Pace(
+        clock_hz=median(clocks) if clocks else None,
+        core_to_core_latency_s=median(hops) if hops else None,
+    )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
-    format_byte_per_s,
+    format_bytes_per_s,
     format_capacity,
     format_flop_per_s,
     format_intensity,
@@ -90,7 +90,7 @@ class Quantity:
             case "flop/s":
                 return format_flop_per_s(value)
             case "byte/s":
-                return format_byte_per_s(value)
+                return format_bytes_per_s(value)
             case "byte":
                 return format_capacity(None if value is None else round(value))
             case "s":
@@ -129,16 +129,16 @@ def best_of(profile: HardwareProfile) -> tuple[Quantity, ...]:
         if memory:
             add("ridge", name, "", "flop/byte", ridge_flop_per_byte(unit, memory))
     if memory:
-        add("fastest", "memory", memory.label, "byte/s", memory.byte_per_s)
-    if read := read_byte_per_s(profile):
+        add("fastest", "memory", memory.label, "byte/s", memory.bytes_per_s)
+    if read := read_bytes_per_s(profile):
         add("fastest", "memory read", "", "byte/s", read)
     return tuple(found)
 
 
-def read_byte_per_s(profile: HardwareProfile) -> float | None:
+def read_bytes_per_s(profile: HardwareProfile) -> float | None:
     """Return the peak read bandwidth of the farthest level on all threads; None: not known."""
     rates = {
-        each.kernel: each.peak_byte_per_s
+        each.kernel: each.peak_bytes_per_s
         for level in profile.memory[-1:]
         for each in level.bandwidth
         if each.kind == "hardware" and each.threads == profile.threads
@@ -160,14 +160,14 @@ def _quantities(profile: HardwareProfile) -> Iterator[Quantity]:
     for each in profile.compute:
         yield _rate("compute", each.dtype.name, "flop/s", each, kind=each.kind, unit=each.unit)
     for level in profile.memory:
-        if level.capacity_byte is not None:
+        if level.capacity_bytes is not None:
             yield Quantity(
                 what="capacity",
                 subject=level.name,
                 threads=None,
                 measure="byte",
-                peak=level.capacity_byte,
-                sustained=level.capacity_byte,
+                peak=level.capacity_bytes,
+                sustained=level.capacity_bytes,
                 provenance=level.capacity_provenance,
             )
         if level.latency is not None:

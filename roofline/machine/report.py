@@ -12,7 +12,7 @@ from roofline.foundation.dtypes import dtype
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
-    format_byte_per_s,
+    format_bytes_per_s,
     format_capacity,
     format_flop_per_s,
     format_intensity,
@@ -29,7 +29,7 @@ from roofline.machine.quantities import (
     first_of,
     lines_of,
     quantities_of,
-    read_byte_per_s,
+    read_bytes_per_s,
 )
 from roofline.machine.roof import MIX, ComputeRoof, LevelRoof, MachineRoof, ridge_flop_per_byte
 from roofline.machine.sources import SOURCES, Sources, source_notes
@@ -78,7 +78,7 @@ def catalog_report(entries: Sequence[Entry]) -> Report:
             "threads": lambda each: _threads(each[1], each[1].threads),
             "float32": lambda each: format_flop_per_s(_float32(each[2])),
             "memory": lambda each: memory_rate(each[2].memory),
-            "read": lambda each: format_byte_per_s(read_byte_per_s(each[1])),
+            "read": lambda each: format_bytes_per_s(read_bytes_per_s(each[1])),
             "date": lambda each: each[1].date[:10] or MISSING,
             "where": lambda each: each[0].origin,
         },
@@ -96,7 +96,7 @@ def main_unit(roof: MachineRoof) -> ComputeRoof | None:
 
 def memory_rate(memory: LevelRoof | None) -> str:
     """Return a level's fastest kernel and its rate: ``"DRAM update 65.0 GB/s"``."""
-    return f"{memory.label} {format_byte_per_s(memory.byte_per_s)}" if memory else MISSING
+    return f"{memory.label} {format_bytes_per_s(memory.bytes_per_s)}" if memory else MISSING
 
 
 def _float32(roof: MachineRoof) -> float | None:
@@ -137,11 +137,11 @@ def _performance(profile: HardwareProfile) -> Iterable[tuple[str, str]]:
             ),
         )
     if memory is not None:
-        read = read_byte_per_s(profile) if memory.kernel != "read" else None
-        beside = f", read {format_byte_per_s(read)}" if read is not None else ""
+        read = read_bytes_per_s(profile) if memory.kernel != "read" else None
+        beside = f", read {format_bytes_per_s(read)}" if read is not None else ""
         yield "Memory", memory_rate(memory) + beside
         if float32:
-            ridge = format_intensity(float32 / memory.byte_per_s)
+            ridge = format_intensity(float32 / memory.bytes_per_s)
             level = memory.level.name
             yield "Ridge point", f"{ridge} FLOP/B of {level} in float32; memory-bound below it"
     figures = [*profile.compute, *(each for level in profile.memory for each in level.bandwidth)]
@@ -320,7 +320,7 @@ def _telling(grid: Grid) -> Grid:
 
 
 def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
-    if not any(level.capacity_byte or level.latency for level in profile.memory):
+    if not any(level.capacity_bytes or level.latency for level in profile.memory):
         return
     hz = profile.clock.median_hz if profile.clock else None
 
@@ -351,14 +351,14 @@ def _levels(profile: HardwareProfile, sources: Sources) -> Iterable[Grid]:
 
 
 def _capacity(level: MemoryLevel) -> str:
-    shared = " per core" if level.scope == "private" and level.capacity_byte else ""
-    return f"{format_capacity(level.capacity_byte)}{shared}"
+    shared = " per core" if level.scope == "private" and level.capacity_bytes else ""
+    return f"{format_capacity(level.capacity_bytes)}{shared}"
 
 
 def _found(level: MemoryLevel) -> str:
     """Return how the size of a level was found."""
     provenance = level.capacity_provenance
-    if provenance is None or not level.capacity_byte:
+    if provenance is None or not level.capacity_bytes:
         return MISSING
     if provenance.source == "measured":
         # A reported size with which the curve agrees is better than either alone.
@@ -372,12 +372,12 @@ def _curves(profile: HardwareProfile) -> Iterable[Grid]:
     curves: list[tuple[str, Sequence[int], Sequence[float], Callable[[float], str]]] = [
         (
             f"{each.kernel}, {counted(each.threads, 'thread')}",
-            *(each.size_byte, each.byte_per_s, format_byte_per_s),
+            *(each.size_bytes, each.bytes_per_s, format_bytes_per_s),
         )
         for each in profile.bandwidth_curves
     ]
     if latency := profile.latency_curve:
-        curves.append(("latency, 1 thread", latency.size_byte, latency.latency_s, format_s))
+        curves.append(("latency, 1 thread", latency.size_bytes, latency.latency_s, format_s))
 
     def end(place: int) -> Callable[[Any], str]:
         return lambda each: f"{each[3](each[2][place])} at {format_capacity(each[1][place])}"

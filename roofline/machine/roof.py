@@ -8,7 +8,7 @@ from functools import cached_property
 
 from roofline.foundation.dtypes import DType, dtype
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte_per_s, format_flop_per_s
+from roofline.foundation.units import format_bytes_per_s, format_flop_per_s
 from roofline.machine.hardware import HardwareProfile, MemoryLevel
 from roofline.plots.roof import Ceiling, CeilingKind, Diagonal
 
@@ -19,7 +19,7 @@ class LevelRoof:
 
     level: MemoryLevel
     kernel: str
-    byte_per_s: float
+    bytes_per_s: float
 
     @property
     def label(self) -> str:
@@ -34,11 +34,11 @@ class LevelRoof:
     @property
     def per_s(self) -> float:
         """Its rate in byte/s."""
-        return self.byte_per_s
+        return self.bytes_per_s
 
     def height(self, flop_per_byte: float) -> float:
         """Return the FLOP/s under it at an intensity."""
-        return self.byte_per_s * flop_per_byte
+        return self.bytes_per_s * flop_per_byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ class MachineRoof:
         return self.levels[-1] if self.levels else None
 
     @property
-    def fastest_byte_per_s(self) -> float | None:
+    def fastest_bytes_per_s(self) -> float | None:
         """The bandwidth of the fastest memory level; None: none is known."""
-        return max((level.byte_per_s for level in self.levels), default=None)
+        return max((level.bytes_per_s for level in self.levels), default=None)
 
     @cached_property
     def library(self) -> MachineRoof:
@@ -160,11 +160,11 @@ class MachineRoof:
         rates: dict[str, dict[int, float]] = {}
         for each in level.bandwidth:
             if each.kind == "hardware":
-                rates.setdefault(each.kernel, {})[each.threads] = each.peak_byte_per_s
+                rates.setdefault(each.kernel, {})[each.threads] = each.peak_bytes_per_s
         among = [kernel for kernel in rates if kernel in kernels] or list(rates)
         fastest = max(among, key=lambda kernel: _rate(rates[kernel], self.threads))
         return LevelRoof(
-            level=level, kernel=fastest, byte_per_s=_rate(rates[fastest], self.threads)
+            level=level, kernel=fastest, bytes_per_s=_rate(rates[fastest], self.threads)
         )
 
     @cached_property
@@ -236,7 +236,7 @@ class MachineRoof:
         return ""
 
     @cached_property
-    def held_byte(self) -> tuple[int | None, ...]:
+    def held_bytes(self) -> tuple[int | None, ...]:
         """Bytes that each level and all nearer ones hold together; None: no limit known.
 
         Caches need not be inclusive: with a victim L3, as on Zen and on Intel servers since
@@ -252,7 +252,7 @@ class MachineRoof:
 
 def ridge_flop_per_byte(unit: ComputeRoof, level: LevelRoof) -> float:
     """The intensity in FLOP per byte at which a memory level's roof meets a compute ceiling."""
-    return unit.flop_per_s / level.byte_per_s
+    return unit.flop_per_s / level.bytes_per_s
 
 
 _NAME_CHARACTERS = 40
@@ -270,7 +270,7 @@ def line_name(label: str) -> str:
 def ceiling_of(
     unit: ComputeRoof,
     kind: CeilingKind,
-    fastest_byte_per_s: float | None,
+    fastest_bytes_per_s: float | None,
     *,
     main: bool = True,
     note: str = "",
@@ -280,7 +280,7 @@ def ceiling_of(
     Args:
         unit: what computes.
         kind: of the line.
-        fastest_byte_per_s: of the memory level where it starts; None: none is known.
+        fastest_bytes_per_s: of the memory level where it starts; None: none is known.
         main: its data type is in use.
         note: stands behind its name.
     """
@@ -288,7 +288,7 @@ def ceiling_of(
         label=f"{line_name(unit.label)}{note} {format_flop_per_s(unit.flop_per_s)}",
         kind=kind,
         flop_per_s=unit.flop_per_s,
-        start_flop_per_byte=unit.flop_per_s / fastest_byte_per_s if fastest_byte_per_s else None,
+        start_flop_per_byte=unit.flop_per_s / fastest_bytes_per_s if fastest_bytes_per_s else None,
         main=main,
     )
 
@@ -296,9 +296,9 @@ def ceiling_of(
 def diagonal_of(level: LevelRoof, main: ComputeRoof | None, top: ComputeRoof | None) -> Diagonal:
     """Return the line of a memory level in a picture, under the main and the highest ceiling."""
     return Diagonal(
-        label=f"{line_name(level.label)} {format_byte_per_s(level.byte_per_s)}",
+        label=f"{line_name(level.label)} {format_bytes_per_s(level.bytes_per_s)}",
         level=printable(level.level.name),
-        byte_per_s=level.byte_per_s,
+        bytes_per_s=level.bytes_per_s,
         ridge_flop_per_byte=ridge_flop_per_byte(main, level) if main else None,
         cut_flop_per_byte=ridge_flop_per_byte(top, level) if top else None,
     )

@@ -18,12 +18,12 @@ from roofline.analysis import (
     known_work,
     minimum_times_of,
     row_of,
-    sum_bound_s,
-    sum_fused_byte,
+    sum_eager_min_time_s,
+    sum_fused_bytes,
     working,
 )
 from roofline.foundation.rows import sum_known
-from roofline.foundation.units import format_byte, format_si
+from roofline.foundation.units import format_bytes, format_si
 from roofline.latency.earlier import EarlierRun, earlier_run
 from roofline.latency.features import facts_of
 from roofline.latency.measured import Timed
@@ -81,32 +81,32 @@ def assemble(
         roof = Roof(roof.profile.at_clock(timed.run.clock_hz), roof.threads)
         placements = place(capture.records, reuse, roof, cache="cold" if cold else "steady")
     samples = timed.operators if timed else (None,) * len(placements)
-    faults = timed.faults if timed else (None,) * len(placements)
+    page_faults = timed.page_faults if timed else (None,) * len(placements)
     minimum = minimum_times(placements, fused, model_work(capture.records), roof, cold=cold)
     kernels_s = [minimum.kernels_s.get(n) if minimum else None for n in range(len(placements))]
-    rows = tuple(map(row_of, placements, fused, kernels_s, known, samples, faults))
+    rows = tuple(map(row_of, placements, fused, kernels_s, known, samples, page_faults))
     work = known_work(rows)
     kept = (
-        capture.parameter_bytes
-        + capture.buffer_bytes
+        capture.parameter_size_bytes
+        + capture.buffer_size_bytes
         + capture.input_bytes
-        + capture.optimizer_bytes
+        + capture.optimizer_state_bytes
     )
-    peak, bound_s = memory_peak(capture, reuse), sum_bound_s(rows)
+    peak, eager_min_time_s = memory_peak(capture, reuse), sum_eager_min_time_s(rows)
     unknown = [row for row in rows if row.state is State.UNKNOWN]
     totals = Totals(
         **{name: getattr(work, name) for name in SUMMED},
-        traffic_byte=work.traffic_byte,
-        fused_byte=sum_fused_byte(rows),
+        traffic_bytes=work.traffic_bytes,
+        fused_bytes=sum_fused_bytes(rows),
         unknown_operators=len(unknown),
         parameters=capture.parameters,
-        parameter_bytes=capture.parameter_bytes,
-        buffer_bytes=capture.buffer_bytes,
-        optimizer_bytes=capture.optimizer_bytes,
-        peak_memory_byte=peak.byte,
-        all_tensors_byte=kept + reuse.all_activation_byte,
-        bound_s=bound_s,
-        **minimum_times_of(MinTimes.of(bound_s, minimum)),
+        parameter_size_bytes=capture.parameter_size_bytes,
+        buffer_size_bytes=capture.buffer_size_bytes,
+        optimizer_state_bytes=capture.optimizer_state_bytes,
+        peak_memory_bytes=peak.byte,
+        all_tensors_bytes=kept + reuse.all_activation_bytes,
+        eager_min_time_s=eager_min_time_s,
+        **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
         fused_limiter=minimum.fused.ceiling if minimum else "",
         model_limiter=minimum.model.ceiling if minimum else "",
     )
@@ -122,7 +122,7 @@ def assemble(
         )
     if unknown:
         names = ", ".join(sorted({row.op for row in unknown}))
-        traffic = format_byte(sum(row.traffic_byte for row in unknown))
+        traffic = format_bytes(sum(row.traffic_bytes for row in unknown))
         warnings.append(
             f"operators without a formula: {len(unknown)} calls of {names}; their FLOP is unknown"
             f" and missing from the totals, their {traffic} count (add one: @roofline.formula)"
@@ -165,12 +165,12 @@ def memory_peak(capture: Capture, reuse: Residency) -> MemoryPeak:
     """What is in memory when a capture fills it most."""
     return MemoryPeak(
         operator=reuse.peak_index,
-        parameter_byte=capture.parameter_bytes,
-        buffer_byte=capture.buffer_bytes,
-        input_byte=capture.input_bytes,
-        optimizer_byte=capture.optimizer_bytes,
-        activation_byte=reuse.peak_activation_byte,
-        gradient_byte=reuse.peak_gradient_byte,
+        parameter_bytes=capture.parameter_size_bytes,
+        buffer_bytes=capture.buffer_size_bytes,
+        input_bytes=capture.input_bytes,
+        optimizer_bytes=capture.optimizer_state_bytes,
+        activation_bytes=reuse.peak_activation_bytes,
+        gradient_bytes=reuse.peak_gradient_bytes,
     )
 
 

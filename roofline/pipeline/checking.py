@@ -75,8 +75,8 @@ def check(
         against: the baseline, as ``update`` or `roofline check … --update` wrote it, or a saved
             analysis; None: there is none, and conditions name their limits.
         fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"`` (beside it)
-            and ``"predicted_s>5ms"``; on flop, multiply_add, traffic_byte, parameters,
-            peak_memory_byte, launches, unknown_operators, bound_s, eager_min_time_s,
+            and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
+            peak_memory_bytes, launches, unknown_operators, eager_min_time_s, eager_min_time_s,
             fused_min_time_s, model_min_time_s and predicted_s.
         update: write what it costs now to ``against``, where there may be a baseline, and nothing
             else; conditions are then not judged.

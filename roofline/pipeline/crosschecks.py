@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from roofline.counters import Crosscheck
 from roofline.errors import InputError
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.pipeline.runs import RunOptions
 from roofline.workload.operators import State
 
@@ -56,7 +56,7 @@ def crosscheck(
         default_loss,
         fake_subject,
         real_subject,
-        weights_byte,
+        weights_bytes,
     )
     from roofline.workload.capture.passes import capture, has_room_for
     from roofline.workload.capture.restoration import (
@@ -86,14 +86,14 @@ def crosscheck(
 
     trained_with = (loss or default_loss) if train else None
 
-    has_room = has_room_for(weights_byte(source.module))
+    has_room = has_room_for(weights_bytes(source.module))
 
     def subject(peer: Peer) -> Subject:
         if has_room:
             return real_subject(source.module, given, wanted, source.rebuild, trained_with)
         if peer.needs_weights:
-            byte = weights_byte(source.module)
-            raise NotRunError(f"it needs the weights, and {format_byte(byte)} are too many")
+            byte = weights_bytes(source.module)
+            raise NotRunError(f"it needs the weights, and {format_bytes(byte)} are too many")
         return fake_subject(source.module, given, wanted, trained_with)
 
     work = [record.work for record in captured.records if record.state is not State.UNKNOWN]
@@ -117,7 +117,7 @@ def crosscheck(
         model=source.name,
         inputs=input_specs(given, wanted),
         train=train,
-        multiply_add=sum(each.multiply_add or 0 for each in work),
+        macs=sum(each.macs or 0 for each in work),
         flop=sum(each.flop or 0 for each in work),
         unknown_operators=len(unknown),
         counters=counters,

@@ -36,7 +36,7 @@ class TrainingTask:
     """A step of training that processes run together.
 
     ``model`` is a name as `analyze` takes it, or what can be pickled and called for a module;
-    ``inputs`` as for `analyze`, without tensors. ``bucket_byte`` as in `Settings`;
+    ``inputs`` as for `analyze`, without tensors. ``bucket_bytes`` as in `Settings`;
     ``finds_unused`` and ``are_views`` are ``find_unused_parameters`` and
     ``gradient_as_bucket_view`` of DistributedDataParallel.
     """
@@ -47,7 +47,7 @@ class TrainingTask:
     seq: int | None = None
     optimizer: str = "sgd"
     autocast: str | None = None
-    bucket_byte: int | None = None
+    bucket_bytes: int | None = None
     accumulate: int = 1
     finds_unused: bool = False
     are_views: bool = False
@@ -239,7 +239,7 @@ class _Trained:
         self._args, self._kwargs = asked.given.made(
             lambda request: self._tensors.given(request, dtype_for(request, None))
         )
-        megabyte = None if task.bucket_byte is None else task.bucket_byte / 2**20
+        megabyte = None if task.bucket_bytes is None else task.bucket_bytes / 2**20
         self.parallel: Ddp | None = None
         if is_joined:
             self.parallel = torch.nn.parallel.DistributedDataParallel(

@@ -19,7 +19,7 @@ def explain_measurement() -> tuple[Section, ...]:
         situation,
         _kernels(situation.host),
         threads=situation.topology.available_cpus,
-        array_byte=_array_byte(situation),
+        array_bytes=_array_bytes(situation),
         profile_file=catalog.host_file(),
         last=last,
     )
@@ -70,7 +70,7 @@ def _words(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _array_byte(situation: Situation) -> int | None:
+def _array_bytes(situation: Situation) -> int | None:
     """What all threads together will go over in DRAM, as far as caches are what is reported."""
     from roofline.machine.hierarchy.cache_sizes import find_levels
     from roofline.machine.hierarchy.working_sets import DRAM, plan_working_sets
@@ -78,5 +78,5 @@ def _array_byte(situation: Situation) -> int | None:
     topology = situation.topology
     count = topology.available_cpus
     levels = find_levels(None, topology).levels
-    sets, _ = plan_working_sets(levels, topology, (count,), situation.available_byte)
-    return next((each.byte_per_thread * count for each in sets if each.level == DRAM), None)
+    sets, _ = plan_working_sets(levels, topology, (count,), situation.available_bytes)
+    return next((each.bytes_per_thread * count for each in sets if each.level == DRAM), None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
 from roofline.errors import InputError, ModelError, RooflineError
 from roofline.foundation.files import write_together
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.pipeline.export_files import ExportedModel, file_of
 from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.runs import RunOptions
@@ -77,11 +77,11 @@ def export(
         contents[path] = made.content
         found.append(_judged(path, made, asked, run, records, subject))
     write_together(contents, overwrite=overwrite)
-    multiply_add, flop, unknown = sums_of(records)
+    macs, flop, unknown = sums_of(records)
     return Export(
         model=asked.source.name,
         inputs=asked.specs,
-        multiply_add=multiply_add,
+        macs=macs,
         flop=flop,
         unknown_operators=unknown,
         files=tuple(found),
@@ -137,7 +137,7 @@ def _subject(asked: Workload, run: Run) -> ExportedModel:
     byte = sum(each.nbytes for each in (*source.module.parameters(), *source.module.buffers()))
     if not has_room_for(byte):
         raise ModelError(
-            f"{source.name}: its {format_byte(byte)} of weights are too many to export it here"
+            f"{source.name}: its {format_bytes(byte)} of weights are too many to export it here"
         )
     with torch.random.fork_rng(devices=[]):
         # Weights that are random are the same every time.
@@ -186,15 +186,15 @@ def _judged(
             f" {error:.1e} of the largest value, more than {limit:.0e}; {_reason(subject, path)}"
         )
     after, _ = _records(made.workload(asked), run)
-    multiply_add, flop, unknown = sums_of(after)
+    macs, flop, unknown = sums_of(after)
     return ExportedFile(
         path=str(path),
         format=path.suffix.lower().removeprefix("."),
         opset=made.opset,
-        size_byte=len(made.content),
+        size_bytes=len(made.content),
         largest_error=error,
         limit=limit,
-        multiply_add=multiply_add,
+        macs=macs,
         flop=flop,
         unknown_operators=unknown,
         changes=changes_between(records, after),

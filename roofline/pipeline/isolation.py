@@ -146,11 +146,11 @@ class OneByOne:
                 [call if works else None for call, works in zip(log.calls, at_work, strict=True)],
                 store=store,
                 threads=roof.threads,
-                last_level_byte=last_level_byte(roof.profile),
-                pass_byte=self.capture.parameter_bytes
-                + self.capture.buffer_bytes
+                last_level_bytes=last_level_bytes(roof.profile),
+                pass_bytes=self.capture.parameter_size_bytes
+                + self.capture.buffer_size_bytes
                 + self.capture.input_bytes
-                + self.reuse.peak_activation_byte,
+                + self.reuse.peak_activation_bytes,
                 cores=topology.cores,
                 gauges=gauges,
                 progress=progress,
@@ -241,9 +241,9 @@ def _prediction(sample: Sample, change: float) -> Prediction:
     )
 
 
-def last_level_byte(profile: HardwareProfile) -> int:
+def last_level_bytes(profile: HardwareProfile) -> int:
     """The size of the largest cache of a machine; where none is known, of one as large as any."""
-    sizes = [each.capacity_byte for each in profile.memory[:-1] if each.capacity_byte is not None]
+    sizes = [each.capacity_bytes for each in profile.memory[:-1] if each.capacity_bytes is not None]
     return max(sizes, default=_LARGE_CACHE)
 
 

@@ -32,7 +32,7 @@ class Judge:
         """What was learned from all other families, for cores that run so fast."""
         if family not in self.known:
             self.known[family] = Calibration(
-                self.all.runs, without=family, fault_s=self.all.fault_s
+                self.all.runs, without=family, page_fault_s=self.all.page_fault_s
             )
         return Predictor(calibration=self.known[family], pace=pace, lanes=self.lanes)
 
@@ -69,14 +69,14 @@ def judged_pass(
     errors: list[float] = []
     bounded = below = 0
     for index in at_work:
-        bound_s, took_s = limits[index].bound_s, samples[index].median_s
-        if bound_s:
+        eager_min_time_s, took_s = limits[index].eager_min_time_s, samples[index].median_s
+        if eager_min_time_s:
             bounded += 1
-            below += took_s < BOUND_MARGIN * bound_s
+            below += took_s < BOUND_MARGIN * eager_min_time_s
         prediction = predicted.operators[index]
         if prediction is not None:
             errors.append(abs(prediction.predicted_s - took_s))
-    bound_s = sum_known(limits[index].bound_s for index in at_work)
+    eager_min_time_s = sum_known(limits[index].eager_min_time_s for index in at_work)
     minimum = minimum_times(limits, fused_traffic(records), model_work(records), roof)
     shapes = [each.shape for each in specs if each.shape]
     run = predicted.run
@@ -94,18 +94,18 @@ def judged_pass(
         operators_measured_s=operators_measured_s,
         measured_s=found.timed.run.measured_s,
         remeasured_s=again.sample.median_s if again else None,
-        **minimum_times_of(MinTimes.of(bound_s, minimum)),
+        **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
         operators=bounded,
         below_bound=below,
         operator_abs_error_s=sum(errors) if len(errors) == len(at_work) else None,
         operators_s=sum(samples[index].median_s for index in at_work),
         samples=sum(len(each.operators) for each in predictor.calibration.runs),
         clock_hz=found.timed.run.clock_hz,
-        hop_s=found.timed.run.hop_s,
+        core_to_core_latency_s=found.timed.run.core_to_core_latency_s,
         predicted_usual_s=usual.predicted_s if usual else None,
         predicted_settled_s=run.settled_s if run else None,
-        predicted_faults=run.faults if run else None,
-        faults=found.timed.run.faults,
+        predicted_page_faults=run.page_faults if run else None,
+        page_faults=found.timed.run.page_faults,
         remeasured_clock_hz=again.pace.clock_hz if again else None,
         measured_times_s=found.timed.run.end_to_end.times_s,
         remeasured_times_s=again.sample.times_s if again else (),

@@ -15,7 +15,7 @@ from roofline.errors import InputError, nearest
 from roofline.foundation.dtypes import DType
 from roofline.foundation.progress import Progress
 from roofline.foundation.rows import finite
-from roofline.foundation.units import parse_byte
+from roofline.foundation.units import parse_bytes
 from roofline.language.architecture import Architecture
 from roofline.language.experts import expert_spread
 from roofline.language.memory import Footprint, Memory, activations_of, cache_of, footprint_of
@@ -37,9 +37,9 @@ from roofline.language.weight_bits import (
     WeightBits,
     policies,
     stage_in_bits,
-    weight_byte_in,
+    weight_bytes_in,
 )
-from roofline.machine.system.host import available_memory_byte
+from roofline.machine.system.host import available_memory_bytes
 from roofline.pipeline.machines import Hardware, means_host
 from roofline.placement import Roof
 from roofline.quantization.what_if.widths import Widths
@@ -111,7 +111,7 @@ def memory_of(memory: object) -> Memory | None:
     if memory is None:
         return None
     if isinstance(memory, str):
-        return Memory(byte=parse_byte(memory), source="--memory")
+        return Memory(byte=parse_bytes(memory), source="--memory")
     if type(memory) is not int or memory < 1:
         raise InputError(f"--memory {memory}: must be bytes, or a size such as 80GiB")
     return Memory(byte=memory, source="--memory")
@@ -122,8 +122,8 @@ def memory_there(analysis: Analysis, hardware: Hardware | None) -> Memory:
     profile = analysis.hardware
     is_host = hardware is None or (isinstance(hardware, (str, Path)) and means_host(hardware))
     if is_host:
-        return Memory(byte=available_memory_byte(), source="free on this machine now")
-    capacity = profile.memory_capacity_byte
+        return Memory(byte=available_memory_bytes(), source="free on this machine now")
+    capacity = profile.memory_capacity_bytes
     if capacity is not None:
         return Memory(byte=capacity, source=f"{profile.memory[-1].name} of {profile.name}")
     return Memory(byte=None, source=f"{profile.name} does not say; give --memory, such as 80GiB")
@@ -253,10 +253,10 @@ class _Model:
         return Roof(self.any.hardware, self.any.threads)
 
     @property
-    def weight_byte(self) -> int:
+    def weight_bytes(self) -> int:
         """All weights: those of the model that was built, or more, where it was built in part."""
         totals = self.any.totals
-        built = totals.parameter_bytes + totals.buffer_bytes
+        built = totals.parameter_size_bytes + totals.buffer_size_bytes
         return max(built, self.dtype.byte(weights_of(self.architecture)))
 
     def size(self, stage: Stage) -> StageSize:
@@ -301,8 +301,8 @@ class _Model:
         placed = self.asked(stage, distinct=distinct)
         return RoutedBound(
             distinct=distinct,
-            weight_byte=placed.weight_byte,
-            bound_s=placed.bound_s,
+            weight_bytes=placed.weight_bytes,
+            eager_min_time_s=placed.eager_min_time_s,
             tokens_per_s=placed.tokens_per_s,
         )
 
@@ -314,10 +314,10 @@ class _Model:
             cache_of(self.architecture, self.dtype),
             context=self.context,
             batch=self.batch,
-            weight_byte=self.weight_byte,
+            weight_bytes=self.weight_bytes,
             activations=activations_of(self.architecture, largest, self.dtype),
             memory=self.memory,
-            peak_byte=max(each.totals.peak_memory_byte for each in self.analyses.values()),
+            peak_bytes=max(each.totals.peak_memory_bytes for each in self.analyses.values()),
         )
 
     def in_bits(self, bits: WeightBits) -> BitsWhatIf:
@@ -326,8 +326,8 @@ class _Model:
         quantized = quantized_weights(self.architecture)
         return BitsWhatIf(
             bits=bits,
-            weight_byte_before=self.weight_byte,
-            weight_byte_after=weight_byte_in(types, self.dtype, self.weight_byte, quantized),
+            weight_bytes_before=self.weight_bytes,
+            weight_bytes_after=weight_bytes_in(types, self.dtype, self.weight_bytes, quantized),
             stages=tuple(self._stage_in_bits(each, bits, types) for each in self.analyses),
             notes=bits.notes(self.dtype, types),
         )
@@ -351,7 +351,7 @@ class _Model:
             architecture=self.architecture,
             roof=self.roof,
             types=Types.all_of(self.dtype),
-            kept_byte=self.weight_byte,
+            kept_bytes=self.weight_bytes,
             memory=self.memory,
         )
         return sweep_of(swept, stages, batches, contexts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from roofline.analysis import Analysis
 from roofline.errors import InputError, ModelError
 from roofline.foundation.progress import Progress
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.language.generation import held_while_generating, is_cache
 from roofline.language.parts import Stage
 from roofline.pipeline.analyses import captured_workload, known_machines, placed_on
@@ -151,13 +151,13 @@ def analyze_stage(
 class CacheGrowth:
     """Bytes that a decode pass moves to add a token to its cache, beside reading it in attention.
 
-    ``copied_byte`` are read and written by concatenations of the cache with the new token, as eager
-    transformers has it; ``static_byte`` would be, if the new token were written into a cache that
+    ``copied_bytes`` are read and written by concatenations of the cache with the new token, as eager
+    transformers has it; ``static_bytes`` would be, if the new token were written into a cache that
     has room for it.
     """
 
-    copied_byte: int
-    static_byte: int
+    copied_bytes: int
+    static_bytes: int
 
 
 def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
@@ -167,18 +167,18 @@ def cache_growth(records: Iterable[OperatorRecord]) -> CacheGrowth:
         is_growth = any(map(is_cache, record.inputs))
         if record.op != "aten.cat" or not is_growth:
             continue
-        copied += record.work.traffic_byte
+        copied += record.work.traffic_bytes
         static += 2 * sum(each.byte for each in record.inputs if not is_cache(each))
-    return CacheGrowth(copied_byte=copied, static_byte=static)
+    return CacheGrowth(copied_bytes=copied, static_bytes=static)
 
 
 def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
     """Yield a note on cache growth, where the pass has any."""
     growth = cache_growth(records)
-    if growth.copied_byte:
+    if growth.copied_bytes:
         yield (
-            f"KV cache growth moves {format_byte(growth.copied_byte)} (transformers concatenates);"
-            f" a static cache would move {format_byte(growth.static_byte)}; peak memory has the"
+            f"KV cache growth moves {format_bytes(growth.copied_bytes)} (transformers concatenates);"
+            f" a static cache would move {format_bytes(growth.static_bytes)}; peak memory has the"
             " cache once and the growing tensor twice"
         )
 

@@ -111,7 +111,7 @@ def _read(file: Path, profile: HardwareProfile) -> Predictor | None:
         notes=tuple(notes),
         is_of_host=is_of_host,
         allocator=allocator,
-        fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
+        page_fault_s=profile.page_fault_s(huge=allocator.has_huge_pages),
         lanes=lanes_of(profile),
     )
 
@@ -158,4 +158,4 @@ def calibration_of(store: Store, profile: HardwareProfile) -> Calibration:
 
 def _calibration(runs: Iterable[RunSample], profile: HardwareProfile) -> Calibration:
     # Settings of the process that predicts say nothing of those that were measured.
-    return Calibration(runs, fault_s=profile.page_fault_s())
+    return Calibration(runs, page_fault_s=profile.page_fault_s())

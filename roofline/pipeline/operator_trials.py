@@ -38,7 +38,7 @@ class SwapTimes:
 
 
 def times_of_swaps(
-    here: Bench, swaps: Sequence[Swap], threads: int, last_level_byte: int, effort: Effort
+    here: Bench, swaps: Sequence[Swap], threads: int, last_level_bytes: int, effort: Effort
 ) -> list[SwapTimes]:
     """The times of every swap, its operators in turn; runs in a process of its own.
 
@@ -72,7 +72,7 @@ def times_of_swaps(
             if key not in known:
                 if len(known) == _MOST_PAIRS:
                     raise MeasurementError(f"more than {_MOST_PAIRS} different operators")
-                known[key] = _timed(before, after, swap.factor, gauges, last_level_byte, effort)
+                known[key] = _timed(before, after, swap.factor, gauges, last_level_bytes, effort)
             found.append(known[key])
     return found
 
@@ -82,7 +82,7 @@ def _timed(
     after: Sequence[Call],
     factor: float,
     gauges: Gauges,
-    last_level_byte: int,
+    last_level_bytes: int,
     effort: Effort,
 ) -> SwapTimes:
     from roofline.latency.measuring.isolated import cycle_of
@@ -92,7 +92,7 @@ def _timed(
     for call in (*before, *after):
         plan = plan_for(
             call.storages,
-            cycle_byte=cycle_of(last_level_byte),
+            cycle_bytes=cycle_of(last_level_bytes),
             turns=effort.warm_ups + effort.most,
         )
         turns.append(Turns(call, plan, sweep=None, clock=gauges.wall))
@@ -164,7 +164,7 @@ def _need(spec: TensorSpec, number: int) -> TensorNeed:
         stride=strides_of(spec),
         dtype=torch_dtype(spec.dtype.name),
         storage=number,
-        offset_byte=0,
+        offset_bytes=0,
         is_kept=spec.role.persists,
     )
 

@@ -38,7 +38,7 @@ class Counts:
 
     graph: Graph
     counted: Counted
-    weight_byte: int
+    weight_bytes: int
 
 
 def analysis_of(
@@ -73,12 +73,12 @@ def analysis_of(
     )
 
 
-def weight_byte(graph: Graph, captured: CapturedModel) -> int:
+def weight_bytes(graph: Graph, captured: CapturedModel) -> int:
     """What the weights of a graph take, those with several names once."""
     found: dict[object, int] = {}
     for weight in _weights(graph):
         type = weight.type
-        byte = _item_byte(type.dtype)
+        byte = _item_bytes(type.dtype)
         for size in type.shape:
             byte *= size
         tensor = captured.weights.get(weight.name) if weight.name else None
@@ -95,7 +95,7 @@ def _weights(graph: Graph) -> Iterable[Weight]:
     yield from (each for each in graph.outputs if isinstance(each, Weight))
 
 
-def _item_byte(dtype: str) -> int:
+def _item_bytes(dtype: str) -> int:
     from roofline.workload.torch_dtypes import torch_dtype
 
     return torch_dtype(dtype).itemsize
@@ -114,7 +114,7 @@ def is_slower(after: Analysis, before: Analysis, own: Analysis) -> bool:
         return False
     if after.prediction is not None and own.prediction is not None:
         return after.prediction.predicted_s >= own.prediction.predicted_s
-    times = after.totals.bound_s, own.totals.bound_s
+    times = after.totals.eager_min_time_s, own.totals.eager_min_time_s
     return times[0] is not None and times[1] is not None and times[0] >= times[1]
 
 
@@ -126,20 +126,22 @@ def figures_of(
     The roof of fused kernels is theirs; timed passes are those of eager operators.
     """
     time_s = sample.median_s if sample is not None else cost.total_s
-    bound_s = analysis.totals.bound_s
-    if sample is None and cost.bound_s is not None and not cost.unknown:
-        bound_s = cost.bound_s
+    eager_min_time_s = analysis.totals.eager_min_time_s
+    if sample is None and cost.eager_min_time_s is not None and not cost.unknown:
+        eager_min_time_s = cost.eager_min_time_s
     return Figures(
         cost_s=cost.total_s,
-        traffic_byte=cost.traffic_byte,
+        traffic_bytes=cost.traffic_bytes,
         launches=cost.launches,
         flop=cost.flop,
-        weight_byte=counts.weight_byte,
+        weight_bytes=counts.weight_bytes,
         measured_s=sample.median_s if sample else None,
         measured_low_s=quantile(sample.times_s, 0.1) if sample else None,
         measured_high_s=quantile(sample.times_s, 0.9) if sample else None,
         flop_per_s=cost.flop / time_s if cost.flop is not None and time_s > 0 else None,
-        share_of_roof=bound_s / time_s if bound_s is not None and time_s > 0 else None,
+        share_of_roof=eager_min_time_s / time_s
+        if eager_min_time_s is not None and time_s > 0
+        else None,
         **minimum_times_of(analysis.totals),
     )
 

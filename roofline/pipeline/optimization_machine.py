@@ -16,7 +16,7 @@ from roofline.latency.store import Store
 from roofline.machine.catalog import name_of_host
 from roofline.machine.hardware import HardwareProfile
 from roofline.machine.measuring.pace_gauge import pace_gauge
-from roofline.pipeline.isolation import last_level_byte
+from roofline.pipeline.isolation import last_level_bytes
 from roofline.pipeline.learned import host_environment, host_latency_file, predictor_of
 from roofline.pipeline.machines import Hardware, hardware_for, means_host, threads_on
 from roofline.pipeline.timing import bench
@@ -147,7 +147,7 @@ def costs_on(
     machine: Machine,
     count: CountGraph,
     *,
-    pass_byte: int,
+    pass_bytes: int,
     force: bool,
     progress: Callable[[str], None],
     say: Say,
@@ -157,7 +157,7 @@ def costs_on(
     Args:
         machine: which.
         count: counts graphs.
-        pass_byte: what one pass of the model touches.
+        pass_bytes: what one pass of the model touches.
         force: times operators although others compute.
         progress: told which operator is timed.
         say: told, in words, what is waited for, and what cannot be timed.
@@ -174,7 +174,7 @@ def costs_on(
             yield PredictedCosts(count, machine.roof, machine.predictor)
         case "measured":
             with _timed_calls(
-                machine, pass_byte=pass_byte, force=force, progress=progress, say=say
+                machine, pass_bytes=pass_bytes, force=force, progress=progress, say=say
             ) as time:
                 yield MeasuredCosts(count, machine.roof, time, machine.predictor)
 
@@ -183,7 +183,7 @@ def costs_on(
 def _timed_calls(
     machine: Machine,
     *,
-    pass_byte: int,
+    pass_bytes: int,
     force: bool,
     progress: Callable[[str], None],
     say: Say,
@@ -204,8 +204,8 @@ def _timed_calls(
                 calls,
                 store=store,
                 threads=threads,
-                last_level_byte=last_level_byte(machine.profile),
-                pass_byte=pass_byte,
+                last_level_bytes=last_level_bytes(machine.profile),
+                pass_bytes=pass_bytes,
                 cores=here.topology.cores,
                 gauges=gauges,
                 progress=lambda _, what: progress(what),

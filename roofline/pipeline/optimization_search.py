@@ -40,11 +40,11 @@ class RememberedCosts:
         """What seconds are."""
         return self._costs.basis
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         """The cost of one pass; see `Costs`."""
-        key = graph.digest, around_byte
+        key = graph.digest, around_bytes
         if key not in self._known:
-            self._known[key] = self._costs.cost(graph, around_byte=around_byte)
+            self._known[key] = self._costs.cost(graph, around_bytes=around_bytes)
         return self._known[key]
 
 

@@ -13,7 +13,7 @@ from roofline.pipeline.optimization_figures import (
     is_slower,
     made,
     rejected,
-    weight_byte,
+    weight_bytes,
 )
 from roofline.pipeline.optimization_machine import Machine, costs_on
 from roofline.pipeline.optimization_search import RememberedCosts, Searched, searched
@@ -91,18 +91,20 @@ class Optimizing:
         typed = in_type_of(self.run, original, name=name)
         model = captured(typed, args, kwargs, name=name, operators=operators)
 
-        def count(graph: Graph, /, *, around_byte: int = 0) -> Any:
-            return records(graph, operators, around_byte=around_byte)
+        def count(graph: Graph, /, *, around_bytes: int = 0) -> Any:
+            return records(graph, operators, around_bytes=around_bytes)
 
         def counts(graph: Graph) -> Counts:
-            return Counts(graph=graph, counted=count(graph), weight_byte=weight_byte(graph, model))
+            return Counts(
+                graph=graph, counted=count(graph), weight_bytes=weight_bytes(graph, model)
+            )
 
         before = counts(model.graph)
         reuse = residency(before.counted.records)
         with costs_on(
             self.machine,
             count,
-            pass_byte=before.weight_byte + first.input_bytes + reuse.peak_activation_byte,
+            pass_bytes=before.weight_bytes + first.input_bytes + reuse.peak_activation_bytes,
             force=self.force,
             progress=lambda what: self.progress(0.0, what),
             say=self.say,

@@ -11,7 +11,7 @@ from typing import Any, cast
 from roofline.errors import InputError
 from roofline.foundation.reading import cut, read_json, refused
 from roofline.foundation.schema import check_version
-from roofline.foundation.units import parse_byte, parse_duration
+from roofline.foundation.units import parse_bytes, parse_duration
 from roofline.machine.hardware import HardwareProfile
 from roofline.pipeline.machines import Hardware
 from roofline.pipeline.optimization_machine import is_this_machine
@@ -31,7 +31,7 @@ _FIX = "write one as docs/quantizing.md shows, or save a result with -o FILE.jso
 class Budget:
     """What a proposed policy may need at most: bytes of a file, or seconds of a pass."""
 
-    size_byte: int | None = None
+    size_bytes: int | None = None
     time_s: float | None = None
 
 
@@ -163,7 +163,7 @@ def budget_of(
     if size is not None and time is not None:
         raise InputError("--size-budget and --time-budget: give one of both")
     if isinstance(size, str):
-        size = parse_byte(size)
+        size = parse_bytes(size)
     if isinstance(time, str):
         time = parse_duration(time)
     if size is not None and (type(size) is not int or not 1 <= size < _MOST_BYTE):
@@ -175,7 +175,7 @@ def budget_of(
         raise InputError(
             f"--time-budget {cut(str(time))}: must be a number of seconds above 0, or 5ms"
         )
-    return Budget(size_byte=size, time_s=None if time is None else float(time))
+    return Budget(size_bytes=size, time_s=None if time is None else float(time))
 
 
 def check_companions(hardware: Hardware | None, *, measure: bool, rounds: int | None) -> None:

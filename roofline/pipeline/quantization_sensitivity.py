@@ -10,7 +10,7 @@ from typing import Any, Literal
 from roofline.errors import InputError
 from roofline.foundation.progress import Progress, silent
 from roofline.foundation.rows import sum_known
-from roofline.foundation.units import format_byte, format_s
+from roofline.foundation.units import format_bytes, format_s
 from roofline.pipeline.quantization_errors import OutputErrors
 from roofline.pipeline.quantization_requests import Budget
 from roofline.pipeline.workloads import Workload
@@ -56,14 +56,14 @@ def places_of(what_if: WhatIf) -> Places:
 def side_s(side: Side, basis: Basis) -> float | None:
     """Seconds of a layer; None where nobody knows them."""
     if basis == "bound":
-        return side.bound_s
+        return side.eager_min_time_s
     return None if side.time is None else side.time.s
 
 
 def whole_s(what_if: WhatIf, basis: Basis) -> float | None:
     """Seconds of the whole pass in few bits; None where nobody knows them."""
     if basis == "bound":
-        return what_if.bound_after_s
+        return what_if.eager_min_time_after_s
     return None if what_if.after is None else what_if.after.s
 
 
@@ -95,8 +95,8 @@ class Search:
     @property
     def words(self) -> str:
         """``"a model of 1.00 MB"``, or a pass of so long, with what that is."""
-        if self.budget.size_byte is not None:
-            return f"a model of {format_byte(self.budget.size_byte)}"
+        if self.budget.size_bytes is not None:
+            return f"a model of {format_bytes(self.budget.size_bytes)}"
         what = "predicted" if self.basis == "prediction" else "by bounds"
         return f"a pass of {format_s(self.budget.time_s)}, {what}"
 
@@ -131,7 +131,7 @@ class Search:
 
     @property
     def _limit(self) -> float:
-        given = (self.budget.size_byte, self.budget.time_s)
+        given = (self.budget.size_bytes, self.budget.time_s)
         return next(float(each) for each in given if each is not None)
 
     def _of(self, found: Mapping[str, Option]) -> tuple[Policy, WhatIf]:
@@ -174,14 +174,14 @@ class Search:
         return whole - of_layers
 
     def _layer_cost(self, places: Sequence[LayerWhatIf]) -> float | None:
-        if self.budget.size_byte is not None:
+        if self.budget.size_bytes is not None:
             # However often it runs, a model keeps a layer's weights once.
-            return float(places[0].after.weight_byte)
+            return float(places[0].after.weight_bytes)
         return sum_known([side_s(each.after, self.basis) for each in places])
 
     def _cost(self, what_if: WhatIf) -> float:
-        if self.budget.size_byte is not None:
-            return float(what_if.model_byte_after)
+        if self.budget.size_bytes is not None:
+            return float(what_if.model_bytes_after)
         whole = whole_s(what_if, self.basis)
         if whole is None:
             raise _no_time("the whole pass")
@@ -269,7 +269,7 @@ def sensitivity_of(
             policy=policy,
             budget=search.words,
             is_within=is_within,
-            model_byte=then.model_byte_after,
+            model_bytes=then.model_bytes_after,
             time_s=whole_s(then, basis),
             error=errors.of_all(policy),
         ),
@@ -328,7 +328,7 @@ def _row(
         bits=bits,
         error=error,
         saved_s=None if before is None or after is None else before - after,
-        saved_byte=sum(each.before.traffic_byte - each.after.traffic_byte for each in places),
+        saved_bytes=sum(each.before.traffic_bytes - each.after.traffic_bytes for each in places),
     )
 
 

@@ -12,7 +12,7 @@ from roofline.analysis import Analysis
 from roofline.errors import InputError, nearest
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.text import counted
-from roofline.foundation.units import parse_byte, parse_byte_per_s, parse_duration
+from roofline.foundation.units import parse_bytes, parse_bytes_per_s, parse_duration
 from roofline.pipeline.analyses import (
     CapturedPass,
     KnownMachine,
@@ -71,14 +71,14 @@ def settings_of(
         )
     if type(sharded) is not bool:
         raise InputError(f"sharded: expected True or False, got {sharded!r}")
-    byte = parse_byte(bucket) if isinstance(bucket, str) else bucket
+    byte = parse_bytes(bucket) if isinstance(bucket, str) else bucket
     if byte is not None and (type(byte) is not int or byte < 1):
         raise InputError(f"--bucket {bucket}: must be a size such as 25MiB")
     return Settings(
         ranks=ranks,
         algorithm=algorithm,
         accumulate=accumulate,
-        bucket_byte=byte,
+        bucket_bytes=byte,
         sharded=sharded,
     )
 
@@ -111,14 +111,14 @@ def given_wire(bandwidth: float | str | None, latency: float | str | None) -> Wi
         if latency is not None:
             raise InputError(f"--link-latency {latency} has no effect without --link-bandwidth")
         return None
-    rate: Any = parse_byte_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
+    rate: Any = parse_bytes_per_s(bandwidth) if isinstance(bandwidth, str) else bandwidth
     wait: Any = 0.0 if latency is None else latency
     if isinstance(latency, str):
         wait = 0.0 if _NO_TIME.fullmatch(latency.strip()) else parse_duration(latency)
     try:
         if isinstance(rate, bool) or isinstance(wait, bool):
             raise TypeError
-        return Wire(name="given", byte_per_s=float(rate), latency_s=float(wait))
+        return Wire(name="given", bytes_per_s=float(rate), latency_s=float(wait))
     except (TypeError, ValueError, OverflowError):
         raise InputError(
             "a link has byte/s above 0 and a latency from 0, both finite, got"

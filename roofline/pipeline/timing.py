@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from roofline.errors import HardwareError, ModelError
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.latency.allocator import allocator_here
 from roofline.latency.measured import RunMeasurement, Timed
 from roofline.latency.measuring.gauges import Gauges
@@ -104,7 +104,7 @@ def bench(
             conditions=(
                 *busy,
                 *circumstances(
-                    situation.host, topology, situation.frequency, situation.memory_limit_byte
+                    situation.host, topology, situation.frequency, situation.memory_limit_bytes
                 ),
                 *memory_pressure(),
             ),
@@ -127,7 +127,7 @@ def real_model(workload: Workload) -> torch.nn.Module:
     # They are there twice: a pass runs on copies.
     if 2 * byte > psutil.virtual_memory().available:
         raise ModelError(
-            f"{workload.source.name} has {format_byte(byte)} of weights, and a pass takes them"
+            f"{workload.source.name} has {format_bytes(byte)} of weights, and a pass takes them"
             " twice: that is more than the free memory"
         )
     model = with_weights(workload.source.module, workload.source.rebuild)
@@ -210,8 +210,8 @@ def measure(
         run=RunMeasurement(
             end_to_end=found.end_to_end,
             operators_s=_sum_of_medians(found.operators),
-            faults=found.faults,
-            fault_s=costs.get(threads),
+            page_faults=found.page_faults,
+            page_fault_s=costs.get(threads),
             allocator=allocator.name if run.device == "cpu" else "",
             rounds=len(found.end_to_end.times_s),
             discarded=found.discarded,
@@ -220,10 +220,10 @@ def measure(
             date=date.today().isoformat(),
             conditions=(*conditions, *found.notes),
             clock_hz=found.pace.clock_hz,
-            hop_s=found.pace.hop_s,
+            core_to_core_latency_s=found.pace.core_to_core_latency_s,
         ),
         operators=found.operators,
-        faults=found.operator_faults,
+        page_faults=found.operator_faults,
     )
     return MeasuredPass(
         capture=capture,

@@ -49,14 +49,14 @@ class Tracked:
         return self.cost.flop
 
     @property
-    def multiply_add(self) -> int | None:
+    def macs(self) -> int | None:
         """Multiply-adds of products and convolutions; None where an operator has no formula."""
-        return self.cost.multiply_add
+        return self.cost.macs
 
     @property
-    def traffic_byte(self) -> int:
+    def traffic_bytes(self) -> int:
         """The bytes that operators read and wrote."""
-        return self.cost.traffic_byte
+        return self.cost.traffic_bytes
 
     @property
     def parameters(self) -> int:
@@ -64,9 +64,9 @@ class Tracked:
         return self.cost.parameters
 
     @property
-    def peak_memory_byte(self) -> int:
+    def peak_memory_bytes(self) -> int:
         """The most bytes that were alive at once, of what operators touched."""
-        return self.cost.peak_memory_byte
+        return self.cost.peak_memory_bytes
 
     @property
     def launches(self) -> int:
@@ -74,9 +74,9 @@ class Tracked:
         return self.cost.launches
 
     @property
-    def bound_s(self) -> float | None:
+    def eager_min_time_s(self) -> float | None:
         """The least seconds that it can take on the machine; None: none was asked for."""
-        return self.cost.bound_s
+        return self.cost.eager_min_time_s
 
     def _finish(self, roof: Roof | None) -> None:
         self._cost = _cost(self._name, self._tracking, roof)
@@ -141,20 +141,22 @@ def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
         run=tracking.run,
         **fields_of(counts_of(records)),
         parameters=tracking.parameters,
-        peak_memory_byte=tracking.kept_byte + reuse.peak_activation_byte + reuse.peak_gradient_byte,
+        peak_memory_bytes=tracking.kept_bytes
+        + reuse.peak_activation_bytes
+        + reuse.peak_gradient_bytes,
         versions=versions(),
         date=today(),
     )
     if roof is None:
         return cost
-    bounds = [each.bound_s for each in place(records, reuse, roof, cache="steady")]
+    bounds = [each.eager_min_time_s for each in place(records, reuse, roof, cache="steady")]
     known = [each for each in bounds if each is not None]
-    bound_s = sum(known) if len(known) == len(bounds) else None
+    eager_min_time_s = sum(known) if len(known) == len(bounds) else None
     # What other code reads of its results afterwards, and so what a compiler may leave out, is not
     # seen from inside a block.
     return replace(
         cost,
         machine=Machine.of(roof.profile, roof.threads),
-        bound_s=bound_s,
-        eager_min_time_s=bound_s,
+        eager_min_time_s=eager_min_time_s,
+        eager_min_time_s=eager_min_time_s,
     )

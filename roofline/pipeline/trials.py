@@ -25,7 +25,7 @@ from roofline.foundation.sampling import quantile
 from roofline.foundation.units import format_s
 from roofline.latency.measuring.rounds import Effort
 from roofline.pipeline.fresh_processes import Runs, fresh_processes
-from roofline.pipeline.isolation import last_level_byte
+from roofline.pipeline.isolation import last_level_bytes
 from roofline.pipeline.operator_trials import SwapTimes, times_of_swaps
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.timing import Bench, bench, measure_again, real_model
@@ -242,7 +242,7 @@ class Trial:
                 self._here,
                 proposal.swaps,
                 self._analysis.threads,
-                last_level_byte(self._here.profile),
+                last_level_bytes(self._here.profile),
                 effort,
             )
         except (RooflineError, MemoryError) as error:

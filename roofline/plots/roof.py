@@ -48,7 +48,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagonal:
-    """A memory level: FLOP/s = ``byte_per_s`` x intensity, from the left or lower edge to its cut.
+    """A memory level: FLOP/s = ``bytes_per_s`` x intensity, from the left or lower edge to its cut.
 
     ``ridge_flop_per_byte`` is where it meets the highest ceiling of the main data type,
     ``cut_flop_per_byte`` where the highest of all; None: there is no compute ceiling.
@@ -56,16 +56,16 @@ class Diagonal:
 
     label: str
     level: str
-    byte_per_s: float
+    bytes_per_s: float
     ridge_flop_per_byte: float | None
     cut_flop_per_byte: float | None
     kind: Literal["hardware", "link", "theoretical"] = "hardware"
 
     def ends(self, x: Span, y: Span) -> tuple[Spot, Spot]:
         """Where it enters the axes, and where it is cut."""
-        start = max(x.low, y.low / self.byte_per_s)
-        end = min(self.cut_flop_per_byte or x.high, x.high, y.high / self.byte_per_s)
-        return (start, start * self.byte_per_s), (end, end * self.byte_per_s)
+        start = max(x.low, y.low / self.bytes_per_s)
+        end = min(self.cut_flop_per_byte or x.high, x.high, y.high / self.bytes_per_s)
+        return (start, start * self.bytes_per_s), (end, end * self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,11 +126,11 @@ def _set_limits(
     rates = [*(point.flop_per_s for point in points), *(rate for _, rate in spots)]
     heights = [each.flop_per_s for each in lines.ceilings]
     # Points say how far down to go; without them, the start of the slowest memory's roof does.
-    slowest = [] if points else [low * each.byte_per_s for each in lines.diagonals[-1:]]
+    slowest = [] if points else [low * each.bytes_per_s for each in lines.diagonals[-1:]]
     bottom = min([*rates, *heights, *slowest], default=1e9) / 1.8
     top = 2.0 * max([*rates, *heights], default=0.0)
     if not top:
-        top = 2.0 * max((high * each.byte_per_s for each in lines.diagonals), default=1e12)
+        top = 2.0 * max((high * each.bytes_per_s for each in lines.diagonals), default=1e12)
     log_axes(axes, (low, max(high, 10 * low)), (bottom, max(top, 10 * bottom)))
 
 
@@ -217,7 +217,7 @@ def _draw_diagonal(axes: Axes, diagonal: Diagonal) -> None:
     left, right = axes.get_xlim()
     cut = min(diagonal.cut_flop_per_byte or right, right)
     ridge = min(diagonal.ridge_flop_per_byte or cut, cut)
-    rate, kind = diagonal.byte_per_s, _kind(diagonal)
+    rate, kind = diagonal.bytes_per_s, _kind(diagonal)
     style = {**_LINES[kind], "linewidth": max(1.3, _LINES[kind]["linewidth"])}
     axes.plot((left, ridge), (left * rate, ridge * rate), zorder=2, **style)
     axes.plot((ridge, cut), (ridge * rate, cut * rate), zorder=2, **_LINES["other"])
@@ -260,15 +260,15 @@ def _label_diagonals(axes: Axes, diagonals: Sequence[Diagonal], points: Sequence
     width = math.log10(right / left)
     spots = [(math.log10(each.flop_per_byte), math.log10(each.flop_per_s)) for each in points]
     for number, each in enumerate(diagonals):
-        start = max(left, bottom / each.byte_per_s)
-        end = min(each.cut_flop_per_byte or right, top / each.byte_per_s)
+        start = max(left, bottom / each.bytes_per_s)
+        end = min(each.cut_flop_per_byte or right, top / each.bytes_per_s)
         if end <= start:
             continue
-        rate = math.log10(each.byte_per_s)
+        rate = math.log10(each.bytes_per_s)
         on_it = [x for x, y in spots if abs(y - x - rate) < 0.25]
         # Neighbors are staggered, for parallel lines may be close, or even the same.
         first = math.log10(start) + (0.03 + 0.1 * (number % 2)) * width
-        above = (math.log10(other.byte_per_s) - rate for other in diagonals[:number])
+        above = (math.log10(other.bytes_per_s) - rate for other in diagonals[:number])
         is_close = any(abs(apart) < 0.12 for apart in above)
         last = max(first, math.log10(end) - _ALONG * width)
         places = [first + (last - first) * step / 8 for step in range(9)]
@@ -444,7 +444,7 @@ def name_points(
         ends += [((start, right), (ceiling.flop_per_s, ceiling.flop_per_s))]
     for each in lines.diagonals:
         end = min(each.cut_flop_per_byte or right, right)
-        ends += [((left, end), (left * each.byte_per_s, end * each.byte_per_s))]
+        ends += [((left, end), (left * each.bytes_per_s, end * each.bytes_per_s))]
     # The labels of ridge points stand above them.
     top = (lines.main_top_flop_per_s or 0.0) * 1.1
     ridges = [each.ridge_flop_per_byte for each in lines.diagonals if each.ridge_flop_per_byte]

@@ -74,7 +74,7 @@ def trace_of(analysis: Analysis) -> dict[str, Any]:
     shown: dict[Timeline, list[_Step]] = {
         "measured": _steps(analysis.operators, lambda row: row.measured_s),
         "predicted": _steps(_working(analysis.operators), lambda row: row.predicted_s),
-        "bound": _steps(_working(analysis.operators), lambda row: row.bound_s),
+        "bound": _steps(_working(analysis.operators), lambda row: row.eager_min_time_s),
     }
     events: list[Event] = []
     for timeline, steps in shown.items():
@@ -236,9 +236,9 @@ def _counters(steps: Sequence[_Step]) -> Iterator[Event]:
         if step.end_ns > step.start_ns and time_s:
             if row.flop is not None:
                 yield counter(_RATE_FLOP, "FLOP/s", row.flop / time_s, step.start_ns)
-            yield counter(_RATE_BYTE, "byte/s", row.traffic_byte / time_s, step.start_ns)
+            yield counter(_RATE_BYTE, "byte/s", row.traffic_bytes / time_s, step.start_ns)
         flop += row.flop or 0
-        byte += row.traffic_byte
+        byte += row.traffic_bytes
         yield counter(_DONE_FLOP, "FLOP", flop, step.end_ns)
         yield counter(_DONE_BYTE, "byte", byte, step.end_ns)
     # After the last operator none runs.
@@ -262,12 +262,12 @@ def _peak(steps: Sequence[_Step], analysis: Analysis) -> Iterator[Event]:
                 "tid": number,
                 "ts": step.start_ns / 1e3,
                 "args": {
-                    "peak_memory_byte": peak.byte,
-                    "parameter_byte": peak.parameter_byte,
-                    "buffer_byte": peak.buffer_byte,
-                    "input_byte": peak.input_byte,
-                    "activation_byte": peak.activation_byte,
-                    "gradient_byte": peak.gradient_byte,
-                    "optimizer_byte": peak.optimizer_byte,
+                    "peak_memory_bytes": peak.byte,
+                    "parameter_bytes": peak.parameter_bytes,
+                    "buffer_bytes": peak.buffer_bytes,
+                    "input_bytes": peak.input_bytes,
+                    "activation_bytes": peak.activation_bytes,
+                    "gradient_bytes": peak.gradient_bytes,
+                    "optimizer_bytes": peak.optimizer_bytes,
                 },
             }

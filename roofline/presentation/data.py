@@ -20,8 +20,8 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.blocks import View
 from roofline.foundation.rows import csv_text
 
-_WORK = ("flop", "multiply_add", "parameter_byte", "input_byte", "output_byte", "traffic_byte")
-_MORE_BYTES = ("gradient_byte", "optimizer_byte", "internal_byte")
+_WORK = ("flop", "macs", "parameter_bytes", "input_bytes", "output_bytes", "traffic_bytes")
+_MORE_BYTES = ("gradient_bytes", "optimizer_bytes", "internal_bytes")
 _TREE = ("module", "depth", "part", "class", "module_calls", "parameters")
 
 
@@ -35,7 +35,15 @@ def analysis_table(analysis: Analysis, view: View) -> tuple[Iterable[str], Itera
     without the ``whole`` ones that others in it follow, which ``is_open`` marks.
     """
     sums = (
-        *("calls", *_WORK, "bound_s", *_MORE_BYTES, "fused_byte", "predicted_s", "measured_s"),
+        *(
+            "calls",
+            *_WORK,
+            "eager_min_time_s",
+            *_MORE_BYTES,
+            "fused_bytes",
+            "predicted_s",
+            "measured_s",
+        ),
         *MINIMUM_TIMES,
     )
     time_s = TimeColumns(analysis).group_s
@@ -58,7 +66,7 @@ def _sums(group: Group) -> list[object]:
     more = [getattr(group.work, name) for name in _MORE_BYTES]
     times = (group.predicted_s, group.measured_s)
     minimum = minimum_times_of(group).values()
-    return [group.calls, *work, group.bound_s, *more, group.fused_byte, *times, *minimum]
+    return [group.calls, *work, group.eager_min_time_s, *more, group.fused_bytes, *times, *minimum]
 
 
 def machines_csv(comparison: MachineComparison) -> str:

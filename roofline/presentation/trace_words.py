@@ -38,12 +38,12 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "inputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.inputs],
         "outputs": [f"{format_shape(each.shape)} {each.dtype}" for each in row.outputs],
         "flop": row.flop,
-        "traffic_byte": row.traffic_byte,
+        "traffic_bytes": row.traffic_bytes,
         "intensity_flop_per_byte": row.intensity_flop_per_byte,
         "level": row.level or None,
         "ceiling": printable(row.ceiling) or None,
         "bound_by": str(row.bound),
-        "bound_s": row.bound_s,
+        "eager_min_time_s": row.eager_min_time_s,
         "eager_min_time_s": row.eager_min_time_s,
         "fused_min_time_s": row.fused_min_time_s,
         "predicted_s": row.predicted_s,
@@ -53,13 +53,13 @@ def operator_args(row: OperatorRow) -> dict[str, Any]:
         "measured_s": time_s,
         "measured_iqr_s": row.measured_iqr_s,
         "passes": len(row.measured_times_s) or None,
-        "page_faults": row.measured_faults,
+        "page_faults": row.measured_page_faults,
     }
     if time_s:
         known["achieved_flop_per_s"] = None if row.flop is None else row.flop / time_s
-        known["achieved_byte_per_s"] = row.traffic_byte / time_s
-        is_working = row.state is not State.FREE and row.bound_s is not None
-        known["share_of_roof"] = (row.bound_s or 0.0) / time_s if is_working else None
+        known["achieved_bytes_per_s"] = row.traffic_bytes / time_s
+        is_working = row.state is not State.FREE and row.eager_min_time_s is not None
+        known["share_of_roof"] = (row.eager_min_time_s or 0.0) / time_s if is_working else None
     return {name: value for name, value in known.items() if value is not None}
 
 
@@ -108,7 +108,7 @@ def other_data(analysis: Analysis, timelines: Mapping[str, int]) -> dict[str, An
             "passes": run.rounds,
             "discarded_rounds": run.discarded,
             "disturbed": run.are_disturbed,
-            "page_faults": run.faults,
+            "page_faults": run.page_faults,
             "conditions": [printable(each) for each in run.conditions],
             "overhead": _overhead(run.overhead_s),
         }

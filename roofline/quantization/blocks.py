@@ -14,7 +14,7 @@ from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.rows import sum_known
 from roofline.foundation.spreads import interval_cell, rounds_title
 from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_byte, format_flop, format_s
+from roofline.foundation.units import MISSING, format_bytes, format_flop, format_s
 from roofline.quantization.policy import FLOAT_BITS, LayerBits
 from roofline.quantization.result import (
     BANDWIDTH_ONLY,
@@ -116,8 +116,8 @@ def _interval(time: Time) -> str:
 def _parts(of: WhatIf) -> Grid:
     by_name = {each.name: each for each in of.parts if each.count}
     parts = [by_name[name] for name in _PARTS if name in by_name]
-    before = sum(each.before_byte for each in parts)
-    after = sum(each.after_byte for each in parts)
+    before = sum(each.before_bytes for each in parts)
+    after = sum(each.after_bytes for each in parts)
 
     def predicted(part: Part) -> str:
         has_codes = part.name in ("layers", "conversions")
@@ -126,22 +126,26 @@ def _parts(of: WhatIf) -> Grid:
         return change(time_s(part.before_time), time_s(part.after_time), seconds)
 
     def total(name: str, count: str, byte: int, after_s: float | None, time: str) -> Any:
-        bytes_ = (change(before, byte, format_byte), reduced(before, byte))
-        return name, count, *bytes_, change(of.bound_before_s, after_s, format_s), time
+        bytes_ = (change(before, byte, format_bytes), reduced(before, byte))
+        return name, count, *bytes_, change(of.eager_min_time_before_s, after_s, format_s), time
 
     whole = change(time_s(of.before), time_s(of.after), seconds)
-    sums = [total("total", "", after, of.bound_after_s, whole if of.has_kernels else _NO_KERNEL)]
+    sums = [
+        total(
+            "total", "", after, of.eager_min_time_after_s, whole if of.has_kernels else _NO_KERNEL
+        )
+    ]
     if (separate := by_name.get("requantization")) is not None:
-        count, byte = f"{separate.count:,}", after + separate.after_byte
-        sums.append(total(SEPARATE, count, byte, of.separate_bound_s, MISSING))
+        count, byte = f"{separate.count:,}", after + separate.after_bytes
+        sums.append(total(SEPARATE, count, byte, of.separate_eager_min_time_s, MISSING))
     return table(
         "Forward pass by part, before → after (layers with the operators fused into them)",
         parts,
         {
             "part": "name",
             "count": "count",
-            "traffic": lambda each: change(each.before_byte, each.after_byte, format_byte),
-            "change": lambda each: reduced(each.before_byte, each.after_byte),
+            "traffic": lambda each: change(each.before_bytes, each.after_bytes, format_bytes),
+            "change": lambda each: reduced(each.before_bytes, each.after_bytes),
             "minimum time": lambda each: change(
                 each.before_eager_min_time_s, each.after_eager_min_time_s, format_s
             ),
@@ -157,9 +161,9 @@ def _layers(layers: Sequence[LayerWhatIf], most: int) -> Grid:
     """The layers whose minimum time changes most, and sums of the others and of all."""
 
     def urgency(layer: LayerWhatIf) -> tuple[float, int]:
-        before, after = layer.before.bound_s, layer.after.bound_s
+        before, after = layer.before.eager_min_time_s, layer.after.eager_min_time_s
         changed_s = 0.0 if before is None or after is None else abs(before - after)
-        return -changed_s, -abs(layer.before.traffic_byte - layer.after.traffic_byte)
+        return -changed_s, -abs(layer.before.traffic_bytes - layer.after.traffic_bytes)
 
     ranked = sorted(layers, key=urgency)
     rest, every = ranked[most:], f"all {len(ranked)}"
@@ -199,13 +203,13 @@ def _shown(most: int, every: int) -> str:
 
 
 def _traffic(layers: Sequence[LayerWhatIf]) -> str:
-    before = sum(each.before.traffic_byte for each in layers)
-    return change(before, sum(each.after.traffic_byte for each in layers), format_byte)
+    before = sum(each.before.traffic_bytes for each in layers)
+    return change(before, sum(each.after.traffic_bytes for each in layers), format_bytes)
 
 
 def _bounds(layers: Sequence[LayerWhatIf]) -> str:
-    before_s = sum_known(each.before.bound_s for each in layers)
-    return change(before_s, sum_known(each.after.bound_s for each in layers), format_s)
+    before_s = sum_known(each.before.eager_min_time_s for each in layers)
+    return change(before_s, sum_known(each.after.eager_min_time_s for each in layers), format_s)
 
 
 def _times(layers: Sequence[LayerWhatIf]) -> str:
@@ -243,8 +247,8 @@ def _passes(passes: _Alike) -> Grid:
             "pass": lambda of: of[0].kind,
             "from → to": widths,
             "count": lambda of: f"{len(of):,}",
-            "read": total(format_byte, "read_byte"),
-            "written": total(format_byte, "written_byte"),
+            "read": total(format_bytes, "read_bytes"),
+            "written": total(format_bytes, "written_bytes"),
             "FLOP": total(format_flop, "flop"),
             "minimum time": total(format_s, "eager_min_time_s"),
             "predicted time": lambda of: seconds(sum_known(time_s(each.time) for each in of)),
@@ -259,16 +263,16 @@ def _passes(passes: _Alike) -> Grid:
 def _sweep(widths: Sequence[WhatIf]) -> Grid:
     first = widths[0]
     return table(
-        f"Bit widths (as it is: layer traffic {format_byte(first.layer_byte_before)}, model size"
-        f" {format_byte(first.model_byte_before)}, minimum time {format_s(first.bound_before_s)})",
+        f"Bit widths (as it is: layer traffic {format_bytes(first.layer_bytes_before)}, model size"
+        f" {format_bytes(first.model_bytes_before)}, minimum time {format_s(first.eager_min_time_before_s)})",
         widths,
         {
             "bits": lambda each: bits_words(each.policy),
-            "layer traffic": lambda each: format_byte(each.layer_byte_after),
-            "change": lambda each: reduced(each.layer_byte_before, each.layer_byte_after),
-            "model size": lambda each: format_byte(each.model_byte_after),
-            "minimum time": lambda each: format_s(each.bound_after_s),
-            SEPARATE: lambda each: format_s(each.separate_bound_s),
+            "layer traffic": lambda each: format_bytes(each.layer_bytes_after),
+            "change": lambda each: reduced(each.layer_bytes_before, each.layer_bytes_after),
+            "model size": lambda each: format_bytes(each.model_bytes_after),
+            "minimum time": lambda each: format_s(each.eager_min_time_after_s),
+            SEPARATE: lambda each: format_s(each.separate_eager_min_time_s),
             "predicted time": lambda each: (
                 seconds(time_s(each.after)) if each.has_kernels else _NO_KERNEL
             ),
@@ -313,7 +317,7 @@ def _ranking(ranking: Sensitivity, most: int) -> Grid:
     """Layers quantized one at a time, highest error for what they save first."""
     ranked = ranking.layers[::-1]
     rest = ranked[most:]
-    name, unit, one = "saved_byte", "kB", 1e3
+    name, unit, one = "saved_bytes", "kB", 1e3
     if any(each.saved_s is not None for each in ranked):
         name, unit, one = "saved_s", "µs", 1e-6
 
@@ -332,7 +336,7 @@ def _ranking(ranking: Sensitivity, most: int) -> Grid:
             "bits": lambda each: bits_words(each.bits),
             "output error": lambda each: error_words(each.error),
             f"saved {kind} time": lambda each: saved_words(each.saved_s, format_s),
-            "saved traffic": lambda each: saved_words(each.saved_byte, format_byte),
+            "saved traffic": lambda each: saved_words(each.saved_bytes, format_bytes),
             f"error per {unit} saved": error_per,
         },
         left=("layer", "bits"),
@@ -350,7 +354,7 @@ def _ranking_facts(ranking: Sensitivity) -> Iterable[tuple[str, str]]:
         }[ranking.basis]
         parts = (
             f"within {of.budget}" if of.is_within else f"{of.budget} is out of reach; the nearest",
-            f"model size {format_byte(of.model_byte)}",
+            f"model size {format_bytes(of.model_bytes)}",
             "" if of.time_s is None else time,
             f"output error {error_words(of.error)}",
         )

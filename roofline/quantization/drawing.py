@@ -82,7 +82,9 @@ def moves_of(what_if: WhatIf) -> tuple[list[Move], int]:
 
     def saved(alike: Sequence[LayerWhatIf]) -> tuple[bool, float]:
         # What stays where it is comes last: it needs no name before the others have theirs.
-        return alike[0].bits.is_float, _bound_s(alike, "after") - _bound_s(alike, "before")
+        return alike[0].bits.is_float, _eager_min_time_s(alike, "after") - _eager_min_time_s(
+            alike, "before"
+        )
 
     return [_move(alike, what_if) for alike in sorted(by_spot.values(), key=saved)], unplaced
 
@@ -106,13 +108,13 @@ def _move(alike: Sequence[LayerWhatIf], what_if: WhatIf) -> Move:
         look=look,
         before=before,
         after=after,
-        share_before=_share(_bound_s(alike, "before"), what_if.bound_before_s),
-        share_after=_share(_bound_s(alike, "after"), what_if.bound_after_s),
+        share_before=_share(_eager_min_time_s(alike, "before"), what_if.eager_min_time_before_s),
+        share_after=_share(_eager_min_time_s(alike, "after"), what_if.eager_min_time_after_s),
     )
 
 
-def _bound_s(layers: Sequence[LayerWhatIf], side: str) -> float:
-    return sum(getattr(each, side).bound_s or 0.0 for each in layers)
+def _eager_min_time_s(layers: Sequence[LayerWhatIf], side: str) -> float:
+    return sum(getattr(each, side).eager_min_time_s or 0.0 for each in layers)
 
 
 def _share(part_s: float, whole_s: float | None) -> float:

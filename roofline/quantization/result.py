@@ -29,9 +29,11 @@ BANDWIDTH_ONLY = "bandwidth-only what-if"
 """Widths for which a machine has no kernel."""
 
 _SIDE = {
-    **dict.fromkeys(("weight_byte", "input_byte", "output_byte", "traffic_byte", "flop"), "Int64"),
+    **dict.fromkeys(
+        ("weight_bytes", "input_bytes", "output_bytes", "traffic_bytes", "flop"), "Int64"
+    ),
     **dict.fromkeys(("level", "ceiling", "bound"), "string"),
-    "bound_s": "Float64",
+    "eager_min_time_s": "Float64",
     **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     **dict.fromkeys(("intensity_flop_per_byte", "attainable_flop_per_s"), "Float64"),
     **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),
@@ -43,21 +45,21 @@ class Side:
     """A layer under the roof, before or after it is quantized.
 
     Attributes:
-        weight_byte: as the other bytes, at the bits of the operand, each operand once.
-        bound_s: with level, ceiling and rates as in `Placement`; ``eager_min_time_s`` is the same,
+        weight_bytes: as the other bytes, at the bits of the operand, each operand once.
+        eager_min_time_s: with level, ceiling and rates as in `Placement`; ``eager_min_time_s`` is the same,
             and other minimum times are not known of single layers.
         time: a prediction; None where none can be made, and always where the machine has no kernel
             for the width.
     """
 
-    weight_byte: int
-    input_byte: int
-    output_byte: int
+    weight_bytes: int
+    input_bytes: int
+    output_bytes: int
     flop: int | None
     level: str
     ceiling: str
     bound: Bound
-    bound_s: float | None
+    eager_min_time_s: float | None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
@@ -66,9 +68,9 @@ class Side:
     time: Time | None
 
     @property
-    def traffic_byte(self) -> int:
+    def traffic_bytes(self) -> int:
         """All bytes read and written, each operand once."""
-        return self.weight_byte + self.input_byte + self.output_byte
+        return self.weight_bytes + self.input_bytes + self.output_bytes
 
     def cells(self) -> list[Any]:
         """Return what rows have of it."""
@@ -98,7 +100,7 @@ class LayerWhatIf:
     executable: str
     has_kernel: bool
     parameters: int
-    multiply_add: int
+    macs: int
     before: Side
     after: Side
 
@@ -122,17 +124,17 @@ class QuantizationPass:
     elements: int
     from_bits: int
     to_bits: int
-    read_byte: int
-    written_byte: int
+    read_bytes: int
+    written_bytes: int
     flop: int
     is_separate: bool
     eager_min_time_s: float | None
     time: Time | None
 
     @property
-    def traffic_byte(self) -> int:
+    def traffic_bytes(self) -> int:
         """Bytes read and written."""
-        return self.read_byte + self.written_byte
+        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +148,8 @@ class Part:
 
     name: PartName
     count: int
-    before_byte: int
-    after_byte: int
+    before_bytes: int
+    after_bytes: int
     before_eager_min_time_s: float | None
     after_eager_min_time_s: float | None
     before_time: Time | None
@@ -159,12 +161,12 @@ class WhatIf:
     """A model in the bits of a policy, on the machine of its analysis.
 
     Attributes:
-        layer_byte_before: each weight once, and what each layer writes twice (written, then read);
-            ``layer_byte_after`` at the bits of that layer.
-        model_byte_before: parameters and buffers as in a file; ``model_byte_after`` with codes
+        layer_bytes_before: each weight once, and what each layer writes twice (written, then read);
+            ``layer_bytes_after`` at the bits of that layer.
+        model_bytes_before: parameters and buffers as in a file; ``model_bytes_after`` with codes
             packed, and scales.
-        bound_before_s: of the whole pass; ``bound_after_s`` with requantization inside the kernels,
-            ``separate_bound_s`` in separate ones.
+        eager_min_time_before_s: of the whole pass; ``eager_min_time_after_s`` with requantization inside the kernels,
+            ``separate_eager_min_time_s`` in separate ones.
         minimum_before: the minimum times of the model as it is.
         before: the prediction of the pass; None: there is none.
         after: the same in few bits; None also where a layer has no kernel.
@@ -177,13 +179,13 @@ class WhatIf:
     layers: tuple[LayerWhatIf, ...]
     passes: tuple[QuantizationPass, ...]
     parts: tuple[Part, ...]
-    layer_byte_before: int
-    layer_byte_after: int
-    model_byte_before: int
-    model_byte_after: int
-    bound_before_s: float | None
-    bound_after_s: float | None
-    separate_bound_s: float | None
+    layer_bytes_before: int
+    layer_bytes_after: int
+    model_bytes_before: int
+    model_bytes_after: int
+    eager_min_time_before_s: float | None
+    eager_min_time_after_s: float | None
+    separate_eager_min_time_s: float | None
     minimum_before: MinTimes = field(default_factory=MinTimes)
     before: Time | None
     after: Time | None
@@ -192,13 +194,13 @@ class WhatIf:
 
     @property
     def minimum_after(self) -> MinTimes:
-        """Minimum times after: the eager one alone, which is ``bound_after_s``."""
-        return MinTimes(eager_min_time_s=self.bound_after_s)
+        """Minimum times after: the eager one alone, which is ``eager_min_time_after_s``."""
+        return MinTimes(eager_min_time_s=self.eager_min_time_after_s)
 
     @property
     def minimum_separate(self) -> MinTimes:
-        """The same with requantization in separate kernels: ``separate_bound_s``."""
-        return MinTimes(eager_min_time_s=self.separate_bound_s)
+        """The same with requantization in separate kernels: ``separate_eager_min_time_s``."""
+        return MinTimes(eager_min_time_s=self.separate_eager_min_time_s)
 
     @property
     def has_kernels(self) -> bool:
@@ -247,14 +249,14 @@ class LayerSensitivity:
     Attributes:
         error: relative L2 error of the model's outputs.
         saved_s: by the basis of `Sensitivity`; below 0 where it takes longer.
-        saved_byte: of reading and writing.
+        saved_bytes: of reading and writing.
     """
 
     name: str
     bits: LayerBits
     error: float
     saved_s: float | None
-    saved_byte: int
+    saved_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +266,7 @@ class Proposal:
     policy: Policy
     budget: str
     is_within: bool
-    model_byte: int
+    model_bytes: int
     time_s: float | None
     error: float
 
@@ -306,7 +308,7 @@ class Quantization(Result):
         **dict.fromkeys(("operator", "weight_bits", "activation_bits", "output_bits"), "Int64"),
         "executable": "string",
         "has_kernel": "boolean",
-        **dict.fromkeys(("parameters", "multiply_add"), "Int64"),
+        **dict.fromkeys(("parameters", "macs"), "Int64"),
         **{f"before_{name}": dtype for name, dtype in _SIDE.items()},
         **{f"after_{name}": dtype for name, dtype in _SIDE.items()},
     }
@@ -348,7 +350,7 @@ class Quantization(Result):
                 yield [
                     *(number, what_if.policy.words, layer.name, layer.place, layer.index),
                     *(bits.weights, bits.activations, each.output_bits, each.executable),
-                    *(each.has_kernel, each.parameters, each.multiply_add),
+                    *(each.has_kernel, each.parameters, each.macs),
                     *each.before.cells(),
                     *each.after.cells(),
                 ]

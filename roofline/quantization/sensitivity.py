@@ -49,7 +49,7 @@ def ranked(layers: Iterable[LayerSensitivity]) -> tuple[LayerSensitivity, ...]:
     in_byte = all(each.saved_s is None for each in every)
 
     def place(each: LayerSensitivity) -> tuple[bool, float]:
-        saved = each.saved_byte if in_byte else each.saved_s
+        saved = each.saved_bytes if in_byte else each.saved_s
         if saved is None or saved <= 0:
             return True, each.error
         return False, each.error / saved

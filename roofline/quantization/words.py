@@ -7,7 +7,7 @@ from typing import Any
 
 from roofline.design.advice.times import Time
 from roofline.foundation.text import counted
-from roofline.foundation.units import MISSING, format_byte, format_ratio, format_s
+from roofline.foundation.units import MISSING, format_bytes, format_ratio, format_s
 from roofline.placement import Bound
 from roofline.quantization.policy import FLOAT_BITS, LayerBits, Policy
 from roofline.quantization.result import (
@@ -67,14 +67,14 @@ def error_words(error: float | None) -> str:
 
 def model_size(of: WhatIf) -> str:
     """Return ``"46.8 MB → 4.04 MB (11.6× smaller)"``."""
-    before, after = of.model_byte_before, of.model_byte_after
-    return f"{change(before, after, format_byte)} ({reduced(before, after, 'smaller', 'larger')})"
+    before, after = of.model_bytes_before, of.model_bytes_after
+    return f"{change(before, after, format_bytes)} ({reduced(before, after, 'smaller', 'larger')})"
 
 
 def layer_traffic(of: WhatIf) -> str:
     """Return ``"66.6 MB → 7.72 MB (8.62× less)"``."""
-    before, after = of.layer_byte_before, of.layer_byte_after
-    return f"{change(before, after, format_byte)} ({reduced(before, after)})"
+    before, after = of.layer_bytes_before, of.layer_bytes_after
+    return f"{change(before, after, format_bytes)} ({reduced(before, after)})"
 
 
 def seconds(predicted_s: float | None) -> str:
@@ -94,7 +94,11 @@ def verdict(quantization: Quantization) -> str:
         f"{quantization.model} in {of.policy.words}: model size {model_size(of)}, layer traffic"
         f" {layer_traffic(of)}"
     ]
-    before_s, after_s, separate_s = of.bound_before_s, of.bound_after_s, of.separate_bound_s
+    before_s, after_s, separate_s = (
+        of.eager_min_time_before_s,
+        of.eager_min_time_after_s,
+        of.separate_eager_min_time_s,
+    )
     if before_s is not None and after_s is not None:
         what = "" if of.has_kernels else f" ({BANDWIDTH_ONLY})"
         shorter = reduced(before_s, after_s, "shorter", "longer")
@@ -149,9 +153,9 @@ def without_gain(what_if: WhatIf) -> str:
         for each in what_if.layers
         if not each.bits.is_float
         and each.after.bound is Bound.COMPUTE
-        and each.before.bound_s is not None
-        and each.after.bound_s is not None
-        and each.after.bound_s >= _NO_GAIN * each.before.bound_s
+        and each.before.eager_min_time_s is not None
+        and each.after.eager_min_time_s is not None
+        and each.after.eager_min_time_s >= _NO_GAIN * each.before.eager_min_time_s
     ]
     names = ", ".join(dict.fromkeys(ceilings))
     count = f"{len(ceilings)} of {counted(len(what_if.layers), 'layer')}"

@@ -52,7 +52,7 @@ def scaling_of(
         slowdown=step.slowdown,
         gradients=step.gradients,
         buckets=ranks.buckets,
-        broadcast_byte=step.analysis.totals.buffer_bytes,
+        broadcast_bytes=step.analysis.totals.buffer_size_bytes,
         points=tuple(map(ranks.point, numbers)),
         memory_choices=tuple(ranks.memory_choices()),
         batch=batch_of(step.analysis),
@@ -67,7 +67,10 @@ def times_of(analysis: Analysis) -> tuple[TimeKind, tuple[float, ...] | None]:
     What is measured of whole passes is more than its operators: that is shared out among them.
     """
     at_work = working(analysis.operators)
-    kinds: tuple[tuple[TimeKind, str], ...] = (("measured", "measured_s"), ("bound", "bound_s"))
+    kinds: tuple[tuple[TimeKind, str], ...] = (
+        ("measured", "measured_s"),
+        ("bound", "eager_min_time_s"),
+    )
     for kind, name in kinds:
         if all(getattr(row, name) is not None for row in at_work):
             times_s = tuple(getattr(row, name) or 0.0 for row in analysis.operators)
@@ -92,7 +95,7 @@ def _ranks_of(
     times_s: Sequence[float] | None,
 ) -> Ranks:
     """The step, with the work of one rank: seconds of every operator, of that kind."""
-    buckets = step.buckets(settings.bucket_byte)
+    buckets = step.buckets(settings.bucket_bytes)
     alone, whole_s = None, 0.0
     if times_s is not None:
         rows = step.analysis.operators
@@ -124,12 +127,12 @@ def _in_order(buckets: Sequence[Bucket]) -> list[Bucket]:
     return found
 
 
-def _byte_s(analysis: Analysis, kind: TimeKind, whole_byte: int) -> float:
+def _byte_s(analysis: Analysis, kind: TimeKind, whole_bytes: int) -> float:
     """The seconds of going through a byte of gradients: a bound leaves out what caches may hold."""
     roof = Roof(analysis.hardware, analysis.threads)
-    if not roof.levels or not whole_byte:
+    if not roof.levels or not whole_bytes:
         return 0.0
-    *_, held = (0, *roof.held_byte[:-1])
+    *_, held = (0, *roof.held_bytes[:-1])
     *_, farthest = roof.levels
-    share = max(0, whole_byte - (held or 0)) / whole_byte if kind == "bound" else 1.0
-    return share / farthest.byte_per_s
+    share = max(0, whole_bytes - (held or 0)) / whole_bytes if kind == "bound" else 1.0
+    return share / farthest.bytes_per_s

@@ -61,25 +61,25 @@ class _Sized(Protocol):
 _T = TypeVar("_T", bound=_Sized)
 
 
-def limits_of(cap_byte: int | None) -> tuple[int, int]:
+def limits_of(cap_bytes: int | None) -> tuple[int, int]:
     """The limits of the first bucket and of later ones: a size that is chosen holds for all."""
-    return (FIRST_BYTE, CAP_BYTE) if cap_byte is None else (cap_byte, cap_byte)
+    return (FIRST_BYTE, CAP_BYTE) if cap_bytes is None else (cap_bytes, cap_bytes)
 
 
 def buckets_of(
-    gradients: Sequence[Gradient], *, first_byte: int = FIRST_BYTE, cap_byte: int = CAP_BYTE
+    gradients: Sequence[Gradient], *, first_byte: int = FIRST_BYTE, cap_bytes: int = CAP_BYTE
 ) -> tuple[Bucket, ...]:
     """The buckets, in the order in which they are sent.
 
     Args:
         gradients: in the order in which they are done.
         first_byte: from how many bytes on the first bucket is full, of each type of data.
-        cap_byte: from how many each later one is.
+        cap_bytes: from how many each later one is.
     """
     after = {each.parameter: each.after for each in gradients}
     return tuple(
         _bucket(index, [gradients[place] for place in places], after)
-        for index, places in enumerate(_filled(gradients, first_byte, cap_byte))
+        for index, places in enumerate(_filled(gradients, first_byte, cap_bytes))
     )
 
 
@@ -88,7 +88,7 @@ def buckets_of_all(
     gradients: Sequence[Gradient],
     *,
     first_byte: int = FIRST_BYTE,
-    cap_byte: int = CAP_BYTE,
+    cap_bytes: int = CAP_BYTE,
 ) -> tuple[Bucket, ...]:
     """The buckets where unused parameters are found, in the order in which they are sent.
 
@@ -96,37 +96,37 @@ def buckets_of_all(
         trained: all parameters, in the order of the model.
         gradients: of those that get one.
         first_byte: as for `buckets_of`.
-        cap_byte: as for `buckets_of`.
+        cap_bytes: as for `buckets_of`.
     """
     after = {each.parameter: each.after for each in gradients}
     # What has no gradient is marked as done when the first one is.
     first = min(after.values(), default=0)
-    by_place = sorted(_filled(trained, first_byte, cap_byte), key=min)
+    by_place = sorted(_filled(trained, first_byte, cap_bytes), key=min)
     return tuple(
         _bucket(index, [trained[place] for place in places], after, otherwise=first)
         for index, places in enumerate(reversed(by_place))
     )
 
 
-def _filled(tensors: Sequence[_T], first_byte: int, cap_byte: int) -> list[list[int]]:
+def _filled(tensors: Sequence[_T], first_byte: int, cap_bytes: int) -> list[list[int]]:
     """Places of tensors that share a bucket: those that were full as they were, then the rest.
 
     What is left of several types stands in the order of a hash table of the standard library that
     torch is built with, where what came last is first.
     """
     open_now: dict[DType, list[int]] = {}
-    held_byte: dict[DType, int] = {}
+    held_bytes: dict[DType, int] = {}
     have_closed: set[DType] = set()
     closed: list[list[int]] = []
     for place, each in enumerate(tensors):
         held = open_now.setdefault(each.dtype, [])
         held.append(place)
-        held_byte[each.dtype] = held_byte.get(each.dtype, 0) + each.byte
-        limit = cap_byte if each.dtype in have_closed else first_byte
-        if held_byte[each.dtype] >= limit:
+        held_bytes[each.dtype] = held_bytes.get(each.dtype, 0) + each.byte
+        limit = cap_bytes if each.dtype in have_closed else first_byte
+        if held_bytes[each.dtype] >= limit:
             closed.append([*held])
             held.clear()
-            held_byte[each.dtype] = 0
+            held_bytes[each.dtype] = 0
             have_closed.add(each.dtype)
     return [*closed, *(held for held in reversed(open_now.values()) if held)]
 

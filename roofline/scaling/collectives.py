@@ -29,20 +29,20 @@ ALGORITHMS: Mapping[Algorithm, str] = {
 class Collective:
     """One exchange between all ranks: its messages one after the other, and what they carry.
 
-    ``messages`` and ``way_byte`` are those on the longest way through it, ``sent_byte`` what the
+    ``messages`` and ``way_bytes`` are those on the longest way through it, ``sent_bytes`` what the
     busiest rank sends.
     """
 
     messages: int
-    way_byte: float
-    sent_byte: float
+    way_bytes: float
+    sent_bytes: float
 
     def time_s(self, wire: Wire) -> float:
         """The seconds that it takes over such links."""
-        return self.messages * wire.latency_s + self.way_byte / wire.byte_per_s
+        return self.messages * wire.latency_s + self.way_bytes / wire.bytes_per_s
 
 
-NOTHING = Collective(messages=0, way_byte=0.0, sent_byte=0.0)
+NOTHING = Collective(messages=0, way_bytes=0.0, sent_bytes=0.0)
 
 
 def rounds_of(ranks: int) -> int:
@@ -66,11 +66,11 @@ def all_reduce(byte: int, ranks: int, algorithm: Algorithm = "ring") -> Collecti
     match algorithm:
         case "ring":
             sent = 2 * share * byte
-            return Collective(messages=2 * (ranks - 1), way_byte=sent, sent_byte=sent)
+            return Collective(messages=2 * (ranks - 1), way_bytes=sent, sent_bytes=sent)
         case "tree":
             rounds = rounds_of(ranks)
             way = 2 * rounds * byte
-            return Collective(messages=2 * rounds, way_byte=way, sent_byte=rounds * byte)
+            return Collective(messages=2 * rounds, way_bytes=way, sent_bytes=rounds * byte)
         case "halving":
             return _halving(byte, ranks)
 
@@ -82,14 +82,14 @@ def _halving(byte: int, ranks: int) -> Collective:
     sent = 2 * (core - 1) / core * byte
     messages = 2 * rounds
     if core == ranks:
-        return Collective(messages=messages, way_byte=sent, sent_byte=sent)
-    return Collective(messages=messages + 2, way_byte=sent + 2 * byte, sent_byte=sent + byte)
+        return Collective(messages=messages, way_bytes=sent, sent_bytes=sent)
+    return Collective(messages=messages + 2, way_bytes=sent + 2 * byte, sent_bytes=sent + byte)
 
 
 def broadcast(byte: int, ranks: int) -> Collective:
     """One rank has `byte` bytes, and all get them: a binomial tree."""
     rounds = rounds_of(ranks)
-    return Collective(messages=rounds, way_byte=rounds * byte, sent_byte=rounds * byte)
+    return Collective(messages=rounds, way_bytes=rounds * byte, sent_bytes=rounds * byte)
 
 
 def least_all_reduce_s(byte: int, ranks: int, wire: Wire) -> float:
@@ -99,4 +99,4 @@ def least_all_reduce_s(byte: int, ranks: int, wire: Wire) -> float:
     """
     if ranks == 1:
         return 0.0
-    return max(rounds_of(ranks) * wire.latency_s, 2 * (ranks - 1) / ranks * byte / wire.byte_per_s)
+    return max(rounds_of(ranks) * wire.latency_s, 2 * (ranks - 1) / ranks * byte / wire.bytes_per_s)

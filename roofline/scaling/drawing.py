@@ -60,12 +60,12 @@ def lines_of(scaling: Scaling) -> RoofLines:
     lines = roof_lines(scaling.analysis, "in use")
     if scaling.link is None:
         return lines
-    rate, top = scaling.link.byte_per_s, lines.main_top_flop_per_s
+    rate, top = scaling.link.bytes_per_s, lines.main_top_flop_per_s
     highest = max((each.flop_per_s for each in lines.ceilings), default=None)
     link = Diagonal(
         label=f"{LINK} {scaling.link.words.partition(' each')[0]}",
         level=LINK,
-        byte_per_s=rate,
+        bytes_per_s=rate,
         ridge_flop_per_byte=top / rate if top else None,
         cut_flop_per_byte=highest / rate if highest else None,
         kind="link",
@@ -83,13 +83,13 @@ def points_of(scaling: Scaling) -> list[Point]:
             type=_ASKED if each.ranks == asked else _STEP,
             phase="forward",
             count=1,
-            flop_per_byte=each.flop / each.link_byte,
+            flop_per_byte=each.flop / each.link_bytes,
             flop_per_s=each.flop / each.step_s,
             share=0.07 if each.ranks == asked else 0.03,
             above=False,
         )
         for each in sorted(scaling.points, key=lambda each: each.ranks != asked)
-        if each.flop and each.step_s and each.link_byte
+        if each.flop and each.step_s and each.link_bytes
     ]
 
 
@@ -100,7 +100,7 @@ def _draw_efficiency(axes: Axes, scaling: Scaling) -> None:
     _curve(
         axes,
         ranks,
-        [each.efficiency_most for each in points],
+        [each.max_efficiency for each in points],
         label="best buckets and algorithm",
         color=GREY,
         linestyle=(0, (5, 2)),

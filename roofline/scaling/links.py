@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from roofline.errors import InputError
-from roofline.foundation.units import format_byte_per_s, format_s
+from roofline.foundation.units import format_bytes_per_s, format_s
 from roofline.machine.hardware import HardwareProfile, Link
 
 ALL_REDUCE = "all-reduce"
@@ -21,7 +21,7 @@ BETWEEN_PROCESSES = "process"
 class Wire:
     """A link as collectives see it: the α–β model.
 
-    A message of m bytes takes ``latency_s`` + m / ``byte_per_s``; a rank sends and receives at
+    A message of m bytes takes ``latency_s`` + m / ``bytes_per_s``; a rank sends and receives at
     once, each at the full rate, and no two messages share a way. ``is_in_host``: the ranks are
     processes of one host, whose cores move the bytes themselves. ``note`` says where the figures
     are from.
@@ -31,17 +31,17 @@ class Wire:
     """
 
     name: str
-    byte_per_s: float
+    bytes_per_s: float
     latency_s: float
     is_in_host: bool = False
     is_latency_known: bool = True
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 < self.byte_per_s < math.inf or not 0 <= self.latency_s < math.inf:
+        if not 0 < self.bytes_per_s < math.inf or not 0 <= self.latency_s < math.inf:
             raise ValueError(
                 "a link has a rate above 0 and a latency from 0, both finite, got"
-                f" {self.byte_per_s} and {self.latency_s}"
+                f" {self.bytes_per_s} and {self.latency_s}"
             )
 
     @property
@@ -50,7 +50,7 @@ class Wire:
         latency = f"{format_s(self.latency_s)} a message" if self.latency_s else "no latency"
         if not self.is_latency_known:
             latency = "latency not known, and taken for none"
-        return f"{format_byte_per_s(self.byte_per_s)} each way, {latency}"
+        return f"{format_bytes_per_s(self.bytes_per_s)} each way, {latency}"
 
     @property
     def told(self) -> str:
@@ -79,7 +79,7 @@ def wire_of(profile: HardwareProfile, *, at_best: bool) -> Wire:
     where = link.provenance
     return Wire(
         name=f"{link.kernel}, {link.source} to {link.target}",
-        byte_per_s=link.peak_byte_per_s if at_best else link.sustained_byte_per_s,
+        bytes_per_s=link.peak_bytes_per_s if at_best else link.sustained_bytes_per_s,
         latency_s=latency_s,
         is_latency_known=latency is not None,
         is_in_host=link.source == link.target == BETWEEN_PROCESSES,

@@ -16,25 +16,25 @@ from roofline.workload.tensors import Role
 class Peak:
     """Activations and gradients when both together are most, in bytes.
 
-    ``kept_byte`` are those gradients, of passes before, that are there all the time.
+    ``kept_bytes`` are those gradients, of passes before, that are there all the time.
     """
 
-    activation_byte: int
-    gradient_byte: int
-    kept_byte: int = 0
+    activation_bytes: int
+    gradient_bytes: int
+    kept_bytes: int = 0
 
     @property
     def byte(self) -> int:
         """Both together."""
-        return self.activation_byte + self.gradient_byte
+        return self.activation_bytes + self.gradient_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
     """What one rank holds when its memory is fullest, in bytes.
 
-    ``bucket_byte`` are the buckets that gradients are copied into, which last as long as the model;
-    ``optimizer_byte`` the states of the rank that keeps most of them.
+    ``bucket_bytes`` are the buckets that gradients are copied into, which last as long as the model;
+    ``optimizer_bytes`` the states of the rank that keeps most of them.
 
     Raises:
         ValueError: a negative number.
@@ -42,13 +42,13 @@ class RankMemory:
 
     ALSO_WRITTEN: ClassVar = ("byte",)
 
-    parameter_byte: int
-    buffer_byte: int
-    input_byte: int
-    optimizer_byte: int
-    activation_byte: int
-    gradient_byte: int
-    bucket_byte: int
+    parameter_bytes: int
+    buffer_bytes: int
+    input_bytes: int
+    optimizer_bytes: int
+    activation_bytes: int
+    gradient_bytes: int
+    bucket_bytes: int
 
     def __post_init__(self) -> None:
         if min(self.parts) < 0:
@@ -58,8 +58,8 @@ class RankMemory:
     def parts(self) -> tuple[int, ...]:
         """All that it is made of."""
         return (
-            *(self.parameter_byte, self.buffer_byte, self.input_byte, self.optimizer_byte),
-            *(self.activation_byte, self.gradient_byte, self.bucket_byte),
+            *(self.parameter_bytes, self.buffer_bytes, self.input_bytes, self.optimizer_bytes),
+            *(self.activation_bytes, self.gradient_bytes, self.bucket_bytes),
         )
 
     @property
@@ -84,12 +84,12 @@ def peak_while_accumulating(
     for each in gradients:
         kept[each.storage] = kept.get(each.storage, 0) + each.byte
         done[each.storage] = max(done.get(each.storage, 0), each.after)
-    kept_byte = sum(max(byte, sizes.get(storage, 0)) for storage, byte in kept.items())
+    kept_bytes = sum(max(byte, sizes.get(storage, 0)) for storage, byte in kept.items())
     ending: dict[int, list[int]] = {}
     for storage, after in done.items():
         ending.setdefault(after, []).append(storage)
     alive: set[int] = set()
-    best = Peak(activation_byte=0, gradient_byte=kept_byte, kept_byte=kept_byte)
+    best = Peak(activation_bytes=0, gradient_bytes=kept_bytes, kept_bytes=kept_bytes)
     live, live_gradient = 0, 0
     for index, record in enumerate(records):
         for storage in ending.get(index, ()):
@@ -104,11 +104,11 @@ def peak_while_accumulating(
                 alive.add(storage)
                 live += sizes[storage]
                 live_gradient += sizes[storage] if is_gradient[storage] else 0
-        if live + kept_byte > best.byte:
+        if live + kept_bytes > best.byte:
             best = Peak(
-                activation_byte=live - live_gradient,
-                gradient_byte=live_gradient + kept_byte,
-                kept_byte=kept_byte,
+                activation_bytes=live - live_gradient,
+                gradient_bytes=live_gradient + kept_bytes,
+                kept_bytes=kept_bytes,
             )
         for storage in record.freed:
             if storage in alive:
@@ -125,7 +125,7 @@ def _storages(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], dict[i
     for record in records:
         for spec in (*record.inputs, *record.outputs):
             if not spec.role.persists:
-                end = spec.offset_byte + spec.byte
+                end = spec.offset_bytes + spec.byte
                 sizes[spec.storage] = max(sizes.get(spec.storage, 0), end)
                 is_gradient[spec.storage] = spec.role is Role.GRADIENT
     return sizes, is_gradient
@@ -143,5 +143,5 @@ def largest_shard(gradients: Sequence[Gradient], ranks: int) -> tuple[int, int]:
     for each in sorted(gradients, key=lambda one: -one.elements):
         held, rank = elements[0]
         heapq.heapreplace(elements, (held + each.elements, rank))
-        byte[rank] += each.state_byte
+        byte[rank] += each.state_bytes
     return max(elements)[0], max(byte)

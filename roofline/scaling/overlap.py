@@ -74,13 +74,13 @@ def work_of(times_s: Sequence[float], *, passes: int, after: Sequence[int]) -> W
 
 
 def timeline(
-    work: Work, sending_s: Sequence[float], *, before_s: float = 0.0, taken: float = 0.0
+    work: Work, transfer_s: Sequence[float], *, before_s: float = 0.0, taken: float = 0.0
 ) -> Timeline:
     """The step that does this work and sends its buckets.
 
     Args:
         work: what a rank computes.
-        sending_s: how long each bucket takes on its way.
+        transfer_s: how long each bucket takes on its way.
         before_s: what goes before the passes, other passes that send nothing among it.
         taken: the part of computing that sending takes away.
 
@@ -91,7 +91,7 @@ def timeline(
         raise ValueError(f"taken must be a part from 0 to 1, got {taken}")
     clock = _Clock(now_s=before_s, taken=taken)
     sent: list[Sent] = []
-    for index, (ready, takes_s) in enumerate(zip(work.ready_s, sending_s, strict=True)):
+    for index, (ready, takes_s) in enumerate(zip(work.ready_s, transfer_s, strict=True)):
         ready_at_s = clock.compute_until(ready)
         start_s = max(ready_at_s, clock.free_s)
         clock.send(start_s, takes_s)

@@ -53,14 +53,14 @@ class Step:
         done = {each.parameter for each in self.gradients}
         return tuple(each.parameter for each in self.trained if each.parameter not in done)
 
-    def buckets(self, cap_byte: int | None) -> tuple[Bucket, ...]:
-        """Those that it sends, if later ones are full at `cap_byte` (None: torch's limits)."""
-        first_byte, cap_byte = limits_of(cap_byte)
+    def buckets(self, cap_bytes: int | None) -> tuple[Bucket, ...]:
+        """Those that it sends, if later ones are full at `cap_bytes` (None: torch's limits)."""
+        first_byte, cap_bytes = limits_of(cap_bytes)
         if self.unused:
             return buckets_of_all(
-                self.trained, self.gradients, first_byte=first_byte, cap_byte=cap_byte
+                self.trained, self.gradients, first_byte=first_byte, cap_bytes=cap_bytes
             )
-        return buckets_of(self.gradients, first_byte=first_byte, cap_byte=cap_byte)
+        return buckets_of(self.gradients, first_byte=first_byte, cap_bytes=cap_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +101,14 @@ class Ranks:
         return ScalePoint(
             ranks=ranks,
             flop=self._flop(ranks),
-            link_byte=sum(each.sent_byte for each in (*sending, *others)),
-            sending_s=sum(map(self._on_its_way_s, sending)),
-            least_sending_s=sum(self._least_s(each.byte, ranks) for each in self.buckets),
+            link_bytes=sum(each.sent_bytes for each in (*sending, *others)),
+            transfer_s=sum(map(self._on_its_way_s, sending)),
+            min_transfer_s=sum(self._least_s(each.byte, ranks) for each in self.buckets),
             step_s=shown.step_s if shown else None,
             step_low_s=low.step_s if low else None,
             step_high_s=high.step_s if high else None,
             efficiency=alone_s / shown.step_s if shown and alone_s else None,
-            efficiency_most=self._most(ranks),
+            max_efficiency=self._most(ranks),
             timeline=shown,
             memory=memory,
             samples_per_s=self._samples_per_s(ranks, shown),
@@ -122,7 +122,7 @@ class Ranks:
         return batch * self.settings.accumulate * ranks / step.step_s
 
     def _fits(self, memory: RankMemory) -> bool | None:
-        return fits(memory.byte, self.step.analysis.hardware.memory_capacity_byte)
+        return fits(memory.byte, self.step.analysis.hardware.memory_capacity_bytes)
 
     def _on_its_way_s(self, each: Collective) -> float:
         return each.time_s(self.wire) if self.wire else 0.0
@@ -210,40 +210,40 @@ class Ranks:
         if ranks == 1:
             return []
         found: list[Collective] = []
-        if self.step.analysis.totals.buffer_bytes:
-            found.append(broadcast(self.step.analysis.totals.buffer_bytes, ranks))
+        if self.step.analysis.totals.buffer_size_bytes:
+            found.append(broadcast(self.step.analysis.totals.buffer_size_bytes, ranks))
         if self.step.unused:
-            used_byte = _USED_BYTE * len(self.step.trained)
-            found.append(all_reduce(used_byte, ranks, self.settings.algorithm))
+            used_bytes = _USED_BYTE * len(self.step.trained)
+            found.append(all_reduce(used_bytes, ranks, self.settings.algorithm))
         if self.settings.sharded:
             byte = sum(each.byte for each in self.step.trained or self.step.gradients)
             way = (ranks - 1) / ranks * byte
-            found.append(Collective(messages=ranks - 1, way_byte=way, sent_byte=way))
+            found.append(Collective(messages=ranks - 1, way_bytes=way, sent_bytes=way))
         return found
 
     def memory(self, ranks: int, settings: Settings, *, are_views: bool = False) -> RankMemory:
         """What a rank keeps with these settings; `are_views`: its gradients lie in the buckets."""
         analysis = self.step.analysis
         totals, peak = analysis.totals, analysis.peak
-        optimizer_byte = totals.optimizer_bytes
+        optimizer_bytes = totals.optimizer_state_bytes
         if settings.sharded:
-            optimizer_byte = largest_shard(self.step.gradients, ranks)[1]
-        activation_byte = peak.activation_byte if peak else 0
-        gradient_byte = peak.gradient_byte if peak else 0
+            optimizer_bytes = largest_shard(self.step.gradients, ranks)[1]
+        activation_bytes = peak.activation_bytes if peak else 0
+        gradient_bytes = peak.gradient_bytes if peak else 0
         held = self.step.accumulating
         if are_views:
-            activation_byte = held.activation_byte
-            gradient_byte = held.gradient_byte - held.kept_byte
+            activation_bytes = held.activation_bytes
+            gradient_bytes = held.gradient_bytes - held.kept_bytes
         elif settings.accumulate > 1:
-            activation_byte, gradient_byte = held.activation_byte, held.gradient_byte
+            activation_bytes, gradient_bytes = held.activation_bytes, held.gradient_bytes
         return RankMemory(
-            parameter_byte=totals.parameter_bytes,
-            buffer_byte=totals.buffer_bytes,
-            input_byte=peak.input_byte if peak else 0,
-            optimizer_byte=optimizer_byte,
-            activation_byte=activation_byte,
-            gradient_byte=gradient_byte,
-            bucket_byte=sum(each.byte for each in self.buckets) if ranks > 1 else 0,
+            parameter_bytes=totals.parameter_size_bytes,
+            buffer_bytes=totals.buffer_size_bytes,
+            input_bytes=peak.input_bytes if peak else 0,
+            optimizer_bytes=optimizer_bytes,
+            activation_bytes=activation_bytes,
+            gradient_bytes=gradient_bytes,
+            bucket_bytes=sum(each.byte for each in self.buckets) if ranks > 1 else 0,
         )
 
     def memory_choices(self) -> list[MemoryChoice]:

@@ -14,7 +14,7 @@ from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_capacity,
     format_percent,
     format_s,
@@ -38,18 +38,18 @@ _BUCKETS = 12
 """Number of buckets listed; of more, the first and the last ones."""
 
 _OF_MEMORY = {
-    "parameters": "parameter_byte",
-    "buffers": "buffer_byte",
-    "inputs": "input_byte",
-    "optimizer": "optimizer_byte",
-    "activations": "activation_byte",
-    "gradients": "gradient_byte",
-    "buckets": "bucket_byte",
+    "parameters": "parameter_bytes",
+    "buffers": "buffer_bytes",
+    "inputs": "input_bytes",
+    "optimizer": "optimizer_bytes",
+    "activations": "activation_bytes",
+    "gradients": "gradient_bytes",
+    "buckets": "bucket_bytes",
 }
 
 _OF_POINT = (
-    *("flop", "link_byte", "sending_s", "least_sending_s", "step_s", "step_low_s", "step_high_s"),
-    *("efficiency", "efficiency_most", "exposed_s", "speedup", "samples_per_s"),
+    *("flop", "link_bytes", "transfer_s", "min_transfer_s", "step_s", "step_low_s", "step_high_s"),
+    *("efficiency", "max_efficiency", "exposed_s", "speedup", "samples_per_s"),
 )
 
 
@@ -59,16 +59,16 @@ class ScalePoint:
 
     Attributes:
         flop: of one rank; None: some of it is not known.
-        link_byte: sent by the busiest rank.
-        sending_s: of all buckets over the link.
-        least_sending_s: the same by the best algorithm.
+        link_bytes: sent by the busiest rank.
+        transfer_s: of all buckets over the link.
+        min_transfer_s: the same by the best algorithm.
         step_s: of a step that overlaps communication with the backward pass.
         step_low_s: where communication takes nothing from computation.
         step_high_s: where nothing is computed during communication.
         efficiency: step time of one rank alone over `step_s`. Ranks compute in the times of
             operators: where those are minimum times, a slower rank hides more and keeps more, but
             no rank has more samples/s. It is above 1 only where states are sharded.
-        efficiency_most: the same with the best buckets and algorithm.
+        max_efficiency: the same with the best buckets and algorithm.
         samples_per_s: on all ranks together; None: no batch, or no time.
         fits: whether a rank fits into the memory of its machine; None: capacity not known.
     """
@@ -77,14 +77,14 @@ class ScalePoint:
 
     ranks: int
     flop: float | None
-    link_byte: float
-    sending_s: float
-    least_sending_s: float
+    link_bytes: float
+    transfer_s: float
+    min_transfer_s: float
     step_s: float | None
     step_low_s: float | None
     step_high_s: float | None
     efficiency: float | None
-    efficiency_most: float | None
+    max_efficiency: float | None
     timeline: Timeline | None
     memory: RankMemory
     samples_per_s: float | None
@@ -122,7 +122,7 @@ class Scaling(Result):
         slowdown: computing time next to the other ranks over that alone; None: taken as 1.
         gradients: in the order in which they are done.
         buckets: in the order in which they are sent.
-        broadcast_byte: of buffers, sent before each forward pass.
+        broadcast_bytes: of buffers, sent before each forward pass.
         points: for rising numbers of ranks, that of `settings` among them.
         batch: first size of the first input, of one pass on one rank; None: it has none.
     """
@@ -134,14 +134,14 @@ class Scaling(Result):
         "ranks": "Int64",
         **dict.fromkeys(_OF_POINT, "Float64"),
         **dict.fromkeys(_OF_MEMORY.values(), "Int64"),
-        "memory_byte": "Int64",
-        "memory_capacity_byte": "Int64",
+        "memory_bytes": "Int64",
+        "memory_capacity_bytes": "Int64",
         "fits": "boolean",
         "times": "string",
         "link": "string",
         **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     }
-    ALSO_WRITTEN: ClassVar = ("summary", "minimum_times", "memory_capacity_byte", "gradient_byte")
+    ALSO_WRITTEN: ClassVar = ("summary", "minimum_times", "memory_capacity_bytes", "gradient_bytes")
 
     model: str
     analysis: Analysis
@@ -152,7 +152,7 @@ class Scaling(Result):
     slowdown: float | None
     gradients: tuple[Gradient, ...]
     buckets: tuple[Bucket, ...]
-    broadcast_byte: int
+    broadcast_bytes: int
     points: tuple[ScalePoint, ...]
     memory_choices: tuple[MemoryChoice, ...] = ()
     batch: int | None = None
@@ -170,7 +170,7 @@ class Scaling(Result):
         return minimum_times_of(self.analysis.totals)
 
     @property
-    def gradient_byte(self) -> int:
+    def gradient_bytes(self) -> int:
         """Bytes of all gradients, which every rank has."""
         return sum(each.byte for each in self.buckets)
 
@@ -180,9 +180,9 @@ class Scaling(Result):
         return self.link.told if self.link else ""
 
     @property
-    def memory_capacity_byte(self) -> int | None:
+    def memory_capacity_bytes(self) -> int | None:
         """Capacity of the memory of a rank's machine; None: not known."""
-        return self.analysis.hardware.memory_capacity_byte
+        return self.analysis.hardware.memory_capacity_bytes
 
     def stops_at(self, least: float = 0.5) -> int | None:
         """Return the fewest ranks whose efficiency is below `least`; None: none of the points."""
@@ -197,13 +197,13 @@ class Scaling(Result):
     def summary(self) -> str:
         """Efficiency and samples/s, and what communication costs."""
         memory = self.point.memory.byte
-        words = fit_words(memory, self.memory_capacity_byte)
+        words = fit_words(memory, self.memory_capacity_bytes)
         return self._verdict() + (f"; but a rank {words}" if self.point.fits is False else "")
 
     def _verdict(self) -> str:
         point, count = self.point, counted(self.point.ranks, "rank")
         subject = f"A training step of {self.model} on {count}"
-        sent = f"{format_byte(self.gradient_byte)} of gradients in "
+        sent = f"{format_bytes(self.gradient_bytes)} of gradients in "
         sent += counted(len(self.buckets), "bucket")
         if point.ranks == 1:
             return f"{subject} sends nothing"
@@ -224,10 +224,10 @@ class Scaling(Result):
     def _hidden(self) -> str:
         """How much of communication overlaps with the backward pass."""
         point = self.point
-        if point.exposed_s is None or not point.sending_s:
+        if point.exposed_s is None or not point.transfer_s:
             return "sent in no time"
-        sending = f"{format_s(point.sending_s)} over the link"
-        if point.exposed_s < 0.005 * point.sending_s:
+        sending = f"{format_s(point.transfer_s)} over the link"
+        if point.exposed_s < 0.005 * point.transfer_s:
             return f"{sending}, all behind the backward pass"
         return f"{sending}, {format_s(point.exposed_s)} of it after the backward pass"
 
@@ -239,7 +239,7 @@ class Scaling(Result):
                 each.ranks,
                 *(getattr(each, name) for name in _OF_POINT),
                 *(getattr(each.memory, name) for name in _OF_MEMORY.values()),
-                *(each.memory.byte, self.memory_capacity_byte, each.fits),
+                *(each.memory.byte, self.memory_capacity_bytes, each.fits),
                 *(self.time_kind, self.link_words, *minimum),
             ]
 
@@ -271,19 +271,19 @@ class Scaling(Result):
         if point.step_s is not None:
             yield "Step", self._step()
         yield "Efficiency", self._efficiency()
-        words = fit_words(point.memory.byte, self.memory_capacity_byte)
+        words = fit_words(point.memory.byte, self.memory_capacity_bytes)
         words = words or "".join(unknown_capacity([analysis.hardware]))
-        yield "Memory", f"peak {format_byte(point.memory.byte)} per rank · {words}"
+        yield "Memory", f"peak {format_bytes(point.memory.byte)} per rank · {words}"
 
     def _communication(self) -> str:
-        point, gradients = self.point, f"{format_byte(self.gradient_byte)} of gradients a step"
+        point, gradients = self.point, f"{format_bytes(self.gradient_bytes)} of gradients a step"
         if point.ranks == 1:
             return f"none: the {gradients} stay where they are"
         parts = [
-            f"{gradients}; {format_byte(point.link_byte)} leave the busiest of {point.ranks} ranks"
+            f"{gradients}; {format_bytes(point.link_bytes)} leave the busiest of {point.ranks} ranks"
         ]
-        if self.broadcast_byte:
-            parts.append(f"{format_byte(self.broadcast_byte)} of buffers before the forward pass")
+        if self.broadcast_bytes:
+            parts.append(f"{format_bytes(self.broadcast_bytes)} of buffers before the forward pass")
         if self.settings.sharded:
             parts.append("parameters after the update")
         return ", ".join(parts)
@@ -310,7 +310,7 @@ class Scaling(Result):
         parts = [
             f"{format_percent(point.efficiency)} of {point.ranks} ranks, computing"
             f" {self._computing}",
-            f"{format_percent(point.efficiency_most)} with the best buckets and algorithm",
+            f"{format_percent(point.max_efficiency)} with the best buckets and algorithm",
         ]
         if (ranks := self.stops_at()) is not None:
             parts.append(f"below half from {ranks} ranks on")
@@ -321,16 +321,16 @@ class Scaling(Result):
         asked = self.settings.ranks
         columns: dict[str, str | Callable[[ScalePoint], str]] = {
             "ranks": lambda each: f"{'→ ' if each.ranks == asked else ''}{each.ranks}",
-            "all-reduce": "sending_s",
-            "minimum": "least_sending_s",
+            "all-reduce": "transfer_s",
+            "minimum": "min_transfer_s",
             "exposed": "exposed_s",
             f"step{least}": "step_s",
             "efficiency": "efficiency",
-            "best case": lambda each: format_percent(each.efficiency_most),
+            "best case": lambda each: format_percent(each.max_efficiency),
             f"speedup{most}": lambda each: _multiple(each.speedup),
             f"samples/s{most}": lambda each: format_si(each.samples_per_s, ""),
             "memory per rank": lambda each: (
-                format_byte(each.memory.byte) + ", does not fit" * (each.fits is False)
+                format_bytes(each.memory.byte) + ", does not fit" * (each.fits is False)
             ),
         }
         return table(f"Efficiency over ranks, computing {self._computing}", self.points, columns)
@@ -341,7 +341,7 @@ class Scaling(Result):
             shown = (*shown[: _BUCKETS - 1], shown[-1])
         count = sum(len(each.parameters) for each in self.buckets)
         sums: list[tuple[str, ...]] = [
-            ("all", str(count), format_byte(self.gradient_byte), *("",) * 5)
+            ("all", str(count), format_bytes(self.gradient_bytes), *("",) * 5)
         ]
         if left > 0:
             sums.insert(0, (f"{left} more", *("",) * 7))
@@ -360,7 +360,7 @@ class Scaling(Result):
             {
                 "bucket": "index",
                 "gradients": lambda each: str(len(each.parameters)),
-                "size": lambda each: f"{format_byte(each.byte)} ({format_capacity(each.byte)})",
+                "size": lambda each: f"{format_bytes(each.byte)} ({format_capacity(each.byte)})",
                 "type": "dtype",
                 "ready": when("ready_s"),
                 "start": when("start_s"),
@@ -372,11 +372,11 @@ class Scaling(Result):
         )
 
     def _memory_table(self) -> Grid:
-        known = self.memory_capacity_byte is not None
+        known = self.memory_capacity_bytes is not None
         columns: dict[str, str | Callable[[MemoryChoice], str]] = {"": "what"}
         for heading, name in _OF_MEMORY.items():
             columns[heading] = partial(_part, name)
-        columns["total"] = lambda each: format_byte(each.memory.byte)
+        columns["total"] = lambda each: format_bytes(each.memory.byte)
         if known:
             columns["fits in memory"] = lambda each: fit_cell(each.fits)
         return table(
@@ -391,7 +391,7 @@ class Scaling(Result):
 
 
 def _part(name: str, choice: MemoryChoice) -> str:
-    return format_byte(getattr(choice.memory, name))
+    return format_bytes(getattr(choice.memory, name))
 
 
 def _multiple(value: float | None) -> str:

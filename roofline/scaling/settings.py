@@ -13,7 +13,7 @@ class Settings:
     """How a model is trained on several ranks.
 
     ``ranks`` is how many there are, each with a copy of the model; ``algorithm`` how they add up;
-    ``accumulate`` how many passes each makes before gradients are sent; ``bucket_byte`` from how
+    ``accumulate`` how many passes each makes before gradients are sent; ``bucket_bytes`` from how
     many bytes on a bucket is full (None: torch's limits); ``sharded``: each rank keeps a part of
     the optimizer's states; ``checkpointed`` are the modules that run again in the backward pass.
 
@@ -24,12 +24,12 @@ class Settings:
     ranks: int
     algorithm: Algorithm = "ring"
     accumulate: int = 1
-    bucket_byte: int | None = None
+    bucket_bytes: int | None = None
     sharded: bool = False
     checkpointed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        numbers = (self.ranks, self.accumulate, self.bucket_byte or 1)
+        numbers = (self.ranks, self.accumulate, self.bucket_bytes or 1)
         if min(numbers) < 1:
             raise ValueError(f"ranks, passes and bytes of buckets are at least 1, got {numbers}")
         if self.algorithm not in ALGORITHMS:

@@ -18,7 +18,7 @@ from roofline.foundation.spreads import rounds_title
 from roofline.foundation.text import counted
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_flop_per_s,
     format_percent,
@@ -73,18 +73,18 @@ def _figures(found: Optimization) -> Grid:
     lines = [
         _line(_cost_name(found), before.cost_s, after.cost_s, format_s),
         *_measured_times(found),
-        line("memory traffic", "traffic_byte", format_byte),
+        line("memory traffic", "traffic_bytes", format_bytes),
         line("kernel launches", "launches", _COUNT),
         line("FLOP", "flop", format_flop),
         line("FLOP/s achieved", "flop_per_s", format_flop_per_s),
         line("share of the roof", "share_of_roof", format_percent),
-        line("weights", "weight_byte", format_byte),
+        line("weights", "weight_bytes", format_bytes),
     ]
     if found.is_fused:
         was, now = found.before, found.after
-        traffic = was.totals.traffic_byte, now.totals.traffic_byte
+        traffic = was.totals.traffic_bytes, now.totals.traffic_bytes
         launches = len(working(was.operators)), len(working(now.operators))
-        lines.append(_line("memory traffic, unfused", *traffic, format_byte))
+        lines.append(_line("memory traffic, unfused", *traffic, format_bytes))
         lines.append(_line("kernel launches, unfused", *launches, _COUNT))
     headings = ("", "before", "given up" if found.is_kept else "after", "after / before")
     if before == after:

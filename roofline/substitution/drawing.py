@@ -214,11 +214,12 @@ def _side(analysis: Analysis, rows: Sequence[OperatorRow], kind: TimeKind, is_fu
         time_s = _fused_s(analysis, rows)
     else:
         time_s = sum_known(
-            None if row.bound_s is None else row.bound_s + launches.of(row.record) for row in rows
+            None if row.eager_min_time_s is None else row.eager_min_time_s + launches.of(row.record)
+            for row in rows
         )
     return Side(
         flop=sum_known(row.flop for row in rows),
-        byte=sum(_byte(row) if is_fused else row.traffic_byte for row in rows),
+        byte=sum(_bytes(row) if is_fused else row.traffic_bytes for row in rows),
         time_s=time_s,
     )
 
@@ -232,12 +233,14 @@ def _fused_s(analysis: Analysis, rows: Iterable[OperatorRow]) -> float | None:
 
     def kernel_s(members: Sequence[OperatorRow]) -> float | None:
         records = [row.record for row in members]
-        bound_s = kernel_bound_s(records, sum(map(_byte, members)), roof)
-        return None if bound_s is None else bound_s + max(map(launches.of, records))
+        eager_min_time_s = kernel_bound_s(records, sum(map(_bytes, members)), roof)
+        return (
+            None if eager_min_time_s is None else eager_min_time_s + max(map(launches.of, records))
+        )
 
     return sum_known(map(kernel_s, kernels.values()))
 
 
-def _byte(row: OperatorRow) -> int:
+def _bytes(row: OperatorRow) -> int:
     """Return the traffic of an operator in fused kernels."""
-    return row.traffic_byte if row.fused_byte is None else row.fused_byte
+    return row.traffic_bytes if row.fused_bytes is None else row.fused_bytes

@@ -55,10 +55,10 @@ class Figures:
     """
 
     cost_s: float
-    traffic_byte: int
+    traffic_bytes: int
     launches: int
     flop: int | None
-    weight_byte: int
+    weight_bytes: int
     measured_s: float | None = None
     measured_low_s: float | None = None
     measured_high_s: float | None = None

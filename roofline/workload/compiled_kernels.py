@@ -22,7 +22,7 @@ class CompiledKernel:
     ``loops`` is how many loop nests of Inductor's schedule are in it, one behind the other (1 for a
     library's). ``operators`` are the aten operators that it does, or parts of, in the order of the
     graph, each once for every module; ``modules`` the paths of the modules that called them.
-    ``read_byte`` and ``written_byte`` are those of the schedule: every buffer once for each loop
+    ``read_bytes`` and ``written_bytes`` are those of the schedule: every buffer once for each loop
     nest, but for what stays inside it; None where Inductor does not know them.
 
     Raises:
@@ -34,23 +34,23 @@ class CompiledKernel:
     loops: int = 1
     operators: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
-    read_byte: int | None
-    written_byte: int | None
+    read_bytes: int | None
+    written_bytes: int | None
 
     def __post_init__(self) -> None:
         if self.loops < 1:
             raise ValueError(f"a kernel has at least one loop, got {self.loops}")
-        if (self.read_byte is None) != (self.written_byte is None):
-            raise ValueError("read_byte and written_byte must be known or null together")
-        if min(self.read_byte or 0, self.written_byte or 0) < 0:
-            raise ValueError(f"bytes are negative: {self.read_byte}, {self.written_byte}")
+        if (self.read_bytes is None) != (self.written_bytes is None):
+            raise ValueError("read_bytes and written_bytes must be known or null together")
+        if min(self.read_bytes or 0, self.written_bytes or 0) < 0:
+            raise ValueError(f"bytes are negative: {self.read_bytes}, {self.written_bytes}")
 
     @property
-    def traffic_byte(self) -> int | None:
+    def traffic_bytes(self) -> int | None:
         """Bytes read and written; None where Inductor does not know them."""
-        if self.read_byte is None or self.written_byte is None:
+        if self.read_bytes is None or self.written_bytes is None:
             return None
-        return self.read_byte + self.written_byte
+        return self.read_bytes + self.written_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class CompiledGraph:
 
     ``kernels`` are in the order of their launches. ``buffers`` is how many intermediate buffers it
     has, ``reused`` how many of them take the memory of one that is no longer needed;
-    ``allocated_byte`` is what it allocates in all, ``peak_byte`` the most of that which is alive at
+    ``allocated_bytes`` is what it allocates in all, ``peak_bytes`` the most of that which is alive at
     once, results included and inputs not.
 
     Raises:
@@ -71,15 +71,15 @@ class CompiledGraph:
     kernels: tuple[CompiledKernel, ...]
     buffers: int
     reused: int
-    allocated_byte: int
-    peak_byte: int
+    allocated_bytes: int
+    peak_bytes: int
 
     def __post_init__(self) -> None:
-        numbers = (self.calls, self.buffers, self.reused, self.allocated_byte, self.peak_byte)
+        numbers = (self.calls, self.buffers, self.reused, self.allocated_bytes, self.peak_bytes)
         if min(numbers) < 0:
             raise ValueError(f"a number is negative: {numbers}")
-        if self.peak_byte > self.allocated_byte:
-            raise ValueError(f"peak_byte is {self.peak_byte}, above allocated_byte")
+        if self.peak_bytes > self.allocated_bytes:
+            raise ValueError(f"peak_bytes is {self.peak_bytes}, above allocated_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +133,13 @@ class CompiledPass:
         """How many of the launches are of a kind."""
         return sum(calls for kernel, calls in self._kernels(phase) if kernel.kind == kind)
 
-    def known_byte(self, phase: Phase | None = None) -> int:
+    def known_bytes(self, phase: Phase | None = None) -> int:
         """The traffic in bytes of those launches whose bytes are known."""
-        return sum((kernel.traffic_byte or 0) * calls for kernel, calls in self._kernels(phase))
+        return sum((kernel.traffic_bytes or 0) * calls for kernel, calls in self._kernels(phase))
 
     def unknown_launches(self, phase: Phase | None = None) -> int:
         """How many launches move an unknown number of bytes."""
-        return sum(calls for kernel, calls in self._kernels(phase) if kernel.traffic_byte is None)
+        return sum(calls for kernel, calls in self._kernels(phase) if kernel.traffic_bytes is None)
 
     def called_outside(self, part: Part) -> int:
         """How many operators a pass calls outside of its graphs, in a part of it."""
@@ -152,7 +152,7 @@ class CompiledPass:
                     yield kernel, graph.calls
 
 
-def peak_byte(steps: Sequence[tuple[str, int]]) -> int:
+def peak_bytes(steps: Sequence[tuple[str, int]]) -> int:
     """The most bytes that are alive at once, of buffers that come and go.
 
     Args:

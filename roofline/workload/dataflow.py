@@ -97,8 +97,8 @@ def _written(spec: TensorSpec, index: int) -> Value:
     return Value(
         writer=index,
         storage=spec.storage,
-        first=spec.offset_byte,
-        last=spec.offset_byte + spec.byte,
+        first=spec.offset_bytes,
+        last=spec.offset_bytes + spec.byte,
         elements=spec.elements,
     )
 
@@ -108,7 +108,7 @@ def _covers(new: Value, old: Value) -> bool:
 
 
 def _overlapping(spec: TensorSpec, values: Sequence[Value]) -> list[Value]:
-    first, last = spec.offset_byte, spec.offset_byte + spec.byte
+    first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
     return [each for each in values if each.first < last and first < each.last]
 
 
@@ -121,7 +121,7 @@ def _read(
         value.readers.append(index)
     if len(values) == 1:
         (value,) = values
-        if value.first <= spec.offset_byte and spec.offset_byte + spec.byte <= value.last:
+        if value.first <= spec.offset_bytes and spec.offset_bytes + spec.byte <= value.last:
             return Reading(spec, value, value.writer)
     for value in values:
         value.must_be_stored = True
@@ -132,7 +132,7 @@ def _overwrite(
     spec: TensorSpec, index: int, values: Sequence[Value], after: Sequence[list[int]]
 ) -> bool:
     """Whether an operand overwrites only a part of a value, whose readers must come first then."""
-    first, last = spec.offset_byte, spec.offset_byte + spec.byte
+    first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
     parts = [each for each in _overlapping(spec, values) if each.first < first or last < each.last]
     for value in parts:
         value.must_be_stored = True

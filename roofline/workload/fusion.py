@@ -48,7 +48,7 @@ class Fused:
     """One operator in fused kernels.
 
     ``chain`` is the index, among the records, of the first operator of the kernel it is part of;
-    its own where that is itself. ``traffic_byte`` is what of its operands still crosses memory.
+    its own where that is itself. ``traffic_bytes`` is what of its operands still crosses memory.
     ``is_folded``: its arithmetic is not part of the pass. It went into the weights of the product
     before it, or follows from parameters and buffers alone. ``is_left_out``: it is done by those
     who read its result, or by nobody as there is no reader.
@@ -57,7 +57,7 @@ class Fused:
     """
 
     chain: int
-    traffic_byte: int
+    traffic_bytes: int
     is_folded: bool = False
     is_left_out: bool = False
     reads: tuple[TensorSpec, ...] = ()
@@ -183,7 +183,7 @@ class _Read(NamedTuple):
 
     @property
     def key(self) -> tuple[object, ...]:
-        return (self.spec.storage, self.spec.offset_byte, self.spec.byte, self.latest_writer)
+        return (self.spec.storage, self.spec.offset_bytes, self.spec.byte, self.latest_writer)
 
 
 class _Fusion:
@@ -226,7 +226,7 @@ class _Fusion:
             for reading in self._flow.read[index]:
                 for each in self._expanded(reading, bases):
                     found[each.key] = each
-            from_byte = sum(
+            from_bytes = sum(
                 each.spec.byte * (1 if self._is_stored(each.value) else 2)
                 for each in found.values()
             )
@@ -234,7 +234,7 @@ class _Fusion:
             for spec, value in self._flow.written[index]:
                 # What is stored for others anyway costs its bytes once; else it is written, too.
                 byte = spec.byte * (1 if self._is_stored(value) else 2)
-                if from_byte < byte or (from_byte == byte and all_stored):
+                if from_bytes < byte or (from_bytes == byte and all_stored):
                     bases[value] = tuple(found.values())
         return bases
 
@@ -330,7 +330,7 @@ class _Fusion:
                 fused.append(
                     Fused(
                         chain=chain,
-                        traffic_byte=0,
+                        traffic_bytes=0,
                         is_folded=is_constant,
                         is_left_out=is_left_out,
                     )
@@ -349,7 +349,7 @@ class _Fusion:
                 if key not in already:
                     already.add(key)
                     reads.append(each.spec)
-            in_place_byte = sum(value.last - value.first for value in placed)
+            in_place_bytes = sum(value.last - value.first for value in placed)
             writes: list[TensorSpec] = []
             for spec, value in self._flow.written[index]:
                 # Compilers leave out what nobody reads; a library's kernel writes it all the same.
@@ -358,14 +358,14 @@ class _Fusion:
                     or value in self._wanted
                     or (not value.readers and self._kinds[index] in (Kind.OPAQUE, Kind.PRODUCT))
                 )
-                if is_stored and in_place_byte < spec.byte:
-                    writes.append(_smaller(spec, spec.byte - in_place_byte))
+                if is_stored and in_place_bytes < spec.byte:
+                    writes.append(_smaller(spec, spec.byte - in_place_bytes))
             byte = sum(spec.byte for spec in (*reads, *writes))
             fused.append(
                 Fused(
                     chain=kernel.members[0],
                     # What is read to compute an operand again may be a little more than that is.
-                    traffic_byte=min(byte, record.work.traffic_byte),
+                    traffic_bytes=min(byte, record.work.traffic_bytes),
                     is_folded=index in self._folded,
                     reads=tuple(reads),
                     writes=tuple(writes),
@@ -379,12 +379,12 @@ def _part_of(read: _Read, spec: TensorSpec, value: Value) -> _Read:
     base = read.spec
     if base.elements != value.elements or base.distinct_elements != base.elements:
         return read
-    before = spec.dtype.byte(1) and (spec.offset_byte - value.first) // spec.dtype.byte(1)
+    before = spec.dtype.byte(1) and (spec.offset_bytes - value.first) // spec.dtype.byte(1)
     part = replace(
         base,
         distinct_elements=spec.distinct_elements,
-        least_elements=None,
-        offset_byte=base.offset_byte + base.dtype.byte(before),
+        min_elements=None,
+        offset_bytes=base.offset_bytes + base.dtype.byte(before),
     )
     return _Read(part, read.value, read.latest_writer)
 
@@ -394,7 +394,7 @@ def _smaller(spec: TensorSpec, byte: int) -> TensorSpec:
     if byte >= spec.byte:
         return spec
     return replace(
-        spec, distinct_elements=spec.distinct_elements * byte // spec.byte, least_elements=None
+        spec, distinct_elements=spec.distinct_elements * byte // spec.byte, min_elements=None
     )
 
 

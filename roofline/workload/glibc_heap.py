@@ -51,23 +51,23 @@ class MallocSettings:
     (transparent huge pages set to "always", or asked for by ``glibc.malloc.hugetlb=1``).
     """
 
-    mmap_threshold_byte: int = _DEFAULT_THRESHOLD_BYTE
-    trim_threshold_byte: int = _DEFAULT_THRESHOLD_BYTE
-    top_pad_byte: int = 2**17
+    mmap_threshold_bytes: int = _DEFAULT_THRESHOLD_BYTE
+    trim_threshold_bytes: int = _DEFAULT_THRESHOLD_BYTE
+    top_pad_bytes: int = 2**17
     mmap_max: int = 65536
     is_dynamic: bool = True
     has_huge_pages: bool = False
 
     @property
-    def page_byte(self) -> int:
+    def page_bytes(self) -> int:
         """What one page fault maps."""
         return HUGE_PAGE_BYTE if self.has_huge_pages else PAGE_BYTE
 
 
 _VARIABLES = {
-    "mmap_threshold": "mmap_threshold_byte",
-    "trim_threshold": "trim_threshold_byte",
-    "top_pad": "top_pad_byte",
+    "mmap_threshold": "mmap_threshold_bytes",
+    "trim_threshold": "trim_threshold_bytes",
+    "top_pad": "top_pad_bytes",
     "mmap_max": "mmap_max",
 }
 
@@ -105,21 +105,21 @@ def malloc_settings(environment: Mapping[str, str], huge_pages: str = "") -> Mal
 class _Pages:
     """Which pages of a growing and shrinking region are there."""
 
-    page_byte: int
+    page_bytes: int
     present: bytearray = field(default_factory=bytearray)
-    faults: int = 0
+    page_faults: int = 0
 
     def touch(self, first_byte: int, end_byte: int) -> None:
-        first, end = first_byte // self.page_byte, -(-end_byte // self.page_byte)
+        first, end = first_byte // self.page_bytes, -(-end_byte // self.page_bytes)
         if end > len(self.present):
             self.present.extend(bytes(end - len(self.present)))
         missing = self.present.count(0, first, end)
         if missing:
-            self.faults += missing
+            self.page_faults += missing
             self.present[first:end] = b"\1" * (end - first)
 
     def cut(self, end_byte: int) -> None:
-        del self.present[-(-end_byte // self.page_byte) :]
+        del self.present[-(-end_byte // self.page_bytes) :]
 
 
 class Heap:
@@ -127,11 +127,11 @@ class Heap:
 
     def __init__(self, settings: MallocSettings) -> None:
         self._settings = settings
-        self.mmap_threshold_byte = settings.mmap_threshold_byte
-        self.trim_threshold_byte = settings.trim_threshold_byte
+        self.mmap_threshold_bytes = settings.mmap_threshold_bytes
+        self.trim_threshold_bytes = settings.trim_threshold_bytes
         # What trim thresholds have been compared with.
-        self.largest_top_byte = 0
-        self._pages = _Pages(settings.page_byte)
+        self.largest_top_bytes = 0
+        self._pages = _Pages(settings.page_bytes)
         self._mapped_faults = 0
         self._top = 0
         self._end = 0
@@ -148,12 +148,12 @@ class Heap:
         self._fast: dict[int, list[int]] = {}
 
     @property
-    def faults(self) -> int:
+    def page_faults(self) -> int:
         """Page faults so far."""
-        return self._pages.faults + self._mapped_faults
+        return self._pages.page_faults + self._mapped_faults
 
     @property
-    def size_byte(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes from the start of the heap to its end, without mappings."""
         return self._end
 
@@ -162,8 +162,8 @@ class Heap:
         return (
             self._top,
             self._end,
-            self.mmap_threshold_byte,
-            self.trim_threshold_byte,
+            self.mmap_threshold_bytes,
+            self.trim_threshold_bytes,
             tuple(self._unsorted),
             tuple(sorted(self._free.items())),
             tuple(sorted(self._sizes.items())),
@@ -172,17 +172,17 @@ class Heap:
 
     def malloc(self, byte: int) -> int:
         """Allocates and touches `byte` bytes; the chunk's address (negative: a mapping)."""
-        size = _chunk_byte(byte)
+        size = _chunk_bytes(byte)
         cached = self._cached.get(size)
         return cached.pop() if cached else self._touched(self._taken(size), byte, 0)
 
-    def memalign(self, byte: int, alignment_byte: int = 64) -> int:
+    def memalign(self, byte: int, alignment_bytes: int = 64) -> int:
         """`malloc`, aligned as `posix_memalign` does it."""
-        needed = _chunk_byte(byte)
-        chunk = self._taken(_chunk_byte(needed + alignment_byte + _LEAST_BYTE))
-        lead = -(chunk + _GRAIN_BYTE) % alignment_byte if chunk >= 0 else alignment_byte - 16
+        needed = _chunk_bytes(byte)
+        chunk = self._taken(_chunk_bytes(needed + alignment_bytes + _LEAST_BYTE))
+        lead = -(chunk + _GRAIN_BYTE) % alignment_bytes if chunk >= 0 else alignment_bytes - 16
         if 0 < lead < _LEAST_BYTE:
-            lead += alignment_byte
+            lead += alignment_bytes
         if chunk < 0:
             self._mapped[chunk] -= lead
             return self._touched(chunk, byte, lead)
@@ -204,10 +204,10 @@ class Heap:
             size = self._mapped.pop(chunk)
             if (
                 self._settings.is_dynamic
-                and self.mmap_threshold_byte < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
+                and self.mmap_threshold_bytes < size <= _DYNAMIC_THRESHOLD_MAX_BYTE
             ):
-                self.mmap_threshold_byte = size
-                self.trim_threshold_byte = 2 * size
+                self.mmap_threshold_bytes = size
+                self.trim_threshold_bytes = 2 * size
             return
         size = self._sizes[chunk]
         if self._is_cached(chunk, size):
@@ -216,9 +216,9 @@ class Heap:
             self._fast.setdefault(size, []).append(chunk)
         elif self._release(chunk) >= _CONSOLIDATION_BYTE:
             self._consolidate()
-            top_byte = self._end - self._top
-            self.largest_top_byte = max(self.largest_top_byte, top_byte)
-            if top_byte >= self.trim_threshold_byte:
+            top_bytes = self._end - self._top
+            self.largest_top_bytes = max(self.largest_top_bytes, top_bytes)
+            if top_bytes >= self.trim_threshold_bytes:
                 self._trim()
 
     def _is_cached(self, chunk: int, size: int) -> bool:
@@ -240,7 +240,7 @@ class Heap:
 
     def _touched(self, chunk: int, byte: int, lead: int) -> int:
         if chunk < 0:
-            page = self._pages.page_byte
+            page = self._pages.page_bytes
             # Mappings lie anywhere: of huge pages, those that are there in every case.
             self._mapped_faults += -(-(byte + lead + _GRAIN_BYTE) // page)
         else:
@@ -250,7 +250,7 @@ class Heap:
     def _trim(self) -> None:
         """Gives the end of the heap back, but for the pad."""
         area = self._end - self._top - _LEAST_BYTE - 1
-        extra = (area - self._settings.top_pad_byte) // PAGE_BYTE * PAGE_BYTE
+        extra = (area - self._settings.top_pad_bytes) // PAGE_BYTE * PAGE_BYTE
         if extra > 0:
             self._end -= extra
             self._pages.cut(self._end)
@@ -275,7 +275,10 @@ class Heap:
             if self._end - self._top >= size + _LEAST_BYTE:
                 break
             if not self._fast:
-                if size >= self.mmap_threshold_byte and len(self._mapped) < self._settings.mmap_max:
+                if (
+                    size >= self.mmap_threshold_bytes
+                    and len(self._mapped) < self._settings.mmap_max
+                ):
                     return self._map(size)
                 self._grow(size)
                 break
@@ -339,7 +342,7 @@ class Heap:
         return chunk
 
     def _grow(self, size: int) -> None:
-        more = size + self._settings.top_pad_byte + _LEAST_BYTE - (self._end - self._top)
+        more = size + self._settings.top_pad_bytes + _LEAST_BYTE - (self._end - self._top)
         self._end += -(-more // PAGE_BYTE) * PAGE_BYTE
 
     def _whole(self, chunk: int) -> int:
@@ -407,7 +410,7 @@ class Heap:
         return chunk
 
 
-def _chunk_byte(byte: int) -> int:
+def _chunk_bytes(byte: int) -> int:
     """The chunk that holds so many bytes."""
     return max(_LEAST_BYTE, -(-(byte + _HEADER_BYTE) // _GRAIN_BYTE) * _GRAIN_BYTE)
 

@@ -37,7 +37,7 @@ class Gradient:
 
     ``parameter`` is the qualified name, the first where it has several; ``after`` how many
     operators of the pass had run when it was done; ``storage`` is the number of the
-    storage that it lies in, as in records; ``state_byte`` what the optimizer keeps for the
+    storage that it lies in, as in records; ``state_bytes`` what the optimizer keeps for the
     parameter from step to step.
 
     Raises:
@@ -49,10 +49,10 @@ class Gradient:
     dtype: DType
     after: int
     storage: int
-    state_byte: int = 0
+    state_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.elements, self.after, self.storage, self.state_byte) < 0:
+        if min(self.elements, self.after, self.storage, self.state_bytes) < 0:
             raise ValueError(f"a gradient has no negative sizes: {self}")
 
     @property

@@ -28,7 +28,7 @@ class LinearMap:
     """
 
     flop: int
-    weight_byte: int
+    weight_bytes: int
     inputs: int
     outputs: int
     fan_in: int
@@ -94,12 +94,12 @@ class Link:
 Edge = LinearMap | Link
 
 
-def matrix_map(flop: int, weight_byte: int, inputs: int, outputs: int) -> LinearMap:
+def matrix_map(flop: int, weight_bytes: int, inputs: int, outputs: int) -> LinearMap:
     """A matrix product: all elements of a row of it depend on all of a row of what is given."""
     fan_in, fan_out = (flop // (FLOP_PER_FMA * size) for size in (outputs, inputs))
     return LinearMap(
         flop=flop,
-        weight_byte=weight_byte,
+        weight_bytes=weight_bytes,
         inputs=inputs,
         outputs=outputs,
         fan_in=fan_in,
@@ -111,7 +111,7 @@ def matrix_map(flop: int, weight_byte: int, inputs: int, outputs: int) -> Linear
 
 def convolution_map(
     flop: int,
-    weight_byte: int,
+    weight_bytes: int,
     inputs: int,
     outputs: int,
     *,
@@ -126,7 +126,7 @@ def convolution_map(
     fan_in, most_in, fan_out, most_out = (math.prod(each) for each in zip(*reach, strict=True))
     found = LinearMap(
         flop=flop,
-        weight_byte=weight_byte,
+        weight_bytes=weight_bytes,
         inputs=inputs,
         outputs=outputs,
         fan_in=channels[1] * fan_in,
@@ -195,13 +195,13 @@ def least_of(group: Group) -> tuple[int, int]:
             if isinstance(edge, LinearMap) and edge.flop:
                 products.append((far, value, edge))
     order = list(group.edges)
-    flop, weight_byte = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    flop, weight_bytes = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
 
     def count(place: tuple[str, int], product: LinearMap, least: Iterable[int]) -> None:
         """Of products that may be one, the largest."""
         most = max(least, default=0)
-        byte = product.weight_byte * most // product.flop
-        flop[place], weight_byte[place] = max(flop[place], most), max(weight_byte[place], byte)
+        byte = product.weight_bytes * most // product.flop
+        flop[place], weight_bytes[place] = max(flop[place], most), max(weight_bytes[place], byte)
 
     for far, value, product in products:
         if far not in group.edges:
@@ -218,7 +218,7 @@ def least_of(group: Group) -> tuple[int, int]:
                 if each not in group.edges
             )
             count(("last", ends[value]), product, held)
-    return flop.total(), weight_byte.total()
+    return flop.total(), weight_bytes.total()
 
 
 def _carried(

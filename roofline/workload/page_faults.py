@@ -48,7 +48,7 @@ class Scratch:
     """Blocks besides the results, in bytes.
 
     ``before``: taken ahead of the results and given back before them. ``around``: taken ahead of
-    them, given back once they are written. ``after``: taken behind them. ``kept_byte``: the buffer
+    them, given back once they are written. ``after``: taken behind them. ``kept_bytes``: the buffer
     that a product of MKL needs, which stays for the next one. ``is_onednn``: whether
     oneDNN runs it (its descriptors and primitives take memory too).
     """
@@ -56,7 +56,7 @@ class Scratch:
     before: tuple[int, ...] = ()
     around: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-    kept_byte: int = 0
+    kept_bytes: int = 0
     is_onednn: bool = False
 
 
@@ -82,7 +82,7 @@ def scratch(record: OperatorRecord, *, threads: int = 1, lanes: int = 16) -> Scr
         return _attention(record, threads)
     if record.op in ("aten.mm", "aten.addmm"):
         rows, columns = record.outputs[0].shape
-        return Scratch(kept_byte=_packed_rows_byte(rows, columns, threads))
+        return Scratch(kept_bytes=_packed_rows_bytes(rows, columns, threads))
     if record.op == "aten.native_layer_norm" and record.inputs[0].layout != "contiguous":
         return Scratch(around=(record.inputs[0].byte,))
     return _NONE
@@ -98,21 +98,21 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
         is_product = taps == 1 and not is_strided
         is_product = is_product and not _differs(record.attributes.get("padding"), 0)
         columns = batch * channels * taps * results * _ELEMENT_BYTE
-        kept = _packed_columns_byte(results, weight.shape[0], channels * taps // groups)
-        return Scratch(around=() if is_product else (columns,), kept_byte=kept)
+        kept = _packed_columns_bytes(results, weight.shape[0], channels * taps // groups)
+        return Scratch(around=() if is_product else (columns,), kept_bytes=kept)
     inside, outside = weight.shape[1], weight.shape[0] // groups
     is_first = groups == 1 and channels < _FIRST_LAYER_CHANNELS
     if inside == outside == 1:
         weights = _up(groups, lanes) * taps
     else:
         weights = groups * (inside if is_first else _up(inside, lanes)) * _up(outside, lanes) * taps
-    weight_byte = weights * _ELEMENT_BYTE
+    weight_bytes = weights * _ELEMENT_BYTE
     if result.layout == "channels-last":
-        return Scratch(after=(weight_byte,), is_onednn=True)
-    before = (weight_byte,)
+        return Scratch(after=(weight_bytes,), is_onednn=True)
+    before = (weight_bytes,)
     if not is_first:
-        image_byte = batch * _up(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
-        before = (image_byte, *before)
+        image_bytes = batch * _up(channels, lanes) * math.prod(size) * _ELEMENT_BYTE
+        before = (image_bytes, *before)
         if taps == 1 and is_strided:
             # The pixels that a strided convolution with 1 × 1 taps reads are gathered, per thread.
             before = (threads * _up(channels, lanes) * results * _ELEMENT_BYTE, *before)
@@ -120,13 +120,13 @@ def _convolution(record: OperatorRecord, threads: int, lanes: int) -> Scratch:
     return Scratch(before=before, around=(blocked,), is_onednn=True)
 
 
-def _packed_columns_byte(pixels: int, channels: int, depth: int) -> int:
+def _packed_columns_bytes(pixels: int, channels: int, depth: int) -> int:
     """MKL's buffer for weights times pixels, on one thread."""
     block = 64 if pixels > 8192 else 128 if depth <= 128 else min(depth, 192)
     return 4 * min(pixels, 13000) * block + 1024 * min(channels, 480) + 17080
 
 
-def _packed_rows_byte(rows: int, columns: int, threads: int) -> int:
+def _packed_rows_bytes(rows: int, columns: int, threads: int) -> int:
     """MKL's buffer of one thread for the product of a linear layer."""
     return 400_000 + 512 * columns // threads if rows > 1 else 0
 
@@ -201,21 +201,21 @@ _SMALL_BLOCK_BYTE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFaults:
-    """Pages of ``page_byte`` bytes that the kernel hands out during one pass.
+    """Pages of ``page_bytes`` bytes that the kernel hands out during one pass.
 
     ``faults`` is the median over simulated processes and passes; from ``low`` to ``high`` lie 80 %
     of them. ``unknown`` are the operators that take scratch memory which is not modeled: the counts
     leave it out.
     """
 
-    faults: int
+    page_faults: int
     low: int
     high: int
-    page_byte: int
+    page_bytes: int
     unknown: tuple[str, ...] = ()
 
 
-def page_faults(
+def count_page_faults(
     records: Sequence[OperatorRecord],
     settings: MallocSettings | None = None,
     *,
@@ -241,10 +241,10 @@ def page_faults(
             break
     counts.sort()
     return PageFaults(
-        faults=round(median(counts)),
+        page_faults=round(median(counts)),
         low=counts[len(counts) // 10],
         high=counts[-1 - len(counts) // 10],
-        page_byte=settings.page_byte,
+        page_bytes=settings.page_bytes,
         unknown=tuple(sorted(unknown)),
     )
 
@@ -263,16 +263,16 @@ def settling(
     blocks += (byte for each in known for byte in (*each.before, *each.around, *each.after))
     largest = max(blocks, default=0) + PAGE_BYTE
     settings = MallocSettings(
-        mmap_threshold_byte=max(_LEAST_TRIM_BYTE, 2 ** largest.bit_length()),
-        trim_threshold_byte=2**62,
+        mmap_threshold_bytes=max(_LEAST_TRIM_BYTE, 2 ** largest.bit_length()),
+        trim_threshold_bytes=2**62,
         is_dynamic=False,
     )
     processes = [_Process(records, known, settings, seed) for seed in range(_PROCESSES)]
     for each in processes:
         each.steady()
-    needed = max(each.largest_top_byte for each in processes)
-    trim_byte = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
-    return replace(settings, trim_threshold_byte=2 * trim_byte)
+    needed = max(each.largest_top_bytes for each in processes)
+    trim_bytes = max(_LEAST_TRIM_BYTE, 2 ** needed.bit_length())
+    return replace(settings, trim_threshold_bytes=2 * trim_bytes)
 
 
 class _Process:
@@ -289,16 +289,16 @@ class _Process:
         self._known = known
         self._sizes, self._lasting = storage_sizes(records)
         self._in_place = _in_place(records)
-        if settings.is_dynamic and settings.mmap_threshold_byte < _IMPORTED_THRESHOLD_BYTE:
+        if settings.is_dynamic and settings.mmap_threshold_bytes < _IMPORTED_THRESHOLD_BYTE:
             settings = replace(
                 settings,
-                mmap_threshold_byte=_IMPORTED_THRESHOLD_BYTE,
-                trim_threshold_byte=2 * _IMPORTED_THRESHOLD_BYTE,
+                mmap_threshold_bytes=_IMPORTED_THRESHOLD_BYTE,
+                trim_threshold_bytes=2 * _IMPORTED_THRESHOLD_BYTE,
             )
         self._heap = Heap(settings)
         self._alive: dict[int, int] = {}
         self._primitives: set[object] = set()
-        self._kept_byte = 0
+        self._kept_bytes = 0
         self._scatter(random.Random(seed))
 
     def _scatter(self, random_numbers: random.Random) -> None:
@@ -311,9 +311,9 @@ class _Process:
             self._heap.free(block)
 
     @property
-    def largest_top_byte(self) -> int:
+    def largest_top_bytes(self) -> int:
         """The most that the end of the heap ever had free."""
-        return self._heap.largest_top_byte
+        return self._heap.largest_top_bytes
 
     def steady(self) -> list[int]:
         """The faults of passes behind the warm-up."""
@@ -331,7 +331,7 @@ class _Process:
 
     def run(self) -> int:
         """The faults of one more pass."""
-        before = self._heap.faults
+        before = self._heap.page_faults
         for record, each in zip(self._records, self._known, strict=True):
             self._call(record, each)
             # The tensors of inner calls, which are made last, go first.
@@ -339,7 +339,7 @@ class _Process:
                 self._drop(storage)
         for storage in tuple(self._alive):
             self._drop(storage)
-        return self._heap.faults - before
+        return self._heap.page_faults - before
 
     def _drop(self, storage: int) -> None:
         if storage in self._alive:
@@ -362,9 +362,9 @@ class _Process:
             storage = spec.storage
             if storage not in self._alive and storage not in self._lasting:
                 self._alive[storage] = heap.memalign(self._sizes[storage])
-        if each.kept_byte > self._kept_byte:
-            self._kept_byte = each.kept_byte
-            heap.malloc(each.kept_byte)
+        if each.kept_bytes > self._kept_bytes:
+            self._kept_bytes = each.kept_bytes
+            heap.malloc(each.kept_bytes)
         self._free([self._block(record, each, byte) for byte in each.after])
         self._free(around)
 

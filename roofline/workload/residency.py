@@ -41,13 +41,13 @@ class Reuse:
     """Bytes of one operator that were last touched together; distance None: never before."""
 
     byte: int
-    distance_byte: int | None
+    distance_bytes: int | None
 
-    def beyond(self, capacity_byte: int) -> int:
-        """Bytes that a memory of `capacity_byte` must fetch from beyond itself."""
-        if self.distance_byte is None:
+    def beyond(self, capacity_bytes: int) -> int:
+        """Bytes that a memory of `capacity_bytes` must fetch from beyond itself."""
+        if self.distance_bytes is None:
             return self.byte
-        return min(self.byte, max(0, self.distance_byte - capacity_byte))
+        return min(self.byte, max(0, self.distance_bytes - capacity_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,17 @@ class Residency:
 
     ``cold[i]`` and ``steady[i]`` hold the reuse of everything operator i reads and writes, in the
     first and in the second pass. ``peak_index`` is the operator during which most is alive of what
-    does not outlive the pass (the first such; None: nothing ever is), ``peak_activation_byte`` and
-    ``peak_gradient_byte`` what activations and gradients take then. ``all_activation_byte`` is what
+    does not outlive the pass (the first such; None: nothing ever is), ``peak_activation_bytes`` and
+    ``peak_gradient_bytes`` what activations and gradients take then. ``all_activation_bytes`` is what
     both would take if none were ever released.
     """
 
     cold: tuple[tuple[Reuse, ...], ...]
     steady: tuple[tuple[Reuse, ...], ...]
     peak_index: int | None
-    peak_activation_byte: int
-    peak_gradient_byte: int
-    all_activation_byte: int
+    peak_activation_bytes: int
+    peak_gradient_bytes: int
+    all_activation_bytes: int
 
 
 _NEVER = -1
@@ -142,7 +142,7 @@ class _Memory:
             for spec in specs:
                 pieces = self.pieces[spec.storage]
                 byte, before = pieces[0] if pieces else (0, _NEVER)
-                if len(pieces) == 1 and spec.offset_byte == 0 and spec.least_byte >= byte:
+                if len(pieces) == 1 and spec.offset_bytes == 0 and spec.min_bytes >= byte:
                     # The whole of a storage touched as a whole before: nearly every operand.
                     found = {before: byte}
                     pieces[0] = (byte, stamp)
@@ -169,7 +169,7 @@ class _Memory:
 
     def _touch_part(self, spec: TensorSpec, stamp: int) -> dict[int, int]:
         """Stamps the bytes of an operand; how many had which stamp before."""
-        first, last = spec.offset_byte, spec.offset_byte + spec.least_byte
+        first, last = spec.offset_bytes, spec.offset_bytes + spec.min_bytes
         found: dict[int, int] = {}
         self.pieces[spec.storage] = _stamped(
             self.pieces[spec.storage], first, last, stamp, found, last - first
@@ -239,7 +239,7 @@ def storage_sizes(records: Sequence[OperatorRecord]) -> tuple[dict[int, int], se
     persists: set[int] = set()
     for record in records:
         for spec in (*record.inputs, *record.outputs):
-            end = spec.offset_byte + spec.byte
+            end = spec.offset_bytes + spec.byte
             if end > sizes.get(spec.storage, -1):
                 sizes[spec.storage] = end
             if spec.role.persists:
@@ -294,7 +294,7 @@ def residency(records: Sequence[OperatorRecord]) -> Residency:
         cold=passes[0],
         steady=passes[1],
         peak_index=peak_index,
-        peak_activation_byte=peak - peak_gradient,
-        peak_gradient_byte=peak_gradient,
-        all_activation_byte=sum(sizes[each] for each in sizes if each not in persists),
+        peak_activation_bytes=peak - peak_gradient,
+        peak_gradient_bytes=peak_gradient,
+        all_activation_bytes=sum(sizes[each] for each in sizes if each not in persists),
     )

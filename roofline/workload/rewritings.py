@@ -36,12 +36,12 @@ class ModelWork:
 
     ``products`` are records, each with the FLOP that its product, or the products that it stands
     for, take at least by the direct algorithm: for its data types and the sizes of its kernel.
-    ``read_byte`` are distinct bytes that are only read, ``written_byte`` those that are written.
+    ``read_bytes`` are distinct bytes that are only read, ``written_bytes`` those that are written.
     """
 
     products: tuple[tuple[OperatorRecord, int], ...]
-    read_byte: int
-    written_byte: int
+    read_bytes: int
+    written_bytes: int
 
 
 def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
@@ -55,7 +55,7 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
     if any(record.phase != "forward" for record in records):
         for n in working:
             memory.touch(n, records[n], records[n].inputs)
-        products = [(records[n], records[n].work.least_product_flop or 0) for n in working]
+        products = [(records[n], records[n].work.min_product_flop or 0) for n in working]
     else:
         regions = _Regions(records=records, made_by=made_by, constants=constants)
         for n in working:
@@ -69,8 +69,8 @@ def model_work(records: Sequence[OperatorRecord]) -> ModelWork:
     read, written = memory.least()
     return ModelWork(
         products=tuple((record, flop) for record, flop in products if flop),
-        read_byte=read,
-        written_byte=written,
+        read_bytes=read,
+        written_bytes=written,
     )
 
 
@@ -204,17 +204,19 @@ def _dense_views(records: Sequence[OperatorRecord]) -> Views:
         if record.state is State.FREE and record.op in _PERMUTING and len(record.inputs) == 1:
             (given,) = record.inputs
             for spec in record.outputs:
-                is_same = spec.elements == given.elements and spec.offset_byte == given.offset_byte
+                is_same = (
+                    spec.elements == given.elements and spec.offset_bytes == given.offset_bytes
+                )
                 if is_same and spec.storage == given.storage and _is_dense(given, dense):
-                    dense.add((spec.storage, spec.offset_byte, spec.shape))
+                    dense.add((spec.storage, spec.offset_bytes, spec.shape))
     return dense
 
 
 def _is_dense(spec: TensorSpec, dense: Views) -> bool:
     """Whether it is all bytes from the first on."""
-    if spec.distinct_elements != spec.elements or spec.least_elements is not None:
+    if spec.distinct_elements != spec.elements or spec.min_elements is not None:
         return False
-    return spec.layout != "strided" or (spec.storage, spec.offset_byte, spec.shape) in dense
+    return spec.layout != "strided" or (spec.storage, spec.offset_bytes, spec.shape) in dense
 
 
 def _returned(records: Sequence[OperatorRecord]) -> dict[int, int]:
@@ -248,7 +250,7 @@ class _Memory:
     written: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
     folded: dict[int, list[TensorSpec]] = field(default_factory=lambda: defaultdict(list))
     already_there: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    merged_byte: int = 0
+    merged_bytes: int = 0
 
     def touch(self, n: int, record: OperatorRecord, inputs: Iterable[TensorSpec]) -> None:
         """An operator that runs reads so much of its inputs, and writes its outputs."""
@@ -271,7 +273,7 @@ class _Memory:
 
     def least(self) -> tuple[int, int]:
         """Bytes that are only read, and bytes that are written."""
-        read = self.merged_byte + self._folded_byte()
+        read = self.merged_bytes + self._folded_bytes()
         written = 0
         for storage in {*self.read, *self.written}:
             own = self._union(self.written.get(storage, ()))
@@ -281,7 +283,7 @@ class _Memory:
             written += max(0, own - self.already_there.get(storage, 0))
         return read, written
 
-    def _folded_byte(self) -> int:
+    def _folded_bytes(self) -> int:
         """Of constants that are computed: they, or what they are computed of; the fewer bytes."""
         own: dict[int, int] = defaultdict(int)
         for storage, specs in self.folded.items():
@@ -298,8 +300,10 @@ class _Memory:
 
     def _union(self, specs: Sequence[TensorSpec]) -> int:
         """Distinct bytes of operands in one storage; of those with gaps, the largest alone."""
-        largest = max((spec.least_byte for spec in specs), default=0)
-        whole = {(s.offset_byte, s.offset_byte + s.byte) for s in specs if _is_dense(s, self.dense)}
+        largest = max((spec.min_bytes for spec in specs), default=0)
+        whole = {
+            (s.offset_bytes, s.offset_bytes + s.byte) for s in specs if _is_dense(s, self.dense)
+        }
         union, end = 0, 0
         for first, last in sorted(whole):
             union += max(0, last - max(first, end))
@@ -375,7 +379,7 @@ class _Product:
         weight, attributes = self.weight, self.record.attributes
         (result,) = self.record.outputs
         numbers = (
-            self.record.work.least_product_flop or 0,
+            self.record.work.min_product_flop or 0,
             weight.byte,
             self.given.distinct_elements,
             result.elements,
@@ -441,7 +445,7 @@ class _Regions:
         if share == 1.0:
             return self.data[n]
         return [
-            replace(spec, least_elements=int(share * spec.least_byte / spec.dtype.byte(1)))
+            replace(spec, min_elements=int(share * spec.min_bytes / spec.dtype.byte(1)))
             for spec in self.data[n]
         ]
 
@@ -454,8 +458,8 @@ class _Regions:
             for maker in inner:
                 self.together.join(n, maker)
             made = sum(each.byte for maker in inner for each in self.records[maker].outputs)
-            if spec.least_byte < made:
-                self.shares[n] = min(spec.least_byte / made, self.shares.get(n, 1.0))
+            if spec.min_bytes < made:
+                self.shares[n] = min(spec.min_bytes / made, self.shares.get(n, 1.0))
 
     def add(self, n: int) -> None:
         """Takes an operator in."""
@@ -480,7 +484,7 @@ class _Regions:
             else:
                 self.edges[n] = links
         else:
-            self.others.append((record, record.work.least_product_flop or 0))
+            self.others.append((record, record.work.min_product_flop or 0))
             for spec in data:
                 self.kept.update(far for far, _ in self._links(n, [spec]))
             return
@@ -521,13 +525,13 @@ class _Regions:
         uses = Counter(each.weight.storage for each in self.products.values())
         for group in self._groups():
             products = {n: self.products[n] for n in group.edges if n in self.products}
-            flop = {n: each.record.work.least_product_flop or 0 for n, each in products.items()}
+            flop = {n: each.record.work.min_product_flop or 0 for n, each in products.items()}
             if len(products) > 1:
-                least_flop, weight_byte = least_of(group)
-                if least_flop < sum(flop.values()):
-                    found.append((_standing_for(products.values()), least_flop))
+                min_flop, weight_bytes = least_of(group)
+                if min_flop < sum(flop.values()):
+                    found.append((_standing_for(products.values()), min_flop))
                     if all(uses[each.weight.storage] == 1 for each in products.values()):
-                        memory.merged_byte += weight_byte
+                        memory.merged_bytes += weight_bytes
                     continue
             for n, each in products.items():
                 found.append((each.record, flop[n]))
@@ -575,7 +579,7 @@ def _product(
     """A product of data and a constant; None: it is no such, or of unknown FLOP."""
     name, work = _name(record), record.work
     is_convolution = name in _CONVOLUTIONS
-    if not (is_convolution or name in _MATRIX_PRODUCTS) or not work.multiply_add:
+    if not (is_convolution or name in _MATRIX_PRODUCTS) or not work.macs:
         return None
     is_of_vector = name in ("mv", "addmv") and record.inputs[-1] in fixed
     weights = [spec for spec in fixed if len(spec.shape) > 1 or is_of_vector]

@@ -36,7 +36,7 @@ class TensorSpec:
 
     ``distinct_elements`` are the elements an operator can touch: dimensions of stride 0 count once.
     ``storage`` numbers the storages of a capture by first appearance: operands with the same number
-    share memory, and ``offset_byte`` is where in it this one begins. ``least_elements`` are those
+    share memory, and ``offset_bytes`` is where in it this one begins. ``min_elements`` are those
     that no kernel can avoid touching where that is not all of them (None: it is): a convolution
     whose stride passes over elements, say. They enter bounds; traffic counts the distinct ones.
 
@@ -48,13 +48,13 @@ class TensorSpec:
     dtype: DType
     distinct_elements: int
     storage: int
-    offset_byte: int = 0
-    least_elements: int | None = None
+    offset_bytes: int = 0
+    min_elements: int | None = None
     layout: Layout = "contiguous"
     role: Role
 
     def __post_init__(self) -> None:
-        numbers = (self.distinct_elements, self.storage, self.offset_byte, self.least_elements or 0)
+        numbers = (self.distinct_elements, self.storage, self.offset_bytes, self.min_elements or 0)
         if min((*self.shape, *numbers)) < 0:
             raise ValueError(f"a tensor has no negative sizes or offsets: {self.shape}, {numbers}")
 
@@ -64,9 +64,9 @@ class TensorSpec:
         return self.dtype.byte(self.distinct_elements)
 
     @property
-    def least_byte(self) -> int:
+    def min_bytes(self) -> int:
         """Bytes that no kernel can avoid touching."""
-        return self.byte if self.least_elements is None else self.dtype.byte(self.least_elements)
+        return self.byte if self.min_elements is None else self.dtype.byte(self.min_elements)
 
     @property
     def elements(self) -> int:

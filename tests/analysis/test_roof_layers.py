@@ -57,7 +57,7 @@ def article_machine() -> tuple[HardwareProfile, HardwareProfile]:
     return load_hardware("10980xe-measured"), load_hardware("10980xe")
 
 
-def with_theory(flop_per_s: float, byte_per_s: float) -> HardwareProfile:
+def with_theory(flop_per_s: float, bytes_per_s: float) -> HardwareProfile:
     """The measured example machine, with theory for its best FMA and its nearest level."""
     profile = full_profile()
     compute = tuple(
@@ -68,7 +68,7 @@ def with_theory(flop_per_s: float, byte_per_s: float) -> HardwareProfile:
     )
     nearest, *others = profile.memory
     bandwidth = tuple(
-        replace(each, theoretical=TheoreticalRate(per_s=byte_per_s, provenance=THEORY))
+        replace(each, theoretical=TheoreticalRate(per_s=bytes_per_s, provenance=THEORY))
         if each.kernel == "read"
         else each
         for each in nearest.bandwidth
@@ -78,8 +78,8 @@ def with_theory(flop_per_s: float, byte_per_s: float) -> HardwareProfile:
     )
 
 
-def theory_of(flop_per_s: float, byte_per_s: float) -> RoofLayers:
-    return layers_of_analysis(analysis_of(Network(), with_theory(flop_per_s, byte_per_s)), None)
+def theory_of(flop_per_s: float, bytes_per_s: float) -> RoofLayers:
+    return layers_of_analysis(analysis_of(Network(), with_theory(flop_per_s, bytes_per_s)), None)
 
 
 def said(layers: RoofLayers) -> str:
@@ -135,7 +135,7 @@ def test_the_losses_of_the_founding_article():
     )
     level, theoretical = layers.lines.diagonals
     assert level.ridge_flop_per_byte == pytest.approx(2860 / 74)
-    assert (theoretical.kind, theoretical.byte_per_s) == ("theoretical", 96e9)
+    assert (theoretical.kind, theoretical.bytes_per_s) == ("theoretical", 96e9)
     assert layers.theoretical_ridges == ((pytest.approx(48.0), pytest.approx(4.608e12)),)
     labels = {each.label: each.kind for each in layers.lines.ceilings}
     assert labels["float32 theoretical 4.61 TFLOP/s"] == "theoretical"
@@ -237,13 +237,13 @@ def test_the_efficiency_is_the_sum_of_minimum_times_over_the_sum_of_times():
     analysis = small()
     factors = {"fc": 10.0, "act": 2.0}
     rows = [
-        replace(row, measured_s=factors[row.module_path] * (row.bound_s or 0))
+        replace(row, measured_s=factors[row.module_path] * (row.eager_min_time_s or 0))
         for row in analysis.operators
     ]
     software = software_of(with_rows(analysis, rows))
     assert software is not None
     # 1488 and 80 bytes at 10 GB/s.
-    assert software.bound_s == pytest.approx(1568 / 10e9)
+    assert software.eager_min_time_s == pytest.approx(1568 / 10e9)
     assert software.time_s == pytest.approx((14880 + 160) / 10e9)
     assert software.efficiency == pytest.approx(1568 / 15040)
     assert "reach 10.4 % of the theoretical roof, weighted by time" in software_note(
@@ -253,7 +253,7 @@ def test_the_efficiency_is_the_sum_of_minimum_times_over_the_sum_of_times():
 
 def test_predicted_efficiency_is_called_predicted():
     analysis = small()
-    times = {row.module_path: 2 * (row.bound_s or 0) for row in analysis.operators}
+    times = {row.module_path: 2 * (row.eager_min_time_s or 0) for row in analysis.operators}
     predicted = with_predictions(analysis, times)
     layers = layers_of_analysis(predicted, None)
     assert "are predicted to reach 50.0 % of the theoretical roof" in software_note(layers)

@@ -101,7 +101,7 @@ def test_show_says_what_analyze_said(capsys: pytest.CaptureFixture[str], tmp_pat
 
 
 @pytest.mark.parametrize("time_s", [1e-320, 5e-324, 1e300])
-@pytest.mark.parametrize("key", ["measured_s", "bound_s", "predicted_s"])
+@pytest.mark.parametrize("key", ["measured_s", "eager_min_time_s", "predicted_s"])
 def test_a_saved_time_that_is_none_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, time_s: float
 ) -> None:
@@ -136,7 +136,7 @@ def test_saved_analysis_has_the_shape_that_was_promised(tmp_path: Path) -> None:
     row = data["operators"][0]
     for name in ("predicted_s", "predicted_low_s", "predicted_high_s", "measured_s"):
         assert row[name] is None
-    for name in ("flop", "multiply_add", "traffic_byte", "parameter_byte"):
+    for name in ("flop", "macs", "traffic_bytes", "parameter_bytes"):
         assert data["totals"][name] == sum(each[name] for each in data["operators"])
 
 
@@ -167,8 +167,8 @@ def test_options_change_what_they_say(capsys: pytest.CaptureFixture[str], tmp_pa
     changed = ["--batch", "2", "--dtype", "bfloat16", "--threads", "4", "--cold", "--by", "type"]
     assert run([*base, *changed, "-o", str(other)]) == 0
     a, b = json.loads(plain.read_text()), json.loads(other.read_text())
-    assert b["totals"]["multiply_add"] == 2 * a["totals"]["multiply_add"]
-    assert b["totals"]["parameter_bytes"] * 2 == a["totals"]["parameter_bytes"]
+    assert b["totals"]["macs"] == 2 * a["totals"]["macs"]
+    assert b["totals"]["parameter_size_bytes"] * 2 == a["totals"]["parameter_size_bytes"]
     assert (b["threads"], b["cache"]) == (4, "cold")
     assert b["inputs"][0] == {"name": "", "shape": [2, 3, 224, 224], "dtype": "bfloat16"}
 
@@ -189,9 +189,9 @@ def test_compare_a_depthwise_block_with_a_standard_one(
     said = capsys.readouterr().out
     assert "7.89 × fewer FLOP" in said
     rows = json.loads(saved.read_text())["models"]
-    assert rows[0]["multiply_add"] == 64 * 56 * 56 * 64 * 9
-    assert rows[1]["multiply_add"] == 64 * 56 * 56 * (9 + 64)
-    assert rows[1]["multiply_add_ratio"] == pytest.approx((9 + 64) / (64 * 9))
+    assert rows[0]["macs"] == 64 * 56 * 56 * 64 * 9
+    assert rows[1]["macs"] == 64 * 56 * 56 * (9 + 64)
+    assert rows[1]["macs_ratio"] == pytest.approx((9 + 64) / (64 * 9))
 
 
 def test_compare_takes_saved_analyses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,8 +369,8 @@ scope = "shared"
 [[memory.bandwidth]]
 kernel = "read"
 threads = 2
-peak_byte_per_s = 1e10
-sustained_byte_per_s = 1e10
+peak_bytes_per_s = 1e10
+sustained_bytes_per_s = 1e10
 [memory.bandwidth.provenance]
 source = "measured"
 reference = "made up for a test"
@@ -381,7 +381,7 @@ date = "2026-01-01"
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("peak_byte_per_s", "peek_byte_per_s", "unknown key 'peek_byte_per_s'; did you mean"),
+        ("peak_bytes_per_s", "peek_bytes_per_s", "unknown key 'peek_bytes_per_s'; did you mean"),
         ('name = "mine"\n', "", "missing key 'name'"),
         ("= 1e10", '= "1e10"', "expected a number, got '1e10'"),
         ("= 1e10", "= -1e10", "must be greater than 0"),

@@ -33,7 +33,7 @@ def test_it_shows_eager_torch_and_inductor_side_by_side(
     reordered = 2 * (image + weights)
     assert data["inductor"] == {
         "launches": 3,
-        "traffic_byte": reordered + image + weights + bias + output + 2 * output,
+        "traffic_bytes": reordered + image + weights + bias + output + 2 * output,
         "unknown": 0,
     }
     assert data["eager"]["launches"] == 2

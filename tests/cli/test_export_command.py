@@ -36,9 +36,9 @@ def test_a_file_is_written_and_can_be_analysed(
     assert said.err.splitlines()[-1] == "Wrote a.pt2"
     assert run(["analyze", "a.pt2", "--hardware", "10980xe", "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["totals"]["multiply_add"] == 3888
+    assert told["totals"]["macs"] == 3888
     assert run(["export", "a.pt2", "-o", "b.pt2", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"][0]["multiply_add"] == 3888
+    assert json.loads(capsys.readouterr().out)["files"][0]["macs"] == 3888
     assert run(["export", "a.pt2", "-o", "b.pt2"]) == 2
     assert "b.pt2: exists; add --force" in capsys.readouterr().err
 

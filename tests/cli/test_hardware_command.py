@@ -45,8 +45,8 @@ def test_diff_takes_files_and_tells_two_of_one_name_apart(
     from roofline.machine.catalog import bundled_folder
 
     text = (bundled_folder() / "v100.toml").read_text(encoding="utf-8")
-    assert "peak_byte_per_s = 9.0e11" in text
-    half = text.replace("_byte_per_s = 9.0e11", "_byte_per_s = 4.5e11")
+    assert "peak_bytes_per_s = 9.0e11" in text
+    half = text.replace("_bytes_per_s = 9.0e11", "_bytes_per_s = 4.5e11")
     path = tmp_path / "half.toml"
     path.write_text(half, encoding="utf-8")
     assert run(["hardware", "diff", "v100", str(path)]) == 0

@@ -31,7 +31,7 @@ PREDICTION = RunPrediction(
 MEASUREMENT = RunMeasurement(
     end_to_end=Sample(times_s=(3e-6, 3e-6, 3e-6)),
     operators_s=2e-6,
-    faults=0,
+    page_faults=0,
     rounds=3,
     discarded=0,
 )

@@ -253,7 +253,7 @@ def test_what_is_missing_is_listed_with_a_stub(
 
     data = json.loads(file.read_text())
     assert (data["kind"], data["calls"], data["operators"]) == ("missing operators", 2, 2)
-    assert data["missing"][0]["traffic_byte"] == 512
+    assert data["missing"][0]["traffic_bytes"] == 512
     rows = list(
         csv.DictReader(
             io.StringIO(said(capsys, "--missing", model, "--input", "4x8", "--format", "csv"))

@@ -202,7 +202,7 @@ def test_a_model_end_to_end(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     )
     again = json.loads(Path("b.json").read_text())["what_ifs"][0]
     assert again["policy"] == proposal["policy"]
-    assert again["model_byte_after"] == proposal["model_byte"]
+    assert again["model_bytes_after"] == proposal["model_bytes"]
 
 
 def test_a_model_without_layers_ends_in_a_line(

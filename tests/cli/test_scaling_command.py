@@ -25,9 +25,9 @@ def test_a_step_on_several_ranks_is_told(
     assert "on 8 ranks: scaling efficiency" in said.out and "Efficiency over ranks" in said.out
     assert f"Wrote {file}" in said.err
     data = json.loads(file.read_text())
-    assert data["gradient_byte"] == 4 * (32 * 64 + 64 + 64 * 8 + 8)
+    assert data["gradient_bytes"] == 4 * (32 * 64 + 64 + 64 * 8 + 8)
     assert data["link"]["latency_s"] == pytest.approx(5e-6)
-    assert data["link"]["byte_per_s"] == 25e9
+    assert data["link"]["bytes_per_s"] == 25e9
 
 
 def test_options_reach_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +37,7 @@ def test_options_reach_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(capsys.readouterr().out)
     settings = data["settings"]
     assert (settings["ranks"], settings["algorithm"], settings["accumulate"]) == (4, "tree", 2)
-    assert settings["bucket_byte"] == 1000 and settings["sharded"] is True
+    assert settings["bucket_bytes"] == 1000 and settings["sharded"] is True
     assert len(data["buckets"]) > 1
 
 
@@ -96,8 +96,8 @@ def test_links_are_kept_in_the_profile(
                 target="process",
                 kernel="gloo all-reduce",
                 threads=1,
-                peak_byte_per_s=3e9,
-                sustained_byte_per_s=2e9,
+                peak_bytes_per_s=3e9,
+                sustained_bytes_per_s=2e9,
                 provenance=SOURCE,
             ),
         )
@@ -109,7 +109,7 @@ def test_links_are_kept_in_the_profile(
     assert run(["measure", "--links"]) == 0
     assert "gloo all-reduce" in capsys.readouterr().out
     (kept,) = catalog.load_hardware("host").links
-    assert kept.sustained_byte_per_s == 2e9
+    assert kept.sustained_bytes_per_s == 2e9
     told = ["analyze", DESIGN, "--train", "--data-parallel", "2", "--hardware", str(file)]
     assert run(told) == 0
     assert "3.00 GB/s each way" in capsys.readouterr().out

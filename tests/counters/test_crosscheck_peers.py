@@ -45,7 +45,7 @@ def amounts(counted: CountedBy) -> dict[str, int | float]:
 
 def test_why_resnet50_has_4_09_or_4_11_billion() -> None:
     result = roofline.crosscheck("resnet50")
-    assert result.multiply_add == 4_089_184_256
+    assert result.macs == 4_089_184_256
     torch_counted, fvcore = of(result, "FlopCounterMode"), of(result, "fvcore")
     assert torch_counted.number == 2 * 4_089_184_256
     assert torch_counted.differences == ()
@@ -61,7 +61,7 @@ def test_why_resnet50_has_4_09_or_4_11_billion() -> None:
 def test_mobilenet_v2() -> None:
     result = roofline.crosscheck("mobilenet_v2")
     fvcore = of(result, "fvcore")
-    assert (result.multiply_add, fvcore.number) == (300_774_272, 314_193_216)
+    assert (result.macs, fvcore.number) == (300_774_272, 314_193_216)
     assert fvcore.not_explained == 0
 
 
@@ -97,7 +97,7 @@ def test_recurrent_layers_are_missed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layer", "shape", "multiply_add"),
+    ("layer", "shape", "macs"),
     [
         (torch.nn.ConvTranspose2d(6, 4, 4, stride=2, padding=1), "1x6x5x5", 6 * 25 * 4 * 16),
         (torch.nn.Conv2d(6, 6, 3, padding=1, groups=6), "2x6x5x5", 2 * 6 * 25 * 9),
@@ -105,9 +105,9 @@ def test_recurrent_layers_are_missed() -> None:
     ],
     ids=["transposed", "depthwise", "linear"],
 )
-def test_layers_on_which_all_agree(layer: torch.nn.Module, shape: str, multiply_add: int) -> None:
+def test_layers_on_which_all_agree(layer: torch.nn.Module, shape: str, macs: int) -> None:
     result = roofline.crosscheck(layer, shape)
-    assert result.multiply_add == multiply_add
+    assert result.macs == macs
     assert [each.differences for each in result.counters] == [(), ()]
 
 
@@ -137,9 +137,9 @@ def test_attention_that_is_matrix_products_to_us() -> None:
 
     # Of three dimensions, it has no kernel on a CPU and becomes two products.
     result = roofline.crosscheck(attend, "4x6x8")
-    assert result.multiply_add == 2 * 4 * 6 * 6 * 8
+    assert result.macs == 2 * 4 * 6 * 6 * 8
     (missed,) = of(result, "fvcore").differences
-    assert missed.amount == -result.multiply_add
+    assert missed.amount == -result.macs
     assert "scaled_dot_product_attention (1)" in missed.reason
     assert of(result, "FlopCounterMode").differences == ()
 
@@ -159,7 +159,7 @@ def test_a_step_of_training_of_a_depthwise_convolution() -> None:
     result = roofline.crosscheck(layers, "2x3x5x5", train=True)
     first, depthwise = 2 * 25 * 3 * 8, 2 * 25 * 8 * 9
     # The first layer's input needs no gradient.
-    assert result.multiply_add == 2 * first + 3 * depthwise
+    assert result.macs == 2 * first + 3 * depthwise
     assert amounts(of(result, "FlopCounterMode")) == {"backward of convolutions": 7 * depthwise}
     assert amounts(of(result, "fvcore")) == {"backward pass": -(first + 2 * depthwise)}
     assert all(each.not_explained == 0 for each in result.counters)
@@ -191,7 +191,7 @@ def test_keywords_structures_and_types() -> None:
     given = roofline.Inputs(["3x4", "5x4"], scale="1", flag=True)
     model = Keyword()
     result = roofline.crosscheck(model, given, dtype="float64")
-    assert result.multiply_add == 5 * 4 * 2
+    assert result.macs == 5 * 4 * 2
     assert [each.differences for each in result.counters] == [(), ()]
     assert model.layer.weight.dtype == torch.float32
     assert model.training
@@ -285,7 +285,7 @@ def test_weights_that_do_not_fit_are_not_made(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("roofline.workload.capture.passes._FREE_MEMORY_SHARE", 0)
     result = roofline.crosscheck("resnet18")
     without, with_weights = result.counters
-    assert without.in_our_unit == result.multiply_add
+    assert without.in_our_unit == result.macs
     assert with_weights.outcome == "not run"
     assert with_weights.note.startswith("not run: it needs the weights, and 46.8 MB are too many")
 

@@ -36,13 +36,13 @@ def spec(*shape: int, role: Role = Role.ACTIVATION) -> TensorSpec:
 def call(
     op: str,
     type: str,
-    multiply_add: int = 0,
+    macs: int = 0,
     other: int = 0,
     inputs: tuple[TensorSpec, ...] = (),
     outputs: tuple[TensorSpec, ...] = (),
     **attributes: object,
 ) -> OperatorRecord:
-    flop = 2 * multiply_add + other
+    flop = 2 * macs + other
     return OperatorRecord(
         index=0,
         op=f"aten.{op}",
@@ -53,15 +53,13 @@ def call(
         outputs=outputs or (spec(2, 3),),
         attributes=attributes,
         state=State.COUNTED,
-        work=Work(flop=flop, multiply_add=multiply_add, least_flop=flop),
+        work=Work(flop=flop, macs=macs, min_flop=flop),
     )
 
 
-CONVOLUTION = call("convolution", "convolution", multiply_add=1000, other=10)
-LINEAR = call("addmm", "matrix product", multiply_add=50, other=5)
-ATTENTION = call(
-    "_scaled_dot_product_flash_attention_for_cpu", "attention", multiply_add=80, other=7
-)
+CONVOLUTION = call("convolution", "convolution", macs=1000, other=10)
+LINEAR = call("addmm", "matrix product", macs=50, other=5)
+ATTENTION = call("_scaled_dot_product_flash_attention_for_cpu", "attention", macs=80, other=7)
 BATCH_NORM = call(
     "native_batch_norm",
     "normalization",
@@ -166,14 +164,14 @@ def test_what_a_counter_says_it_could_not_count() -> None:
 
 
 def test_einsum_is_left_out_of_macs() -> None:
-    product = call("bmm", "matrix product", multiply_add=30)
+    product = call("bmm", "matrix product", macs=30)
     reported = Reported(number=50, product={"linear": 50}, left_out={"einsum": 30})
     found = checked([LINEAR, product], reported, deepspeed.MACS)
     assert {kind: each.amount for kind, each in found.items()} == {"einsum": -30}
 
 
 def test_recurrent_layers_have_flops_and_no_macs() -> None:
-    layer = call("mkldnn_rnn_layer", "recurrent", multiply_add=100, other=40)
+    layer = call("mkldnn_rnn_layer", "recurrent", macs=100, other=40)
     found = checked([layer], Reported(number=0), deepspeed.MACS)
     assert found["recurrent layers"].amount == -100
     reported = Reported(number=230, rest={deepspeed.RECURRENT: 230})
@@ -182,7 +180,7 @@ def test_recurrent_layers_have_flops_and_no_macs() -> None:
 
 
 def test_fused_layers_take_what_is_left_of_them() -> None:
-    fused = call("_transformer_encoder_layer_fwd", "attention", multiply_add=500, other=60)
+    fused = call("_transformer_encoder_layer_fwd", "attention", macs=500, other=60)
     reported = Reported(number=50 + 200, product={"linear": 250})
     found = checked([LINEAR, fused], reported, deepspeed.MACS)
     assert {kind: each.amount for kind, each in found.items()} == {"fused layers": -300}
@@ -193,14 +191,14 @@ def test_fused_layers_take_what_is_left_of_them() -> None:
 
 
 def test_attention_that_we_saw_as_matrix_products() -> None:
-    product = call("bmm", "matrix product", multiply_add=40)
+    product = call("bmm", "matrix product", macs=40)
     reported = Reported(number=130, product={"linear": 50, "scaled_dot_product_attention": 80})
     assert checked([LINEAR, product, product], reported, deepspeed.MACS) == {}
 
 
 def test_the_backward_pass_is_seen_by_one_counter_only() -> None:
     backward = replace(
-        call("convolution_backward", "convolution", multiply_add=2000, other=3), phase="backward"
+        call("convolution_backward", "convolution", macs=2000, other=3), phase="backward"
     )
     found = checked(
         [CONVOLUTION, backward], Reported(number=1000, product={"conv": 1000}), fvcore.FLOPS
@@ -211,7 +209,7 @@ def test_the_backward_pass_is_seen_by_one_counter_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "multiply_add", "expected"),
+    ("mask", "macs", "expected"),
     [
         ((True, True, True), 2000, 3000),
         ((True, False, True), 1000, 0),
@@ -219,20 +217,20 @@ def test_the_backward_pass_is_seen_by_one_counter_only() -> None:
     ],
 )
 def test_the_weights_gradient_of_a_grouped_convolution(
-    mask: tuple[bool, ...], multiply_add: int, expected: int
+    mask: tuple[bool, ...], macs: int, expected: int
 ) -> None:
     # 1000 for either gradient; the one of the weights counts for each of the four groups.
     backward = replace(
         call(
             "convolution_backward",
             "depthwise convolution",
-            multiply_add=multiply_add,
+            macs=macs,
             groups=4,
             output_mask=mask,
         ),
         phase="backward",
     )
-    number = 2 * (multiply_add + expected)
+    number = 2 * (macs + expected)
     reported = Reported(number=number, product={"convolution_backward": number})
     found = checked([backward], reported, flop_counter_mode.FLOP)
     assert [each.amount for each in found.values()] == ([expected] if expected else [])
@@ -258,7 +256,7 @@ def test_free_operators_and_unknown_ones_have_no_reason() -> None:
         inputs=(),
         outputs=(),
         state=State.UNKNOWN,
-        work=Work(flop=None, multiply_add=None, least_flop=None),
+        work=Work(flop=None, macs=None, min_flop=None),
     )
     assert differences([unknown], Reported(number=0), fvcore.FLOPS) == ()
 

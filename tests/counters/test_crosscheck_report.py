@@ -27,7 +27,7 @@ def counted(number: int, *differences: Difference, per_unit: int = 1) -> Counted
         outcome="counted",
         number_name="flop",
         meaning="1 a multiply-add",
-        measure="multiply_add",
+        measure="macs",
         per_unit=per_unit,
         number=number,
         in_our_unit=number // per_unit,
@@ -50,7 +50,7 @@ def crosscheck(*counters: CountedBy, unknown: int = 0) -> Crosscheck:
     return Crosscheck(
         model="net",
         inputs=(InputSpec(shape=(1, 3), dtype=dtype("float32")),),
-        multiply_add=1_000_000,
+        macs=1_000_000,
         flop=2_000_000,
         unknown_operators=unknown,
         counters=counters,
@@ -120,7 +120,7 @@ def test_json_has_all_of_it_and_html_the_report() -> None:
     data = json.loads(value.to_json())
     (counter,) = data["counters"]
     assert (
-        data["multiply_add"] + sum(each["amount"] for each in counter["differences"])
+        data["macs"] + sum(each["amount"] for each in counter["differences"])
         == (counter["in_our_unit"])
     )
     assert render_crosscheck(value, ".json") == value.to_json()
@@ -180,7 +180,7 @@ def test_the_command_prints_and_writes(
     assert "not installed (pip install other)" in captured.out
     assert "from the model" not in captured.out
     assert captured.err.splitlines()[-2:] == [f"Wrote {saved}", f"Wrote {page}"]
-    assert json.loads(saved.read_text())["multiply_add"] == 24
+    assert json.loads(saved.read_text())["macs"] == 24
     assert page.read_text().startswith("# ")
     assert run(asked) == 2
     assert "exists" in capsys.readouterr().err

@@ -23,7 +23,7 @@ TimeOf = Callable[[OperatorRecord], float]
 
 def by_flop(record: OperatorRecord) -> float:
     """100 GFLOP/s and 10 GB/s, one after the other, and 10 microseconds a call."""
-    return (record.work.flop or 0) / 1e11 + record.work.traffic_byte / 1e10 + 1e-5
+    return (record.work.flop or 0) / 1e11 + record.work.traffic_bytes / 1e10 + 1e-5
 
 
 @dataclass

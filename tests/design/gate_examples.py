@@ -18,28 +18,28 @@ def cost(**changes: Any) -> Cost:
         "model": "net",
         "inputs": (IMAGE,),
         "flop": 1000,
-        "multiply_add": 450,
-        "traffic_byte": 4000,
+        "macs": 450,
+        "traffic_bytes": 4000,
         "parameters": 200,
-        "peak_memory_byte": 3000,
+        "peak_memory_bytes": 3000,
         "launches": 10,
         "unknown_operators": 0,
-        "bound_s": 2e-6,
+        "eager_min_time_s": 2e-6,
         "predicted_s": 1e-5,
         "machine": HERE,
         "calibration": "90 runs",
         "versions": {"roofline": "0.1.0", "torch": "2.13.0"},
         "date": "2026-03-05",
         "types": (
-            Part(name="convolution", calls=4, flop=900, traffic_byte=3000),
-            Part(name="pointwise", calls=6, flop=100, traffic_byte=1000),
+            Part(name="convolution", calls=4, flop=900, traffic_bytes=3000),
+            Part(name="pointwise", calls=6, flop=100, traffic_bytes=1000),
         ),
-        "modules": (Part(name="body.0", calls=10, flop=1000, traffic_byte=4000),),
+        "modules": (Part(name="body.0", calls=10, flop=1000, traffic_bytes=4000),),
     }
     return Cost(**{**known, **changes})
 
 
 def counts_only(**changes: Any) -> Cost:
     """The same where no machine was asked for."""
-    nothing = {"machine": None, "bound_s": None, "predicted_s": None, "calibration": ""}
+    nothing = {"machine": None, "eager_min_time_s": None, "predicted_s": None, "calibration": ""}
     return cost(**{**nothing, **changes})

@@ -82,9 +82,9 @@ def test_a_changed_product_is_counted_as_a_real_one(bias: bool) -> None:
 
 def test_twice_the_channels_take_twice_of_each_level() -> None:
     row = only(conv(32, 32, 1, bias=False), 1, 32, 56, 56)
-    once = convolution_like([row], in_channels=32).level_byte
-    twice = convolution_like([row], in_channels=64, out_channels=64).level_byte
-    assert once == dict(row.level_byte)
+    once = convolution_like([row], in_channels=32).level_bytes
+    twice = convolution_like([row], in_channels=64, out_channels=64).level_bytes
+    assert once == dict(row.level_bytes)
     kept = 4 * 32 * 32
     for name, byte in once.items():
         # Weights grow with the square; they are what comes from farthest.
@@ -115,7 +115,7 @@ def test_an_operator_as_it_is_has_its_own_bound(name: str) -> None:
     assert bounds.basis == "bound"
     found = bounds.times([as_it_is(row) for row in rows])
     assert [each.s if each else None for each in found] == pytest.approx(
-        [row.bound_s for row in rows], rel=1e-9
+        [row.eager_min_time_s for row in rows], rel=1e-9
     )
 
 
@@ -131,7 +131,7 @@ def test_an_operator_as_it_is_has_its_own_bound(name: str) -> None:
 )
 def test_reuses_give_the_bytes_of_every_level(byte: dict[str, int]) -> None:
     roof = Roof(full_profile(), 2)
-    assert roof.level_byte(reuses_for(byte, roof)) == byte
+    assert roof.level_bytes(reuses_for(byte, roof)) == byte
 
 
 # How sure a saving is

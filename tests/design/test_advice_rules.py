@@ -293,7 +293,7 @@ def test_operators_whose_work_takes_as_long_as_a_call_are_not() -> None:
     # Their bounds are above half of such a call, and far below what they take.
     model, profile = Given(many_sums), with_overheads(0.2e-6)
     rows = analysed(model, 128, 128, profile=profile).operators
-    assert all(0.1e-6 < (row.bound_s or 0.0) < 1e-6 for row in rows)
+    assert all(0.1e-6 < (row.eager_min_time_s or 0.0) < 1e-6 for row in rows)
     found = found_in(model, 128, 128, time_of=lambda _: 1.5e-6, profile=profile)
     assert "ruled by dispatch" not in found
 
@@ -492,7 +492,7 @@ def test_pooling_far_above_its_bound_is_named() -> None:
 
 def test_pooling_near_its_bound_and_with_channels_last_is_not() -> None:
     rule = "pooling of contiguous images"
-    near = found_in(pooled(), 1, 32, 64, 64, time_of=lambda r: r.work.traffic_byte / 1e11)
+    near = found_in(pooled(), 1, 32, 64, 64, time_of=lambda r: r.work.traffic_bytes / 1e11)
     assert rule not in near
     last = found_in(pooled(), 1, 32, 64, 64, time_of=slow_if(is_pooling), channels_last=True)
     assert rule not in last

@@ -47,13 +47,13 @@ def pair(reference: int = 0) -> roofline.Comparison:
 def test_quantities_by_hand() -> None:
     """10 x 10 x 8 outputs of 8 * 9 or of 9 multiply-adds; 800 in, 800 out, 576 or 72 weights."""
     found = {each.name: each.values for each in pair().quantities}
-    assert found["multiply_add"] == (57_600, 7_200)
+    assert found["macs"] == (57_600, 7_200)
     assert found["flop"] == (115_200, 14_400)
     assert found["parameters"] == (576, 72)
-    assert found["traffic_byte"] == (4 * (1600 + 576), 4 * (1600 + 72))
+    assert found["traffic_bytes"] == (4 * (1600 + 576), 4 * (1600 + 72))
     assert found["intensity_flop_per_byte"] == pytest.approx((115_200 / 8704, 14_400 / 6688))
     # DRAM alone binds both: bytes / 96 GB/s.
-    assert found["bound_s"] == pytest.approx((8704 / 96e9, 6688 / 96e9))
+    assert found["eager_min_time_s"] == pytest.approx((8704 / 96e9, 6688 / 96e9))
 
 
 def test_ratios_refer_to_the_reference() -> None:
@@ -120,7 +120,7 @@ def test_every_form_says_the_same() -> None:
         assert (
             frame["model"][index] == rows[index]["model"] == data["models"][index]["model"] == name
         )
-        for key in ("flop", "traffic_byte", "bound_s", "flop_ratio"):
+        for key in ("flop", "traffic_bytes", "eager_min_time_s", "flop_ratio"):
             value = float(frame[key][index])
             assert value == float(rows[index][key]) == float(data["models"][index][key])
     text = plain_text(comparison_report(comparison))

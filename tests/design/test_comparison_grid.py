@@ -23,14 +23,14 @@ from tests.presentation.examples import ceiling, level, small
 from tests.presentation.predictions import with_predictions
 
 
-def machine(name: str, flop_per_s: float, byte_per_s: float) -> HardwareProfile:
+def machine(name: str, flop_per_s: float, bytes_per_s: float) -> HardwareProfile:
     """A machine of one compute ceiling and DRAM."""
     return HardwareProfile(
         name=name,
         device="cpu",
         threads=4,
         compute=(ceiling(flop_per_s, unit="core", kernel="unspecified", threads=4),),
-        memory=(level("DRAM", None, {"unspecified": byte_per_s}, threads=4),),
+        memory=(level("DRAM", None, {"unspecified": bytes_per_s}, threads=4),),
     )
 
 
@@ -61,7 +61,7 @@ def test_one_wins_where_bytes_count_the_other_where_flop_do() -> None:
     """
     found = grid()
     assert found.machines == ("computes", "streams")
-    bounds = [each.quantity("bound_s").values for each in found.comparisons]
+    bounds = [each.quantity("eager_min_time_s").values for each in found.comparisons]
     assert bounds[0] == pytest.approx((19_712e-9, 20_288e-9))
     assert bounds[1] == pytest.approx((294_912e-9, 51_200e-9))
     assert found.verdict == (
@@ -108,10 +108,10 @@ def test_every_form_has_all_machines() -> None:
     ]
     frame = found.to_frame()
     assert list(frame.columns) == list(rows[0])
-    assert frame["bound_s"].tolist() == [float(each["bound_s"]) for each in rows]
+    assert frame["eager_min_time_s"].tolist() == [float(each["eager_min_time_s"]) for each in rows]
     data = json.loads(found.to_json())
     assert [each["hardware"] for each in data["machines"]] == ["computes", "streams"]
-    assert data["machines"][1]["models"][1]["bound_s"] == pytest.approx(51_200e-9)
+    assert data["machines"][1]["models"][1]["eager_min_time_s"] == pytest.approx(51_200e-9)
     assert len(data["analyses"][1]) == 2
     text = plain_text(report_of_comparison(found))
     assert "dense against light on computes, streams" in text

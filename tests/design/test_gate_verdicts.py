@@ -26,10 +26,10 @@ def outcomes(found: Check) -> list[str]:
 
 
 def test_what_is_allowed_to_the_last_passes_and_one_more_fails() -> None:
-    limits = ("flop>+1%", "launches>+2", "peak_memory_byte>3500B")
-    at_the_limit = cost(flop=1010, launches=12, peak_memory_byte=3500)
+    limits = ("flop>+1%", "launches>+2", "peak_memory_bytes>3500B")
+    at_the_limit = cost(flop=1010, launches=12, peak_memory_bytes=3500)
     assert check(at_the_limit, *limits, baseline=cost()).passes
-    beyond = cost(flop=1011, launches=13, peak_memory_byte=3501)
+    beyond = cost(flop=1011, launches=13, peak_memory_bytes=3501)
     found = check(beyond, *limits, baseline=cost())
     assert outcomes(found) == ["fails"] * 3
     with pytest.raises(ThresholdError) as caught:
@@ -57,7 +57,7 @@ def test_figures_that_look_the_same_are_told_in_full() -> None:
 )
 def test_how_far_beyond_it_is_is_said(before: int, now: int, said: str) -> None:
     def of(flop: int) -> Cost:
-        return cost(flop=flop, multiply_add=0)
+        return cost(flop=flop, macs=0)
 
     (why,) = check(of(now), "flop>+0%", baseline=of(before)).failures
     assert said in why
@@ -93,9 +93,9 @@ def test_from_nothing_any_more_is_too_much() -> None:
 
 
 def test_unknown_flop_are_never_taken_for_good() -> None:
-    unknown = cost(flop=None, multiply_add=None, unknown_operators=2)
+    unknown = cost(flop=None, macs=None, unknown_operators=2)
     for now, before in ((unknown, cost()), (cost(), unknown), (unknown, unknown)):
-        found = check(now, "flop>+1%", "traffic_byte>+0%", baseline=before)
+        found = check(now, "flop>+1%", "traffic_bytes>+0%", baseline=before)
         assert outcomes(found) == ["not judged", "passes"]
         assert not found.passes
         assert "2 calls of operators have no formula" in found.failures[0]
@@ -113,33 +113,35 @@ def test_unknown_flop_are_never_taken_for_good() -> None:
 def test_times_of_another_machine_are_said_and_not_compared(
     change: dict[str, Any], said: str
 ) -> None:
-    now = cost(machine=replace(HERE, **change), bound_s=1e-6, predicted_s=1e-6)
-    found = check(now, "bound_s>+5%", "predicted_s>5ms", "flop>+0%", baseline=cost())
+    now = cost(machine=replace(HERE, **change), eager_min_time_s=1e-6, predicted_s=1e-6)
+    found = check(now, "eager_min_time_s>+5%", "predicted_s>5ms", "flop>+0%", baseline=cost())
     # A limit in seconds needs no baseline, and counts are the same everywhere.
     assert outcomes(found) == ["not judged", "passes", "passes"]
     assert said in found.failures[0]
     assert any(said in line for line in found.differences)
-    bound = next(line for line in found.lines if line.quantity.name == "bound_s")
+    bound = next(line for line in found.lines if line.quantity.name == "eager_min_time_s")
     assert (bound.before, bound.now, bound.change) == (None, 1e-6, None)
 
 
 def test_a_machine_that_was_measured_again_is_said_and_compared() -> None:
     now = cost(machine=replace(HERE, date="2026-04-01"))
-    found = check(now, "bound_s>+5%", baseline=cost())
+    found = check(now, "eager_min_time_s>+5%", baseline=cost())
     assert found.passes
     assert any("2026-04-01" in line and "2026-03-04" in line for line in found.differences)
 
 
 def test_where_no_machine_was_asked_for_times_cannot_be_judged() -> None:
-    found = check(counts_only(), "bound_s>+5%", "predicted_s>1s", baseline=cost())
+    found = check(counts_only(), "eager_min_time_s>+5%", "predicted_s>1s", baseline=cost())
     assert outcomes(found) == ["not judged"] * 2
     assert all("--hardware" in why for why in found.failures)
-    found = check(cost(), "bound_s>+5%", baseline=counts_only())
+    found = check(cost(), "eager_min_time_s>+5%", baseline=counts_only())
     assert "the baseline has no times" in found.failures[0]
 
 
 def test_a_bound_without_a_prediction_says_how_to_get_one() -> None:
-    found = check(cost(predicted_s=None), "predicted_s>+5%", "bound_s>+5%", baseline=cost())
+    found = check(
+        cost(predicted_s=None), "predicted_s>+5%", "eager_min_time_s>+5%", baseline=cost()
+    )
     assert outcomes(found) == ["not judged", "passes"]
     assert "roofline calibrate" in found.failures[0]
 
@@ -209,10 +211,10 @@ def test_json_has_totals_conditions_and_both_costs() -> None:
     "wrong",
     [
         {"flop": None},
-        {"flop": None, "multiply_add": None},
+        {"flop": None, "macs": None},
         {"unknown_operators": 1},
         {"launches": -1},
-        {"bound_s": float("inf")},
+        {"eager_min_time_s": float("inf")},
         {"machine": None},
     ],
 )
@@ -223,8 +225,11 @@ def test_costs_that_contradict_themselves_are_refused(wrong: dict[str, Any]) -> 
 
 def test_beside_next_to_nothing_a_change_has_no_share() -> None:
     # The smallest number there is: what is a millionth is infinitely more.
-    found = check(cost(), "bound_s>+1%", baseline=cost(bound_s=5e-324))
+    found = check(cost(), "eager_min_time_s>+1%", baseline=cost(eager_min_time_s=5e-324))
     assert outcomes(found) == ["fails"]
     data = json.loads(found.to_json())
-    assert next(each for each in data["totals"] if each["name"] == "bound_s")["change"] is None
+    assert (
+        next(each for each in data["totals"] if each["name"] == "eager_min_time_s")["change"]
+        is None
+    )
     assert "(+2.00 µs on the baseline's" in found.failures[0]

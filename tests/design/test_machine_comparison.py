@@ -61,15 +61,15 @@ def test_the_verdict_on_two_machines_names_them() -> None:
 
 def test_the_summary_of_each_machine_by_hand() -> None:
     narrow, wide = pair().machines
-    assert narrow.bound_s == pytest.approx(1040e-9)
+    assert narrow.eager_min_time_s == pytest.approx(1040e-9)
     assert narrow.compute_share == pytest.approx(800 / 1040)
     assert narrow.memory_share == pytest.approx(240 / 1040)
     assert narrow.ridge_flop_per_byte == pytest.approx(10)
-    assert wide.bound_s == pytest.approx(856e-9)
+    assert wide.eager_min_time_s == pytest.approx(856e-9)
     assert wide.compute_share == pytest.approx(840 / 856)
     assert wide.ridge_flop_per_byte == pytest.approx(1)
     assert (wide.compute and wide.compute.flop_per_s) == 100e9
-    assert (wide.memory and wide.memory.byte_per_s) == 100e9
+    assert (wide.memory and wide.memory.bytes_per_s) == 100e9
 
 
 def test_both_ways_are_said() -> None:
@@ -120,7 +120,7 @@ def test_the_side_of_a_group_is_where_most_of_its_time_goes() -> None:
     narrow, wide = group.sides
     assert (narrow.bound, narrow.whole) == (Bound.COMPUTE, False)
     assert (wide.bound, wide.whole) == (Bound.COMPUTE, False)
-    assert group.bound_s == pytest.approx((1040e-9, 856e-9))
+    assert group.eager_min_time_s == pytest.approx((1040e-9, 856e-9))
     assert group.shares == pytest.approx((1, 1))
     assert not group.changes_sides
 
@@ -148,7 +148,7 @@ def test_unknown_flop_is_on_no_side() -> None:
 
 def test_a_machine_without_ceilings_has_no_bound_and_the_others_do() -> None:
     comparison = COMPARISONS["one without ceilings"]
-    assert [each.bound_s is None for each in comparison.machines] == [False, True]
+    assert [each.eager_min_time_s is None for each in comparison.machines] == [False, True]
     assert comparison.machines[1].compute_share is None
     _, unknown, alone, neither = comparison.sentences
     assert unknown == "no bound on bare: the ceilings are unknown"
@@ -215,8 +215,8 @@ def test_the_frame_has_one_row_an_operator_and_machine(name: str) -> None:
     assert list(frame["changes_sides"]) == list(changing) * len(comparison.names)
     for machine, summary in zip(comparison.names, comparison.machines, strict=True):
         part = frame[frame["machine"] == machine]
-        if summary.bound_s is not None:
-            assert float(part["bound_s"].sum()) == pytest.approx(summary.bound_s)
+        if summary.eager_min_time_s is not None:
+            assert float(part["eager_min_time_s"].sum()) == pytest.approx(summary.eager_min_time_s)
 
 
 def test_machines_of_one_name_are_told_apart() -> None:

@@ -97,7 +97,7 @@ def test_every_module_stands_in_one_row_and_sums_are_kept(
         column = [row.parts[number] for row in found.rows if row.parts[number]]
         assert sorted(part.name for part in column if part) == sorted(path for path, _ in each)
         assert sum(part.time_s or 0 for part in column if part) == pytest.approx(
-            analyses[number].totals.bound_s
+            analyses[number].totals.eager_min_time_s
         )
         assert sum(part.flop or 0 for part in column if part) == analyses[number].totals.flop
         assert sum(part.share or 0 for part in column if part) == pytest.approx(1.0)
@@ -170,4 +170,4 @@ def test_work_is_that_of_one_sample_where_batches_differ() -> None:
     assert second is not None
     assert first.flop == second.flop
     # The weights are read once for four: 2 x 512 bytes of the sample, and 288 of 4 x 72.
-    assert first.traffic_byte - second.traffic_byte == pytest.approx(288 * 3 / 4)
+    assert first.traffic_bytes - second.traffic_bytes == pytest.approx(288 * 3 / 4)

@@ -103,13 +103,15 @@ def ridge(name: str = "near") -> RidgeSweep:
         threads=1,
         dtype="float32",
         balances=(1.0, 2.0, 4.0, 8.0),
-        bound_s=((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
-        peak_memory_byte=(1000, 2000),
+        eager_min_time_s=((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
+        peak_memory_bytes=(1000, 2000),
         crossings=(Crossing(balance=4.0, before=1, after=0),),
         machines=(
-            KnownMachine(name=name, balance=3.0, bound_s=(8.0, 6.0), has_caches=False),
-            KnownMachine(name="beside", balance=3.01, bound_s=(8.0, 6.0), has_caches=True),
-            KnownMachine(name="beyond", balance=100.0, bound_s=(8.0, 9.0), has_caches=True),
+            KnownMachine(name=name, balance=3.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
+            KnownMachine(name="beside", balance=3.01, eager_min_time_s=(8.0, 6.0), has_caches=True),
+            KnownMachine(
+                name="beyond", balance=100.0, eager_min_time_s=(8.0, 9.0), has_caches=True
+            ),
         ),
         left_out=("old (no ceilings for float32)",),
         run="1x64x56x56 float32",

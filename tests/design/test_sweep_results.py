@@ -46,10 +46,10 @@ def test_ratios_whose_interval_holds_1_are_too_close_to_call() -> None:
 
 
 def test_bounds_are_compared_where_one_is_not_predicted() -> None:
-    unknown = replace(cell(1.0, bound_s=2.0), predicted_s=None, predicted_low_s=None)
-    found = verdict_of([unknown, cell(9.0, bound_s=1.0)], 0)
+    unknown = replace(cell(1.0, eager_min_time_s=2.0), predicted_s=None, predicted_low_s=None)
+    found = verdict_of([unknown, cell(9.0, eager_min_time_s=1.0)], 0)
     assert (found.winner, found.ratio, found.basis, found.is_close) == (1, 2.0, "bound", False)
-    assert verdict_of([unknown, cell(9.0, bound_s=1.95)], 0).is_close
+    assert verdict_of([unknown, cell(9.0, eager_min_time_s=1.95)], 0).is_close
 
 
 def test_what_cannot_be_built_takes_no_part() -> None:
@@ -158,17 +158,17 @@ def test_numbers_stand_in_the_same_rows_everywhere() -> None:
     assert data["hardware"][0]["name"] == "test"
 
 
-def memory(*by_point: tuple[int, int], capacity_byte: int | None = 100) -> SweepResult:
+def memory(*by_point: tuple[int, int], capacity_bytes: int | None = 100) -> SweepResult:
     """A standard design of 2 s and a separable one of 1 s, which keep so many bytes alive."""
     rows = [
         [
-            replace(cell(time), peak_memory_byte=byte, memory_capacity_byte=capacity_byte)
+            replace(cell(time), peak_memory_bytes=byte, memory_capacity_bytes=capacity_bytes)
             for time, byte in zip((2.0, 1.0), pair, strict=True)
         ]
         for pair in by_point
     ]
     values = "|".join(str(value) for value in range(1, len(by_point) + 1))
-    there = profile([ceiling(1e12)], [level("DRAM", capacity_byte, {"read": {1: 1e10}})])
+    there = profile([ceiling(1e12)], [level("DRAM", capacity_bytes, {"read": {1: 1e10}})])
     return replace(swept(f"c={values}", rows), hardware=(there,))
 
 
@@ -199,14 +199,14 @@ def test_cells_of_what_does_not_fit_are_marked_in_table_and_files() -> None:
     found = list(csv.DictReader(io.StringIO(result.to_csv())))
     assert [row["fits"] for row in found] == ["true", "true", "true", "false", "false", "false"]
     assert [row["is_best"] for row in found] == ["false", "true", "", "", "", ""]
-    assert {row["memory_capacity_byte"] for row in found} == {"100"}
-    assert [row["peak_memory_byte"] for row in found][:4] == ["50", "100", "50", "101"]
+    assert {row["memory_capacity_bytes"] for row in found} == {"100"}
+    assert [row["peak_memory_bytes"] for row in found][:4] == ["50", "100", "50", "101"]
     assert list(result.to_frame()["fits"]) == [True, True, True, False, False, False]
     assert [row["fits"] for row in json.loads(result.to_json())["rows"]][3] is False
 
 
 def test_unknown_capacity_is_said_once_and_marks_nothing() -> None:
-    result = memory((50, 100), (50, 101), capacity_byte=None)
+    result = memory((50, 100), (50, 101), capacity_bytes=None)
     assert [each.winner for each in result.verdicts] == [1, 1]
     text = str(result)
     assert text.count("memory capacity not known: test") == 1

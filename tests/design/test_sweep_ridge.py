@@ -19,12 +19,12 @@ def ridge(**changes: object) -> RidgeSweep:
         "threads": 1,
         "dtype": "float32",
         "balances": (1.0, 2.0, 4.0, 8.0),
-        "bound_s": ((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
-        "peak_memory_byte": (1000, 2000),
+        "eager_min_time_s": ((8.0, 2.0), (8.0, 4.0), (8.0, 8.0), (8.0, 16.0)),
+        "peak_memory_bytes": (1000, 2000),
         "crossings": (Crossing(balance=4.0, before=1, after=0),),
         "machines": (
-            KnownMachine(name="near", balance=3.0, bound_s=(8.0, 6.0), has_caches=False),
-            KnownMachine(name="far", balance=40.0, bound_s=(1.0, 0.5), has_caches=True),
+            KnownMachine(name="near", balance=3.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
+            KnownMachine(name="far", balance=40.0, eager_min_time_s=(1.0, 0.5), has_caches=True),
         ),
         **changes,
     }
@@ -42,7 +42,11 @@ def test_who_leads_where_and_which_machines_are_there() -> None:
 
 def test_without_a_crossing_there_is_one_sentence() -> None:
     found = ridge(
-        bound_s=((8.0, 2.0),) * 4, crossings=(), machines=(), designs=("a", "b"), reference=1
+        eager_min_time_s=((8.0, 2.0),) * 4,
+        crossings=(),
+        machines=(),
+        designs=("a", "b"),
+        reference=1,
     )
     assert found.sentences == (
         "at every balance, b has the lowest bound, 4.0 × lower (no known machine)",
@@ -67,18 +71,18 @@ def test_a_design_that_does_not_fit_leads_on_no_known_machine() -> None:
             KnownMachine(
                 name="near",
                 balance=3.0,
-                bound_s=(8.0, 6.0),
+                eager_min_time_s=(8.0, 6.0),
                 has_caches=False,
-                memory_capacity_byte=1999,
+                memory_capacity_bytes=1999,
             ),
             KnownMachine(
                 name="far",
                 balance=40.0,
-                bound_s=(1.0, 0.5),
+                eager_min_time_s=(1.0, 0.5),
                 has_caches=True,
-                memory_capacity_byte=2000,
+                memory_capacity_bytes=2000,
             ),
-            KnownMachine(name="open", balance=2.0, bound_s=(8.0, 6.0), has_caches=False),
+            KnownMachine(name="open", balance=2.0, eager_min_time_s=(8.0, 6.0), has_caches=False),
         )
     )
     near, far, open_ = found.machines
@@ -110,9 +114,9 @@ def test_where_nothing_fits_nothing_leads() -> None:
     small = KnownMachine(
         name="small",
         balance=3.0,
-        bound_s=(8.0, 6.0),
+        eager_min_time_s=(8.0, 6.0),
         has_caches=False,
-        memory_capacity_byte=999,
+        memory_capacity_bytes=999,
     )
     found = ridge(machines=(small,))
     assert found.best_on(small) is None

@@ -176,7 +176,7 @@ def test_what_is_no_capacity(text: str) -> None:
     ],
 )
 def test_sizes(text: str, byte: int) -> None:
-    assert units.parse_byte(text) == byte
+    assert units.parse_bytes(text) == byte
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_sizes(text: str, byte: int) -> None:
 )
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(InputError, match="is not of the form 1MB") as refused:
-        units.parse_byte(text)
+        units.parse_bytes(text)
     assert len(str(refused.value)) < 250
 
 

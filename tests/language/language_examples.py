@@ -96,12 +96,12 @@ TINY: dict[str, Any] = {
 
 
 def machine(
-    flop_per_s: float = 1e9, byte_per_s: float = 1e8, *, cache_byte: int | None = None
+    flop_per_s: float = 1e9, bytes_per_s: float = 1e8, *, cache_bytes: int | None = None
 ) -> HardwareProfile:
     """One thread, float32 and bfloat16 alike; a cache ten times as fast, where one is given."""
     ceilings = [builders.ceiling(flop_per_s, of=name) for name in ("float32", "bfloat16")]
-    levels = [builders.level("DRAM", None, {"read": {1: byte_per_s}})]
-    if cache_byte is not None:
-        near = builders.level("L1", cache_byte, {"read": {1: 10 * byte_per_s}})
+    levels = [builders.level("DRAM", None, {"read": {1: bytes_per_s}})]
+    if cache_bytes is not None:
+        near = builders.level("L1", cache_bytes, {"read": {1: 10 * bytes_per_s}})
         levels = [near, *levels]
     return builders.profile(ceilings, levels)

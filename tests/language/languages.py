@@ -87,13 +87,17 @@ def language(
             asked=placed,
             spread=spread,
             routed=tuple(
-                RoutedBound(distinct=n, weight_byte=n * 1000, bound_s=n / 1000, tokens_per_s=1 / n)
+                RoutedBound(
+                    distinct=n, weight_bytes=n * 1000, eager_min_time_s=n / 1000, tokens_per_s=1 / n
+                )
                 for n in counts
             ),
         )
 
     stages = tuple(map(stage, STAGES))
-    model = SweptModel(architecture=of, roof=roof, types=types, kept_byte=600_000_000, memory=there)
+    model = SweptModel(
+        architecture=of, roof=roof, types=types, kept_bytes=600_000_000, memory=there
+    )
     return Language(
         model="hf:llama",
         configuration=configuration,
@@ -106,24 +110,24 @@ def language(
             cache_of(of, FLOAT),
             context=512,
             batch=4,
-            weight_byte=600_000_000,
+            weight_bytes=600_000_000,
             activations=activations_of(of, "prefill", FLOAT),
             memory=there,
-            peak_byte=700_000_000,
+            peak_bytes=700_000_000,
         ),
         stages=stages,
         weight_bits=(
             BitsWhatIf(
                 bits=WeightBits(weights=4, activations=16),
-                weight_byte_before=600_000_000,
-                weight_byte_after=200_000_000,
+                weight_bytes_before=600_000_000,
+                weight_bytes_after=200_000_000,
                 stages=tuple(
                     StageInBits(
                         stage=each.stage,
                         asked_before=each.asked,
                         asked_after=each.asked,
-                        bound_before_s=0.2,
-                        bound_after_s=0.1 if each.stage == "decode" else None,
+                        eager_min_time_before_s=0.2,
+                        eager_min_time_after_s=0.1 if each.stage == "decode" else None,
                         unpacked_weights=1_000_000,
                     )
                     for each in stages

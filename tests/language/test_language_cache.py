@@ -28,7 +28,7 @@ def cache(configuration: dict[str, Any], of: str = "bfloat16") -> Cache:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "token_byte"),
+    ("configuration", "token_bytes"),
     [
         # 2 (keys and values) x 32 layers x 32 heads x 128 x 2 B: half a MiB, as is often told.
         (LLAMA_2_7B, 512 * 1024),
@@ -39,9 +39,9 @@ def cache(configuration: dict[str, Any], of: str = "bfloat16") -> Cache:
         (DEEPSEEK_V3, 70_272),
     ],
 )
-def test_bytes_of_a_token(configuration: dict[str, Any], token_byte: int) -> None:
-    assert cache(configuration).token_byte == token_byte
-    assert cache(configuration).byte(1000, 3) == 3000 * token_byte
+def test_bytes_of_a_token(configuration: dict[str, Any], token_bytes: int) -> None:
+    assert cache(configuration).token_bytes == token_bytes
+    assert cache(configuration).byte(1000, 3) == 3000 * token_bytes
 
 
 def test_windows_end_what_is_kept() -> None:
@@ -71,5 +71,5 @@ def test_it_is_what_walking_over_tokens_and_layers_finds(
 
 
 def test_bits_of_the_cache() -> None:
-    assert 2 * cache(TINY, "int8").token_byte == cache(TINY).token_byte
-    assert 4 * cache(TINY, "int4").token_byte == cache(TINY).token_byte
+    assert 2 * cache(TINY, "int8").token_bytes == cache(TINY).token_bytes
+    assert 4 * cache(TINY, "int4").token_bytes == cache(TINY).token_bytes

@@ -23,9 +23,9 @@ from roofline.language.memory import (
 from tests.language.language_examples import LLAMA_2_7B, LLAMA_3_8B, TINY
 
 HALF = dtype("bfloat16")
-NOTHING = Activations(token_byte=0, sequence_byte=0, takes_context=False)
-OF_PROMPTS = Activations(token_byte=7, sequence_byte=30, takes_context=True)
-OF_TOKENS = Activations(token_byte=7, sequence_byte=30, takes_context=False)
+NOTHING = Activations(token_bytes=0, sequence_bytes=0, takes_context=False)
+OF_PROMPTS = Activations(token_bytes=7, sequence_bytes=30, takes_context=True)
+OF_TOKENS = Activations(token_bytes=7, sequence_bytes=30, takes_context=False)
 
 
 def footprint(
@@ -41,10 +41,10 @@ def footprint(
         cache_of(Architecture.of({**TINY, **sizes}), HALF),
         context=context,
         batch=batch,
-        weight_byte=1000,
+        weight_bytes=1000,
         activations=activations,
         memory=Memory(byte=memory, source="a test"),
-        peak_byte=peak,
+        peak_bytes=peak,
     )
 
 
@@ -71,11 +71,11 @@ def test_room_is_what_adding_one_more_finds(
     sequences = 0
     while taken(sequences + 1, context, is_prefill) <= memory:
         sequences += 1
-    assert found.most_sequences == sequences
+    assert found.max_sequences == sequences
     tokens = 0
     while taken(batch, tokens + 1, is_prefill) <= memory:
         tokens += 1
-    assert found.most_context == tokens
+    assert found.max_context == tokens
 
 
 @given(
@@ -94,13 +94,13 @@ def test_windows_that_all_end_have_room_for_any_context(
         for context in range(1, 300)
         if footprint(memory, context=context, batch=batch, **sizes).byte <= memory
     ]
-    found = footprint(memory, batch=batch, **sizes).most_context
+    found = footprint(memory, batch=batch, **sizes).max_context
     assert found == (None if len(fitting) == 299 else max(fitting, default=0))
 
 
 def test_a_footprint_is_the_sum_of_its_parts() -> None:
     found = footprint(10_000, context=10, batch=2)
-    assert (found.weight_byte, found.cache_byte, found.activation_byte) == (1000, 1920, 60)
+    assert (found.weight_bytes, found.cache_bytes, found.activation_bytes) == (1000, 1920, 60)
     assert found.byte == 2980
 
 
@@ -130,7 +130,7 @@ def test_whether_it_fits(least: int, peak: int | None, memory: int | None, fit: 
 
 def test_without_a_size_there_is_no_room_to_tell() -> None:
     found = footprint(None)
-    assert (found.most_sequences, found.most_context, found.fit) == (None, None, "unknown")
+    assert (found.max_sequences, found.max_context, found.fit) == (None, None, "unknown")
 
 
 def test_llama_2_7b_in_sixteen_gigabyte() -> None:
@@ -139,10 +139,10 @@ def test_llama_2_7b_in_sixteen_gigabyte() -> None:
         cache_of(Architecture.of(LLAMA_2_7B), HALF),
         context=4096,
         batch=1,
-        weight_byte=2 * 6_738_415_616,
+        weight_bytes=2 * 6_738_415_616,
         activations=NOTHING,
         memory=Memory(byte=16_000_000_000, source="a test"),
     )
-    assert found.most_context == 4812
-    assert found.most_sequences == 1
+    assert found.max_context == 4812
+    assert found.max_sequences == 1
     assert found.fit == "fits at the least"

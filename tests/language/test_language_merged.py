@@ -35,20 +35,20 @@ def language(request: pytest.FixtureRequest) -> Language:
 
 def test_products_and_attention_are_those_that_are_called(language: Language) -> None:
     for stage in language.stages:
-        assert stage.asked.multiply_add == stage.analysis.totals.multiply_add, stage.stage
+        assert stage.asked.macs == stage.analysis.totals.macs, stage.stage
 
 
 def test_the_cache_is_what_decode_is_given(language: Language) -> None:
     decode = language.stage("decode")
     assert decode is not None
-    assert decode.given_cache_byte == language.cache.byte(12, 3)
+    assert decode.given_cache_bytes == language.cache.byte(12, 3)
 
 
 def test_no_library_beats_the_architecture(language: Language) -> None:
     for stage in language.stages:
-        assert stage.asked.bound_s is not None
-        assert stage.bound_s is not None
-        assert stage.asked.bound_s <= stage.bound_s
+        assert stage.asked.eager_min_time_s is not None
+        assert stage.eager_min_time_s is not None
+        assert stage.asked.eager_min_time_s <= stage.eager_min_time_s
 
 
 def test_weights_are_those_of_the_model(language: Language) -> None:

@@ -12,7 +12,7 @@ from numpy import asarray
 
 from roofline.errors import FileFormatError, InputError
 from roofline.foundation.blocks import Facts, Grid, Notes, View
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.language.drawing import points_of
 from roofline.language.result import Language
 from roofline.language.stages import Rate, rate_text
@@ -66,10 +66,10 @@ def test_the_cache_has_a_row_for_layers_that_keep_alike() -> None:
     (grid,) = grids(language(windows=True), "KV cache")
     # 4 heads of 64, keys and values, 4 B: 2048 B a token.
     assert grid.rows[0][:2] == ("6", "256")
-    assert grid.rows[0][-2] == format_byte(6 * 256 * 2048)
+    assert grid.rows[0][-2] == format_bytes(6 * 256 * 2048)
     assert grid.rows[1][:2] == ("2", "all")
-    assert grid.rows[1][-2] == format_byte(2 * 512 * 2048)
-    assert grid.sums[0][-1] == format_byte(4 * (6 * 256 + 2 * 512) * 2048)
+    assert grid.rows[1][-2] == format_bytes(2 * 512 * 2048)
+    assert grid.sums[0][-1] == format_bytes(4 * (6 * 256 + 2 * 512) * 2048)
     attention = facts(language(windows=True))["Attention"]
     assert "6 of 8 layers with a window of 256 tokens" in attention
 

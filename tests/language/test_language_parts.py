@@ -45,7 +45,7 @@ def by_name(found: tuple[Part, ...], name: str) -> dict[str, int]:
 def test_decode_of_tiny_by_hand() -> None:
     # Width 16, 4 heads of 4, 2 key-value heads, 3 layers, inner width 40, 50 words; two sequences
     # of 10 tokens.
-    found = by_name(parts(TINY, "decode", 2, 10), "multiply_add")
+    found = by_name(parts(TINY, "decode", 2, 10), "macs")
     # 16 -> 16 (queries), 16 -> 8 twice (keys, values), 16 -> 16, for 2 tokens in 3 layers.
     assert found["attention projections"] == 2 * 3 * (256 + 128 + 128 + 256)
     # 4 heads look at 11 tokens, 4 elements of a key and 4 of a value each.
@@ -56,11 +56,11 @@ def test_decode_of_tiny_by_hand() -> None:
 
 def test_prefill_of_tiny_by_hand() -> None:
     found = parts(TINY, "prefill", 2, 10)
-    products = by_name(found, "multiply_add")
+    products = by_name(found, "macs")
     assert products["attention projections"] == 20 * 3 * 768
     # The whole rectangle by convention; only the triangle must be done.
     assert products["attention"] == 2 * 3 * 4 * 100 * 8
-    assert by_name(found, "least_flop")["attention"] == 2 * (2 * 3 * 4 * 55 * 8)
+    assert by_name(found, "min_flop")["attention"] == 2 * (2 * 3 * 4 * 55 * 8)
     assert products["feed-forward"] == 20 * 3 * 3 * 16 * 40
     # The logits of the last token of each sequence alone.
     assert products["vocabulary"] == 2 * 16 * 50
@@ -69,14 +69,14 @@ def test_prefill_of_tiny_by_hand() -> None:
 def test_llama_2_7b_decodes_with_two_flop_a_weight() -> None:
     found = parts(LLAMA_2_7B, "decode", 1, 1)
     weights = 6_738_415_616 - 65 * 4096 - 32000 * 4096
-    products = total(found, "multiply_add") - by_name(found, "multiply_add")["attention"]
+    products = total(found, "macs") - by_name(found, "macs")["attention"]
     assert products == weights == product_weights(Architecture.of(LLAMA_2_7B))
 
 
 def test_grouped_queries_read_a_quarter_of_the_cache_and_compute_as_much() -> None:
     many = parts({**LLAMA_3_8B, "num_key_value_heads": 32}, "decode", 4, 1000)
     few = parts(LLAMA_3_8B, "decode", 4, 1000)
-    for name, factor in (("cache_elements", 4), ("multiply_add", 1)):
+    for name, factor in (("cache_elements", 4), ("macs", 1)):
         assert by_name(many, name)["attention"] == factor * by_name(few, name)["attention"]
     # 1000 tokens before, 8 heads of 128, keys and values, 32 layers, 4 sequences.
     assert total(few, "cache_elements") == 4 * 32 * 1000 * 2 * 8 * 128
@@ -123,8 +123,8 @@ def test_layers_of_chunks_read_their_own_chunk() -> None:
     found = parts(of, "decode", 2, 19)
     assert total(found, "cache_elements") == 2 * 16 * (3 + 3 + 19)
     # 4 heads, 4 elements of a key and 4 of a value; transformers multiplies all that it keeps.
-    assert by_name(found, "least_flop")["attention"] == 2 * (2 * 4 * 8) * (4 + 4 + 20)
-    assert by_name(found, "multiply_add")["attention"] == (2 * 4 * 8) * (8 + 8 + 20)
+    assert by_name(found, "min_flop")["attention"] == 2 * (2 * 4 * 8) * (4 + 4 + 20)
+    assert by_name(found, "macs")["attention"] == (2 * 4 * 8) * (8 + 8 + 20)
 
 
 @given(
@@ -139,7 +139,7 @@ def test_twice_the_batch_is_twice_the_work_and_the_same_weights(
     configuration = SPARSE if sparse else TINY
     once = parts(configuration, stage, batch, context)
     twice = parts(configuration, stage, 2 * batch, context)
-    for name in ("multiply_add", "least_flop", "cache_elements", "new_elements"):
+    for name in ("macs", "min_flop", "cache_elements", "new_elements"):
         assert total(twice, name) == 2 * total(once, name)
     assert total(twice, "weights") == total(once, "weights")
 
@@ -155,25 +155,25 @@ def test_prefill_leaves_what_decode_reads() -> None:
 def test_experts_compute_for_each_token_and_are_read_once() -> None:
     found = parts(SPARSE, "prefill", 1, 10, distinct=5)
     # 3 layers, 10 tokens, 2 experts each, three products of 16 x 12.
-    assert by_name(found, "multiply_add")["experts"] == 3 * 10 * 2 * 3 * 16 * 12
+    assert by_name(found, "macs")["experts"] == 3 * 10 * 2 * 3 * 16 * 12
     assert by_name(found, "weights")["experts"] == 3 * 5 * 3 * 16 * 12
-    assert by_name(found, "multiply_add")["router"] == 3 * 10 * 16 * 8
+    assert by_name(found, "macs")["router"] == 3 * 10 * 16 * 8
     assert "feed-forward" not in by_name(found, "weights")
 
 
 def test_latent_attention_in_decode_works_on_what_is_kept() -> None:
     found = parts(DEEPSEEK_V3, "decode", 1, 99)
     # Each of 128 heads: 100 tokens, 576 elements for scores and 512 for sums, 61 layers.
-    assert by_name(found, "multiply_add")["attention"] == 61 * 128 * 100 * (576 + 512)
+    assert by_name(found, "macs")["attention"] == 61 * 128 * 100 * (576 + 512)
     assert total(found, "cache_elements") == 61 * 99 * 576
     before = parts(DEEPSEEK_V3, "prefill", 1, 100)
-    assert by_name(before, "multiply_add")["attention"] == 61 * 128 * 100**2 * (192 + 128)
+    assert by_name(before, "macs")["attention"] == 61 * 128 * 100**2 * (192 + 128)
 
 
 def test_the_bound_of_latent_decode_takes_the_way_of_fewest_flop() -> None:
     # Keys of 192 and values of 128 elements, kept for each of 128 heads, would be fewer FLOP.
     found = parts(DEEPSEEK_V3, "decode", 1, 99)
-    assert by_name(found, "least_flop")["attention"] == 2 * 61 * 128 * 100 * (192 + 128)
+    assert by_name(found, "min_flop")["attention"] == 2 * 61 * 128 * 100 * (192 + 128)
 
 
 def test_published_activated_parameters_of_deepseek_v3() -> None:

@@ -31,21 +31,21 @@ def test_both_stages_stand_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (prefill.tokens, decode.tokens) == (20, 2)
     # The same products, ten times as often, and the logits of one token in both.
     per_token = 3 * (768 + 3 * 16 * 40)
-    assert prefill.asked.multiply_add == 20 * per_token + 2 * 800 + 2 * 3 * 4 * 100 * 8
-    assert decode.asked.multiply_add == 2 * per_token + 2 * 800 + 2 * 3 * 4 * 11 * 8
+    assert prefill.asked.macs == 20 * per_token + 2 * 800 + 2 * 3 * 4 * 100 * 8
+    assert decode.asked.macs == 2 * per_token + 2 * 800 + 2 * 3 * 4 * 11 * 8
     assert found.stage("decode") is decode
 
 
 def test_prefill_counts_the_products_that_torch_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     found = analysed(monkeypatch, stage="prefill", context=10, batch=2)
     (prefill,) = found.stages
-    assert prefill.asked.multiply_add == prefill.analysis.totals.multiply_add
+    assert prefill.asked.macs == prefill.analysis.totals.macs
 
 
 def test_the_architecture_asks_for_no_more_than_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for context in (1, 16):
         (prefill,) = analysed(monkeypatch, stage="prefill", context=context).stages
-        assert (prefill.asked.bound_s or 0) <= (prefill.bound_s or 0)
+        assert (prefill.asked.eager_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
 
 
 def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (alone.tokens_per_s, alone.low_per_s) == pytest.approx((50, 25))
     bound = decode.bound_rate
     assert bound is not None
-    assert bound.tokens_per_s == pytest.approx(4 / (decode.bound_s or 0))
+    assert bound.tokens_per_s == pytest.approx(4 / (decode.eager_min_time_s or 0))
 
 
 def test_what_is_asked_for_reaches_the_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_memory_that_is_given_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain.footprint.fit == "unknown"
     # 3 x (768 + 1920) + 2 x 800 weights in float32.
     weights = 4 * (3 * 2688 + 1600)
-    assert plain.footprint.weight_byte == weights
+    assert plain.footprint.weight_bytes == weights
     # 3 layers, 2 heads of 4, keys and values, 4 B.
-    assert plain.footprint.cache_byte == 10 * 192
+    assert plain.footprint.cache_bytes == 10 * 192
     small = analysed(monkeypatch, context=10, memory=weights)
     assert small.footprint.fit == "does not fit"
     large = analysed(monkeypatch, context=10, memory="1GiB")
@@ -93,7 +93,7 @@ def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     *caches, last = machine().memory
-    memory = (*caches, replace(last, capacity_byte=2**30, scope="shared"))
+    memory = (*caches, replace(last, capacity_bytes=2**30, scope="shared"))
     there = replace(machine(), memory=memory)
     found = analysed(monkeypatch, context=10, hardware=there)
     assert (found.footprint.memory.byte, found.footprint.fit) == (2**30, "fits")
@@ -102,7 +102,7 @@ def test_the_profile_knows_the_memory_and_what_is_given_overrides_it(
 
 
 def test_this_machine_has_what_is_free(monkeypatch: pytest.MonkeyPatch, no_user_data: Path) -> None:
-    monkeypatch.setattr("roofline.pipeline.language.available_memory_byte", lambda: 12345)
+    monkeypatch.setattr("roofline.pipeline.language.available_memory_bytes", lambda: 12345)
     profile = machine()
     path = no_user_data / "share" / "roofline" / "hardware" / "host.toml"
     path.parent.mkdir(parents=True)
@@ -116,18 +116,20 @@ def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for of, bits in zip(found.weight_bits, (8, 4), strict=True):
         # The vocabulary's table and product stay floats, of 16 bits as what is computed.
         quantized = 3 * 2688
-        assert of.weight_byte_before == 4 * (quantized + 1600)
-        assert of.weight_byte_after == quantized * bits // 8 + 2 * 1600
+        assert of.weight_bytes_before == 4 * (quantized + 1600)
+        assert of.weight_bytes_after == quantized * bits // 8 + 2 * 1600
         for stage in of.stages:
             assert stage.unpacked_weights == quantized
-            assert (stage.asked_after.bound_s or 0) <= (stage.asked_before.bound_s or 0)
-            assert stage.bound_after_s is not None
-            assert stage.bound_before_s is not None
-            assert stage.bound_after_s < stage.bound_before_s
+            assert (stage.asked_after.eager_min_time_s or 0) <= (
+                stage.asked_before.eager_min_time_s or 0
+            )
+            assert stage.eager_min_time_after_s is not None
+            assert stage.eager_min_time_before_s is not None
+            assert stage.eager_min_time_after_s < stage.eager_min_time_before_s
     decode = found.weight_bits[1].stages[1]
     # Eight times fewer bytes of all weights but those of the vocabulary, at 100 MB/s.
     less = 4 * 3 * 2688 * (1 - 1 / 8) / 1e8
-    saved = (decode.asked_before.bound_s or 0) - (decode.asked_after.bound_s or 0)
+    saved = (decode.asked_before.eager_min_time_s or 0) - (decode.asked_after.eager_min_time_s or 0)
     # The cache has half as many bytes, too: its floats have 16 bits.
     assert saved == pytest.approx(less + (11 * 192 + 3200) / 2 / 1e8)
 
@@ -138,10 +140,10 @@ def test_experts_have_a_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = found.stages[1]
     assert decode.spread is not None
     assert [each.distinct for each in decode.routed] == [2, round(8 * (1 - 0.75**4)), 8]
-    bytes_read = [each.weight_byte for each in decode.routed]
+    bytes_read = [each.weight_bytes for each in decode.routed]
     one = 3 * 16 * 12 * 4
     assert bytes_read[2] - bytes_read[0] == 3 * 6 * one
-    bounds = [each.bound_s or 0 for each in decode.routed]
+    bounds = [each.eager_min_time_s or 0 for each in decode.routed]
     assert bounds == sorted(bounds)
     assert decode.asked.distinct_experts == decode.spread.typical
 
@@ -152,7 +154,9 @@ def test_a_sweep_has_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert found.sweep is not None
     assert len(found.sweep.cells) == 6
-    assert found.sweep.cell("decode", 1, 8).bound_s == found.stages[0].asked.bound_s
+    assert (
+        found.sweep.cell("decode", 1, 8).eager_min_time_s == found.stages[0].asked.eager_min_time_s
+    )
     one_axis = analysed(monkeypatch, stage="decode", context=8, sweep_batch=[1, 2])
     assert one_axis.sweep is not None
     assert one_axis.sweep.contexts == (8,)
@@ -171,7 +175,7 @@ def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
     data = json.loads(found.to_json())
     assert (data["kind"], data["schema_version"]) == ("language model", 1)
     assert data["configuration"] == TINY
-    assert data["cache"]["token_byte"] == 192
+    assert data["cache"]["token_bytes"] == 192
     assert data["stages"][0]["analysis"]["totals"]["flop"] > 0
     assert data["stages"][1]["predicted_rate"]["low_per_s"] == pytest.approx(25)
     assert data["weight_bits"][0]["bits"] == {"weights": 4, "activations": 16}
@@ -179,7 +183,7 @@ def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = found.to_frame()
     assert list(frame["is_swept"]) == [False, False, True, True, True, True]
     swept = frame[frame["is_swept"]]
-    assert swept["bound_s"].isna().all()
+    assert swept["eager_min_time_s"].isna().all()
     assert swept["asked_bound_s"].notna().all()
 
 
@@ -270,10 +274,10 @@ def test_fewer_bits_gain_no_more_than_the_bytes_that_they_save(
         hardware=machine(),
     )
     for stage in found.weight_bits[0].stages:
-        assert stage.bound_before_s is not None
-        assert stage.bound_after_s is not None
-        gain = stage.bound_before_s - stage.bound_after_s
+        assert stage.eager_min_time_before_s is not None
+        assert stage.eager_min_time_after_s is not None
+        gain = stage.eager_min_time_before_s - stage.eager_min_time_after_s
         # 3 layers of 2,688 weights, a byte less each, at 100 MB/s.
         assert -1e-12 <= gain <= 3 * 2688 / 1e8 * (1 + 1e-9)
     decode = found.weight_bits[0].stages[1]
-    assert (decode.bound_before_s or 0) > (decode.bound_after_s or 0)
+    assert (decode.eager_min_time_before_s or 0) > (decode.eager_min_time_after_s or 0)

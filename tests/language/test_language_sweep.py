@@ -21,7 +21,7 @@ def model(memory: int | None = None, **sizes: int) -> SweptModel:
         architecture=Architecture.of({**TINY, **sizes}),
         roof=Roof(machine(), 1),
         types=Types.all_of(dtype("float32")),
-        kept_byte=40_000,
+        kept_bytes=40_000,
         memory=Memory(byte=memory, source="a test"),
     )
 
@@ -33,13 +33,13 @@ def test_every_cell_is_the_stage_at_its_place() -> None:
     assert len(found.cells) == 8
     for cell in found.cells:
         alone = swept.placed(StageSize(stage=cell.stage, batch=cell.batch, context=cell.context))
-        assert (cell.bound_s, cell.flop) == (alone.bound_s, alone.flop)
+        assert (cell.eager_min_time_s, cell.flop) == (alone.eager_min_time_s, alone.flop)
         assert found.cell(cell.stage, cell.batch, cell.context) == cell
         # 3 layers, 2 key-value heads of 4, keys and values, 4 B; each token as 16 numbers, twice,
         # or 16 numbers and 50 logits of a sequence.
         tokens = cell.context if cell.stage == "prefill" else 1
         each = cell.context * 3 * 2 * 2 * 4 * 4 + 4 * max(tokens * 2 * 16, 16 + 50)
-        assert cell.footprint_byte == 40_000 + cell.batch * each
+        assert cell.footprint_bytes == 40_000 + cell.batch * each
         assert cell.fit == "unknown"
 
 

@@ -59,8 +59,8 @@ def test_what_is_changed_is_named() -> None:
         huge_pages="[always] madvise never",
     )
     assert allocator.settings is not None
-    assert allocator.settings.mmap_threshold_byte == 2**24
-    assert allocator.settings.trim_threshold_byte == 65536
+    assert allocator.settings.mmap_threshold_bytes == 2**24
+    assert allocator.settings.trim_threshold_bytes == 65536
     assert not allocator.settings.is_dynamic
     assert allocator.name == (
         "glibc.malloc.mmap_threshold=0x1000000, MALLOC_TRIM_THRESHOLD_=65536,"

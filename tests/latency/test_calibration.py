@@ -36,13 +36,13 @@ def facts(
         layout="contiguous",
         threads=threads,
         numbers=(size / 3, size / 3, size, byte, byte, byte, byte, byte, 0.0),
-        bound_s=2**size / 1e10,
+        eager_min_time_s=2**size / 1e10,
     )
 
 
 def law_s(each: Facts) -> float:
-    return {"fast": 2 * each.bound_s + 5e-6, "slow": 3 * each.bound_s}.get(
-        each.variant, 4 * each.bound_s
+    return {"fast": 2 * each.eager_min_time_s + 5e-6, "slow": 3 * each.eager_min_time_s}.get(
+        each.variant, 4 * each.eager_min_time_s
     )
 
 
@@ -51,13 +51,13 @@ def run(
     calls: list[Facts],
     *,
     per_call_s: float = 3e-6,
-    faults: int = 0,
+    page_faults: int = 0,
     times: int = 2,
     free: int = 4,
     model: str = "",
 ) -> RunSample:
     """A run; each of its calls meets `faults` page faults, and so does the pass between calls."""
-    operators_s = times * sum(law_s(each) + faults * FAULT_S for each in calls)
+    operators_s = times * sum(law_s(each) + page_faults * FAULT_S for each in calls)
     count = times * len(calls) + free
     free_s = free * 1e-6
     return RunSample(
@@ -70,20 +70,20 @@ def run(
         threads=calls[0].threads,
         channels_last=False,
         train=False,
-        end_to_end_s=operators_s + count * per_call_s + faults * FAULT_S,
+        end_to_end_s=operators_s + count * per_call_s + page_faults * FAULT_S,
         end_to_end_iqr_s=0.0,
         operators_s=operators_s + free_s,
         free_s=free_s,
         free_calls=free,
         calls=count,
-        faults=faults * (times * len(calls) + 1),
+        page_faults=page_faults * (times * len(calls) + 1),
         operators=tuple(
             OperatorSample(
                 facts=each,
                 calls=times,
-                time_s=law_s(each) + faults * FAULT_S,
+                time_s=law_s(each) + page_faults * FAULT_S,
                 iqr_s=0.0,
-                faults=faults,
+                page_faults=page_faults,
             )
             for each in calls
         ),
@@ -125,8 +125,8 @@ def test_a_variant_that_was_never_seen_is_an_extrapolation() -> None:
     assert unseen[0].is_extrapolated and "extrapolated" in unseen[0].source
     # Less sure, and between what the others take or near it.
     assert unseen[1] > near[1]
-    bound_s = facts(20.1).bound_s
-    assert bound_s < unseen[0].predicted_s < 6 * bound_s
+    eager_min_time_s = facts(20.1).eager_min_time_s
+    assert eager_min_time_s < unseen[0].predicted_s < 6 * eager_min_time_s
 
 
 def test_far_from_every_size_is_an_extrapolation() -> None:
@@ -143,8 +143,8 @@ def test_a_group_that_was_never_seen_is_predicted_from_all_and_said_to_be() -> N
         each for each in Calibration(runs()).predict([facts(20.1, group="new")]) if each
     ]
     assert found.is_extrapolated
-    bound_s = facts(20.1).bound_s
-    assert bound_s < found.predicted_s < 6 * bound_s
+    eager_min_time_s = facts(20.1).eager_min_time_s
+    assert eager_min_time_s < found.predicted_s < 6 * eager_min_time_s
 
 
 def test_another_type_or_number_of_threads_is_not_predicted() -> None:
@@ -251,10 +251,10 @@ def test_page_faults_of_runs_change_nothing_that_is_learned_from_them() -> None:
     quiet = Calibration(runs())
     noisy = Calibration(
         (
-            run(each.family, [one.facts for one in each.operators], faults=1 + place)
+            run(each.family, [one.facts for one in each.operators], page_faults=1 + place)
             for place, each in enumerate(runs())
         ),
-        fault_s={THREADS: FAULT_S},
+        page_fault_s={THREADS: FAULT_S},
     )
     for one, other in zip(noisy.predict(calls), quiet.predict(calls), strict=True):
         assert one is not None and other is not None
@@ -303,7 +303,7 @@ def test_a_few_calls_say_nothing_of_others() -> None:
 
 def test_operators_without_a_bound_are_learned_from_too() -> None:
     """Unknown or no work at all: the bound is 0, and times are some microseconds."""
-    nothing = replace(facts(1.0), bound_s=0.0, numbers=(0.0,) * (2 + SHARED))
+    nothing = replace(facts(1.0), eager_min_time_s=0.0, numbers=(0.0,) * (2 + SHARED))
     samples = run("a", [facts(20.0)])
     sample = replace(samples.operators[0], facts=nothing, time_s=7e-6)
     known = Calibration([replace(samples, operators=(sample,))])
@@ -339,7 +339,7 @@ def at_pace(each: RunSample, pace: Pace, factor: float) -> RunSample:
         free_s=each.free_s * factor,
         operators=tuple(replace(one, time_s=one.time_s * factor) for one in each.operators),
         clock_hz=pace.clock_hz,
-        hop_s=pace.hop_s,
+        core_to_core_latency_s=pace.core_to_core_latency_s,
     )
 
 
@@ -382,7 +382,10 @@ def test_an_interval_allows_for_any_clock_where_none_is_told() -> None:
 
 def test_the_way_from_core_to_core_is_learned() -> None:
     """Ten times as far makes every call take 1.4 times as long."""
-    near, far = Pace(clock_hz=4e9, hop_s=25e-9), Pace(clock_hz=4e9, hop_s=250e-9)
+    near, far = (
+        Pace(clock_hz=4e9, core_to_core_latency_s=25e-9),
+        Pace(clock_hz=4e9, core_to_core_latency_s=250e-9),
+    )
     known = Calibration(
         [at_pace(each, near, 1.0) for each in runs()] + [at_pace(each, far, 1.4) for each in runs()]
     )
@@ -402,7 +405,7 @@ def test_the_way_from_core_to_core_is_learned() -> None:
 def test_on_one_thread_it_does_not_matter_where_the_other_core_is() -> None:
     calls = [facts(20.0, threads=1), facts(22.0, threads=1)]
     known = Calibration(
-        at_pace(run(family, calls), Pace(clock_hz=4e9, hop_s=10.0**-place), 1.0)
+        at_pace(run(family, calls), Pace(clock_hz=4e9, core_to_core_latency_s=10.0**-place), 1.0)
         for place, family in enumerate(FAMILIES, start=6)
     )
     kind = known.kind("product", "float32", 1)

@@ -35,7 +35,7 @@ def call(size: float = 10.0, group: str = "pointwise", *, threads: int = 2) -> F
         layout="contiguous",
         threads=threads,
         numbers=(size, 1.0, *(size, 0.0, size, size, size, size), 0.0),
-        bound_s=1e-6,
+        eager_min_time_s=1e-6,
     )
 
 
@@ -59,9 +59,9 @@ def kept(
         free_s=0.0,
         free_calls=free,
         calls=len(facts) + free,
-        faults=0.0,
+        page_faults=0.0,
         operators=tuple(
-            OperatorSample(facts=each, calls=count, time_s=0.1, iqr_s=0.0, faults=0.0)
+            OperatorSample(facts=each, calls=count, time_s=0.1, iqr_s=0.0, page_faults=0.0)
             for each, count in Counter(facts).items()
         ),
     )
@@ -146,12 +146,12 @@ def test_it_is_a_question_of_the_calls_alone(one: list[Facts], other: list[Facts
     assert (found([kept(other)], one) is not None) == is_same
 
 
-def machine(cache_byte: int, read: float, flop_per_s: float) -> HardwareProfile:
+def machine(cache_bytes: int, read: float, flop_per_s: float) -> HardwareProfile:
     return profile(
         [ceiling(flop_per_s)],
         [
-            level("L1", cache_byte, {"read": {1: 3 * read}}),
-            level("L2", 16 * cache_byte, {"read": {1: 2 * read}}),
+            level("L1", cache_bytes, {"read": {1: 3 * read}}),
+            level("L2", 16 * cache_bytes, {"read": {1: 2 * read}}),
             level("DRAM", None, {"read": {1: read}}),
         ],
     )
@@ -186,7 +186,10 @@ def test_a_profile_that_was_measured_anew_hides_nothing() -> None:
     before, now = (facts_on(each, Network(), 2, 3, 40, 40) for each in (old, new))
     assert len(before) == len(now) == 8
     # Bounds differ, and where bytes come from.
-    assert all(one.bound_s != other.bound_s for one, other in zip(before, now, strict=True))
+    assert all(
+        one.eager_min_time_s != other.eager_min_time_s
+        for one, other in zip(before, now, strict=True)
+    )
     assert [each.numbers for each in before] != [each.numbers for each in now]
     assert found([kept(before)], now) is not None
     for others in (

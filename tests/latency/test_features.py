@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from roofline.latency.calibration import Calibration
-from roofline.latency.features import FRESH_BYTE, facts_of, fresh_byte, log2
+from roofline.latency.features import FRESH_BYTE, facts_of, fresh_bytes, log2
 from roofline.latency.learning import SHARED, Example, Kind
 from roofline.latency.samples import Facts
 from roofline.placement import Placement, Roof, place
@@ -186,10 +186,10 @@ def test_calls_of_other_sizes_or_layouts_are_other_facts() -> None:
 def test_memory_is_fresh_from_32_mib_and_where_nothing_is_overwritten() -> None:
     assert FRESH_BYTE == 33_554_432
     large, small = tensor(0, FRESH_BYTE // 4), tensor(1, FRESH_BYTE // 4 - 1)
-    assert fresh_byte(record([], [large])) == FRESH_BYTE
-    assert fresh_byte(record([], [small])) == 0
-    assert fresh_byte(record([large], [large])) == 0
-    assert fresh_byte(record([small], [large, tensor(2, FRESH_BYTE)])) == 5 * FRESH_BYTE
+    assert fresh_bytes(record([], [large])) == FRESH_BYTE
+    assert fresh_bytes(record([], [small])) == 0
+    assert fresh_bytes(record([large], [large])) == 0
+    assert fresh_bytes(record([small], [large, tensor(2, FRESH_BYTE)])) == 5 * FRESH_BYTE
 
 
 def test_parameters_are_told_from_what_was_just_written() -> None:
@@ -197,17 +197,17 @@ def test_parameters_are_told_from_what_was_just_written() -> None:
         record=record(
             [tensor(0, 64, role=Role.PARAMETER), tensor(1, 32)], [tensor(2, 16)], flop=1024
         ),
-        level_byte={"L1": 1, "L2": 512, "L3": 256, "DRAM": 128},
+        level_bytes={"L1": 1, "L2": 512, "L3": 256, "DRAM": 128},
         level="L2",
         ceiling="",
         intensity_flop_per_byte=None,
         attainable_flop_per_s=None,
         bound=None,  # pyright: ignore[reportArgumentType]
-        bound_s=None,
+        eager_min_time_s=None,
     )
     found = facts_of(each, 3)
     assert found.numbers[-SHARED:] == (10, 8, 7, 6, 7, 8, 0)
-    assert (found.bound_s, found.threads) == (0.0, 3)
+    assert (found.eager_min_time_s, found.threads) == (0.0, 3)
 
 
 def test_a_logarithm_of_nothing_is_none() -> None:
@@ -219,13 +219,13 @@ def test_an_operator_without_tensors_has_facts() -> None:
     found = facts_of(
         Placement(
             record=record([], []),
-            level_byte={},
+            level_bytes={},
             level="",
             ceiling="",
             intensity_flop_per_byte=None,
             attainable_flop_per_s=None,
             bound=None,  # pyright: ignore[reportArgumentType]
-            bound_s=None,
+            eager_min_time_s=None,
         ),
         1,
     )

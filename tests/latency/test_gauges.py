@@ -13,7 +13,7 @@ class Hands:
     def __init__(self) -> None:
         self.wall_s = 100.0
         self.cpu_s = 7.0
-        self.faults = 40
+        self.page_faults = 40
         self.asked: list[str] = []
 
     def gauges(self, *, waits: bool = False) -> Gauges:
@@ -25,15 +25,15 @@ class Hands:
             self.asked.append("cpu")
             return self.cpu_s
 
-        def faults() -> int:
-            self.asked.append("faults")
-            return self.faults
+        def page_faults() -> int:
+            self.asked.append("page_faults")
+            return self.page_faults
 
         return Gauges(
             waited=lambda: 0.0,
             wall=wall,
             thread_cpu=cpu,
-            faults=faults,
+            page_faults=page_faults,
             wait=lambda: self.asked.append("wait"),
             waits=waits,
         )
@@ -43,9 +43,9 @@ def test_a_pass_by_hand() -> None:
     hands = Hands()
     gauges = hands.gauges()
     before = gauges.read()
-    hands.wall_s, hands.cpu_s, hands.faults = 102.0, 8.5, 52
+    hands.wall_s, hands.cpu_s, hands.page_faults = 102.0, 8.5, 52
     passage = gauges.since(before)
-    assert passage == Passage(wall_s=2.0, faults=12, cpu_share=0.75)
+    assert passage == Passage(wall_s=2.0, page_faults=12, cpu_share=0.75)
     assert passage.is_disturbed
 
 
@@ -61,7 +61,7 @@ def test_the_wall_clock_is_next_to_the_pass_and_behind_the_wait() -> None:
 
 @pytest.mark.parametrize(("share", "is_disturbed"), [(0.949, True), (0.951, False), (1.0, False)])
 def test_what_disturbed_is(share: float, is_disturbed: bool) -> None:
-    assert Passage(wall_s=1.0, faults=0, cpu_share=share).is_disturbed is is_disturbed
+    assert Passage(wall_s=1.0, page_faults=0, cpu_share=share).is_disturbed is is_disturbed
 
 
 def test_clocks_that_do_not_agree_give_no_nonsense() -> None:
@@ -69,10 +69,10 @@ def test_clocks_that_do_not_agree_give_no_nonsense() -> None:
     gauges = hands.gauges()
     before = gauges.read()
     # No tick of the wall clock, more of the CPU's, and a counter that went back.
-    hands.cpu_s, hands.faults = 7.1, 30
+    hands.cpu_s, hands.page_faults = 7.1, 30
     passage = gauges.since(before)
     assert passage.wall_s > 0
-    assert (passage.faults, passage.cpu_share) == (0, 1.0)
+    assert (passage.page_faults, passage.cpu_share) == (0, 1.0)
     hands.wall_s, hands.cpu_s = 101.0, 6.0
     assert gauges.since(before).cpu_share == 0.0
 

@@ -37,7 +37,9 @@ def undisturbed() -> Gauges:
         now[0] += 1.0
         return now[0]
 
-    return Gauges(wall=wall, thread_cpu=lambda: 2 * now[0], faults=lambda: 0, waited=lambda: 0.0)
+    return Gauges(
+        wall=wall, thread_cpu=lambda: 2 * now[0], page_faults=lambda: 0, waited=lambda: 0.0
+    )
 
 
 class Step(nn.Module):
@@ -201,7 +203,7 @@ def test_each_operator_has_its_own_times_in_seconds() -> None:
     assert [each.median_s for each in found.operators] == expected
     # The whole is read from the gauges, which go on by one at each reading.
     assert found.end_to_end.median_s == 1.0
-    assert (found.faults, found.discarded, found.are_disturbed) == (0, 0, False)
+    assert (found.page_faults, found.discarded, found.are_disturbed) == (0, 0, False)
 
 
 def test_times_belong_to_the_rounds_that_count() -> None:
@@ -235,7 +237,7 @@ def test_times_belong_to_the_rounds_that_count() -> None:
         torch.ones(2, 4),
         Effort(warm_ups=2, least=2, most=2, budget_s=0.0),
         stopwatch=Watch,
-        gauges=Gauges(wall=wall, thread_cpu=cpu, faults=lambda: 0, waited=lambda: 0.0),
+        gauges=Gauges(wall=wall, thread_cpu=cpu, page_faults=lambda: 0, waited=lambda: 0.0),
     )
     # Two passes warm up; the rounds that count are the first and the third.
     assert found.discarded == 1

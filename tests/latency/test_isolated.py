@@ -93,7 +93,7 @@ class Bench(TorchDispatchMode):
         return Gauges(
             wall=lambda: self.now_s,
             thread_cpu=lambda: self.cpu_s,
-            faults=lambda: 0,
+            page_faults=lambda: 0,
             waited=lambda: 0.0,
         )
 
@@ -107,12 +107,12 @@ def alone(*times_s: float) -> IsolatedSample:
     return IsolatedSample(sample=Sample(times_s=times_s))
 
 
-def measured(call: Call, bench: Bench, cache_byte: int = 32 * KIB, **effort: Any) -> Sample:
+def measured(call: Call, bench: Bench, cache_bytes: int = 32 * KIB, **effort: Any) -> Sample:
     with bench:
         return measure_call(
             call,
             threads=1,
-            last_level_byte=cache_byte,
+            last_level_bytes=cache_bytes,
             gauges=bench.gauges,
             effort=Effort(**effort) if effort else isolated.EFFORT,
         ).sample
@@ -140,7 +140,7 @@ def test_the_clock_is_read_right_before_and_after() -> None:
     )
 
     sample = measure_call(
-        called(ATEN.neg.default, torch.empty(4)), threads=1, last_level_byte=KIB, gauges=gauges
+        called(ATEN.neg.default, torch.empty(4)), threads=1, last_level_bytes=KIB, gauges=gauges
     ).sample
 
     assert set(sample.times_s) == {1.0}
@@ -150,7 +150,7 @@ def test_what_takes_no_tick_of_the_clock_takes_some_time() -> None:
     gauges = Gauges(wall=lambda: 0.0, thread_cpu=lambda: 0.0, waited=lambda: 0.0)
     call = called(ATEN.neg.default, torch.empty(4))
 
-    found = measure_call(call, threads=1, last_level_byte=KIB, gauges=gauges, effort=SHORT)
+    found = measure_call(call, threads=1, last_level_bytes=KIB, gauges=gauges, effort=SHORT)
     assert found.sample.times_s == (1e-9,)
 
 
@@ -229,17 +229,17 @@ def test_without_weights_nothing_is_cycled() -> None:
 def test_copies_are_within_limits() -> None:
     mib = 2**20
 
-    def copies(byte: int, cycle_byte: int = 64 * mib, turns: int = 1000) -> tuple[int, bool, int]:
+    def copies(byte: int, cycle_bytes: int = 64 * mib, turns: int = 1000) -> tuple[int, bool, int]:
         kept = StorageNeed(byte, torch.uint8, is_kept=True)
-        plan = plan_for([kept], cycle_byte=cycle_byte, turns=turns)
+        plan = plan_for([kept], cycle_bytes=cycle_bytes, turns=turns)
         return plan.copies, plan.is_swept, plan.byte
 
     assert copies(10 * mib) == (7, False, 70 * mib)
     assert copies(mib // 2) == (64, True, 32 * mib)
     assert copies(mib, turns=32) == (32, True, 32 * mib)
     assert copies(65 * mib) == (1, False, 65 * mib)
-    assert copies(300 * mib, cycle_byte=2**40) == (3, True, 900 * mib)
-    assert copies(2**31, cycle_byte=2**40) == (1, True, 2**31)
+    assert copies(300 * mib, cycle_bytes=2**40) == (3, True, 900 * mib)
+    assert copies(2**31, cycle_bytes=2**40) == (1, True, 2**31)
 
 
 def test_weights_of_a_small_model_are_used_again_sooner() -> None:
@@ -310,7 +310,7 @@ def test_nothing_is_left_in_memory() -> None:
 
 
 def test_operands_that_would_fill_the_memory_are_refused() -> None:
-    bench = isolated._Bench(Gauges(), 2**20, SHORT, free_byte=lambda: 1000)
+    bench = isolated._Bench(Gauges(), 2**20, SHORT, free_bytes=lambda: 1000)
 
     with pytest.raises(MeasurementError, match=r"its operands take 1.02 kB, and 1.00 kB are free"):
         bench.measured(called(ATEN.neg.default, torch.empty(128)))
@@ -413,7 +413,7 @@ def test_every_call_of_a_model_gives_what_it_gave_there(make: Any, given: Any, r
         if call is None:
             continue
         with Results() as results:
-            measure_call(call, threads=1, last_level_byte=KIB, effort=SHORT)
+            measure_call(call, threads=1, last_level_bytes=KIB, effort=SHORT)
         result = results.of[record.op]
         found = [each for each in tensors_in([result]) if each.numel()]
         shapes = [(tuple(each.shape), dtype_of(each.dtype)) for each in found]
@@ -450,7 +450,7 @@ def test_backward_passes_and_updates_run_on_their_own(make: Any) -> None:
     captured, calls = logged(model, (4, 3, 16, 16), run=run, make=make)
     said: list[str] = []
     found = measure_unique(
-        calls, store=Memory(), threads=1, last_level_byte=KIB, say=said.append, effort=SHORT
+        calls, store=Memory(), threads=1, last_level_bytes=KIB, say=said.append, effort=SHORT
     )
 
     assert {record.phase for record in captured.records} == {"forward", "backward", "optimizer"}
@@ -465,7 +465,7 @@ def unique(
     calls: Sequence[Call | None], store: Memory, say: Callable[[str], None] = print, **named: Any
 ) -> list[IsolatedSample | None]:
     return measure_unique(
-        calls, store=store, threads=1, last_level_byte=KIB, say=say, effort=SHORT, **named
+        calls, store=store, threads=1, last_level_bytes=KIB, say=say, effort=SHORT, **named
     )
 
 
@@ -498,7 +498,7 @@ def test_cold_weights_are_kept_under_how_cold_they_are() -> None:
     cold = called(ATEN.mm.default, torch.empty(2, 8), weight, kept=[weight])
     warm = called(ATEN.mm.default, torch.empty(2, 8), torch.empty(8, 8))
     store = Memory()
-    measure_unique([cold, warm], store=store, threads=1, last_level_byte=2**21, say=print)
+    measure_unique([cold, warm], store=store, threads=1, last_level_bytes=2**21, say=print)
     unique([cold, warm], store)
 
     # In the second the cache is another; without weights that does not matter.
@@ -524,7 +524,7 @@ def test_an_interrupt_keeps_what_there_is_and_leaves_torch_as_it_was() -> None:
     store = Memory()
     with pytest.raises(KeyboardInterrupt), Stops():
         measure_unique(
-            calls, store=store, threads=threads + 1, last_level_byte=KIB, say=print, effort=SHORT
+            calls, store=store, threads=threads + 1, last_level_bytes=KIB, say=print, effort=SHORT
         )
 
     assert list(store.times) == [calls[0].key(threads + 1)]
@@ -560,7 +560,7 @@ def test_settings_of_the_caller_do_not_matter() -> None:
     torch.use_deterministic_algorithms(True)
     try:
         with torch.inference_mode(), torch.autocast("cpu"), looks:
-            measure_call(call, threads=threads, last_level_byte=KIB, effort=SHORT)
+            measure_call(call, threads=threads, last_level_bytes=KIB, effort=SHORT)
             assert torch.are_deterministic_algorithms_enabled()
             assert torch.is_inference_mode_enabled()
     finally:

@@ -18,7 +18,7 @@ def facts(size: float, layout: str = "contiguous") -> Facts:
         layout=layout,
         threads=1,
         numbers=(size, *([size] * SHARED)),
-        bound_s=2**size / 1e10,
+        eager_min_time_s=2**size / 1e10,
     )
 
 
@@ -26,9 +26,9 @@ def examples(count: int, deviation: float) -> list[Example]:
     draw = np.random.default_rng(4)
     return [
         Example(
-            facts=facts(each.bound_s and size),
+            facts=facts(each.eager_min_time_s and size),
             family=f"family {place % 7}",
-            time_s=float((each.bound_s + 1e-6) * 2 * np.exp(draw.normal(0, deviation))),
+            time_s=float((each.eager_min_time_s + 1e-6) * 2 * np.exp(draw.normal(0, deviation))),
             calls=1,
         )
         for place, size in enumerate(draw.uniform(10, 26, count))

@@ -37,7 +37,7 @@ class Bench:
             waited=lambda: 0.0,
             wall=lambda: self._wall_s,
             thread_cpu=lambda: self._cpu_s,
-            faults=lambda: len(self.order),
+            page_faults=lambda: len(self.order),
         )
 
     def rounds(self, effort: Effort, *names: str) -> Rounds:
@@ -61,7 +61,7 @@ def test_subjects_run_in_turn_and_warm_ups_do_not_count() -> None:
     assert len(found.passages) == 3
     assert found.kept == [0, 1, 2]
     assert (found.discarded, found.are_disturbed) == (0, False)
-    assert (found.times_s(0), found.faults(1)) == ((1.0,) * 3, (1,) * 3)
+    assert (found.times_s(0), found.page_faults(1)) == ((1.0,) * 3, (1,) * 3)
 
 
 def test_each_has_its_own_times() -> None:

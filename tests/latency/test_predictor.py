@@ -39,20 +39,22 @@ def placements() -> tuple[Placement, ...]:
     return tuple(place(found.records, residency(found.records), roof, cache="steady"))
 
 
-def learned(known: tuple[Placement, ...], fault_s: dict[int, float]) -> Calibration:
+def learned(known: tuple[Placement, ...], page_fault_s: dict[int, float]) -> Calibration:
     facts = [facts_of(each, 1) for each in known if each.record.state is not State.FREE]
     samples = tuple(
-        OperatorSample(facts=each, calls=1, time_s=5 * each.bound_s, iqr_s=0.0, faults=0.0)
+        OperatorSample(
+            facts=each, calls=1, time_s=5 * each.eager_min_time_s, iqr_s=0.0, page_faults=0.0
+        )
         for each in facts
     )
     total_s = sum(each.time_s for each in samples)
     run = RunSample(
         model="m", family="f", origin="calibrate", date="2026-01-01", batch=1, dtype="float32",
         threads=1, channels_last=False, train=False, end_to_end_s=total_s, end_to_end_iqr_s=0.0,
-        operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples), faults=0.0,
+        operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples), page_faults=0.0,
         operators=samples,
     )  # fmt: skip
-    return Calibration([run], fault_s=fault_s)
+    return Calibration([run], page_fault_s=page_fault_s)
 
 
 def run_of(predictor: Predictor, known: tuple[Placement, ...]) -> tuple[RunPrediction, str]:
@@ -64,10 +66,10 @@ def run_of(predictor: Predictor, known: tuple[Placement, ...]) -> tuple[RunPredi
 def test_page_faults_of_the_default_allocator_are_part_of_a_pass() -> None:
     known = placements()
     run, notes = run_of(Predictor(calibration=learned(known, {1: FAULT_S})), known)
-    simulated = page_faults([each.record for each in known])
-    assert simulated.faults > 1000
-    assert run.faults == simulated.faults
-    assert abs(run.predicted_s - run.settled_s - simulated.faults * FAULT_S) < 1e-9
+    simulated = count_page_faults([each.record for each in known])
+    assert simulated.page_faults > 1000
+    assert run.page_faults == simulated.page_faults
+    assert abs(run.predicted_s - run.settled_s - simulated.page_faults * FAULT_S) < 1e-9
     assert run.allocator == "default"
     assert run.tunables.startswith("glibc.malloc.mmap_threshold=")
     assert not notes
@@ -77,7 +79,7 @@ def test_the_cost_of_a_page_fault_is_that_of_the_process_that_will_run() -> None
     known = placements()
     calibration = learned(known, {1: FAULT_S})
     small, _ = run_of(Predictor(calibration=calibration), known)
-    huge, _ = run_of(Predictor(calibration=calibration, fault_s={1: 3 * FAULT_S}), known)
+    huge, _ = run_of(Predictor(calibration=calibration, page_fault_s={1: 3 * FAULT_S}), known)
     assert huge.settled_s == small.settled_s
     assert huge.predicted_s - huge.settled_s == pytest.approx(
         3 * (small.predicted_s - small.settled_s)
@@ -87,7 +89,7 @@ def test_the_cost_of_a_page_fault_is_that_of_the_process_that_will_run() -> None
 def test_without_costs_or_for_another_allocator_there_are_none_and_that_is_said() -> None:
     known = placements()
     settled, notes = run_of(Predictor(calibration=learned(known, {})), known)
-    assert settled.faults is None
+    assert settled.page_faults is None
     assert settled.predicted_s == settled.settled_s
     assert "costs of page faults are not known" in notes
     other = Predictor(
@@ -106,8 +108,8 @@ def test_the_interval_of_a_pass_knows_the_number_of_its_faults_and_their_cost(
     predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
 
     def added(count: int, low: int, high: int) -> RunPrediction:
-        faults = PageFaults(faults=count, low=low, high=high, page_byte=4096)
-        monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
+        page_faults = PageFaults(page_faults=count, low=low, high=high, page_bytes=4096)
+        monkeypatch.setattr(predictor_module, "count_page_faults", lambda *_, **__: page_faults)
         return predictor.with_faults(SETTLED, known, 1)[0]
 
     none, certain, unsure = added(0, 0, 0), added(1000, 1000, 1000), added(1000, 0, 8000)
@@ -128,8 +130,8 @@ def test_settings_are_advised_where_nearly_every_process_has_page_faults(
     predictor = Predictor(calibration=learned(known, {1: FAULT_S}))
 
     def tunables(low: int) -> str:
-        faults = PageFaults(faults=5000, low=low, high=6000, page_byte=4096)
-        monkeypatch.setattr(predictor_module, "page_faults", lambda *_, **__: faults)
+        page_faults = PageFaults(page_faults=5000, low=low, high=6000, page_bytes=4096)
+        monkeypatch.setattr(predictor_module, "count_page_faults", lambda *_, **__: page_faults)
         return predictor.with_faults(SETTLED, known, 1)[0].tunables
 
     # 3 % of 20 ms are 600 faults.
@@ -160,13 +162,13 @@ def test_settings_that_keep_all_memory_are_those_of_the_environment() -> None:
     calibration = learned(known, {1: FAULT_S})
     default, _ = run_of(Predictor(calibration=calibration), known)
     sizes = [int(each.rpartition("=")[2]) for each in default.tunables.split(":")]
-    mmap_byte, trim_byte = sizes
+    mmap_bytes, trim_bytes = sizes
     settings = MallocSettings(
-        mmap_threshold_byte=mmap_byte, trim_threshold_byte=trim_byte, is_dynamic=False
+        mmap_threshold_bytes=mmap_bytes, trim_threshold_bytes=trim_bytes, is_dynamic=False
     )
     kept = Allocator(settings=settings, changed=tuple(default.tunables.split(":")))
     run, _ = run_of(Predictor(calibration=calibration, allocator=kept), known)
-    assert (run.faults, run.tunables) == (0, "")
+    assert (run.page_faults, run.tunables) == (0, "")
     assert run.predicted_s == default.settled_s
     assert "mmap_threshold" in run.allocator
 
@@ -176,4 +178,4 @@ def test_a_pass_on_tensors_that_the_heap_keeps_has_no_faults() -> None:
     roof = Roof(profile([ceiling(1e11)], [level("DRAM", None, {"read": {1: 1e10}})]), 1)
     known = tuple(place(found.records, residency(found.records), roof, cache="steady"))
     run, _ = run_of(Predictor(calibration=learned(known, {1: FAULT_S})), known)
-    assert (run.faults, run.tunables) == (0, "")
+    assert (run.page_faults, run.tunables) == (0, "")

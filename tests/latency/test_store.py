@@ -59,9 +59,9 @@ def operator(number: int = 0) -> OperatorSample:
         layout="nhwc",
         threads=2,
         numbers=(0.1 + number, 17.25, -math.pi),
-        bound_s=1e-5 / 3,
+        eager_min_time_s=1e-5 / 3,
     )
-    return OperatorSample(facts=facts, calls=3, time_s=2e-5 / 3, iqr_s=1e-7, faults=0.5)
+    return OperatorSample(facts=facts, calls=3, time_s=2e-5 / 3, iqr_s=1e-7, page_faults=0.5)
 
 
 def run(model: str = "resnet18", operators: int = 2) -> RunSample:
@@ -81,13 +81,15 @@ def run(model: str = "resnet18", operators: int = 2) -> RunSample:
         free_s=0.001,
         free_calls=4,
         calls=70,
-        faults=12.5,
+        page_faults=12.5,
         operators=tuple(map(operator, range(operators))),
     )
 
 
 def alone(times_s: tuple[float, ...]) -> IsolatedSample:
-    return IsolatedSample(sample=Sample(times_s=times_s), pace=Pace(clock_hz=3.9e9, hop_s=2e-7))
+    return IsolatedSample(
+        sample=Sample(times_s=times_s), pace=Pace(clock_hz=3.9e9, core_to_core_latency_s=2e-7)
+    )
 
 
 def opened(path: Path, environment: Environment = HERE, said: list[str] | None = None) -> Store:
@@ -136,25 +138,25 @@ FACTS = dict[str, st.SearchStrategy[Any]](
     **dict.fromkeys(("group", "variant", "dtype", "layout"), NAME),
     threads=COUNT,
     numbers=st.lists(finite()).map(tuple),
-    bound_s=finite(0.0),
+    eager_min_time_s=finite(0.0),
 )
 OPERATOR = dict[str, st.SearchStrategy[Any]](
     facts=st.builds(Facts, **FACTS),
     calls=COUNT,
     time_s=finite(0.0, more=True),
     iqr_s=finite(0.0),
-    faults=finite(0.0),
+    page_faults=finite(0.0),
 )
 RUN = dict[str, st.SearchStrategy[Any]](
     **dict.fromkeys(("model", "family", "date", "dtype"), NAME),
-    **dict.fromkeys(("end_to_end_iqr_s", "operators_s", "free_s", "faults"), finite(0.0)),
+    **dict.fromkeys(("end_to_end_iqr_s", "operators_s", "free_s", "page_faults"), finite(0.0)),
     **dict.fromkeys(("channels_last", "train"), st.booleans()),
     **dict.fromkeys(("free_calls", "calls", "threads"), COUNT),
     origin=st.sampled_from(["calibrate", "profile", "validate"]),
     batch=st.none() | COUNT,
     end_to_end_s=finite(0.0, more=True),
     operators=st.lists(st.builds(OperatorSample, **OPERATOR), max_size=4).map(tuple),
-    **dict.fromkeys(("clock_hz", "hop_s"), st.none() | finite(0.0, more=True)),
+    **dict.fromkeys(("clock_hz", "core_to_core_latency_s"), st.none() | finite(0.0, more=True)),
 )
 
 
@@ -225,10 +227,10 @@ NAN, INF = math.nan, math.inf
 @pytest.mark.parametrize(
     "wrong",
     [
-        replace(run(), faults=NAN),
+        replace(run(), page_faults=NAN),
         replace(run(), free_s=INF),
         replace(run(), end_to_end_iqr_s=NAN),
-        replace(run(), operators=(operator(), replace(operator(), faults=NAN))),
+        replace(run(), operators=(operator(), replace(operator(), page_faults=NAN))),
     ],
 )
 def test_what_is_no_number_is_not_kept(path: Path, wrong: RunSample) -> None:

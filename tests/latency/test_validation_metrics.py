@@ -411,11 +411,13 @@ def test_runs_are_put_in_order_at_one_clock() -> None:
 def test_predictions_for_the_usual_pace_have_their_own_figure() -> None:
     totals = ValidationTotals.of([judged(100, 110, predicted_usual_s=130), judged(100, 100)])
     assert totals.mape == pytest.approx(0.05)
-    assert totals.usual_pace_mape == pytest.approx(0.3)
-    assert ValidationTotals.of([judged(100, 110)]).usual_pace_mape is None
+    assert totals.usual_clock_mape == pytest.approx(0.3)
+    assert ValidationTotals.of([judged(100, 110)]).usual_clock_mape is None
 
 
-@pytest.mark.parametrize("field", ["clock_hz", "hop_s", "predicted_usual_s", "remeasured_clock_hz"])
+@pytest.mark.parametrize(
+    "field", ["clock_hz", "core_to_core_latency_s", "predicted_usual_s", "remeasured_clock_hz"]
+)
 def test_clocks_are_positive(field: str) -> None:
     with pytest.raises(ValueError, match="positive numbers"):
         replace(judged(1.0), **{field: 0.0})  # pyright: ignore[reportArgumentType]

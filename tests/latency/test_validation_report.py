@@ -101,7 +101,7 @@ def test_every_figure_stands_beside_its_noise_floor() -> None:
     assert rows["operator_error"] == ("–", "–", "0 runs")
     assert rows["bound_validity"] == ("100 %", "–", "150 operators")
     # What nobody asked for has no row; the noise floor is a column.
-    asked_for = {"ratio_error", "measured_operators_mape", "usual_pace_mape"}
+    asked_for = {"ratio_error", "measured_operators_mape", "usual_clock_mape"}
     assert set(FIGURES) - set(rows) == {*asked_for, "noise_floor"}
 
 
@@ -113,7 +113,7 @@ def test_what_was_asked_for_has_its_row() -> None:
     rows = {row[1]: row[2:] for row in grid(value.report(), "Accuracy").rows}
     assert rows["ratio_error"] == ("50.0 %", "25.0 %", "1 pair")
     assert rows["measured_operators_mape"] == ("3.0 %", "–", "1 run")
-    assert rows["usual_pace_mape"] == ("10.0 %", "–", "1 run")
+    assert rows["usual_clock_mape"] == ("10.0 %", "–", "1 run")
 
 
 def test_settings_have_a_table_where_there_are_several() -> None:
@@ -164,9 +164,16 @@ def test_a_run_is_shown_with_its_times() -> None:
 
 def test_page_faults_have_columns_where_they_matter() -> None:
     many = judged(
-        0.03, 0.032, predicted_settled_s=0.02, predicted_faults=5_000, faults=4_800, model="many"
+        0.03,
+        0.032,
+        predicted_settled_s=0.02,
+        predicted_page_faults=5_000,
+        page_faults=4_800,
+        model="many",
     )
-    few = judged(0.03, 0.0301, predicted_settled_s=0.03, predicted_faults=50, faults=0, model="few")
+    few = judged(
+        0.03, 0.0301, predicted_settled_s=0.03, predicted_page_faults=50, page_faults=0, model="few"
+    )
     table = grid(validation(many, few).report(), "Runs")
     assert column(table, "no page faults") == ["20.0 ms", "–"]
     assert column(table, "page faults") == ["5,000, counted 4,800", "50, counted 0"]

@@ -48,8 +48,8 @@ TOPOLOGY = Topology(
     hidden_siblings=0,
     quota_cpus=None,
     caches=(
-        *(Cache(level=1, size_byte=32 * KIB, cpus=(cpu,)) for cpu in (0, 1)),
-        Cache(level=2, size_byte=2 * MIB, cpus=(0, 1)),
+        *(Cache(level=1, size_bytes=32 * KIB, cpus=(cpu,)) for cpu in (0, 1)),
+        Cache(level=2, size_bytes=2 * MIB, cpus=(0, 1)),
     ),
     allowed_cpus=(0, 1),
     online_cpus=2,
@@ -62,9 +62,9 @@ SITUATION = Situation(
     topology=TOPOLOGY,
     frequency=FREQUENCY,
     nodes=(),
-    memory_byte=None,
-    available_byte=1 << 30,
-    memory_limit_byte=None,
+    memory_bytes=None,
+    available_bytes=1 << 30,
+    memory_limit_bytes=None,
     huge_pages="",
 )
 QUIET = Activity(steal_s=0.0, throttled=0, load=0.0)
@@ -85,7 +85,7 @@ class FakeMachine:
 
     Two vector instructions a cycle at 3 GHz; caches as in ``caches``, L1 private and the farther
     ones shared; ``BYTE_PER_S`` on each thread. ``mix`` is what an addition beside a multiply-add
-    gains, over the rate of multiply-adds alone (0.75: nothing). A cache line takes ``hop_s`` from
+    gains, over the rate of multiply-adds alone (0.75: nothing). A cache line takes ``core_to_core_latency_s`` from
     core to core. ``slowness`` is a factor on the time of a kernel at a time; ``busy`` the fraction
     of the time that threads have their CPUs. Kernels in ``broken`` do not compile, those in
     ``deadly`` end the process that runs them, and two threads never come together to run those in
@@ -100,7 +100,7 @@ class FakeMachine:
         )
     )
     mix: float = 0.75
-    hop_s: float = 50e-9
+    core_to_core_latency_s: float = 50e-9
     busy: float = 1.0
     slowness: Callable[[Kernel, float], float] = unchanged
     broken: dict[str, str] = field(default_factory=dict[str, str])
@@ -140,12 +140,12 @@ class FakeMachine:
                 ideal_s = kernel.flop(plan.length) / flop_per_s(kernel, self.mix)
             case StreamKernel():
                 extent = plan.period * kernel.streams
-                ideal_s = kernel.byte(plan.length) * plan.passes / self._byte_per_s(extent, plan)
+                ideal_s = kernel.byte(plan.length) * plan.passes / self._bytes_per_s(extent, plan)
             case HopKernel():
-                ideal_s = kernel.hops(plan.length) * self.hop_s
+                ideal_s = kernel.hops(plan.length) * self.core_to_core_latency_s
         return ideal_s * self.slowness(kernel, self.clock()) / self.busy
 
-    def _byte_per_s(self, extent: int, plan: Plan) -> float:
+    def _bytes_per_s(self, extent: int, plan: Plan) -> float:
         for number, (capacity, _) in enumerate(self.caches.caches, start=1):
             if extent * (1 if number == 1 else plan.threads) <= capacity:
                 return BYTE_PER_S.get(f"L{number}", BYTE_PER_S["L2"])
@@ -235,7 +235,7 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeMachine | None = None) ->
     monkeypatch.setattr(kernel_measurement, "sve_vector_bits", lambda: None)
     monkeypatch.setattr(kernel_measurement, "identify_core", lambda **_: machine.core)
     monkeypatch.setattr(kernel_measurement, "theoretical_memory", lambda: None)
-    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_byte", lambda _: None)
+    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_bytes", lambda _: None)
     monkeypatch.setattr(kernel_measurement.buffers, "fill", lambda array, stopped: None)
     monkeypatch.setattr(exploration.chase, "write_cycle", machine.write_cycle)
     # Python's own, which are part of what fake kernels do.

@@ -149,8 +149,8 @@ def _bandwidth(
         kind=kind,
         kernel=kernel,
         threads=threads,
-        peak_byte_per_s=rate,
-        sustained_byte_per_s=0.95 * rate if near else (0.9 if threads == 1 else 0.55) * rate,
+        peak_bytes_per_s=rate,
+        sustained_bytes_per_s=0.95 * rate if near else (0.9 if threads == 1 else 0.55) * rate,
         spread=0.025 if near else 0.12,
         write_allocate=_ALLOCATE.get(kernel, "not counted"),
         theoretical=on_paper(paper, "two loads of 64 byte per cycle") if known else None,
@@ -168,7 +168,7 @@ def _level(name: str) -> MemoryLevel:
         ]
     return MemoryLevel(
         name=name,
-        capacity_byte=_CAPACITY[name],
+        capacity_bytes=_CAPACITY[name],
         scope="private" if name in ("L1", "L2") else "shared",
         capacity_provenance=None
         if name == "DRAM"
@@ -242,8 +242,8 @@ def rich_profile() -> HardwareProfile:
                 target="memory of node 1",
                 kernel="read",
                 threads=2,
-                peak_byte_per_s=31e9,
-                sustained_byte_per_s=29e9,
+                peak_bytes_per_s=31e9,
+                sustained_bytes_per_s=29e9,
                 spread=0.02,
                 latency=Duration(fast_s=180e-9, median_s=190e-9, provenance=measured("chain")),
                 provenance=measured(),
@@ -253,14 +253,14 @@ def rich_profile() -> HardwareProfile:
             BandwidthCurve(
                 kernel="read",
                 threads=threads,
-                size_byte=sizes,
-                byte_per_s=tuple(0.95 * threads * _RATES[_step(size)]["read"] for size in sizes),
+                size_bytes=sizes,
+                bytes_per_s=tuple(0.95 * threads * _RATES[_step(size)]["read"] for size in sizes),
                 provenance=measured("median at each size"),
             )
             for threads in (1, 2)
         ),
         latency_curve=LatencyCurve(
-            size_byte=sizes,
+            size_bytes=sizes,
             latency_s=tuple(_LATENCY_S[_step(size)] for size in sizes),
             provenance=measured("a chain of dependent loads at random places"),
         ),
@@ -287,14 +287,14 @@ def device_profile() -> HardwareProfile:
     )
     memory = MemoryLevel(
         name="HBM",
-        capacity_byte=None,
+        capacity_bytes=None,
         scope="shared",
         bandwidth=(
             Bandwidth(
                 kernel="copy",
                 threads=1,
-                peak_byte_per_s=2.9e12,
-                sustained_byte_per_s=2.8e12,
+                peak_bytes_per_s=2.9e12,
+                sustained_bytes_per_s=2.8e12,
                 spread=0.004,
                 write_allocate="none",
                 theoretical=replace(sheet, per_s=3.35e12),

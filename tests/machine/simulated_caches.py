@@ -133,7 +133,7 @@ def reported_topology(caches: tuple[tuple[int, int, int], ...], cores: int = 8) 
         hidden_siblings=0,
         quota_cpus=None,
         caches=tuple(
-            Cache(level=level, size_byte=byte, cpus=tuple(range(first, first + sharing)))
+            Cache(level=level, size_bytes=byte, cpus=tuple(range(first, first + sharing)))
             for level, byte, sharing in caches
             for first in range(0, cores, sharing)
         ),

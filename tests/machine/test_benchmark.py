@@ -75,7 +75,7 @@ def test_a_fake_machine_is_measured_as_it_is() -> None:
     }.items():
         assert found[key] == pytest.approx((expected, expected), rel=1e-3)
 
-    assert [(level.name, level.scope, level.capacity_byte) for level in profile.memory] == [
+    assert [(level.name, level.scope, level.capacity_bytes) for level in profile.memory] == [
         ("L1", "private", 32 << 10),
         ("L2", "shared", 2 << 20),
         ("DRAM", "shared", None),
@@ -87,7 +87,7 @@ def test_a_fake_machine_is_measured_as_it_is() -> None:
         }
         for bandwidth in level.bandwidth:
             expected = BYTE_PER_S[level.name] * bandwidth.threads
-            assert bandwidth.sustained_byte_per_s == pytest.approx(expected, rel=1e-3)
+            assert bandwidth.sustained_bytes_per_s == pytest.approx(expected, rel=1e-3)
             assert bandwidth.spread == pytest.approx(0, abs=1e-3)
     latencies = [level.latency.median_s for level in profile.memory if level.latency]
     assert latencies[:2] == pytest.approx([1e-9, 4e-9], rel=0.1)
@@ -106,7 +106,7 @@ def test_a_fake_machine_is_measured_as_it_is() -> None:
         ("read", 1),
         ("read", 2),
     ]
-    assert profile.bandwidth_curves[1].byte_per_s[0] == pytest.approx(800e9, rel=1e-3)
+    assert profile.bandwidth_curves[1].bytes_per_s[0] == pytest.approx(800e9, rel=1e-3)
 
 
 def test_the_profile_keeps_to_its_budget_and_says_what_it_is(machine: FakeMachine) -> None:
@@ -384,8 +384,8 @@ def fake_library(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
                         kind="library",
                         kernel="copy",
                         threads=threads,
-                        peak_byte_per_s=2e10,
-                        sustained_byte_per_s=1e10,
+                        peak_bytes_per_s=2e10,
+                        sustained_bytes_per_s=1e10,
                         provenance=here,
                     ),
                 )
@@ -560,7 +560,7 @@ def test_this_machine_is_measured() -> None:
     for ceiling in profile.compute:
         assert ceiling.kind == "hardware"
         assert ceiling.peak_flop_per_s >= ceiling.sustained_flop_per_s > 0
-    capacities = [level.capacity_byte for level in profile.memory if level.capacity_byte]
+    capacities = [level.capacity_bytes for level in profile.memory if level.capacity_bytes]
     assert capacities == sorted(capacities)
     assert {each.quantity for each in series} == {"cycle", "flop", "byte", "load"}
     assert all(each.work > 0 and each.bursts for each in series)

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import MeasurementError
-from roofline.machine.measuring.buffers import allocate, extent_byte, fill, huge_page_byte, lay_out
+from roofline.machine.measuring.buffers import (
+    allocate,
+    extent_bytes,
+    fill,
+    huge_page_bytes,
+    lay_out,
+)
 
 
 def test_buffers_are_aligned_and_filled_with_finite_noise() -> None:
@@ -56,7 +62,7 @@ def test_streams_do_not_overlap_and_do_not_alias(total: int, streams: int, block
     for before, after in zip(layout.starts, layout.starts[1:], strict=False):
         assert after >= before + layout.length
         assert after % 64 == 0
-    assert layout.extent <= extent_byte(total, 3)
+    assert layout.extent <= extent_bytes(total, 3)
     # No two streams at the same place of a 4 KiB page.
     assert len({start % 4096 for start in layout.starts}) == streams
 
@@ -69,7 +75,7 @@ def test_too_little_memory_for_a_layout() -> None:
 def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> None:
     memory = allocate(8 << 20)
     start = memory.ctypes.data
-    assert huge_page_byte([memory], tmp_path) is None
+    assert huge_page_bytes([memory], tmp_path) is None
     file = tmp_path / "proc/self/smaps"
     file.parent.mkdir(parents=True)
     neighbour = "7f0000-7f1000 rw-p 00000000 00:00 0\nAnonHugePages:    4096 kB\n"
@@ -77,7 +83,7 @@ def test_huge_pages_are_read_where_the_system_reports_them(tmp_path: Path) -> No
     def said(huge: str) -> int | None:
         mapping = f"{start:x}-{start + (9 << 20):x} rw-p 00000000 00:00 0\n"
         file.write_text(f"{neighbour}{mapping}AnonHugePages: {huge}\n{neighbour}", encoding="utf-8")
-        return huge_page_byte([memory], tmp_path)
+        return huge_page_bytes([memory], tmp_path)
 
     assert said("6144 kB") == 6 << 20
     assert said("0 kB") == 0

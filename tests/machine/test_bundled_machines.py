@@ -44,7 +44,7 @@ def peak(name: str, of: str, unit: str, kernel: str, threads: int | None = None)
 
 def bandwidth(name: str) -> float:
     (found,) = machine(name).memory[-1].bandwidth
-    return found.peak_byte_per_s
+    return found.peak_bytes_per_s
 
 
 GPUS = [name for name in NAMES if machine(name).device != "cpu" and name != "v100-article"]
@@ -97,12 +97,12 @@ def test_a_gpu_has_its_caches_its_memory_its_clock_and_its_processors(name: str)
     l2, *_, memory = profile.memory
     # Of the L2 of Apple's third generation nothing is published.
     assert l2.name == ("SLC" if name == "m3-max" else "L2")
-    assert l2.capacity_byte and "read" in {b.kernel for b in l2.bandwidth}
+    assert l2.capacity_bytes and "read" in {b.kernel for b in l2.bandwidth}
     # Consumers' and data-center cards had 2 to 192 GB since 2016.
-    assert 8e9 <= (profile.memory_capacity_byte or 0) <= 300e9
-    (read,) = [each.peak_byte_per_s for each in l2.bandwidth if each.kernel == "read"]
-    assert 1.5 < read / max(each.peak_byte_per_s for each in memory.bandwidth) < 14
-    assert all(each.peak_byte_per_s >= 0.8 * read for each in l2.bandwidth)
+    assert 8e9 <= (profile.memory_capacity_bytes or 0) <= 300e9
+    (read,) = [each.peak_bytes_per_s for each in l2.bandwidth if each.kernel == "read"]
+    assert 1.5 < read / max(each.peak_bytes_per_s for each in memory.bandwidth) < 14
+    assert all(each.peak_bytes_per_s >= 0.8 * read for each in l2.bandwidth)
     assert all(each.clock_hz is None for each in memory.bandwidth)
     for each in profile.compute:
         assert (each.clock_hz or 0) <= profile.clock.peak_hz
@@ -115,13 +115,13 @@ def test_an_l2_gives_no_multiprocessor_more_than_its_l1_takes(name: str) -> None
     assert profile.clock and profile.multiprocessors
     per_clock = profile.clock.peak_hz * profile.multiprocessors
     for each in profile.memory[0].bandwidth:
-        assert 10 < each.peak_byte_per_s / per_clock <= 128
+        assert 10 < each.peak_bytes_per_s / per_clock <= 128
         if each.theoretical:
-            assert each.peak_byte_per_s < each.theoretical.per_s <= 128 * per_clock
+            assert each.peak_bytes_per_s < each.theoretical.per_s <= 128 * per_clock
 
 
 @pytest.mark.parametrize(
-    ("name", "measured", "byte_per_cycle"),
+    ("name", "measured", "bytes_per_cycle"),
     [
         # RRZE gpu-benches on other cards of the same chip, at their highest clock: A40, L40.
         *((name, "a40", 2512.8e9 / 1.74e9) for name in ("a10", "a6000", "rtx-3090")),
@@ -129,17 +129,17 @@ def test_an_l2_gives_no_multiprocessor_more_than_its_l1_takes(name: str) -> None
     ],
 )
 def test_what_is_not_measured_of_an_l2_is_above_what_its_chip_is_measured_at(
-    name: str, measured: str, byte_per_cycle: float
+    name: str, measured: str, bytes_per_cycle: float
 ) -> None:
     """An upper limit: fewer bytes would make a minimum time that can be beaten."""
     for kernel, other in (("read", "read"), ("update", "triad")):
         (limit,) = [b for b in machine(name).memory[0].bandwidth if b.kernel == kernel]
         (rate,) = [b for b in machine(measured).memory[0].bandwidth if b.kernel == other]
         assert limit.clock_hz and rate.clock_hz
-        assert limit.peak_byte_per_s / limit.clock_hz > rate.peak_byte_per_s / rate.clock_hz
+        assert limit.peak_bytes_per_s / limit.clock_hz > rate.peak_bytes_per_s / rate.clock_hz
         assert limit.provenance.source == "derived" and "upper limit" in limit.provenance.note
         if kernel == "read":
-            assert rate.peak_byte_per_s / rate.clock_hz == pytest.approx(byte_per_cycle)
+            assert rate.peak_bytes_per_s / rate.clock_hz == pytest.approx(bytes_per_cycle)
 
 
 @pytest.mark.parametrize("name", CORES_OF)
@@ -148,18 +148,18 @@ def test_caches_of_a_cpu_are_wide_paths_of_its_cores(name: str) -> None:
     l1, l2, l3, dram = profile.memory
     assert [each.name for each in profile.memory] == ["L1", "L2", "L3", "DRAM"]
     assert [each.scope for each in profile.memory] == ["private", "private", "shared", "shared"]
-    assert (profile.memory_capacity_byte, dram.capacity_byte) == (None, None)
+    assert (profile.memory_capacity_bytes, dram.capacity_bytes) == (None, None)
     core, *kib, l3_mib = CORES_OF[name]
     (known,) = [each for each in CORES if each.name == core]
-    assert profile.clock and known.l1 and known.l1.together_byte
+    assert profile.clock and known.l1 and known.l1.together_bytes
     for threads in (1, profile.threads):
         widths: list[float] = []
         for level in (l1, l2, l3):
-            rates = [b.peak_byte_per_s for b in level.bandwidth if b.threads == threads]
+            rates = [b.peak_bytes_per_s for b in level.bandwidth if b.threads == threads]
             widths.append(max(rates) / threads / profile.clock.peak_hz)
-        assert widths[0] == pytest.approx(known.l1.together_byte)
+        assert widths[0] == pytest.approx(known.l1.together_bytes)
         assert widths[0] > widths[1] >= widths[2]
-    sizes = [(each.capacity_byte or 0) / 1024 for each in (l1, l2, l3)]
+    sizes = [(each.capacity_bytes or 0) / 1024 for each in (l1, l2, l3)]
     assert sizes == [*kib, l3_mib * 1024]
 
 
@@ -179,7 +179,7 @@ def all_provenances(profile: HardwareProfile) -> Iterable[Provenance]:
         yield profile.clock.provenance
     yield from (each.time.provenance for each in profile.overheads)
     for level in profile.memory:
-        assert (level.capacity_byte is None) == (level.capacity_provenance is None)
+        assert (level.capacity_bytes is None) == (level.capacity_provenance is None)
         if level.capacity_provenance:
             yield level.capacity_provenance
         yield from (b.theoretical.provenance for b in level.bandwidth if b.theoretical)
@@ -667,7 +667,7 @@ def test_memory_moves_what_its_bus_and_its_clock_make(
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "kernel", "byte_per_cycle", "ghz"),
+    ("name", "level", "kernel", "bytes_per_cycle", "ghz"),
     [
         # Slices of 64 byte out and 32 in, 8 for each 64 bit of memory bus.
         ("a10", "L2", "read", 384 // 64 * 8 * 64, 1.695),
@@ -699,7 +699,7 @@ def test_memory_moves_what_its_bus_and_its_clock_make(
     ],
 )
 def test_a_cache_moves_what_its_ports_and_the_clock_make(
-    name: str, level: str, kernel: str, byte_per_cycle: float, ghz: float
+    name: str, level: str, kernel: str, bytes_per_cycle: float, ghz: float
 ) -> None:
     """Vendors round to three digits."""
     profile = machine(name)
@@ -707,7 +707,7 @@ def test_a_cache_moves_what_its_ports_and_the_clock_make(
     (rate,) = [
         each for each in found.bandwidth if (each.kernel, each.threads) == (kernel, profile.threads)
     ]
-    assert rate.peak_byte_per_s == pytest.approx(byte_per_cycle * ghz * 1e9, rel=1.1e-3)
+    assert rate.peak_bytes_per_s == pytest.approx(bytes_per_cycle * ghz * 1e9, rel=1.1e-3)
     assert rate.clock_hz == pytest.approx(ghz * 1e9)
 
 
@@ -721,7 +721,7 @@ def test_a_cache_moves_what_its_ports_and_the_clock_make(
     ],
 )
 def test_a_device_has_its_memory_and_a_cpu_what_the_system_has(name: str, gib: int | None) -> None:
-    assert machine(name).memory_capacity_byte == (gib and gib * 2**30)
+    assert machine(name).memory_capacity_bytes == (gib and gib * 2**30)
 
 
 def test_float32_takes_the_fastest_path_that_a_device_has() -> None:
@@ -755,18 +755,18 @@ def test_the_documented_figures_are_those_of_the_files(name: str) -> None:
     assert float(row.split("|")[9]) == pytest.approx(bandwidth(name) / 1e9)
     profile = machine(name)
     capacity, cache = (cell.strip() for cell in row.split("|")[10:12])
-    if profile.memory_capacity_byte is None:
+    if profile.memory_capacity_bytes is None:
         assert capacity == "–"
     else:
-        assert float(capacity) == pytest.approx(profile.memory_capacity_byte / 2**30, rel=1e-3)
+        assert float(capacity) == pytest.approx(profile.memory_capacity_bytes / 2**30, rel=1e-3)
     if profile.knows_only_dram:
         assert cache == "–"
     else:
         last = profile.memory[-2]
-        byte_per_s = max(each.peak_byte_per_s for each in last.bandwidth)
+        bytes_per_s = max(each.peak_bytes_per_s for each in last.bandwidth)
         size, rate = (float(each) for each in cache.removeprefix(f"{last.name} ").split(":"))
-        assert size * 2**20 == last.capacity_byte
-        assert rate == pytest.approx(byte_per_s / 1e12, rel=5e-3)
+        assert size * 2**20 == last.capacity_bytes
+        assert rate == pytest.approx(bytes_per_s / 1e12, rel=5e-3)
     for of, cell in said.items():
         # What one thread reaches is in the file, not in the table.
         whole = [each for each in profile.compute if each.threads == profile.threads]

@@ -27,10 +27,10 @@ from tests.machine.simulated_caches import (
 SEEDS = range(4)
 
 
-def measured(machine: Simulated, largest_byte: int | None = None) -> Latencies:
+def measured(machine: Simulated, largest_bytes: int | None = None) -> Latencies:
     return measure_latencies(
         machine.time_chase,
-        largest_byte=largest_byte or 4 * machine.caches[-1][0],
+        largest_bytes=largest_bytes or 4 * machine.caches[-1][0],
         deadline=0.0,
         clock=machine.clock,
     )
@@ -39,7 +39,7 @@ def measured(machine: Simulated, largest_byte: int | None = None) -> Latencies:
 def assert_right(machine: Simulated, steps: list[Step], context: object) -> None:
     """Every cache lies between the edges of its step, to half a distance of the grid."""
     sizes = [size for size, _ in machine.caches]
-    edges = [(step.lower_byte, step.upper_byte) for step in steps]
+    edges = [(step.lower_bytes, step.upper_byte) for step in steps]
     assert len(edges) == len(sizes), (context, edges)
     for size, (low, high) in zip(sizes, edges, strict=True):
         assert low / 1.1 <= size <= high * 1.1, (context, size, edges)
@@ -70,7 +70,7 @@ def test_one_size_that_is_far_off_moves_no_edge_by_more_than_a_size(
     place = min(place, len(latencies) - 1)
     latencies[place] *= factor
     bent = LatencyCurve(
-        size_byte=curve.size_byte, latency_s=tuple(latencies), provenance=curve.provenance
+        size_bytes=curve.size_bytes, latency_s=tuple(latencies), provenance=curve.provenance
     )
     found, straight = find_steps(bent), find_steps(curve)
     assert len(found) == 3
@@ -80,7 +80,7 @@ def test_one_size_that_is_far_off_moves_no_edge_by_more_than_a_size(
 
 def curve_of(*points: tuple[float, float]) -> LatencyCurve:
     return LatencyCurve(
-        size_byte=tuple(round(kib * KIB) for kib, _ in points),
+        size_bytes=tuple(round(kib * KIB) for kib, _ in points),
         latency_s=tuple(ns * 1e-9 for _, ns in points),
         provenance=Provenance(source="measured", reference="by hand", date=""),
     )
@@ -96,7 +96,7 @@ def test_edges_worked_out_by_hand() -> None:
     (step,) = find_steps(
         curve_of((16, 1), (24, 1), (32, 1), (48, 3), (64, 7), (128, 11), (256, 11), (512, 11))
     )
-    assert step.lower_byte == round(0.8 * 48 * KIB)
+    assert step.lower_bytes == round(0.8 * 48 * KIB)
     assert step.upper_byte == 64 * KIB
     assert step.far_s / step.near_s == pytest.approx(11)
 
@@ -128,7 +128,7 @@ def test_neighbours_that_hold_a_part_of_the_cache_make_no_level() -> None:
     )
     steps = find_steps(busy)
     assert [step.upper_byte / KIB for step in steps] == [52, 1120, 45056]
-    assert steps[2].lower_byte <= 32 * MIB
+    assert steps[2].lower_bytes <= 32 * MIB
 
 
 # --- against what the system reports -------------------------------------------------------------
@@ -137,14 +137,14 @@ ZEN_5 = ((1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
 
 
 def found(
-    *caches: tuple[int, int, int], machine: str = "Zen 5", largest_byte: int | None = None
+    *caches: tuple[int, int, int], machine: str = "Zen 5", largest_bytes: int | None = None
 ) -> Hierarchy:
-    latencies = measured(simulated_machine(machine, noise=0.03), largest_byte)
+    latencies = measured(simulated_machine(machine, noise=0.03), largest_bytes)
     return find_levels(latencies, reported_topology(caches))
 
 
 def sizes_of(hierarchy: Hierarchy) -> list[tuple[str, int, str]]:
-    return [(each.name, each.capacity_byte, each.scope) for each in hierarchy.levels]
+    return [(each.name, each.capacity_bytes, each.scope) for each in hierarchy.levels]
 
 
 def test_what_the_curve_confirms_has_the_reported_size() -> None:
@@ -161,7 +161,7 @@ def test_what_the_curve_confirms_has_the_reported_size() -> None:
         "reported by the operating system, confirmed by the latency curve:"
         " step between 44 and 52 KiB"
     )
-    assert first.held_byte == 48 * KIB
+    assert first.held_bytes == 48 * KIB
     assert hierarchy.levels[2].groups == (tuple(range(8)),)
 
 
@@ -183,15 +183,15 @@ def test_true_reports_are_confirmed(name: str) -> None:
         (level, size, 8 if level > 2 else 1) for level, (size, _) in enumerate(machine.caches, 1)
     ]
     hierarchy = find_levels(measured(machine), reported_topology(tuple(caches)))
-    assert [each.capacity_byte for each in hierarchy.levels] == [size for _, size, _ in caches]
+    assert [each.capacity_bytes for each in hierarchy.levels] == [size for _, size, _ in caches]
     assert hierarchy.conditions == ()
 
 
 def test_a_cache_reported_far_too_large_has_the_size_that_is_found() -> None:
-    hierarchy = found(*ZEN_5[:2], (3, 384 * MIB, 8), largest_byte=1024 * MIB)
+    hierarchy = found(*ZEN_5[:2], (3, 384 * MIB, 8), largest_bytes=1024 * MIB)
     last = hierarchy.levels[2]
-    assert 32 * MIB <= last.capacity_byte <= 36 * MIB
-    assert last.held_byte <= 32 * MIB
+    assert 32 * MIB <= last.capacity_bytes <= 36 * MIB
+    assert last.held_bytes <= 32 * MIB
     assert hierarchy.conditions == (
         "L3: the operating system reports 384 MiB, but the latency curve steps between 29 and"
         " 35 MiB; the upper edge is taken",
@@ -201,20 +201,20 @@ def test_a_cache_reported_far_too_large_has_the_size_that_is_found() -> None:
 
 def test_a_cache_reported_too_small_has_the_size_that_is_found() -> None:
     hierarchy = found(*ZEN_5[:2], (3, 16 * MIB, 8))
-    assert 32 * MIB <= hierarchy.levels[2].capacity_byte <= 36 * MIB
+    assert 32 * MIB <= hierarchy.levels[2].capacity_bytes <= 36 * MIB
     assert "reports 16 MiB" in hierarchy.conditions[0]
 
 
 def test_a_private_cache_reported_too_large_is_not_believed() -> None:
     hierarchy = found((1, 48 * KIB, 1), (2, 3 * MIB, 1), (3, 32 * MIB, 8))
-    assert MIB <= hierarchy.levels[1].capacity_byte < 1.2 * MIB
+    assert MIB <= hierarchy.levels[1].capacity_bytes < 1.2 * MIB
     assert "L2: the operating system reports 3 MiB" in hierarchy.conditions[0]
 
 
 def test_another_thread_of_the_core_may_hold_half_of_its_cache() -> None:
     hierarchy = found((1, 48 * KIB, 1), (2, 2 * MIB, 1), (3, 32 * MIB, 8))
-    assert hierarchy.levels[1].capacity_byte == 2 * MIB
-    assert hierarchy.levels[1].held_byte <= 1.2 * MIB
+    assert hierarchy.levels[1].capacity_bytes == 2 * MIB
+    assert hierarchy.levels[1].held_bytes <= 1.2 * MIB
     assert "may hold the rest" in hierarchy.conditions[0]
 
 
@@ -222,26 +222,26 @@ def test_a_shared_cache_may_be_partly_with_the_neighbours() -> None:
     hierarchy = found(*ZEN_5[:2], (3, 64 * MIB, 8))
     last = hierarchy.levels[2]
     # The larger size stands for bounds, the smaller for working sets.
-    assert last.capacity_byte == 64 * MIB
-    assert last.held_byte <= 32 * MIB
+    assert last.capacity_bytes == 64 * MIB
+    assert last.held_bytes <= 32 * MIB
     assert "neighbours on the host may hold the rest" in hierarchy.conditions[0]
 
 
 def test_the_only_core_of_a_guest_has_neighbours_too() -> None:
     latencies = measured(simulated_machine("Zen 5"))
     guest = reported_topology(((1, 48 * KIB, 1), (2, MIB, 1), (3, 64 * MIB, 1)), cores=1)
-    assert find_levels(latencies, guest).levels[2].capacity_byte == 64 * MIB
+    assert find_levels(latencies, guest).levels[2].capacity_bytes == 64 * MIB
 
 
 def test_without_a_report_all_levels_come_from_the_curve() -> None:
-    hierarchy = found(largest_byte=256 * MIB)
+    hierarchy = found(largest_bytes=256 * MIB)
     assert [(name, scope) for name, _, scope in sizes_of(hierarchy)] == [
         ("L1", "private"),
         ("L2", "private"),
         ("L3", "shared"),
     ]
     for each, true in zip(hierarchy.levels, (48 * KIB, MIB, 32 * MIB), strict=True):
-        assert each.held_byte <= true <= each.capacity_byte <= 1.2 * true
+        assert each.held_bytes <= true <= each.capacity_bytes <= 1.2 * true
     assert hierarchy.conditions[0] == (
         "L1: not reported by the operating system; the latency curve steps between 44 and 52 KiB;"
         " presumed private to each core"
@@ -250,9 +250,9 @@ def test_without_a_report_all_levels_come_from_the_curve() -> None:
 
 
 def test_a_level_that_is_not_reported_is_added() -> None:
-    hierarchy = found((1, 48 * KIB, 1), (3, 384 * MIB, 8), largest_byte=512 * MIB)
+    hierarchy = found((1, 48 * KIB, 1), (3, 384 * MIB, 8), largest_bytes=512 * MIB)
     assert [name for name, _, _ in sizes_of(hierarchy)] == ["L1", "L2", "L3"]
-    assert MIB <= hierarchy.levels[1].capacity_byte < 1.2 * MIB
+    assert MIB <= hierarchy.levels[1].capacity_bytes < 1.2 * MIB
     assert len(hierarchy.conditions) == 2
 
 
@@ -260,7 +260,7 @@ def test_a_reported_level_without_a_step_stays_and_is_marked() -> None:
     hierarchy = found(
         *((1, 128 * KIB, 1), (2, 12 * MIB, 8), (3, 24 * MIB, 8)),
         machine="Apple M1",
-        largest_byte=96 * MIB,
+        largest_bytes=96 * MIB,
     )
     assert sizes_of(hierarchy)[2] == ("L3", 24 * MIB, "shared")
     last = hierarchy.levels[2]
@@ -273,8 +273,8 @@ def test_a_reported_level_without_a_step_stays_and_is_marked() -> None:
 
 
 def test_a_curve_that_had_to_end_early_confirms_less() -> None:
-    hierarchy = found(*ZEN_5, largest_byte=24 * MIB)
-    assert [each.capacity_byte for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
+    hierarchy = found(*ZEN_5, largest_bytes=24 * MIB)
+    assert [each.capacity_bytes for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
     assert hierarchy.memory_latency is None
     assert hierarchy.conditions == (
         "L3: 32 MiB as reported by the operating system is not confirmed: the latency curve ends"
@@ -288,7 +288,7 @@ def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
     hierarchy = found(
         *((1, 32 * KIB, 1), (2, 512 * KIB, 1), (3, 16 * MIB, 8)),
         machine=machine,
-        largest_byte=64 * MIB,
+        largest_bytes=64 * MIB,
     )
     assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
     assert hierarchy.memory_latency is None
@@ -296,7 +296,7 @@ def test_what_is_faster_than_any_memory_is_a_cache_however_large() -> None:
         "L3: the operating system reports 16 MiB, but working sets of 64 MiB are still served in"
         " 15.0 ns, as no memory does; 64 MiB is taken: the least that it holds",
     )
-    hierarchy = found(machine=machine, largest_byte=64 * MIB)
+    hierarchy = found(machine=machine, largest_bytes=64 * MIB)
     assert sizes_of(hierarchy)[2] == ("L3", 64 * MIB, "shared")
     assert "L3: not reported by the operating system, but" in hierarchy.conditions[2]
     assert hierarchy.memory_latency is None
@@ -318,8 +318,8 @@ def test_translation_buffers_that_miss_in_memory_confirm_no_cache(
     hierarchy = find_levels(latencies, reported_topology((*ZEN_5[:2], (3, 256 * MIB, 8))))
     assert [each.name for each in hierarchy.levels] == ["L1", "L2", "L3"]
     last = hierarchy.levels[2]
-    assert 32 * MIB <= last.capacity_byte <= 36 * MIB
-    assert last.held_byte <= 35 * MIB
+    assert 32 * MIB <= last.capacity_bytes <= 36 * MIB
+    assert last.held_bytes <= 35 * MIB
     (condition,) = hierarchy.conditions
     assert condition.startswith("L3: the operating system reports 256 MiB, but")
     assert said in condition
@@ -334,7 +334,7 @@ def test_a_slow_last_cache_is_no_memory() -> None:
     for known in (reported, ()):
         hierarchy = find_levels(measured(machine), reported_topology(known))
         assert len(hierarchy.levels) == 3
-        assert 105 * MIB <= hierarchy.levels[2].capacity_byte <= 120 * MIB
+        assert 105 * MIB <= hierarchy.levels[2].capacity_bytes <= 120 * MIB
 
 
 def test_a_step_between_neighbouring_reported_levels_renumbers_none() -> None:
@@ -356,19 +356,19 @@ def test_a_step_between_neighbouring_reported_levels_renumbers_none() -> None:
 def test_instances_of_different_sizes_keep_their_proportion() -> None:
     caches = (
         *reported_topology(ZEN_5[:2]).caches,
-        Cache(level=3, size_byte=32 * MIB, cpus=(0, 1, 2, 3)),
-        Cache(level=3, size_byte=96 * MIB, cpus=(4, 5, 6, 7)),
+        Cache(level=3, size_bytes=32 * MIB, cpus=(0, 1, 2, 3)),
+        Cache(level=3, size_bytes=96 * MIB, cpus=(4, 5, 6, 7)),
     )
     last = find_levels(None, replace(reported_topology(()), caches=caches)).levels[2]
     assert last.instances(range(4)) == (32 * MIB,)
-    assert last.reached_byte(range(8)) == 128 * MIB
+    assert last.reached_bytes(range(8)) == 128 * MIB
     told = with_instances(last, range(8)).provenance.reference
     assert told == "2 instances of 96 MiB or 32 MiB; reported by the operating system"
 
 
 def test_without_a_curve_the_report_stands() -> None:
     hierarchy = find_levels(None, reported_topology(ZEN_5))
-    assert [each.capacity_byte for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
+    assert [each.capacity_bytes for each in hierarchy.levels] == [48 * KIB, MIB, 32 * MIB]
     assert {each.provenance.source for each in hierarchy.levels} == {"datasheet"}
     assert hierarchy.levels[0].provenance.note == "not confirmed: no latency curve was measured"
     assert hierarchy.memory_latency is None

@@ -54,8 +54,8 @@ def stream(name: str, level: str, threads: int = 1, capacity: int | None = 1 << 
     working_set = WorkingSet(
         level=level,
         threads=threads,
-        byte_per_thread=48 << 10,
-        capacity_byte=None if level == "DRAM" else capacity,
+        bytes_per_thread=48 << 10,
+        capacity_bytes=None if level == "DRAM" else capacity,
         scope="shared" if level == "DRAM" else "private",
         source="found",
     )
@@ -153,10 +153,10 @@ def test_levels_come_nearest_first_with_what_is_known_of_them() -> None:
     levels = list(memory_levels(reached, {"L2": LevelFacts(latency=latency)}))
     assert [level.name for level in levels] == ["L1", "L2", "DRAM"]
     assert [level.latency for level in levels] == [None, latency, None]
-    assert [level.capacity_byte for level in levels] == [1 << 20, 1 << 20, None]
+    assert [level.capacity_bytes for level in levels] == [1 << 20, 1 << 20, None]
     for level in levels:
         assert [b.threads for b in level.bandwidth] == [1, 2]
-        assert [b.sustained_byte_per_s for b in level.bandwidth] == [1e9, 2e9]
+        assert [b.sustained_bytes_per_s for b in level.bandwidth] == [1e9, 2e9]
     assert [level.bandwidth[0].write_allocate for level in levels] == [
         "none", "not counted", "not counted"
     ]  # fmt: skip

@@ -25,7 +25,7 @@ TOPOLOGY = Topology(
     cores=(0, 1, 2, 3),
     hidden_siblings=0,
     quota_cpus=None,
-    caches=(Cache(level=1, size_byte=1 << 15, cpus=(0,)),),
+    caches=(Cache(level=1, size_bytes=1 << 15, cpus=(0,)),),
     allowed_cpus=(0, 1, 2, 3),
     online_cpus=4,
 )

@@ -21,8 +21,8 @@ def rate(*, disturbed: int = 0, spread: float = 0.01, only_disturbed: bool = Fal
     )
 
 
-def reached(found: Estimate, *, place: str = "x", faults: int = 0, **more: Any) -> Reached:
-    trial: Any = SimpleNamespace(faults=faults, label=f"fma {place}", place=place)
+def reached(found: Estimate, *, place: str = "x", page_faults: int = 0, **more: Any) -> Reached:
+    trial: Any = SimpleNamespace(page_faults=page_faults, label=f"fma {place}", place=place)
     return Reached(trial=trial, rate=found, **more)
 
 
@@ -49,8 +49,8 @@ def test_what_was_always_disturbed_is_named() -> None:
 
 
 def test_page_faults_are_counted() -> None:
-    assert kernel_conditions([reached(rate(), faults=10)]) == []
-    assert kernel_conditions([reached(rate(), faults=50)]) == [
+    assert kernel_conditions([reached(rate(), page_faults=10)]) == []
+    assert kernel_conditions([reached(rate(), page_faults=50)]) == [
         "page faults: 50 happened inside timed calls"
     ]
 

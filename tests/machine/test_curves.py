@@ -53,9 +53,9 @@ def test_sizes_end_where_memory_does() -> None:
 def test_the_curve_is_dense_where_latency_rises() -> None:
     machine = simulated_machine("Zen 5")
     found = measure_latencies(
-        machine.time_chase, largest_byte=128 * MIB, deadline=0.0, clock=machine.clock
+        machine.time_chase, largest_bytes=128 * MIB, deadline=0.0, clock=machine.clock
     )
-    sizes = found.curve.size_byte
+    sizes = found.curve.size_bytes
     assert sizes[0] == 16 * KIB
     assert sizes[-1] == 128 * MIB
     assert {44 * KIB, 52 * KIB, 28 * MIB + MIB, 35 * MIB} <= set(sizes)
@@ -71,19 +71,19 @@ def test_the_curve_is_dense_where_latency_rises() -> None:
 def test_an_extension_measures_only_what_is_added() -> None:
     machine = simulated_machine("Zen 5")
     known = measure_latencies(
-        machine.time_chase, largest_byte=4 * MIB, deadline=0.0, clock=machine.clock
+        machine.time_chase, largest_bytes=4 * MIB, deadline=0.0, clock=machine.clock
     )
     machine.asked.clear()
-    found = extend_latencies(known, machine.time_chase, largest_byte=8 * MIB, clock=machine.clock)
+    found = extend_latencies(known, machine.time_chase, largest_bytes=8 * MIB, clock=machine.clock)
     assert min(machine.asked) > 4 * MIB
-    assert set(machine.asked) == set(found.curve.size_byte) - set(known.curve.size_byte)
+    assert set(machine.asked) == set(found.curve.size_bytes) - set(known.curve.size_bytes)
     assert all(machine.asked.count(size) == 3 for size in machine.asked)
-    assert found.curve.size_byte == tuple(sorted(found.curve.size_byte))
-    assert found.curve.size_byte[-1] == 8 * MIB
+    assert found.curve.size_bytes == tuple(sorted(found.curve.size_bytes))
+    assert found.curve.size_bytes[-1] == 8 * MIB
     assert found.curve.latency_s[-1] == pytest.approx(machine.latency_s(8 * MIB))
     with pytest.raises(MeasurementError, match="no usable timing of latency"):
         extend_latencies(
-            known, lambda size: Timing(work=1, bursts=()), largest_byte=8 * MIB, clock=lambda: 1.0
+            known, lambda size: Timing(work=1, bursts=()), largest_bytes=8 * MIB, clock=lambda: 1.0
         )
 
 
@@ -91,9 +91,9 @@ def test_sizes_take_turns_until_the_time_is_up() -> None:
     few, many = simulated_machine("Zen 2"), simulated_machine("Zen 2")
     for machine, deadline in ((few, 0.0), (many, 0.05)):
         found = measure_latencies(
-            machine.time_chase, largest_byte=64 * MIB, deadline=deadline, clock=machine.clock
+            machine.time_chase, largest_bytes=64 * MIB, deadline=deadline, clock=machine.clock
         )
-        counts = {machine.asked.count(size) for size in found.curve.size_byte}
+        counts = {machine.asked.count(size) for size in found.curve.size_bytes}
         assert max(counts) - min(counts) <= 1
     assert len(many.asked) > 2 * len(few.asked)
     assert many.now_s < 0.06
@@ -108,8 +108,8 @@ def test_disturbed_bursts_do_not_count() -> None:
         # At 22 KiB others are always on the CPU: what there is, is used.
         return Timing(work=1000, bursts=(bad, bad) if size == 22 * KIB else (good, bad, bad))
 
-    found = measure_latencies(timer, largest_byte=32 * KIB, deadline=0.0, clock=lambda: 1.0)
-    latencies = dict(zip(found.curve.size_byte, found.curve.latency_s, strict=True))
+    found = measure_latencies(timer, largest_bytes=32 * KIB, deadline=0.0, clock=lambda: 1.0)
+    latencies = dict(zip(found.curve.size_bytes, found.curve.latency_s, strict=True))
     assert latencies[16 * KIB] == pytest.approx(2e-9)
     assert latencies[22 * KIB] == pytest.approx(9e-9)
     assert len(found.samples[16 * KIB]) == 3
@@ -120,13 +120,13 @@ def test_a_size_without_bursts_is_left_out() -> None:
         burst = Burst(wall_s=1e-6, cpu_s=1e-6, busy=1.0)
         return Timing(work=1000, bursts=() if size > 20 * KIB else (burst,))
 
-    found = measure_latencies(timer, largest_byte=32 * KIB, deadline=0.0, clock=lambda: 1.0)
-    assert found.curve.size_byte == (16 * KIB,)
+    found = measure_latencies(timer, largest_bytes=32 * KIB, deadline=0.0, clock=lambda: 1.0)
+    assert found.curve.size_bytes == (16 * KIB,)
     assert set(found.samples) == {16 * KIB}
     with pytest.raises(MeasurementError, match="no usable timing of latency"):
         measure_latencies(
             lambda size: Timing(work=1, bursts=()),
-            largest_byte=32 * KIB,
+            largest_bytes=32 * KIB,
             deadline=0.0,
             clock=lambda: 1.0,
         )
@@ -138,12 +138,12 @@ def test_bandwidth_is_work_over_wall_time() -> None:
         return Timing(work=2 * size, bursts=(Burst(wall_s=wall_s, cpu_s=wall_s, busy=1.0),))
 
     found = measure_bandwidths(
-        timer, kernel="read", threads=2, largest_byte=MIB, deadline=0.0, clock=lambda: 1.0
+        timer, kernel="read", threads=2, largest_bytes=MIB, deadline=0.0, clock=lambda: 1.0
     )
     assert (found.curve.kernel, found.curve.threads) == ("read", 2)
-    assert found.curve.size_byte[:4] == (16 * KIB, 22 * KIB, 29 * KIB, 44 * KIB)
-    assert found.curve.byte_per_s[0] == pytest.approx(200e9)
-    assert found.curve.byte_per_s[-1] == pytest.approx(80e9)
+    assert found.curve.size_bytes[:4] == (16 * KIB, 22 * KIB, 29 * KIB, 44 * KIB)
+    assert found.curve.bytes_per_s[0] == pytest.approx(200e9)
+    assert found.curve.bytes_per_s[-1] == pytest.approx(80e9)
     assert len(found.samples[16 * KIB]) == 3
 
 

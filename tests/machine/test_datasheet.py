@@ -62,7 +62,7 @@ def rates(profile: HardwareProfile) -> dict[tuple[str, str, str, int], float]:
 
 def dram(profile: HardwareProfile) -> float:
     (found,) = profile.memory[-1].bandwidth
-    return found.peak_byte_per_s
+    return found.peak_bytes_per_s
 
 
 def test_the_machine_of_the_article() -> None:
@@ -127,8 +127,8 @@ def test_caches_with_a_bandwidth_are_levels() -> None:
     l1, l2, l3, _ = datasheet_profile(sheet).memory
     assert [each.name for each in (l1, l2, l3)] == ["L1", "L2", "L3"]
     assert [each.scope for each in (l1, l2, l3)] == ["private", "private", "shared"]
-    assert [each.capacity_byte for each in (l1, l2, l3)] == [32768, 2**20, 22 * 2**20]
-    assert {each.threads: each.peak_byte_per_s for each in l2.bandwidth} == pytest.approx(
+    assert [each.capacity_bytes for each in (l1, l2, l3)] == [32768, 2**20, 22 * 2**20]
+    assert {each.threads: each.peak_bytes_per_s for each in l2.bandwidth} == pytest.approx(
         {1: 288e9, 16: 4.608e12}
     )
     assert l3.bandwidth[1].provenance.note == "16 cores x 4.5 GHz x 16 byte"

@@ -35,8 +35,8 @@ SITUATION = Situation(
         hidden_siblings=2,
         quota_cpus=2.5,
         caches=(
-            Cache(level=1, size_byte=48 << 10, cpus=(0,)),
-            Cache(level=3, size_byte=32 << 20, cpus=(0, 1, 2, 3)),
+            Cache(level=1, size_bytes=48 << 10, cpus=(0,)),
+            Cache(level=3, size_bytes=32 << 20, cpus=(0, 1, 2, 3)),
         ),
         kinds=(
             CoreKind(name="performance", cores=(0, 2)),
@@ -54,12 +54,12 @@ SITUATION = Situation(
         hypervisor=True,
     ),
     nodes=(
-        Node(number=0, cpus=(0, 1), memory_byte=8 << 30, free_byte=None),
-        Node(number=1, cpus=(2, 3), memory_byte=8 << 30, free_byte=None),
+        Node(number=0, cpus=(0, 1), memory_bytes=8 << 30, free_bytes=None),
+        Node(number=1, cpus=(2, 3), memory_bytes=8 << 30, free_bytes=None),
     ),
-    memory_byte=None,
-    available_byte=3 << 30,
-    memory_limit_byte=4 << 30,
+    memory_bytes=None,
+    available_bytes=3 << 30,
+    memory_limit_bytes=4 << 30,
     huge_pages="never",
 )
 KERNELS = KernelPlan(
@@ -75,7 +75,7 @@ def told(
     kernels: KernelPlan = KERNELS,
     *,
     threads: int = 2,
-    array_byte: int | None = 256 << 20,
+    array_bytes: int | None = 256 << 20,
     last: HardwareProfile | None = None,
 ) -> dict[str, str]:
     """The text under each title."""
@@ -83,7 +83,7 @@ def told(
         situation,
         kernels,
         threads=threads,
-        array_byte=array_byte,
+        array_bytes=array_bytes,
         profile_file=Path("folder/host.toml"),
         last=last,
     )
@@ -133,13 +133,13 @@ BARE = replace(
         governors=(), driver="", limit_hz=None, most_hz=None, boost=None, hypervisor=False
     ),
     nodes=(),
-    memory_limit_byte=None,
+    memory_limit_bytes=None,
     huge_pages="",
 )
 
 
 def test_what_is_unknown_is_said_and_no_number_is_made_up() -> None:
-    said = told(BARE, KernelPlan(measured=()), threads=1, array_byte=None)
+    said = told(BARE, KernelPlan(measured=()), threads=1, array_bytes=None)
     assert "No kernel of ours can run here" in said["Instruction sets"]
     assert "threads cannot be pinned on this system" in said["Cores"]
     assert "does not say how fast" in said["Clock"]
@@ -196,7 +196,7 @@ def test_explaining_loads_nothing_heavy() -> None:
         "import sys; from pathlib import Path;"
         "from roofline.machine.measuring.explanation import KernelPlan, explain;"
         "from roofline.machine.system.situation import read_situation;"
-        "explain(read_situation(), KernelPlan(measured=()), threads=1, array_byte=None,"
+        "explain(read_situation(), KernelPlan(measured=()), threads=1, array_bytes=None,"
         " profile_file=Path('x'));"
         "print([m for m in ('torch', 'llvmlite', 'pandas', 'numpy') if m in sys.modules])"
     )

@@ -36,11 +36,11 @@ LINK = Link(
     target="node 1",
     kernel="read",
     threads=1,
-    peak_byte_per_s=1e10,
-    sustained_byte_per_s=1e10,
+    peak_bytes_per_s=1e10,
+    sustained_bytes_per_s=1e10,
     provenance=SOURCE,
 )
-CURVE = LatencyCurve(size_byte=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
+CURVE = LatencyCurve(size_bytes=(1024, 2048), latency_s=(1e-9, 2e-9), provenance=SOURCE)
 
 FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
     "no name": (lambda it: replace(it, name=" "), "name must be a name on one line, got ' '"),
@@ -65,7 +65,7 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         lambda it: replace(it, overheads=(replace(OVERHEAD, threads=3),)),
         "overhead 'call' is for 3 threads, but the machine has 2",
     ),
-    "link": (lambda it: replace(LINK, sustained_byte_per_s=2e10), "must not exceed"),
+    "link": (lambda it: replace(LINK, sustained_bytes_per_s=2e10), "must not exceed"),
     "link twice": (
         lambda it: replace(it, links=(LINK, LINK)),
         "links must differ, but 'node 0 to node 1 read, 1 threads' is there twice",
@@ -79,8 +79,8 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
         "per_s must be greater than 0",
     ),
     "curve that turns back": (
-        lambda it: replace(CURVE, size_byte=(2048, 1024)),
-        "size_byte must rise from entry to entry",
+        lambda it: replace(CURVE, size_bytes=(2048, 1024)),
+        "size_bytes must rise from entry to entry",
     ),
     "curve with a gap": (
         lambda it: replace(CURVE, latency_s=(1e-9,)),
@@ -106,7 +106,7 @@ FALSE: dict[str, tuple[Callable[[HardwareProfile], object], str]] = {
     ),
     "smaller farther away": (
         lambda it: replace(
-            it, memory=(it.memory[0], replace(it.memory[0], name="L2", capacity_byte=32767))
+            it, memory=(it.memory[0], replace(it.memory[0], name="L2", capacity_bytes=32767))
         ),
         r"L1 \(32 KiB per core\) stands before L2",
     ),
@@ -156,11 +156,11 @@ def test_what_cannot_be_true_is_refused(name: str) -> None:
 
 
 def test_the_last_level_is_the_memory_and_its_capacity_that_of_the_machine() -> None:
-    assert MACHINE.memory_capacity_byte is None
-    assert replace(MACHINE, memory=()).memory_capacity_byte is None
+    assert MACHINE.memory_capacity_bytes is None
+    assert replace(MACHINE, memory=()).memory_capacity_bytes is None
     nearest, dram = MACHINE.memory
-    full = replace(MACHINE, memory=(nearest, replace(dram, capacity_byte=2**34)))
-    assert full.memory_capacity_byte == 2**34
+    full = replace(MACHINE, memory=(nearest, replace(dram, capacity_bytes=2**34)))
+    assert full.memory_capacity_bytes == 2**34
 
 
 def test_ceilings_that_follow_the_clock_are_raised_to_a_higher_one() -> None:
@@ -175,7 +175,7 @@ def test_ceilings_that_follow_the_clock_are_raised_to_a_higher_one() -> None:
     assert [each.peak_flop_per_s for each in found.compute] == pytest.approx([1095.115, 700, 500])
     assert [each.clock_hz for each in found.compute] == [4.26e9, 4.3e9, 3.89e9]
     assert found.compute[0].provenance.note == "scaled from 3.89 GHz to 4.26 GHz"
-    rates = [each.bandwidth[0].peak_byte_per_s for each in found.memory]
+    rates = [each.bandwidth[0].peak_bytes_per_s for each in found.memory]
     assert rates == pytest.approx([109.5115, 10.0])
     assert measured.at_clock(3.0e9) == measured
     assert profile([products], [dram]).at_clock(5e9) == profile([products], [dram])

@@ -134,7 +134,7 @@ def changed() -> HardwareDifference:
     assert old.host is not None
     *nearer, dram = old.memory
     slow = tuple(
-        replace(each, sustained_byte_per_s=0.4 * each.sustained_byte_per_s)
+        replace(each, sustained_bytes_per_s=0.4 * each.sustained_bytes_per_s)
         if (each.kind, each.kernel, each.threads) == ("hardware", "read", 2)
         else each
         for each in dram.bandwidth
@@ -205,8 +205,8 @@ def scaled(clock: float, *, compute: float, far: float) -> HardwareProfile:
                 bandwidth=tuple(
                     replace(
                         each,
-                        peak_byte_per_s=each.peak_byte_per_s * far,
-                        sustained_byte_per_s=each.sustained_byte_per_s * far,
+                        peak_bytes_per_s=each.peak_bytes_per_s * far,
+                        sustained_bytes_per_s=each.sustained_bytes_per_s * far,
                         spread=0.01,
                     )
                     for each in level.bandwidth
@@ -273,8 +273,8 @@ def test_sizes_of_caches_change_by_steps() -> None:
     old = rich_profile()
     for factor, notable in ((1.2, 0), (0.7, 1)):
         first, *rest = old.memory
-        assert first.capacity_byte is not None
-        other = replace(first, capacity_byte=int(factor * first.capacity_byte))
+        assert first.capacity_bytes is not None
+        other = replace(first, capacity_bytes=int(factor * first.capacity_bytes))
         assert len(hardware_change(old, replace(old, memory=(other, *rest))).notable) == notable
 
 

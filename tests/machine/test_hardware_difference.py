@@ -98,7 +98,7 @@ def test_what_the_library_copies_is_not_held_against_what_the_hardware_does() ->
     """One knows torch's copy alone: the hardware's of the other has nothing to be held against."""
     one, other = small(), large()
     dram = other.memory[0]
-    torch = replace(dram.bandwidth[0], kind="library", kernel="copy", peak_byte_per_s=30e9)
+    torch = replace(dram.bandwidth[0], kind="library", kernel="copy", peak_bytes_per_s=30e9)
     own = replace(one.memory[1].bandwidth[0], kernel="copy")
     one = replace(one, memory=(replace(one.memory[1], bandwidth=(own,)),))
     other = replace(other, memory=(replace(dram, bandwidth=(*dram.bandwidth, torch)),))

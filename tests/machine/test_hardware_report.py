@@ -15,7 +15,7 @@ from rich.console import Console
 from roofline.foundation.blocks import Facts, Grid, Notes, Report, View
 from roofline.machine.catalog import Entry, load_hardware
 from roofline.machine.hardware import HardwareProfile
-from roofline.machine.quantities import read_byte_per_s
+from roofline.machine.quantities import read_bytes_per_s
 from roofline.machine.report import (
     catalog_report,
     profile_blocks,
@@ -305,11 +305,11 @@ def test_doubts_are_counted() -> None:
 
 
 def test_a_read_bandwidth_is_only_one_of_reading_on_all_threads() -> None:
-    assert read_byte_per_s(MACHINE) == 8e10
-    assert read_byte_per_s(replace(MACHINE, memory=(DATA_SHEET,))) is None
+    assert read_bytes_per_s(MACHINE) == 8e10
+    assert read_bytes_per_s(replace(MACHINE, memory=(DATA_SHEET,))) is None
     alone = level("DRAM", None, {"read": {1: 4e10}, "update": {2: 1.5e11}})
-    assert read_byte_per_s(replace(MACHINE, memory=(alone,))) is None
-    assert read_byte_per_s(replace(MACHINE, memory=())) is None
+    assert read_bytes_per_s(replace(MACHINE, memory=(alone,))) is None
+    assert read_bytes_per_s(replace(MACHINE, memory=())) is None
     fastest = level("DRAM", None, {"read": {2: 8e10}, "update": {2: 7e10}})
     assert summary(replace(MACHINE, memory=(fastest,)))["Memory"] == "DRAM read 80.0 GB/s"
 

@@ -44,7 +44,7 @@ def explored(machine: FakeMachine, crew: Crew, **options: Any) -> Explored:
     fields: dict[str, Any] = {
         "probes": probes(machine),
         "teams": (1, 2),
-        "largest_byte": 8 * MIB,
+        "largest_bytes": 8 * MIB,
         "budget_s": 0.5,
         "report": lambda done, what: None,
         **options,
@@ -57,21 +57,21 @@ def test_levels_latencies_and_curves_are_those_of_the_machine(
     machine: FakeMachine, crew: Crew
 ) -> None:
     found = explored(machine, crew)
-    assert [(each.name, each.capacity_byte) for each in found.hierarchy.levels] == [
+    assert [(each.name, each.capacity_bytes) for each in found.hierarchy.levels] == [
         ("L1", 32 * KIB),
         ("L2", 2 * MIB),
     ]
     assert found.conditions == ()
     assert found.latency_curve is not None
-    assert found.latency_curve.size_byte[0] == 16 * KIB
-    assert found.latency_curve.size_byte[-1] == 8 * MIB
+    assert found.latency_curve.size_bytes[0] == 16 * KIB
+    assert found.latency_curve.size_bytes[-1] == 8 * MIB
     one, both = found.bandwidth_curves
     assert (one.threads, both.threads) == (1, 2)
-    assert one.byte_per_s[0] == pytest.approx(400e9, rel=1e-3)
-    assert both.byte_per_s[0] == pytest.approx(800e9, rel=1e-3)
+    assert one.bytes_per_s[0] == pytest.approx(400e9, rel=1e-3)
+    assert both.bytes_per_s[0] == pytest.approx(800e9, rel=1e-3)
     # Curves of one thread and of two end at the same size per thread: half of what one may have.
-    assert (one.size_byte[-1], both.size_byte[-1]) == (8 * MIB, 4 * MIB)
-    assert one.byte_per_s[-1] == pytest.approx(10e9, rel=1e-3)
+    assert (one.size_bytes[-1], both.size_bytes[-1]) == (8 * MIB, 4 * MIB)
+    assert one.bytes_per_s[-1] == pytest.approx(10e9, rel=1e-3)
 
 
 def test_every_burst_behind_the_curves_is_kept(machine: FakeMachine, crew: Crew) -> None:
@@ -79,13 +79,13 @@ def test_every_burst_behind_the_curves_is_kept(machine: FakeMachine, crew: Crew)
     assert found.latency_curve is not None
     loads = [each for each in found.series if each.quantity == "load"]
     assert [each.label for each in loads] == [
-        f"latency of {size} byte" for size in found.latency_curve.size_byte
+        f"latency of {size} byte" for size in found.latency_curve.size_bytes
     ]
     # Rounds, at least three, of three bursts each; rate = work / time is loads per second.
     assert all(len(each.bursts) >= 9 for each in loads)
     assert loads[0].work / loads[0].bursts[0].wall_s == pytest.approx(1e9, rel=1e-3)
     reads = [each for each in found.series if each.quantity == "byte"]
-    assert len(reads) == sum(len(curve.size_byte) for curve in found.bandwidth_curves)
+    assert len(reads) == sum(len(curve.size_bytes) for curve in found.bandwidth_curves)
     (first,) = (each for each in reads if each.label == "read of 16384 byte per thread, 2 threads")
     assert first.work / first.bursts[0].wall_s == pytest.approx(800e9, rel=1e-3)
 
@@ -104,7 +104,7 @@ def test_without_a_probe_what_it_shows_is_missing(
     assert (found.latency_curve is not None) is chase
     assert len(found.bandwidth_curves) == (2 if read else 0)
     # What the operating system reports stands, confirmed or not.
-    assert [each.capacity_byte for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
+    assert [each.capacity_bytes for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
     sources = {each.provenance.source for each in found.hierarchy.levels}
     assert sources == {"measured" if chase else "datasheet"}
 
@@ -114,7 +114,7 @@ def test_what_the_system_reports_wrongly_is_said(machine: FakeMachine, crew: Cre
     found = explored(machine, crew)
     (said,) = found.conditions
     assert said.startswith("L1: the operating system reports 32 KiB, but the latency curve steps")
-    assert 48 * KIB <= found.hierarchy.levels[0].capacity_byte <= 56 * KIB
+    assert 48 * KIB <= found.hierarchy.levels[0].capacity_bytes <= 56 * KIB
 
 
 def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
@@ -123,18 +123,18 @@ def test_a_curve_that_ends_in_a_cache_is_extended_beyond_it(
     machine.caches = Simulated(
         caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (16 * MIB, 12e-9)), memory_s=80e-9
     )
-    found = explored(machine, crew, most_byte=128 * MIB)
+    found = explored(machine, crew, max_bytes=128 * MIB)
     assert found.latency_curve is not None
     # 16 MiB are still in the cache, 32 are not; an octave beyond, memory is clear of it.
-    assert found.latency_curve.size_byte[-1] == 64 * MIB
+    assert found.latency_curve.size_bytes[-1] == 64 * MIB
     last = found.hierarchy.levels[2]
     assert last.name == "L3"
-    assert 16 * MIB <= last.capacity_byte <= 18 * MIB
+    assert 16 * MIB <= last.capacity_bytes <= 18 * MIB
     assert found.hierarchy.memory_latency is not None
     (said,) = found.conditions
     assert said.startswith("L3: not reported by the operating system; the latency curve steps")
     one, both = found.bandwidth_curves
-    assert (one.size_byte[-1], both.size_byte[-1]) == (32 * MIB * 2, 32 * MIB)
+    assert (one.size_bytes[-1], both.size_bytes[-1]) == (32 * MIB * 2, 32 * MIB)
 
 
 def test_what_memory_does_not_allow_leaves_the_last_cache_at_the_least_it_holds(
@@ -144,13 +144,13 @@ def test_what_memory_does_not_allow_leaves_the_last_cache_at_the_least_it_holds(
         caches=((32 * KIB, 1e-9), (2 * MIB, 4e-9), (256 * MIB, 12e-9)), memory_s=80e-9
     )
     for most, end in ((None, 8 * MIB), (20 * MIB, 20 * MIB)):
-        found = explored(machine, crew, most_byte=most)
+        found = explored(machine, crew, max_bytes=most)
         assert found.latency_curve is not None
-        assert found.latency_curve.size_byte[-1] == end
-        assert found.hierarchy.levels[2].capacity_byte == end
+        assert found.latency_curve.size_bytes[-1] == end
+        assert found.hierarchy.levels[2].capacity_bytes == end
         assert "is taken: the least that it holds" in found.conditions[0]
     monkeypatch.setattr(hierarchy, "extend_latencies", fail)
-    found = explored(machine, crew, most_byte=20 * MIB)
+    found = explored(machine, crew, max_bytes=20 * MIB)
     assert found.conditions[1].startswith("the latency curve could not be extended: no usable")
 
 
@@ -169,7 +169,7 @@ def test_curves_without_a_timing_are_said_and_the_rest_goes_on(
     assert looked.startswith("cache sizes could not be looked for: no usable timing")
     assert one.startswith("no bandwidth curve on 1 thread")
     assert both.startswith("no bandwidth curve on 2 threads")
-    assert [each.capacity_byte for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
+    assert [each.capacity_bytes for each in found.hierarchy.levels] == [32 * KIB, 2 * MIB]
 
 
 def test_two_threads_that_never_come_together_cost_their_curve_alone(
@@ -183,8 +183,8 @@ def test_two_threads_that_never_come_together_cost_their_curve_alone(
 
 
 def test_a_small_memory_ends_the_curves_early(machine: FakeMachine, crew: Crew) -> None:
-    found = explored(machine, crew, largest_byte=1 * MIB)
+    found = explored(machine, crew, largest_bytes=1 * MIB)
     assert found.latency_curve is not None
-    assert found.latency_curve.size_byte[-1] <= 1 * MIB
+    assert found.latency_curve.size_bytes[-1] <= 1 * MIB
     assert found.hierarchy.memory_latency is None
     assert any("not confirmed: the latency curve ends at" in said for said in found.conditions)

@@ -17,9 +17,9 @@ from roofline.machine.system.circumstances import circumstances
 from roofline.machine.system.host import (
     UNKNOWN_CPU,
     architecture,
-    available_memory_byte,
+    available_memory_bytes,
     describe_host,
-    total_memory_byte,
+    total_memory_bytes,
 )
 from roofline.machine.system.instruction_sets import baseline, compiler_sets, macos_sets, relevant
 from roofline.machine.system.situation import read_situation
@@ -96,13 +96,13 @@ def test_the_instruction_sets_of_a_mac_have_linux_names() -> None:
 
 def test_available_memory_within_the_containers_limit(tree: Tree) -> None:
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemAvailable: 1000 kB")
-    assert available_memory_byte(tree.root) == 1024000
+    assert available_memory_bytes(tree.root) == 1024000
     tree.write("proc/self/cgroup", "0::/")
     tree.write("proc/self/mountinfo", V2_MOUNT)
     tree.write("sys/fs/cgroup/memory.max", 500000)
     tree.write("sys/fs/cgroup/memory.current", 300000)
     tree.write("sys/fs/cgroup/memory.stat", "anon 250000\ninactive_file 40000\nactive_file 10000")
-    assert available_memory_byte(tree.root) == 250000
+    assert available_memory_bytes(tree.root) == 250000
 
 
 def test_a_limit_on_addresses_leaves_what_is_not_used_of_it(tree: Tree) -> None:
@@ -111,7 +111,7 @@ def test_a_limit_on_addresses_leaves_what_is_not_used_of_it(tree: Tree) -> None:
     used = 100 * os.sysconf("SC_PAGE_SIZE")
 
     def available(limit: int | None) -> int:
-        return available_memory_byte(tree.root, None, lambda: limit)
+        return available_memory_bytes(tree.root, None, lambda: limit)
 
     # The half: the compiler is yet to be loaded, and threads reserve heaps.
     assert available(used + 4096) == 2048
@@ -123,9 +123,9 @@ def test_a_limit_on_addresses_leaves_what_is_not_used_of_it(tree: Tree) -> None:
 def test_ulimit_v_is_seen() -> None:
     code = """
 import resource
-from roofline.machine.system.host import available_memory_byte
+from roofline.machine.system.host import available_memory_bytes
 resource.setrlimit(resource.RLIMIT_AS, (3 << 28, 3 << 28))
-print(available_memory_byte())
+print(available_memory_bytes())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 <= int(done.stdout) < 3 << 28
@@ -133,20 +133,20 @@ print(available_memory_byte())
 
 def test_what_is_free_counts_where_the_kernel_does_not_say_what_is_available(tree: Tree) -> None:
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
-    assert available_memory_byte(tree.root) == 307200
+    assert available_memory_bytes(tree.root) == 307200
 
 
 def test_the_system_says_how_much_memory_it_has(tree: Tree) -> None:
-    assert total_memory_byte(tree.root) is None
+    assert total_memory_bytes(tree.root) is None
     tree.write("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 300 kB")
-    assert total_memory_byte(tree.root) == read_situation(tree.root).memory_byte == 2048000
+    assert total_memory_bytes(tree.root) == read_situation(tree.root).memory_bytes == 2048000
 
 
 @pytest.mark.parametrize("text", ["", "MemAvailable: max kB", "MemAvailable: -1 kB"])
 def test_the_system_is_asked_where_meminfo_is_missing_or_damaged(tree: Tree, text: str) -> None:
     tree.write("proc/meminfo", text)
-    assert available_memory_byte(tree.root, lambda: 12345) == 12345
-    assert available_memory_byte(tree.root) > 0
+    assert available_memory_bytes(tree.root, lambda: 12345) == 12345
+    assert available_memory_bytes(tree.root) > 0
 
 
 # --- instruction sets ----------------------------------------------------------------------------
@@ -269,8 +269,8 @@ def test_no_damage_to_proc_and_sys_raises(files: dict[str, bytes]) -> None:
             (root / path).write_bytes(text)
         there = read_situation(root)
         assert 1 <= there.topology.available_cpus <= len(there.topology.cores)
-        assert there.available_byte >= 0
-        assert all(cache.size_byte > 0 for cache in there.topology.caches)
+        assert there.available_bytes >= 0
+        assert all(cache.size_bytes > 0 for cache in there.topology.caches)
         before = read_activity(root, there.topology.allowed_cpus)
         assert before.steal_s >= 0
         disturbances(before, before, elapsed_s=1.0, cpus=1)

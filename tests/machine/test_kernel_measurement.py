@@ -76,7 +76,7 @@ def test_of_forms_that_disagree_the_faster_counts_and_the_doubt_says_so(
         assert found.sustained_flop_per_s == pytest.approx(threads * 96e9, rel=1e-3)
         assert found.doubt == "another form of the kernel reaches 80.0 % of it"
         copy = bandwidth(profile, "DRAM", "copy", threads)
-        assert copy.sustained_byte_per_s == pytest.approx(threads * 10e9, rel=1e-3)
+        assert copy.sustained_bytes_per_s == pytest.approx(threads * 10e9, rel=1e-3)
         assert copy.doubt == "another form of the kernel reaches 80.0 % of it"
     # Both are in the samples.
     assert {"fma float32 avx2, 1 thread", "fma float32 avx2, second form, 1 thread"} <= {
@@ -198,27 +198,27 @@ def test_the_memory_holds_what_the_system_says_within_the_container(
     machine: FakeMachine, total: int | None, limit: int | None, capacity: int | None, how: str
 ) -> None:
     machine.situation = dataclasses.replace(
-        machine.situation, memory_byte=total, memory_limit_byte=limit
+        machine.situation, memory_bytes=total, memory_limit_bytes=limit
     )
     profile, _ = measure(machine)
     dram = profile.memory[-1]
     assert dram.name == "DRAM"
-    assert profile.memory_capacity_byte == dram.capacity_byte == capacity
+    assert profile.memory_capacity_bytes == dram.capacity_bytes == capacity
     assert (dram.capacity_provenance and dram.capacity_provenance.reference) == how
 
 
 def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: FakeMachine) -> None:
     """The hypervisor reports an L2 of 256 KiB; it has 768 KiB."""
     caches = tuple(
-        dataclasses.replace(cache, size_byte=256 * KIB) if cache.level == 2 else cache
+        dataclasses.replace(cache, size_bytes=256 * KIB) if cache.level == 2 else cache
         for cache in machine.situation.topology.caches
     )
     with_topology(machine, caches=caches)
     machine.caches = Simulated(caches=((32 * KIB, 1e-9), (768 * KIB, 4e-9)), memory_s=80e-9)
     profile, _ = measure(machine)
     found = level(profile, "L2")
-    assert found.capacity_byte is not None
-    assert 768 * KIB <= found.capacity_byte <= 1.25 * 768 * KIB
+    assert found.capacity_bytes is not None
+    assert 768 * KIB <= found.capacity_bytes <= 1.25 * 768 * KIB
     assert found.capacity_provenance is not None
     assert found.capacity_provenance.source == "measured"
     assert "reports 256 KiB, but the latency curve steps" in found.capacity_provenance.reference
@@ -226,8 +226,8 @@ def test_wrong_reported_sizes_are_overruled_and_the_profile_says_so(machine: Fak
         f"L2: {found.capacity_provenance.reference}"
     ]
     # What is measured in it lies in it, and what is in memory is in no cache.
-    assert bandwidth(profile, "L2", "read").sustained_byte_per_s == pytest.approx(80e9, rel=1e-3)
-    assert bandwidth(profile, "DRAM", "read").sustained_byte_per_s == pytest.approx(10e9, rel=1e-3)
+    assert bandwidth(profile, "L2", "read").sustained_bytes_per_s == pytest.approx(80e9, rel=1e-3)
+    assert bandwidth(profile, "DRAM", "read").sustained_bytes_per_s == pytest.approx(10e9, rel=1e-3)
 
 
 def test_caches_that_nobody_reports_are_found(machine: FakeMachine) -> None:
@@ -236,9 +236,9 @@ def test_caches_that_nobody_reports_are_found(machine: FakeMachine) -> None:
     assert [each.name for each in profile.memory] == ["L1", "L2", "DRAM"]
     for name, true in (("L1", 32 * KIB), ("L2", 2 * MIB)):
         found = level(profile, name)
-        assert found.capacity_byte is not None
+        assert found.capacity_bytes is not None
         assert found.capacity_provenance is not None
-        assert true <= found.capacity_byte
+        assert true <= found.capacity_bytes
         assert "not reported by the operating system" in found.capacity_provenance.reference
     assert "cache sizes are not told here" in profile.conditions
 
@@ -297,11 +297,11 @@ def test_more_teams_than_one_share_what_is_shared(machine: FakeMachine) -> None:
     shares = {b.threads for b in level(profile, "L2").bandwidth}
     assert 1 in shares
     for found in level(profile, "L2").bandwidth:
-        assert found.sustained_byte_per_s == pytest.approx(80e9 * found.threads, rel=1e-2)
+        assert found.sustained_bytes_per_s == pytest.approx(80e9 * found.threads, rel=1e-2)
 
 
 def test_small_pages_are_told(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_byte", lambda _: 1 << 20)
+    monkeypatch.setattr(kernel_measurement.buffers, "huge_page_bytes", lambda _: 1 << 20)
     profile, _ = measure(machine)
     (said,) = profile.conditions
     assert said.startswith("small pages: 1 MiB of ")
@@ -374,8 +374,8 @@ def test_the_samples_hold_every_burst_behind_every_figure() -> None:
     assert quantities == {
         "cycle": 1,
         "flop": 2 * 2 * 17,  # forms x teams x kernels, lower mixes too
-        "byte": 2 * 2 * 8 * 3 + sum(len(curve.size_byte) for curve in curves),
-        "load": len(profile.latency_curve.size_byte),
+        "byte": 2 * 2 * 8 * 3 + sum(len(curve.size_bytes) for curve in curves),
+        "load": len(profile.latency_curve.size_bytes),
     }
     for found in profile.compute:
         threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
@@ -383,7 +383,7 @@ def test_the_samples_hold_every_burst_behind_every_figure() -> None:
         rates = sorted(each.work / burst.wall_s for burst in each.bursts)
         assert rates[len(rates) // 2] == pytest.approx(found.sustained_flop_per_s, rel=1e-3)
     for size, latency_s in zip(
-        profile.latency_curve.size_byte, profile.latency_curve.latency_s, strict=True
+        profile.latency_curve.size_bytes, profile.latency_curve.latency_s, strict=True
     ):
         (each,) = (s for s in series if s.label == f"latency of {size} byte")
         assert each.bursts[0].wall_s / each.work == pytest.approx(latency_s, rel=0.01)
@@ -401,7 +401,7 @@ def test_a_host_of_another_architecture_has_no_kernels_and_says_so(machine: Fake
 
 
 def test_a_thorough_measurement_has_time_for_links(machine: FakeMachine) -> None:
-    nodes = tuple(Node(number=n, cpus=(n,), memory_byte=1 << 30, free_byte=None) for n in (0, 1))
+    nodes = tuple(Node(number=n, cpus=(n,), memory_bytes=1 << 30, free_bytes=None) for n in (0, 1))
     machine.situation = dataclasses.replace(machine.situation, nodes=nodes)
     profile, _ = measure(machine, effort="thorough", budget_s=2.0)
     assert len(profile.links) == 4

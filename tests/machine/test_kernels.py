@@ -247,7 +247,7 @@ def test_only_linux_is_asked_for_the_width(monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_bytes_and_flop_of_stream_kernels(name: str, byte: int, flop: int) -> None:
-    (kernel,) = [k for k in STREAMS if k.name == name and k.vector_byte == 64]
+    (kernel,) = [k for k in STREAMS if k.name == name and k.vector_bytes == 64]
     for form in (kernel, kernel.second_form()):
         assert form.byte(4096) == byte
         assert form.flop(4096) == flop
@@ -256,4 +256,4 @@ def test_bytes_and_flop_of_stream_kernels(name: str, byte: int, flop: int) -> No
 @pytest.mark.parametrize("kernel", STREAMS, ids=label)
 def test_blocks_fit_into_the_slices_that_bursts_stream(kernel: StreamKernel) -> None:
     for form in (kernel, kernel.second_form()):
-        assert (1 << 16) % form.block_byte == 0
+        assert (1 << 16) % form.block_bytes == 0

@@ -86,7 +86,7 @@ def test_stream_kernels_do_what_their_name_says(kernel: StreamKernel) -> None:
     expected = before.copy()
     match kernel.name.removesuffix("-nt"):
         case "read":
-            lanes = kernel.vector_byte // 4
+            lanes = kernel.vector_bytes // 4
             combine = {"xor": np.bitwise_xor, "or": np.bitwise_or}[kernel.form.combine]
             seen = combine.reduce(before[0, part].view(np.uint32).reshape(-1, lanes), axis=0)
             found = state[stream.RESULT_BYTE :].view(np.uint32)[:lanes]

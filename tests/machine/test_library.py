@@ -38,7 +38,7 @@ class Clock:
 
 def a_set(level: str, byte: int, threads: int = 1) -> WorkingSet:
     return WorkingSet(
-        level=level, threads=threads, byte_per_thread=byte, capacity_byte=None, scope="shared"
+        level=level, threads=threads, bytes_per_thread=byte, capacity_bytes=None, scope="shared"
     )
 
 
@@ -122,7 +122,7 @@ def test_figures_follow_from_work_and_wall_times_of_the_samples() -> None:
     for bandwidth in found.bandwidth["L3"]:
         each = series[f"torch L3 {bandwidth.kernel}, 1 thread"]
         assert each.quantity == "byte"
-        assert per_s(each) == pytest.approx(bandwidth.sustained_byte_per_s, rel=1e-6)
+        assert per_s(each) == pytest.approx(bandwidth.sustained_bytes_per_s, rel=1e-6)
     for overhead in found.overheads:
         each = series[f"torch {overhead.name}, {team(overhead.threads)}"]
         assert each.quantity == "call"
@@ -145,7 +145,7 @@ def test_bandwidths_are_by_level_and_name_what_they_count() -> None:
         *(("DRAM", kernel, 2) for kernel in ("copy", "add")),
     }
     copy = rates["L3", "copy", 1]
-    assert copy.sustained_byte_per_s == pytest.approx((3 << 18) / STEP_S)
+    assert copy.sustained_bytes_per_s == pytest.approx((3 << 18) / STEP_S)
     assert (copy.kind, copy.write_allocate) == ("library", "not counted")
     assert rates["L1", "add", 1].write_allocate == "none"
     assert "dispatch is 2.0 %" in copy.provenance.note

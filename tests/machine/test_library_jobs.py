@@ -142,7 +142,7 @@ def test_levels_where_dispatch_dominates_are_left_out() -> None:
     for level, seconds in (("L1", 2e-6), ("L3", 5e-5)):
         for kernel in ("copy", "add"):
             each = WorkingSet(
-                level=level, threads=1, byte_per_thread=64, capacity_byte=None, scope="shared"
+                level=level, threads=1, bytes_per_thread=64, capacity_bytes=None, scope="shared"
             )
             planner.add(
                 Stream(

@@ -28,11 +28,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     return install(monkeypatch)
 
 
-def nodes(*cpus: tuple[int, ...], free_byte: int | None = None) -> Situation:
+def nodes(*cpus: tuple[int, ...], free_bytes: int | None = None) -> Situation:
     return dataclasses.replace(
         SITUATION,
         nodes=tuple(
-            Node(number=number, cpus=mine, memory_byte=1 << 30, free_byte=free_byte)
+            Node(number=number, cpus=mine, memory_bytes=1 << 30, free_bytes=free_bytes)
             for number, mine in enumerate(cpus)
         ),
     )
@@ -56,7 +56,7 @@ def test_every_way_between_two_nodes_is_measured(machine: FakeMachine) -> None:
     ]
     for each in found.links:
         assert (each.kernel, each.threads) == ("read", 1)
-        assert each.sustained_byte_per_s == pytest.approx(10e9, rel=1e-3)
+        assert each.sustained_bytes_per_s == pytest.approx(10e9, rel=1e-3)
         assert each.provenance.source == "measured"
     assert found.conditions == ()
 
@@ -66,7 +66,7 @@ def test_all_cores_of_a_node_read(machine: FakeMachine) -> None:
     topology = dataclasses.replace(situation.topology, cores=(0, 1, 2, 3), available_cpus=4)
     found = links(machine, dataclasses.replace(situation, topology=topology))
     assert [each.threads for each in found.links] == [2] * 4
-    assert found.links[2].sustained_byte_per_s == pytest.approx(20e9, rel=1e-3)
+    assert found.links[2].sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
 
 
 @pytest.mark.parametrize("situation", [SITUATION, nodes((0, 1))], ids=["not told", "one node"])
@@ -91,10 +91,10 @@ def test_too_little_memory_is_said_before_it_is_allocated(
     machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numa, "place", pytest.fail)
-    found = links(machine, dataclasses.replace(nodes((0,), (1,)), available_byte=200 << 20))
+    found = links(machine, dataclasses.replace(nodes((0,), (1,)), available_bytes=200 << 20))
     (said,) = found.conditions
     assert "128 MiB of memory are more than half of the 200 MiB available" in said
-    full = links(machine, nodes((0,), (1,), free_byte=1 << 20))
+    full = links(machine, nodes((0,), (1,), free_bytes=1 << 20))
     assert full.links == ()
     assert len(full.conditions) == 2
 

@@ -35,8 +35,8 @@ def provenance(reference: str) -> Provenance:
     return Provenance(source="measured", reference=reference, date="2026-01-31")
 
 
-def node(number: int, cpus: tuple[int, ...], free_byte: int | None = 8 * GIB) -> Node:
-    return Node(number=number, cpus=cpus, memory_byte=16 * GIB, free_byte=free_byte)
+def node(number: int, cpus: tuple[int, ...], free_bytes: int | None = 8 * GIB) -> Node:
+    return Node(number=number, cpus=cpus, memory_bytes=16 * GIB, free_bytes=free_bytes)
 
 
 @dataclass
@@ -62,8 +62,8 @@ class FakeNuma:
         assert self.open_teams
         here = team[0] // self.cores
         self.log.append(f"read {here} {memory}")
-        byte_per_s = len(team) * 40e9 / (1 + abs(here - memory))
-        return 40e6, [Burst(wall_s=40e6 / byte_per_s, cpu_s=0.0, busy=1.0)] * 4
+        bytes_per_s = len(team) * 40e9 / (1 + abs(here - memory))
+        return 40e6, [Burst(wall_s=40e6 / bytes_per_s, cpu_s=0.0, busy=1.0)] * 4
 
     def latency(self, team: tuple[int, ...], memory: int) -> Duration:
         seconds = 80e-9 * (1 + abs(team[0] // self.cores - memory))
@@ -79,8 +79,8 @@ def fake_plan(nodes: int, cores: int) -> Plan:
     return plan(
         all_nodes,
         cores=tuple(range(nodes * cores)),
-        byte_per_node=256 * MIB,
-        available_byte=8 * GIB,
+        bytes_per_node=256 * MIB,
+        available_bytes=8 * GIB,
     )
 
 
@@ -103,8 +103,8 @@ def test_every_way_of_a_machine_is_found_as_it_is(nodes: int) -> None:
     for link in found.links:
         source, target = int(link.source.split()[-1]), int(link.target.split()[-1])
         hops = abs(source - target)
-        assert link.peak_byte_per_s == pytest.approx(3 * 40e9 / (1 + hops))
-        assert link.sustained_byte_per_s == pytest.approx(3 * 40e9 / (1 + hops))
+        assert link.peak_bytes_per_s == pytest.approx(3 * 40e9 / (1 + hops))
+        assert link.sustained_bytes_per_s == pytest.approx(3 * 40e9 / (1 + hops))
         assert link.threads == 3
         assert link.latency is not None
         assert link.latency.median_s == pytest.approx(80e-9 * (1 + hops))
@@ -150,8 +150,8 @@ def test_pages_that_move_are_said() -> None:
 
 
 def test_nodes_that_cannot_be_measured_are_left_out_and_named() -> None:
-    nodes = [node(0, (0, 1)), node(1, (2, 3)), node(2, ()), node(3, (4,), free_byte=300 * MIB)]
-    what = plan(nodes, cores=(0, 1, 2, 4), byte_per_node=256 * MIB, available_byte=8 * GIB)
+    nodes = [node(0, (0, 1)), node(1, (2, 3)), node(2, ()), node(3, (4,), free_bytes=300 * MIB)]
+    what = plan(nodes, cores=(0, 1, 2, 4), bytes_per_node=256 * MIB, available_bytes=8 * GIB)
     assert what.places == (Place(node=0, cores=(0, 1)), Place(node=1, cores=(2,)))
     no_core, no_room = measure(FakeNuma(cores=2), what).conditions
     assert no_core == ("NUMA: not measured: memory of node 2: none of the cores in use is on it")
@@ -162,8 +162,8 @@ def test_too_little_memory_for_all_nodes_measures_none() -> None:
     what = plan(
         [node(0, (0,)), node(1, (1,))],
         cores=(0, 1),
-        byte_per_node=256 * MIB,
-        available_byte=GIB - 1,
+        bytes_per_node=256 * MIB,
+        available_bytes=GIB - 1,
     )
     assert what.places == ()
     fake = FakeNuma(cores=1)
@@ -207,8 +207,8 @@ def test_nodes_are_read_with_their_cpus_and_memory(tmp_path: Path) -> None:
             f"Node {number} MemTotal:       1024 kB\nNode {number} MemFree:  512 kB",
         )
     assert read_nodes(tmp_path) == (
-        Node(number=0, cpus=(0, 1, 2, 3), memory_byte=1 << 20, free_byte=1 << 19),
-        Node(number=1, cpus=(4, 5, 6, 7), memory_byte=1 << 20, free_byte=1 << 19),
+        Node(number=0, cpus=(0, 1, 2, 3), memory_bytes=1 << 20, free_bytes=1 << 19),
+        Node(number=1, cpus=(4, 5, 6, 7), memory_bytes=1 << 20, free_bytes=1 << 19),
     )
     assert read_nodes(tmp_path / "nothing") == ()
 
@@ -253,7 +253,7 @@ def test_real_crews_and_memory_fit_the_instruments() -> None:
         return float(memory.size), [Burst(wall_s=1e-3, cpu_s=1e-3, busy=1.0)] * 4
 
     what = Plan(
-        places=(Place(node=0, cores=(0, 1)), Place(node=1, cores=(2,))), byte_per_node=8 * MIB
+        places=(Place(node=0, cores=(0, 1)), Place(node=1, cores=(2,))), bytes_per_node=8 * MIB
     )
     found = measure_links(
         what,
@@ -264,4 +264,4 @@ def test_real_crews_and_memory_fit_the_instruments() -> None:
     )
     assert [link.threads for link in found.links] == [2, 1, 2, 1]
     assert read == [2, 1, 2, 1]
-    assert found.links[0].peak_byte_per_s == pytest.approx(8 * MIB / 1e-3)
+    assert found.links[0].peak_bytes_per_s == pytest.approx(8 * MIB / 1e-3)

@@ -28,12 +28,17 @@ def test_a_pace_takes_positive_numbers(wrong: float) -> None:
     with pytest.raises(ValueError, match="positive numbers"):
         Pace(clock_hz=wrong)
     with pytest.raises(ValueError, match="positive numbers"):
-        Pace(hop_s=wrong)
+        Pace(core_to_core_latency_s=wrong)
 
 
 def test_the_usual_pace_is_the_median_of_what_is_known() -> None:
-    paces = [Pace(clock_hz=1e9), Pace(clock_hz=9e9, hop_s=2e-7), Pace(clock_hz=2e9), Pace()]
-    assert usual_pace(paces) == Pace(clock_hz=2e9, hop_s=2e-7)
+    paces = [
+        Pace(clock_hz=1e9),
+        Pace(clock_hz=9e9, core_to_core_latency_s=2e-7),
+        Pace(clock_hz=2e9),
+        Pace(),
+    ]
+    assert usual_pace(paces) == Pace(clock_hz=2e9, core_to_core_latency_s=2e-7)
     assert usual_pace([]) == Pace()
 
 
@@ -53,7 +58,7 @@ def test_the_clock_is_cycles_by_seconds() -> None:
     with pace_gauge((0,), clock=Ticking(25e-6)) as read:
         found = read()
     assert found.clock_hz == pytest.approx(4e9)
-    assert found.hop_s is None
+    assert found.core_to_core_latency_s is None
 
 
 def test_nothing_is_known_where_nothing_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +72,10 @@ def test_this_machine_has_a_pace() -> None:
     with pace_gauge((0, 1)) as read:
         found = [read()]
         # Where others use the CPUs, the two threads are seldom on them at the same time.
-        while found[-1].hop_s is None and len(found) < _ATTEMPTS:
+        while found[-1].core_to_core_latency_s is None and len(found) < _ATTEMPTS:
             found.append(read())
     assert all(each.clock_hz is not None and 5e8 < each.clock_hz < 1e10 for each in found)
-    assert found[-1].hop_s is not None and 5e-9 < found[-1].hop_s < 5e-6
+    assert (
+        found[-1].core_to_core_latency_s is not None
+        and 5e-9 < found[-1].core_to_core_latency_s < 5e-6
+    )

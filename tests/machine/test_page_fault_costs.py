@@ -36,7 +36,7 @@ def test_the_cost_is_the_difference_by_page(crew: Crew, monkeypatch: pytest.Monk
     monkeypatch.setattr(page_faults, "_KINDS", page_faults._KINDS[:1])  # pyright: ignore[reportPrivateUsage]
     ticks = itertools.accumulate(itertools.cycle([0.0, 9.0, 1.0, 2.0]))
     (found,) = page_fault_overheads(crew, (1,), lambda: next(ticks))
-    pages = page_faults._KINDS[0].region_byte // mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
+    pages = page_faults._KINDS[0].region_bytes // mmap.PAGESIZE  # pyright: ignore[reportPrivateUsage]
     assert found.time.median_s == pytest.approx((9 + 2 - 1) / pages)
 
 

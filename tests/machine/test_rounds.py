@@ -162,10 +162,10 @@ def test_while_the_host_moves_its_cpus_what_is_sustained_is_that_of_most_rounds(
     assert "near each other" in moved[0].partition("in the others")[0]
     dram = next(level for level in profile.memory if level.name == "DRAM")
     read = next(b for b in dram.bandwidth if (b.kernel, b.threads) == ("read", 2))
-    assert read.sustained_byte_per_s == pytest.approx(20e9, rel=1e-3)
+    assert read.sustained_bytes_per_s == pytest.approx(20e9, rel=1e-3)
     assert read.spread == pytest.approx(0, abs=1e-3)
     (hop,) = (each for each in profile.overheads if each.threads == 2)
-    assert hop.time.median_s == pytest.approx(machine.hop_s, rel=1e-3)
+    assert hop.time.median_s == pytest.approx(machine.core_to_core_latency_s, rel=1e-3)
 
 
 def test_threads_that_never_meet_for_a_hop_tell_nothing_of_where_they_are(

@@ -77,7 +77,7 @@ def test_hops_stand_beside_their_bursts() -> None:
         mostly_s=(None, 45.0025e-9),
     )
     (saved,) = json.loads(samples_text([series], name="fake"))["series"]
-    assert saved["hop_ns"] == [45.0025, None, 205]
+    assert saved["core_to_core_latency_ns"] == [45.0025, None, 205]
     assert saved["mostly_ns"] == [None, 45.0025]
 
 
@@ -87,7 +87,7 @@ def figures(each: dict[str, Any]) -> tuple[float, float]:
     def clean(rows: list[tuple[float, float, float | None]]) -> list[float]:
         return [wall for wall, busy, _ in rows if busy >= 0.95] or [wall for wall, _, _ in rows]
 
-    hops = each.get("hop_ns", [None] * len(each["wall_ns"]))
+    hops = each.get("core_to_core_latency_ns", [None] * len(each["wall_ns"]))
     rows = list(zip(each["wall_ns"], each["busy"], hops, strict=True))
     low, high = each.get("mostly_ns", (None, None))
     mostly = rows
@@ -121,7 +121,7 @@ def test_figures_follow_from_the_samples_where_the_host_moved_its_cpus(
     assert any("the host moved its CPUs" in each for each in profile.conditions)
     text = samples_text(series, name=profile.name)
     saved = {each["label"]: each for each in json.loads(text)["series"]}
-    assert any("hop_ns" in each for each in saved.values())
+    assert any("core_to_core_latency_ns" in each for each in saved.values())
     for level in profile.memory:
         for found in level.bandwidth:
             team = f"{found.threads} thread{'s' * (found.threads != 1)}"
@@ -132,7 +132,7 @@ def test_figures_follow_from_the_samples_where_the_host_moved_its_cpus(
             ]
             assert forms
             expected = (max(peak for peak, _ in forms), max(rate for _, rate in forms))
-            assert (found.peak_byte_per_s, found.sustained_byte_per_s) == pytest.approx(
+            assert (found.peak_bytes_per_s, found.sustained_bytes_per_s) == pytest.approx(
                 expected, rel=1e-4
             )
 
@@ -173,7 +173,7 @@ def test_every_rate_of_a_profile_follows_from_its_samples(machine: FakeMachine) 
                 )
             ]
             rate = estimate(first["work"], bursts)
-            assert rate.sustained <= found.peak_byte_per_s * 1.001
-            assert rate.sustained == pytest.approx(found.sustained_byte_per_s, rel=0.11)
+            assert rate.sustained <= found.peak_bytes_per_s * 1.001
+            assert rate.sustained == pytest.approx(found.sustained_bytes_per_s, rel=0.11)
             checked += 1
     assert checked == len(profile.compute) + 48

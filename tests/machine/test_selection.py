@@ -44,8 +44,8 @@ def working_set(level: str, threads: int) -> WorkingSet:
     return WorkingSet(
         level=level,
         threads=threads,
-        byte_per_thread=24 << 10 if level == "L1" else 8 << 20,
-        capacity_byte=None,
+        bytes_per_thread=24 << 10 if level == "L1" else 8 << 20,
+        capacity_bytes=None,
         scope="shared",
     )
 

@@ -93,7 +93,7 @@ def test_a_clock_from_a_document_is_called_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("core", "vector_byte", "kernel", "byte_per_cycle"),
+    ("core", "vector_bytes", "kernel", "bytes_per_cycle"),
     [
         # Zen 5: two loads and one store of 64 byte a cycle.
         ("AMD Zen 5", 64, "read", 128),
@@ -116,39 +116,39 @@ def test_a_clock_from_a_document_is_called_so() -> None:
     ],
 )
 def test_the_nearest_cache(
-    core: str, vector_byte: int, kernel: str, byte_per_cycle: float | None
+    core: str, vector_bytes: int, kernel: str, bytes_per_cycle: float | None
 ) -> None:
     found = theoretical_bandwidth(
         level="L1",
         kernel=kernel,
         threads=2,
-        vector_byte=vector_byte,
+        vector_bytes=vector_bytes,
         core=core_named(core),
         clock=CLOCK,
     )
-    if byte_per_cycle is None:
+    if bytes_per_cycle is None:
         assert found is None
         return
     assert found is not None
-    assert found.per_s == pytest.approx(2 * 4.48e9 * byte_per_cycle)
-    assert found.provenance.note.endswith(f" x {byte_per_cycle:g} byte")
+    assert found.per_s == pytest.approx(2 * 4.48e9 * bytes_per_cycle)
+    assert found.provenance.note.endswith(f" x {bytes_per_cycle:g} byte")
 
 
 @pytest.mark.parametrize(
-    ("level", "kernel", "byte_per_cycle"),
+    ("level", "kernel", "bytes_per_cycle"),
     [("L2", "read", 64), ("L2", "copy", None), ("L3", "read", None), ("DRAM", "read", None)],
 )
-def test_farther_levels(level: str, kernel: str, byte_per_cycle: float | None) -> None:
+def test_farther_levels(level: str, kernel: str, bytes_per_cycle: float | None) -> None:
     def found(core: str | None) -> float | None:
         rate = theoretical_bandwidth(
             level=level,
             kernel=kernel,
             threads=1,
-            vector_byte=64,
+            vector_bytes=64,
             core=core_named(core) if core else None,
             clock=CLOCK,
         )
         return rate.per_s / CLOCK.peak_hz if rate else None
 
-    assert found("AMD Zen 5") == byte_per_cycle
+    assert found("AMD Zen 5") == bytes_per_cycle
     assert found(None) is None

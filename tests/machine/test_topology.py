@@ -113,13 +113,13 @@ def test_caches_as_the_system_reports_them(tree: Tree) -> None:
         tree.cache(cpu, 3, 3, "Unified", "32M", "0-1")
     topology = describe_topology(tree.root)
     assert topology.caches == (
-        Cache(level=1, size_byte=49152, cpus=(0,)),
-        Cache(level=1, size_byte=49152, cpus=(1,)),
-        Cache(level=2, size_byte=1048576, cpus=(0,)),
-        Cache(level=2, size_byte=1048576, cpus=(1,)),
-        Cache(level=3, size_byte=33554432, cpus=(0, 1)),
+        Cache(level=1, size_bytes=49152, cpus=(0,)),
+        Cache(level=1, size_bytes=49152, cpus=(1,)),
+        Cache(level=2, size_bytes=1048576, cpus=(0,)),
+        Cache(level=2, size_bytes=1048576, cpus=(1,)),
+        Cache(level=3, size_bytes=33554432, cpus=(0, 1)),
     )
-    assert topology.cache(2) == Cache(level=2, size_byte=1048576, cpus=(0,))
+    assert topology.cache(2) == Cache(level=2, size_bytes=1048576, cpus=(0,))
     assert topology.cache(4) is None
 
 
@@ -129,7 +129,7 @@ def test_each_core_uses_its_own_instance_of_a_shared_cache(tree: Tree) -> None:
         tree.cache(cpu, 3, 3, "Unified", "16M", "0-1" if cpu < 2 else "2-3")
     topology = describe_topology(tree.root)
     assert [each.cpus for each in topology.caches] == [(0, 1), (2, 3)]
-    assert topology.cache(3) == Cache(level=3, size_byte=16 << 20, cpus=(0, 1))
+    assert topology.cache(3) == Cache(level=3, size_bytes=16 << 20, cpus=(0, 1))
 
 
 def test_a_mac_counts_its_performance_cores() -> None:
@@ -142,8 +142,8 @@ def test_a_mac_counts_its_performance_cores() -> None:
     }
     topology = macos_topology(lambda name: answers.get(name, ""))
     assert topology.available_cpus == 4
-    assert topology.cache(1) == Cache(level=1, size_byte=128 << 10, cpus=(0,))
-    assert topology.cache(2) == Cache(level=2, size_byte=12 << 20, cpus=(0, 1, 2, 3))
+    assert topology.cache(1) == Cache(level=1, size_bytes=128 << 10, cpus=(0,))
+    assert topology.cache(2) == Cache(level=2, size_bytes=12 << 20, cpus=(0, 1, 2, 3))
     assert topology.cache(3) is None
 
 
@@ -181,7 +181,7 @@ def test_no_answer_of_a_mac_raises(answers: dict[int, str]) -> None:
 
     topology = macos_topology(ask)
     assert topology.available_cpus == len(topology.cores) >= 1
-    assert all(cache.size_byte > 0 for cache in topology.caches)
+    assert all(cache.size_bytes > 0 for cache in topology.caches)
 
 
 # --- cores of different speed --------------------------------------------------------------------

@@ -126,7 +126,7 @@ def trial_at(level: str, kernel_name: str, byte: int) -> Trial:
     for buffer in buffers:
         fill(buffer, lambda: False)
     working_set = WorkingSet(
-        level=level, threads=2, byte_per_thread=byte, capacity_byte=None, scope="shared"
+        level=level, threads=2, bytes_per_thread=byte, capacity_bytes=None, scope="shared"
     )
     return stream_trial(compiler.compile_kernel(kernel), kernel, working_set, buffers)
 
@@ -162,7 +162,7 @@ def test_trials_that_share_their_memory_go_on_where_the_last_one_stopped() -> No
     buffer = allocate(byte + (1 << 16))
     buffer[:] = 1
     working_set = WorkingSet(
-        level="DRAM", threads=1, byte_per_thread=byte, capacity_byte=None, scope="shared"
+        level="DRAM", threads=1, bytes_per_thread=byte, capacity_bytes=None, scope="shared"
     )
     cursor = Cursor()
     reads, writes = (
@@ -213,7 +213,7 @@ def test_streams_stay_finite_however_they_feed_each_other() -> None:
     buffer = allocate(1 << 16)
     fill(buffer, lambda: False)
     working_set = WorkingSet(
-        level="L1", threads=1, byte_per_thread=1 << 14, capacity_byte=None, scope="private"
+        level="L1", threads=1, bytes_per_thread=1 << 14, capacity_bytes=None, scope="private"
     )
     trials = [
         stream_trial(compiler.compile_kernel(kernel), kernel, working_set, [buffer])

@@ -9,8 +9,8 @@ from roofline.machine.hierarchy.cache_levels import CacheLevel, with_instances
 from roofline.machine.hierarchy.cache_sizes import find_levels
 from roofline.machine.hierarchy.working_sets import (
     WorkingSet,
-    largest_curve_byte,
-    most_curve_byte,
+    largest_curve_bytes,
+    most_curve_bytes,
     plan_working_sets,
 )
 from roofline.machine.system.topology import Topology
@@ -26,20 +26,20 @@ ZEN = topology(8, (1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, 8))
 
 
 def planned(
-    host: Topology, threads: int, available_byte: int = 64 * GIB
+    host: Topology, threads: int, available_bytes: int = 64 * GIB
 ) -> tuple[dict[str, WorkingSet], list[str]]:
     levels = find_levels(None, host).levels
-    sets, conditions = plan_working_sets(levels, host, (threads,), available_byte)
+    sets, conditions = plan_working_sets(levels, host, (threads,), available_bytes)
     return {each.level: each for each in sets}, conditions
 
 
 def sizes(host: Topology, threads: int) -> dict[str, int]:
-    return {name: each.byte_per_thread for name, each in planned(host, threads)[0].items()}
+    return {name: each.bytes_per_thread for name, each in planned(host, threads)[0].items()}
 
 
 def test_working_sets_of_one_thread_and_of_all() -> None:
     one, conditions = planned(ZEN, 1)
-    assert {name: s.byte_per_thread for name, s in one.items()} == {
+    assert {name: s.bytes_per_thread for name, s in one.items()} == {
         "L1": 24 * KIB,
         "L2": 512 * KIB,
         "L3": 4 * MIB,
@@ -47,7 +47,7 @@ def test_working_sets_of_one_thread_and_of_all() -> None:
     }
     assert conditions == []
     assert [s.scope for s in one.values()] == ["private", "private", "shared", "shared"]
-    assert [s.capacity_byte for s in one.values()] == [48 * KIB, MIB, 32 * MIB, None]
+    assert [s.capacity_bytes for s in one.values()] == [48 * KIB, MIB, 32 * MIB, None]
     every = sizes(ZEN, 8)
     # Half of a thread's share of 4 MiB, twice its L2.
     assert every["L3"] == 2 * MIB
@@ -74,7 +74,7 @@ def test_a_small_second_level_gets_more_than_four_times_the_first() -> None:
 def test_a_shared_second_level_and_no_third() -> None:
     arm = topology(8, (1, 128 * KIB, 1), (2, 12 * MIB, 4))
     one, _ = planned(arm, 1)
-    assert [(s.level, s.scope, s.byte_per_thread) for s in one.values()] == [
+    assert [(s.level, s.scope, s.bytes_per_thread) for s in one.values()] == [
         ("L1", "private", 64 * KIB),
         ("L2", "shared", 6 * MIB),
         ("DRAM", "shared", 96 * MIB),
@@ -89,11 +89,11 @@ def test_no_known_cache_no_cache_level() -> None:
     assert sizes(topology(4), 4) == {"DRAM": 16 * MIB}
 
 
-def level(number: int, capacity_byte: int, held_byte: int) -> CacheLevel:
+def level(number: int, capacity_bytes: int, held_bytes: int) -> CacheLevel:
     return CacheLevel(
         level=number,
-        capacity_byte=capacity_byte,
-        held_byte=held_byte,
+        capacity_bytes=capacity_bytes,
+        held_bytes=held_bytes,
         scope="private" if number < 3 else "shared",
         provenance=Provenance(source="measured", reference="found by hand", date=""),
     )
@@ -109,11 +109,11 @@ def test_levels_that_nobody_reported_are_private_or_of_all() -> None:
     sets, conditions = plan_working_sets(levels, bare, (1, 4), 64 * GIB)
     found = {(s.level, s.threads): s for s in sets}
     # Half of what is sure to be held; the capacity is the larger size.
-    assert found["L1", 4].byte_per_thread == 22 * KIB
-    assert found["L1", 4].capacity_byte == 52 * KIB
-    assert found["L3", 1].byte_per_thread == 4 * 1120 * KIB
-    assert found["L3", 4].byte_per_thread == 26 * MIB // 4 // 2
-    assert found["DRAM", 4].byte_per_thread * 4 == 8 * 44 * MIB
+    assert found["L1", 4].bytes_per_thread == 22 * KIB
+    assert found["L1", 4].capacity_bytes == 52 * KIB
+    assert found["L3", 1].bytes_per_thread == 4 * 1120 * KIB
+    assert found["L3", 4].bytes_per_thread == 26 * MIB // 4 // 2
+    assert found["DRAM", 4].bytes_per_thread * 4 == 8 * 44 * MIB
     assert conditions == []
 
 
@@ -124,16 +124,16 @@ def test_a_shared_cache_counts_with_all_instances_in_reach() -> None:
     sets, _ = plan_working_sets(levels, host, (1, 16), 64 * GIB)
     found = {(s.level, s.threads): s for s in sets}
     # Whichever team a profile takes the capacity from, it is what the largest reaches.
-    assert found["L3", 1].capacity_byte == found["L3", 16].capacity_byte == 64 * MIB
-    assert found["L2", 16].capacity_byte == MIB
+    assert found["L3", 1].capacity_bytes == found["L3", 16].capacity_bytes == 64 * MIB
+    assert found["L2", 16].capacity_bytes == MIB
     # A thread's working set follows the one instance that it uses.
-    assert found["L3", 1].byte_per_thread == 4 * MIB
-    assert found["L3", 16].byte_per_thread == 2 * MIB
+    assert found["L3", 1].bytes_per_thread == 4 * MIB
+    assert found["L3", 16].bytes_per_thread == 2 * MIB
     assert found["L3", 1].source.startswith("2 instances of 32 MiB; reported by")
     assert not levels[1].provenance.reference.startswith("16 instances")
     # Of 8 threads all are on the first die.
     (eight,) = (s for s in plan_working_sets(levels, host, (8,), GIB)[0] if s.level == "L3")
-    assert eight.capacity_byte == 32 * MIB
+    assert eight.capacity_bytes == 32 * MIB
     assert with_instances(levels[2], range(8)) == levels[2]
 
 
@@ -141,15 +141,15 @@ def test_no_level_holds_less_than_all_instances_of_the_one_before_it() -> None:
     # Sierra Forest: second levels of 4 MiB for four cores each.
     host = topology(144, (1, 32 * KIB, 1), (2, 4 * MIB, 4), (3, 108 * MIB, 144))
     every, _ = planned(host, 144)
-    levels = [(each.level, each.capacity_byte) for each in every.values()]
+    levels = [(each.level, each.capacity_bytes) for each in every.values()]
     assert levels[:2] == [("L1", 32 * KIB), ("L2", 144 * MIB)]
     one, _ = plan_working_sets(find_levels(None, host).levels, host, (1, 144), 64 * GIB)
-    assert {s.capacity_byte for s in one if s.level == "L3"} == {144 * MIB}
+    assert {s.capacity_bytes for s in one if s.level == "L3"} == {144 * MIB}
 
 
 @pytest.mark.parametrize(("available_gib", "most_mib"), [(64, 1024), (2, 512)])
 def test_the_curve_is_extended_as_far_as_memory_allows(available_gib: int, most_mib: int) -> None:
-    assert most_curve_byte(available_gib * GIB) == most_mib * MIB
+    assert most_curve_bytes(available_gib * GIB) == most_mib * MIB
 
 
 def test_the_working_set_says_where_its_capacity_comes_from() -> None:
@@ -172,13 +172,13 @@ def test_large_caches_take_four_times_their_size() -> None:
 )
 def test_memory_takes_an_eighth_and_a_quarter_if_it_must(available_mib: int, dram_mib: int) -> None:
     found, conditions = planned(ZEN, 8, available_mib * MIB)
-    assert found["DRAM"].byte_per_thread * 8 == dram_mib * MIB
+    assert found["DRAM"].bytes_per_thread * 8 == dram_mib * MIB
     assert conditions == []
 
 
 def test_scarce_memory_makes_working_sets_smaller_and_says_so() -> None:
     found, conditions = planned(ZEN, 1, 256 * MIB)
-    assert found["DRAM"].byte_per_thread == 64 * MIB
+    assert found["DRAM"].bytes_per_thread == 64 * MIB
     assert conditions == [
         "DRAM on 1 thread has working sets of 64 MiB instead of 128 MiB, because only 256 MiB of"
         " memory are available: the last cache still serves a part"
@@ -209,7 +209,7 @@ def test_what_a_cache_would_hold_is_not_called_memory() -> None:
 def test_the_curve_ends_at_four_times_the_last_cache_or_where_memory_does(
     host: Topology, available_mib: int, curve_mib: int
 ) -> None:
-    assert largest_curve_byte(host, available_mib * MIB) == curve_mib * MIB
+    assert largest_curve_bytes(host, available_mib * MIB) == curve_mib * MIB
 
 
 @pytest.mark.parametrize("available_mib", [100, 256, 300, 600, 2048, 20000])
@@ -218,7 +218,7 @@ def test_buffers_never_take_more_than_half_of_the_memory(available_mib: int, cor
     host = topology(cores, (1, 48 * KIB, 1), (2, MIB, 1), (3, 32 * MIB, cores))
     available = available_mib * MIB
     sets, _ = plan_working_sets(find_levels(None, host).levels, host, (1, cores), available)
-    buffers = [max(s.byte_per_thread for s in sets if i < s.threads) for i in range(cores)]
+    buffers = [max(s.bytes_per_thread for s in sets if i < s.threads) for i in range(cores)]
     assert sum(buffers) <= available // 2
     # The curve's: one for the chase, then read by one thread and, in parts, by all.
-    assert 2 * largest_curve_byte(host, available) <= available // 2
+    assert 2 * largest_curve_bytes(host, available) <= available // 2

@@ -28,7 +28,7 @@ class Alive(TorchDispatchMode):
         super().__init__()
         self._known = {each.untyped_storage()._cdata for each in known}
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.peak_byte = 0
+        self.peak_bytes = 0
         for each in kept:
             self._see(each)
 
@@ -43,7 +43,7 @@ class Alive(TorchDispatchMode):
         for each in tree_leaves(result):
             if isinstance(each, torch.Tensor):
                 self._see(each)
-        self.peak_byte = max(self.peak_byte, sum(byte for _, byte in self._alive.values()))
+        self.peak_bytes = max(self.peak_bytes, sum(byte for _, byte in self._alive.values()))
         return result
 
 
@@ -100,4 +100,4 @@ def test_a_later_pass_keeps_what_torch_keeps(name: str, batch: int) -> None:
         link_bandwidth="1GB/s",
     )
     memory = told.point.memory
-    assert memory.activation_byte + memory.gradient_byte == alive.peak_byte
+    assert memory.activation_bytes + memory.gradient_bytes == alive.peak_bytes

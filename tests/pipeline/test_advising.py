@@ -100,7 +100,9 @@ def test_page_faults_call_for_other_settings_of_the_allocator() -> None:
     assert analysis.prediction is not None
     faulting = replace(
         analysis,
-        prediction=replace(analysis.prediction, operators_s=20e-3, faults=6400, tunables="a=1:b=2"),
+        prediction=replace(
+            analysis.prediction, operators_s=20e-3, page_faults=6400, tunables="a=1:b=2"
+        ),
     )
     (variant,) = (each for each in variants_of(faulting) if each.rule == "allocator")
     finding = without_faults(variant, faulting).finding
@@ -282,7 +284,7 @@ def test_calls_can_be_made_again_from_their_records(channels_last: bool) -> None
     for operator in operators:
         call = call_of(operator)
         turns = Turns(
-            call, plan_for(call.storages, cycle_byte=2**16, turns=2), sweep=None, clock=lambda: 0.0
+            call, plan_for(call.storages, cycle_bytes=2**16, turns=2), sweep=None, clock=lambda: 0.0
         )
         turns.prepare()
         turns.call()
@@ -428,16 +430,16 @@ def test_what_does_not_fit_into_memory_is_no_finding() -> None:
     """However much faster it would be; up to the last byte."""
     analysis = analysed(small(), 1, 3, 16, 16, clock=Clock())
     variant = Variant(rule="small batch", name="batch 8", samples=8, change="do it")
-    peak_byte = analysis.totals.peak_memory_byte
+    peak_bytes = analysis.totals.peak_memory_bytes
 
-    def on(capacity_byte: int) -> Analysis:
-        last = replace(analysis.hardware.memory[-1], capacity_byte=capacity_byte, scope="shared")
+    def on(capacity_bytes: int) -> Analysis:
+        last = replace(analysis.hardware.memory[-1], capacity_bytes=capacity_bytes, scope="shared")
         there = replace(analysis.hardware, memory=(last,))
         return with_pass(replace(analysis, hardware=there), 16e-3, 1e-6)
 
     before = with_pass(analysis, 10e-3, 1e-6)
-    assert outcome_of(variant, before, on(peak_byte)).finding is not None
-    found = outcome_of(variant, before, on(peak_byte - 1))
+    assert outcome_of(variant, before, on(peak_bytes)).finding is not None
+    found = outcome_of(variant, before, on(peak_bytes - 1))
     assert (found.finding, found.is_open) == (None, False)
     assert found.words.startswith("batch 8: does not fit: ")
 

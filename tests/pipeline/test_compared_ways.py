@@ -88,7 +88,7 @@ def test_one_model_in_several_ways() -> None:
     )
     assert isinstance(found, Comparison)
     assert found.names == ("Conv2d float32", "Conv2d bfloat16")
-    assert found.ratios(found.quantity("traffic_byte")) == (2.0, 1.0)
+    assert found.ratios(found.quantity("traffic_bytes")) == (2.0, 1.0)
     assert found.ratios(found.quantity("flop")) == (1.0, 1.0)
 
 
@@ -113,7 +113,7 @@ def test_batches_are_compared_by_the_sample() -> None:
     assert (flop.name, flop.title) == ("flop_per_sample", "FLOP per sample")
     assert found.ratios(flop) == (1.0, 1.0)
     # 6400 bytes of images each; of 256 bytes of weights an eighth.
-    assert found.quantity("traffic_byte").values == (6656, 6432)
+    assert found.quantity("traffic_bytes").values == (6656, 6432)
     assert (
         "as many FLOP per sample, 1.03 × lower bound time per sample on 10980xe"
         in found.sentences[0]

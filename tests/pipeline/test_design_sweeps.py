@@ -55,8 +55,8 @@ def test_every_cell_is_what_analyze_says(machine: HardwareProfile) -> None:
         for text, cell in zip((STANDARD, SEPARABLE), cells, strict=True):
             design = bound_to(text, point["channels"], point["size"])
             alone = roofline.analyze(design, hardware=machine).totals
-            assert (cell.flop, cell.bound_s) == (alone.flop, alone.bound_s)
-            assert (cell.traffic_byte, cell.parameters) == (alone.traffic_byte, alone.parameters)
+            assert (cell.flop, cell.eager_min_time_s) == (alone.flop, alone.eager_min_time_s)
+            assert (cell.traffic_bytes, cell.parameters) == (alone.traffic_bytes, alone.parameters)
             assert cell.ceiling and cell.ceiling_share and 0 < cell.ceiling_share <= 1
     # By hand: 2 x 14 x 14 x 8 x 8 x 9 FLOP, and 8 x 8 x 9 parameters.
     assert result.cells[1][0].flop == 225792
@@ -93,7 +93,7 @@ def test_one_capture_serves_all_machines_and_threads(
     point = {
         tuple(each.values()): cells for each, cells in zip(result.points, result.cells, strict=True)
     }
-    one, two = point[32, 14, 1][0].bound_s, point[32, 14, 2][0].bound_s
+    one, two = point[32, 14, 1][0].eager_min_time_s, point[32, 14, 2][0].eager_min_time_s
     assert one is not None and two is not None and one > two
     assert point[8, 14, 1][1] == point[32, 14, 1][1]
 
@@ -109,7 +109,7 @@ def test_options_are_axes_of_models_by_name_too(machine: HardwareProfile) -> Non
         threads=2,
     )
     flop = [cells[0].flop for cells in result.cells]
-    byte = [cells[0].traffic_byte for cells in result.cells]
+    byte = [cells[0].traffic_bytes for cells in result.cells]
     # 64 x 64 multiply-adds and as many biases as outputs, once for each row of the batch.
     assert flop == [8192 + 64] * 2 + [4 * (8192 + 64)] * 2
     assert byte[0] == 2 * (byte[1] or 0)
@@ -127,11 +127,11 @@ def test_layout_and_several_machines_are_axes(machine: HardwareProfile) -> None:
     assert result.points[1] == {"layout": "contiguous", "hardware": "h100"}
     assert [each.name for each in result.hardware] == ["test", "h100"]
     here, there = result.cells[0][0], result.cells[1][0]
-    assert here.flop == there.flop and here.bound_s != there.bound_s
+    assert here.flop == there.flop and here.eager_min_time_s != there.eager_min_time_s
     same = roofline.sweep(
         "conv2d(8,8,3)@9x9", "conv2d(8,8,1)@9x9", axes="hardware=h100|a100", names=("x", "y")
     )
-    assert same.cells[0][0].bound_s == there.bound_s
+    assert same.cells[0][0].eager_min_time_s == there.eager_min_time_s
 
 
 def test_a_point_that_cannot_be_built_is_a_reason_and_no_crash(machine: HardwareProfile) -> None:
@@ -289,14 +289,14 @@ def test_a_ridge_sweep_is_the_classic_model(machine: HardwareProfile) -> None:
     assert (result.dtype, result.threads) == ("float32", 2)
     alone = [roofline.analyze(each, hardware=machine).totals for each in texts]
     # Where bytes are free, least FLOP alone count; where they are dear, traffic alone does.
-    least = [each.least_flop / 2e12 for each in alone]
-    assert result.bound_s[0] == pytest.approx(least)
-    by_traffic = alone[1].traffic_byte / alone[0].traffic_byte
+    least = [each.min_flop / 2e12 for each in alone]
+    assert result.eager_min_time_s[0] == pytest.approx(least)
+    by_traffic = alone[1].traffic_bytes / alone[0].traffic_bytes
     assert result.ratios[-1][1] == pytest.approx(by_traffic)
-    assert result.bound_s[-1][0] == pytest.approx(alone[0].traffic_byte / (2e12 / 1e6))
+    assert result.eager_min_time_s[-1][0] == pytest.approx(alone[0].traffic_bytes / (2e12 / 1e6))
     # Each bound falls with bandwidth.
     for design in range(2):
-        times = [each[design] for each in result.bound_s]
+        times = [each[design] for each in result.eager_min_time_s]
         assert times == sorted(times)
 
 
@@ -340,13 +340,13 @@ def test_known_machines_stand_at_their_own_balance(machine: HardwareProfile) -> 
         for each in v100.compute
         if each.dtype.name == "float32" and each.kind == "hardware"
     )
-    balance = peak / max(each.peak_byte_per_s for each in memory.bandwidth)
+    balance = peak / max(each.peak_bytes_per_s for each in memory.bandwidth)
     assert found["v100"].balance == pytest.approx(balance)
     own = [
-        roofline.analyze(each, hardware="v100").totals.bound_s
+        roofline.analyze(each, hardware="v100").totals.eager_min_time_s
         for each in ("conv2d(64,64,3)@30x30", "conv2d(64,64,1)@30x30")
     ]
-    assert found["v100"].bound_s == pytest.approx(own)
+    assert found["v100"].eager_min_time_s == pytest.approx(own)
     assert list(found) == sorted(found, key=lambda name: found[name].balance)
     assert any("v100-article" in each for each in result.left_out)
 
@@ -387,7 +387,7 @@ def test_a_bound_that_is_not_known_is_not_0(
 
     def without_the_first(*args: Any, **kwargs: Any) -> Any:
         first, *rest = whole(*args, **kwargs)
-        return (replace(first, bound_s=None), *rest)
+        return (replace(first, eager_min_time_s=None), *rest)
 
     def only_on_machines_that_there_are(records: Any, reuse: Any, roof: Any) -> Any:
         there = whole if roof.profile.name.startswith(machine.name) else without_the_first

@@ -101,11 +101,11 @@ def test_what_only_some_machines_call_is_in_totals_alone() -> None:
     )
     assert comparison.apart is not None
     for place, each in enumerate(comparison.analyses):
-        together = comparison.group(comparison.operators).bound_s[place]
-        apart = comparison.apart.bound_s[place]
+        together = comparison.group(comparison.operators).eager_min_time_s[place]
+        apart = comparison.apart.eager_min_time_s[place]
         assert together is not None and apart is not None
-        assert each.totals.bound_s == pytest.approx(together + apart)
-        assert comparison.whole.bound_s[place] == each.totals.bound_s
+        assert each.totals.eager_min_time_s == pytest.approx(together + apart)
+        assert comparison.whole.eager_min_time_s[place] == each.totals.eager_min_time_s
         assert len(comparison.changing_rows(place)) == len(each.operators)
 
 
@@ -126,11 +126,13 @@ def test_sweeps_over_machines_of_both_kinds() -> None:
             alone = roofline.analyze(
                 model, SHAPE, batch=int(point["batch"]), hardware=str(point["hardware"])
             )
-            assert cell.bound_s == alone.totals.bound_s
+            assert cell.eager_min_time_s == alone.totals.eager_min_time_s
     ridge = ridge_sweep(*models, inputs=SHAPE, hardware=CPU)
-    known = {each.name: each.bound_s for each in ridge.machines}
+    known = {each.name: each.eager_min_time_s for each in ridge.machines}
     for name in (CPU, GPU):
-        alone = [roofline.analyze(each, SHAPE, hardware=name).totals.bound_s for each in models]
+        alone = [
+            roofline.analyze(each, SHAPE, hardware=name).totals.eager_min_time_s for each in models
+        ]
         assert known[name] == pytest.approx(alone)
 
 

@@ -34,12 +34,12 @@ from tests import builders
 SHAPE = (1, 4, 8, 8)
 
 
-def hardware(read: float = 1e10, cache_byte: int = 32768) -> HardwareProfile:
+def hardware(read: float = 1e10, cache_bytes: int = 32768) -> HardwareProfile:
     """This host, as if it had been measured."""
     made_up = builders.profile(
         [builders.ceiling(1e11)],
         [
-            builders.level("L1", cache_byte, {"read": {1: 10 * read}}),
+            builders.level("L1", cache_bytes, {"read": {1: 10 * read}}),
             builders.level("DRAM", None, {"read": {1: read}}),
         ],
     )
@@ -61,13 +61,13 @@ def timed(operators: int) -> Timed:
     whole = RunMeasurement(
         end_to_end=Sample(times_s=(0.0009, 0.001, 0.0011)),
         operators_s=operators * 1e-5,
-        faults=0,
+        page_faults=0,
         rounds=3,
         discarded=0,
         date="2026-03-04T10:00:00",
     )
     each = (Sample(times_s=(1e-5, 1e-5)),) * operators
-    return Timed(run=whole, operators=each, faults=(0,) * operators)
+    return Timed(run=whole, operators=each, page_faults=(0,) * operators)
 
 
 def keep(
@@ -140,9 +140,9 @@ def test_what_was_not_measured_has_no_time(machine: HardwareProfile) -> None:
 
 def test_a_profile_that_was_measured_anew_keeps_them(machine: HardwareProfile) -> None:
     keep(net())
-    save_measured_profile(hardware(read=3e10, cache_byte=2**20), ())
+    save_measured_profile(hardware(read=3e10, cache_bytes=2**20), ())
     found = predict(net(), torch.zeros(SHAPE))
-    assert found.hardware.memory[0].capacity_byte == 2**20
+    assert found.hardware.memory[0].capacity_bytes == 2**20
     assert found.earlier is not None
 
 

@@ -46,8 +46,8 @@ def link(kernel: str, rate: float, ends: str = "process") -> Link:
         target=ends,
         kernel=kernel,
         threads=1,
-        peak_byte_per_s=rate,
-        sustained_byte_per_s=rate,
+        peak_bytes_per_s=rate,
+        sustained_bytes_per_s=rate,
         provenance=SOURCE,
     )
 
@@ -87,13 +87,13 @@ Measures = Callable[[HardwareProfile], None]
 
 def test_a_new_measurement_keeps_the_links_between_processes(measures: Measures) -> None:
     keep(machine(1e11, HERE, NODES, SUMS, SENDS))
-    measures(machine(2e11, HERE, replace(NODES, sustained_byte_per_s=1e9)))
+    measures(machine(2e11, HERE, replace(NODES, sustained_bytes_per_s=1e9)))
     found = measure_with_samples()
     kept = catalog.load_hardware("host")
     assert kept == found.profile
     assert kept.compute[0].peak_flop_per_s == 2e11
     # Those to memory were measured anew.
-    assert kept.links == (replace(NODES, sustained_byte_per_s=1e9), SUMS, SENDS)
+    assert kept.links == (replace(NODES, sustained_bytes_per_s=1e9), SUMS, SENDS)
     assert found.note.startswith("kept the links between processes as measured on 2026-01-01;")
     assert "roofline measure --links" in found.note
 
@@ -148,7 +148,7 @@ def test_a_quick_profile_has_them_too(measures: Measures) -> None:
 def test_links_are_added_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     before = machine(1e11, HERE, NODES, SUMS)
     keep(before)
-    new = replace(SUMS, peak_byte_per_s=9e9)
+    new = replace(SUMS, peak_bytes_per_s=9e9)
     monkeypatch.setattr(measured_links, "measure_links", lambda: (new, SENDS))
     found = measure_links()
     assert found == catalog.load_hardware("host")

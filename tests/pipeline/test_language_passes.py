@@ -66,7 +66,7 @@ def attention(analysis: Analysis) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("config", "stage", "context", "batch", "multiply_add"),
+    ("config", "stage", "context", "batch", "macs"),
     [
         # 4 projections of 10 tokens x 32 x 32 are 40,960; the 3 of the MLP, 10 x 32 x 48 each,
         # 46,080; two products over 2 samples x 4 heads x 5 x 5 x 8 3,200: 90,240 a layer. Logits of
@@ -90,21 +90,21 @@ def attention(analysis: Analysis) -> list[Any]:
     ],
 )
 def test_multiply_adds_by_hand(
-    config: str, stage: Stage, context: int, batch: int, multiply_add: int
+    config: str, stage: Stage, context: int, batch: int, macs: int
 ) -> None:
     analysis = stage_of(config, stage, context, batch)
     assert analysis.totals.unknown_operators == 0
-    assert analysis.totals.multiply_add == multiply_add
+    assert analysis.totals.macs == macs
 
 
 def test_the_least_of_a_prefill_is_the_triangle() -> None:
     """Of 6 x 6 pairs 21 must be computed; everything else of a product must be."""
     (one, other) = attention(stage_of(GROUPED, "prefill", 6, 3))
     for row in (one, other):
-        assert row.multiply_add == 10_368
+        assert row.macs == 10_368
         # 2 a multiply-add over 3 x 6 x 21 pairs x 16. In each of the 18 heads 21 exponentials, 15
         # additions of them, 21 divisions, and 6 logarithms, which this kernel returns.
-        assert row.least_flop == 2 * 3 * 6 * 21 * 16 + 18 * (21 + 15 + 21 + 6)
+        assert row.min_flop == 2 * 3 * 6 * 21 * 16 + 18 * (21 + 15 + 21 + 6)
 
 
 def test_decode_reads_the_cache_of_the_kept_heads_alone() -> None:
@@ -114,14 +114,14 @@ def test_decode_reads_the_cache_of_the_kept_heads_alone() -> None:
     assert len(rows) == 2
     for row in rows:
         # Queries in all 6 heads, keys and values of 12 tokens in 2.
-        assert row.input_byte == 3 * kept + 2 * 12 * kept
+        assert row.input_bytes == 3 * kept + 2 * 12 * kept
     growing = [
         row
         for row in of_ops(analysis, "aten.cat")
         if any(each.role is Role.INPUT for each in row.inputs)
     ]
     assert len(growing) == 4
-    assert {row.traffic_byte for row in growing} == {11 * kept + kept + 12 * kept}
+    assert {row.traffic_bytes for row in growing} == {11 * kept + kept + 12 * kept}
 
 
 def test_growing_the_cache_is_said_beside_what_a_static_one_would_take() -> None:
@@ -143,7 +143,7 @@ def test_the_inputs_are_a_token_and_the_cache() -> None:
     ]
     byte = sum(each.dtype.byte(_elements(each.shape)) for each in analysis.inputs)
     assert analysis.peak is not None
-    assert analysis.peak.input_byte == byte == 3 * 8 + 4 * 11 * 192
+    assert analysis.peak.input_bytes == byte == 3 * 8 + 4 * 11 * 192
 
 
 def _elements(shape: tuple[int, ...]) -> int:
@@ -157,9 +157,9 @@ def test_experts_are_counted_as_chosen_and_the_spread_is_said() -> None:
     # 3 tokens choose 2 of 8 experts each: 6 rows. Two halves up and one down are 3 x 16 x 24 a row.
     analysis = stage_of(MIXTURE, "decode", 5, 3, name="hf:mixtral")
     products = of_ops(analysis, "aten._grouped_mm")
-    assert sum(row.multiply_add for row in products) == 6 * 3 * 16 * 24
+    assert sum(row.macs for row in products) == 6 * 3 * 16 * 24
     # As many as can be: 6 of the 8 experts, of 4 bytes a weight.
-    assert sum(row.parameter_byte for row in products) == 6 * 3 * 16 * 24 * 4
+    assert sum(row.parameter_bytes for row in products) == 6 * 3 * 16 * 24 * 4
     (note,) = [each for each in analysis.warnings if each.startswith("routing is not known")]
     assert "weights of 6 of 8 experts per layer" in note
     assert analysis.totals.unknown_operators == 0
@@ -167,17 +167,17 @@ def test_experts_are_counted_as_chosen_and_the_spread_is_said() -> None:
 
 def test_twice_the_batch_doubles_the_multiply_adds_and_reads_weights_once() -> None:
     one, two = (stage_of(GROUPED, "decode", 11, batch) for batch in (1, 2))
-    assert one.totals.multiply_add is not None
-    assert two.totals.multiply_add == 2 * one.totals.multiply_add
+    assert one.totals.macs is not None
+    assert two.totals.macs == 2 * one.totals.macs
     products = ("aten.mm", "aten.addmm", "aten.linear")
-    weights = [sum(row.parameter_byte for row in of_ops(each, *products)) for each in (one, two)]
+    weights = [sum(row.parameter_bytes for row in of_ops(each, *products)) for each in (one, two)]
     assert weights[0] == weights[1] > 0
 
 
 def test_half_the_type_halves_the_cache() -> None:
     full, half = (stage_of(GROUPED, "decode", 11, 3, dtype=each) for each in (None, "bfloat16"))
-    assert [row.input_byte for row in attention(full)] == [
-        2 * row.input_byte for row in attention(half)
+    assert [row.input_bytes for row in attention(full)] == [
+        2 * row.input_bytes for row in attention(half)
     ]
 
 
@@ -203,10 +203,10 @@ def test_a_published_model_is_counted_without_its_memory() -> None:
     """70 billion parameters: bytes of the weights and of the cache, as their sizes say."""
     analysis = stage_of("llama-3.1-70b", "decode", 4096, 8)
     assert analysis.totals.parameters == 70_553_706_496
-    assert analysis.totals.parameter_bytes == 2 * 70_553_706_496
+    assert analysis.totals.parameter_size_bytes == 2 * 70_553_706_496
     # 80 layers x keys and values x 8 heads x 128 numbers x 2 bytes are 320 KiB a token.
     assert analysis.peak is not None
-    assert analysis.peak.input_byte == 8 * 4096 * 320 * 1024 + 8 * 8
+    assert analysis.peak.input_bytes == 8 * 4096 * 320 * 1024 + 8 * 8
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Alive(TorchDispatchMode):
 
     def __init__(self, kept: Iterable[torch.Tensor]) -> None:
         super().__init__()
-        self.byte = self.most_byte = 0
+        self.byte = self.max_bytes = 0
         self._known: set[int] = set()
         for each in kept:
             self._watch(each)
@@ -64,7 +64,7 @@ class Alive(TorchDispatchMode):
             return
         self._known.add(address)
         self.byte += byte
-        self.most_byte = max(self.most_byte, self.byte)
+        self.max_bytes = max(self.max_bytes, self.byte)
         weakref.finalize(storage, self._gone, address, byte)
 
     def _gone(self, address: int, byte: int) -> None:
@@ -72,7 +72,7 @@ class Alive(TorchDispatchMode):
         self.byte -= byte
 
 
-def real_peak_byte(name: str, config: str, stage: str, context: int) -> int:
+def real_peak_bytes(name: str, config: str, stage: str, context: int) -> int:
     """The most bytes alive in a pass of a model with its weights, which owns its cache."""
     from transformers import DynamicCache
 
@@ -89,7 +89,7 @@ def real_peak_byte(name: str, config: str, stage: str, context: int) -> int:
             with Alive([*own, ids]) as alive:
                 result = model(input_ids=ids, past_key_values=empty, **options)
             assert result.logits is not None
-            return alive.most_byte
+            return alive.max_bytes
         cache = model(input_ids=ids, **options).past_key_values
         token = torch.zeros((BATCH, 1), dtype=torch.int64)
         kept = [part for layer in cache.layers for part in (layer.keys, layer.values)]
@@ -98,7 +98,7 @@ def real_peak_byte(name: str, config: str, stage: str, context: int) -> int:
         with alive:
             result = model(input_ids=token, past_key_values=cache, **options)
         assert result.logits is not None
-        return alive.most_byte
+        return alive.max_bytes
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_peak_memory_is_that_of_a_real_pass(name: str, stage: Literal["prefill",
     found = analyze_stage(
         name, config=MODELS[name], stage=stage, context=40, batch=BATCH, hardware=MACHINE
     )
-    assert found.totals.peak_memory_byte == real_peak_byte(name, MODELS[name], stage, 40)
+    assert found.totals.peak_memory_bytes == real_peak_bytes(name, MODELS[name], stage, 40)
 
 
 def test_a_decode_pass_holds_its_cache_once() -> None:
@@ -125,6 +125,6 @@ def test_a_decode_pass_holds_its_cache_once() -> None:
         "hf:llama", config=GROUPED, stage="decode", context=context, batch=1, hardware=MACHINE
     )
     # 3 layers, 2 heads of 8, keys and values, 4 B; the keys of one layer twice.
-    cache_byte = context * 3 * 2 * 2 * 8 * 4
-    beside = found.totals.peak_memory_byte - found.totals.parameter_bytes
-    assert cache_byte < beside < cache_byte * (1 + 1 / 6) + 100_000
+    cache_bytes = context * 3 * 2 * 2 * 8 * 4
+    beside = found.totals.peak_memory_bytes - found.totals.parameter_size_bytes
+    assert cache_bytes < beside < cache_bytes * (1 + 1 / 6) + 100_000

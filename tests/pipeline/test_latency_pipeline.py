@@ -491,7 +491,7 @@ def test_validated_runs_have_the_minimum_times_of_their_analyses(
 def check_bounds_only(found: Analysis) -> None:
     assert found.prediction is None
     assert all(each.predicted_s is None for each in found.operators)
-    assert found.totals.bound_s is not None and found.totals.bound_s > 0
+    assert found.totals.eager_min_time_s is not None and found.totals.eager_min_time_s > 0
     assert any("no calibration" in each and "roofline calibrate" in each for each in found.warnings)
 
 
@@ -535,7 +535,7 @@ def test_a_damaged_file_of_samples_is_said_and_bounds_stay(
     latency_file(foreign).write_bytes(b"no database")
     found = predict(net(), torch.zeros(SHAPE), hardware=foreign)
     assert found.prediction is None
-    assert found.totals.bound_s is not None
+    assert found.totals.eager_min_time_s is not None
     assert any(latency_file(foreign).name in each for each in found.warnings)
 
 

@@ -118,7 +118,7 @@ def test_on_another_machine_the_result_is_predicted_and_computes_the_same() -> N
     assert found.figures_before.launches - found.figures_after.launches == 2
     assert found.figures_after.cost_s < found.figures_before.cost_s
     # Four vectors of 4 for each norm became none: the biases of the convolutions took them in.
-    assert found.figures_before.weight_byte - found.figures_after.weight_byte == 2 * 4 * 4 * 4
+    assert found.figures_before.weight_bytes - found.figures_after.weight_bytes == 2 * 4 * 4 * 4
     image = torch.randn(IMAGE)
     with torch.no_grad():
         assert torch.allclose(found.module(image), model.eval()(image), atol=1e-5)
@@ -160,7 +160,7 @@ def test_rows_are_those_of_both_analyses() -> None:
         working = [op for op in before if op in ("aten.convolution", "aten.native_batch_norm")]
         assert len(working) == 2, before
         assert after == ["aten.convolution"]
-    assert found.before.totals.bound_s is not None
+    assert found.before.totals.eager_min_time_s is not None
     paths = {row.module_path for row in found.before.operators}
     assert {"conv1", "bn1", "head"} <= paths
 
@@ -600,12 +600,12 @@ class CheaperLast:
 
     basis = "bound"
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         images = [node for node in graph.nodes.values() if node.op == "aten.conv2d"]
         last = sum(is_channels_last(each.type) for each in images)
         others = sum(node.op == "aten.contiguous" for node in graph.nodes.values())
         seconds = 2.0 * len(images) - last + 0.1 * others
-        return Cost(total_s=seconds, launches=len(images) + others, traffic_byte=0, flop=0)
+        return Cost(total_s=seconds, launches=len(images) + others, traffic_bytes=0, flop=0)
 
 
 def test_regions_of_pieces_are_parts_of_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,14 +84,14 @@ def all_policies(search: Search) -> list[tuple[float, WhatIf]]:
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.4, 0.6, 0.8, 0.97])
 def test_no_choice_that_keeps_to_a_size_does_less_harm(share: float, seed: int) -> None:
     asked = Policy(first_last=2, shortcut="low")
-    every = all_policies(search_for(Budget(size_byte=1), 0, asked))
-    sizes = [each.model_byte_after for _, each in every]
-    size_byte = round(min(sizes) + share * (max(sizes) - min(sizes)))
-    search = search_for(Budget(size_byte=size_byte), seed, asked)
-    best = min(harm for harm, each in all_policies(search) if each.model_byte_after <= size_byte)
+    every = all_policies(search_for(Budget(size_bytes=1), 0, asked))
+    sizes = [each.model_bytes_after for _, each in every]
+    size_bytes = round(min(sizes) + share * (max(sizes) - min(sizes)))
+    search = search_for(Budget(size_bytes=size_bytes), seed, asked)
+    best = min(harm for harm, each in all_policies(search) if each.model_bytes_after <= size_bytes)
     policy, then, is_within = search.made()
     assert is_within
-    assert then.model_byte_after <= size_byte
+    assert then.model_bytes_after <= size_bytes
     bits = {each.layer.name: each.bits for each in ask(policy).layers}
     harm = math.fsum(
         0.0 if each.is_float else search.errors[name, each] ** 2 for name, each in bits.items()
@@ -112,7 +112,7 @@ def test_a_budget_of_time_without_times_is_refused_before_layers_are_quantised()
             progress=lambda _, what: told.append(what),
         )
     assert not told
-    check_budget(Budget(size_byte=1), ask(Policy()), "prediction")
+    check_budget(Budget(size_bytes=1), ask(Policy()), "prediction")
 
 
 class Ends(nn.Module):
@@ -140,4 +140,4 @@ def test_a_module_that_runs_at_several_places_may_have_what_all_of_them_may() ->
         "often#2": "w8a8",
         "last": "w8a8",
     }
-    assert again.model_byte_after == proposal.model_byte
+    assert again.model_bytes_after == proposal.model_bytes

@@ -135,16 +135,16 @@ def test_what_is_saved_is_what_the_what_if_says(model: nn.Module, x: torch.Tenso
     assert found.basis == "bound"
     for each in found.layers:
         before, after = layers[each.name].before, layers[each.name].after
-        assert before.bound_s is not None
-        assert after.bound_s is not None
-        assert each.saved_s == pytest.approx(before.bound_s - after.bound_s)
-        assert each.saved_byte == before.traffic_byte - after.traffic_byte
+        assert before.eager_min_time_s is not None
+        assert after.eager_min_time_s is not None
+        assert each.saved_s == pytest.approx(before.eager_min_time_s - after.eager_min_time_s)
+        assert each.saved_bytes == before.traffic_bytes - after.traffic_bytes
 
 
 def test_the_model_stays_as_it_was(model: nn.Module, x: torch.Tensor):
     model.train()
     before = {name: each.clone() for name, each in model.state_dict().items()}
-    found_for(model, x, Policy(), budget=Budget(size_byte=4000))
+    found_for(model, x, Policy(), budget=Budget(size_bytes=4000))
     assert model.training
     assert all(not each._forward_pre_hooks for each in model.modules())
     for name, each in model.state_dict().items():
@@ -180,10 +180,10 @@ def test_a_layer_that_runs_twice_is_one(x: torch.Tensor):
             x = torch.relu(self.again(torch.relu(self.stem(x))))
             return self.head(torch.relu(self.again(x)))
 
-    found, _ = found_for(Twice().eval(), x, Policy(), budget=Budget(size_byte=1000))
+    found, _ = found_for(Twice().eval(), x, Policy(), budget=Budget(size_bytes=1000))
     assert sorted(each.name for each in found.layers) == ["again", "head", "stem"]
     assert found.proposal is not None
-    assert found.proposal.model_byte <= 1000
+    assert found.proposal.model_bytes <= 1000
 
 
 # -- proposals -------------------------------------------------------------------------------------
@@ -194,24 +194,24 @@ def test_nothing_is_proposed_without_a_budget(model: nn.Module, x: torch.Tensor)
 
 
 def test_a_roomy_budget_leaves_floats(model: nn.Module, x: torch.Tensor):
-    found, _ = found_for(model, x, Policy(), budget=Budget(size_byte=10**6))
+    found, _ = found_for(model, x, Policy(), budget=Budget(size_bytes=10**6))
     assert found.proposal is not None
     assert found.proposal.is_within
     assert found.proposal.error == 0.0
     assert found.proposal.policy.weights == 32
 
 
-@pytest.mark.parametrize("size_byte", [2500, 4000, 6000])
+@pytest.mark.parametrize("size_bytes", [2500, 4000, 6000])
 def test_a_size_budget_is_held_by_the_whole_model(
-    model: nn.Module, x: torch.Tensor, size_byte: int
+    model: nn.Module, x: torch.Tensor, size_bytes: int
 ):
-    found, _ = found_for(model, x, Policy(), budget=Budget(size_byte=size_byte))
+    found, _ = found_for(model, x, Policy(), budget=Budget(size_bytes=size_bytes))
     proposal = found.proposal
     assert proposal is not None
     assert proposal.is_within
     analysis = analysis_of_small()
-    assert proposal.model_byte == what_if(analysis, proposal.policy, None).model_byte_after
-    assert proposal.model_byte <= size_byte
+    assert proposal.model_bytes == what_if(analysis, proposal.policy, None).model_bytes_after
+    assert proposal.model_bytes <= size_bytes
     quantised = quantize_model(model, proposal.policy, x)
     calibrate_clipping(quantised, [x])
     assert proposal.error == pytest.approx(relative_error(model, quantised.eval(), x), rel=1e-4)
@@ -219,23 +219,23 @@ def test_a_size_budget_is_held_by_the_whole_model(
 
 def test_more_room_does_no_more_harm(model: nn.Module, x: torch.Tensor):
     errors: list[float] = []
-    for size_byte in (2500, 4000, 12000):
-        proposal = found_for(model, x, Policy(), budget=Budget(size_byte=size_byte))[0].proposal
+    for size_bytes in (2500, 4000, 12000):
+        proposal = found_for(model, x, Policy(), budget=Budget(size_bytes=size_bytes))[0].proposal
         assert proposal is not None
         errors.append(proposal.error)
     assert errors == sorted(errors, reverse=True)
 
 
 def test_a_budget_that_nothing_can_hold_is_said(model: nn.Module, x: torch.Tensor):
-    proposal = found_for(model, x, Policy(), budget=Budget(size_byte=100))[0].proposal
+    proposal = found_for(model, x, Policy(), budget=Budget(size_bytes=100))[0].proposal
     assert proposal is not None
     assert not proposal.is_within
-    assert proposal.model_byte > 100
+    assert proposal.model_bytes > 100
     assert (proposal.policy.weights, proposal.policy.activations) == (2, 2)
 
 
 def test_first_and_last_keep_their_bits(model: nn.Module, x: torch.Tensor):
-    proposal = found_for(model, x, Policy(), budget=Budget(size_byte=2500))[0].proposal
+    proposal = found_for(model, x, Policy(), budget=Budget(size_bytes=2500))[0].proposal
     assert proposal is not None
     assert proposal.policy.bits_of("first", "first").weights >= 8
     assert proposal.policy.bits_of("last", "last").weights >= 8
@@ -244,21 +244,21 @@ def test_first_and_last_keep_their_bits(model: nn.Module, x: torch.Tensor):
 def test_what_the_user_named_stays(model: nn.Module, x: torch.Tensor):
     own = LayerBits(weights=4, activations=32)
     policy = Policy(layers={"second": own})
-    proposal = found_for(model, x, policy, budget=Budget(size_byte=4000))[0].proposal
+    proposal = found_for(model, x, policy, budget=Budget(size_bytes=4000))[0].proposal
     assert proposal is not None
     assert proposal.policy.bits_of("second", "inner") == own
 
 
 def test_a_time_budget_goes_by_bounds_where_nothing_was_learned(model: nn.Module, x: torch.Tensor):
     analysis = analysis_of_small()
-    floats = what_if(analysis, FLOATS, None).bound_after_s
-    least = what_if(analysis, Policy(), None).bound_after_s
+    floats = what_if(analysis, FLOATS, None).eager_min_time_after_s
+    least = what_if(analysis, Policy(), None).eager_min_time_after_s
     assert floats is not None
     assert least is not None
     budget = Budget(time_s=(floats + least) / 2)
     found, _ = found_for(model, x, Policy(), budget=budget)
     proposal = found.proposal
     assert proposal is not None
-    assert proposal.time_s == what_if(analysis, proposal.policy, None).bound_after_s
+    assert proposal.time_s == what_if(analysis, proposal.policy, None).eager_min_time_after_s
     assert proposal.is_within == (proposal.time_s is not None and proposal.time_s <= budget.time_s)  # pyright: ignore[reportOperatorIssue]
     assert "by bounds" in proposal.budget

@@ -71,7 +71,7 @@ def test_weights_lie_packed_in_the_model() -> None:
     own bias.
     """
     found = quantize(Block(), IMAGE, hardware=MACHINE).what_if
-    byte = {each.layer.name: each.after.weight_byte for each in found.layers}
+    byte = {each.layer.name: each.after.weight_bytes for each in found.layers}
     assert {each.layer.name: each.parameters for each in found.layers} == {
         "first": 3 * 4 * 9,
         "inner": 4 * 8 * 9,
@@ -125,7 +125,7 @@ def test_no_speed_is_claimed_where_there_is_no_kernel() -> None:
     assert not inner.has_kernel
     assert (inner.after.time, found.what_if.after) == (None, None)
     assert BANDWIDTH_ONLY in found.summary
-    assert found.what_if.layer_byte_after < found.what_if.layer_byte_before
+    assert found.what_if.layer_bytes_after < found.what_if.layer_bytes_before
 
 
 def test_a_model_that_is_given_is_left_as_it_was() -> None:
@@ -152,13 +152,13 @@ def test_weights_that_a_function_holds_are_counted() -> None:
     """9 floats; as codes of 8 bits with a scale, and one for the clipping of what is read."""
     weights = torch.ones(3, 3)
     found = quantize(lambda x: x @ weights, (2, 3), hardware=MACHINE).what_if
-    assert (found.model_byte_before, found.model_byte_after) == (9 * 4, 9 + 4 + 4)
+    assert (found.model_bytes_before, found.model_bytes_after) == (9 * 4, 9 + 4 + 4)
 
 
 def test_another_type_is_what_bytes_are_held_against() -> None:
     of = quantize(Block(), IMAGE, hardware=MACHINE).what_if
     half = quantize(Block(), IMAGE, hardware=MACHINE, dtype="float16").what_if
-    assert half.layer_byte_before * 2 == of.layer_byte_before
+    assert half.layer_bytes_before * 2 == of.layer_bytes_before
 
 
 # -- sensitivity, and what runs here ---------------------------------------------------------------
@@ -177,9 +177,9 @@ def test_layers_are_ranked_and_a_policy_is_proposed_within_a_budget() -> None:
     # What is on the shortcut stays in floats, so nothing of it is quantised.
     assert {each.name for each in ranking.layers} == {"first", "inner", "second", "last"}
     assert ranking.proposal.is_within
-    assert ranking.proposal.model_byte <= 1000
+    assert ranking.proposal.model_bytes <= 1000
     again = quantize(model, sample, hardware=MACHINE, policy=ranking.proposal.policy)
-    assert again.what_if.model_byte_after == ranking.proposal.model_byte
+    assert again.what_if.model_bytes_after == ranking.proposal.model_bytes
 
 
 def test_a_saved_result_is_a_policy(tmp_path: Path) -> None:
@@ -353,8 +353,8 @@ def test_sweeps() -> None:
 
 def test_budgets() -> None:
     assert budget_of(None, None, sensitivity=False) is None
-    assert budget_of(1000, None, sensitivity=True) == Budget(size_byte=1000)
-    assert budget_of("1.5MB", None, sensitivity=True) == Budget(size_byte=1_500_000)
+    assert budget_of(1000, None, sensitivity=True) == Budget(size_bytes=1000)
+    assert budget_of("1.5MB", None, sensitivity=True) == Budget(size_bytes=1_500_000)
     assert budget_of(None, 1, sensitivity=True) == Budget(time_s=1.0)
     assert budget_of(None, "5ms", sensitivity=True) == Budget(time_s=0.005)
 
@@ -503,8 +503,12 @@ def test_weights_that_are_no_numbers_are_refused_where_they_are_looked_at() -> N
 
 def test_a_machine_without_ceilings_has_bytes_and_no_bounds() -> None:
     found = quantize(Block(), IMAGE, hardware=builders.profile([], [])).what_if
-    assert (found.bound_before_s, found.bound_after_s, found.separate_bound_s) == (None,) * 3
-    assert found.layer_byte_after < found.layer_byte_before
+    assert (
+        found.eager_min_time_before_s,
+        found.eager_min_time_after_s,
+        found.separate_eager_min_time_s,
+    ) == (None,) * 3
+    assert found.layer_bytes_after < found.layer_bytes_before
 
 
 def test_the_same_call_gives_the_same_result() -> None:

@@ -109,13 +109,13 @@ class Case:
 CASES = {
     "a residual network": Case(task=TrainingTask(model="resnet18", inputs="2x3x64x64")),
     "an embedding that is tied to the head": Case(
-        task=TrainingTask(model="Tied", inputs="2x7:int64", bucket_byte=8000)
+        task=TrainingTask(model="Tied", inputs="2x7:int64", bucket_bytes=8000)
     ),
     "branches in small buckets": Case(
-        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=10_000)
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_bytes=10_000)
     ),
     "each parameter larger than a bucket": Case(
-        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=1)
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_bytes=1)
     ),
     "mixed precision": Case(
         task=TrainingTask(model="Branches", inputs="4x64", autocast="bfloat16"),
@@ -126,15 +126,15 @@ CASES = {
         options={"accumulate": 3},
     ),
     "gradients that lie in the buckets": Case(
-        task=TrainingTask(model="Branches", inputs="4x64", bucket_byte=10_000, are_views=True)
+        task=TrainingTask(model="Branches", inputs="4x64", bucket_bytes=10_000, are_views=True)
     ),
     "two types": Case(task=TrainingTask(model="Mixed", inputs="4x64")),
     "two types in small buckets": Case(
-        task=TrainingTask(model="Mixed", inputs="4x64", bucket_byte=5000)
+        task=TrainingTask(model="Mixed", inputs="4x64", bucket_bytes=5000)
     ),
     "unused parameters": Case(task=TrainingTask(model="Half", inputs="4x64", finds_unused=True)),
     "unused parameters in small buckets": Case(
-        task=TrainingTask(model="Half", inputs="4x64", bucket_byte=9000, finds_unused=True)
+        task=TrainingTask(model="Half", inputs="4x64", bucket_bytes=9000, finds_unused=True)
     ),
 }
 
@@ -170,7 +170,7 @@ def real(models: Path) -> list[Found]:
 
 
 def predicted(task: TrainingTask, *, ranks: int = 2, **options: Any) -> Scaling:
-    bucket = None if task.bucket_byte is None else f"{task.bucket_byte}B"
+    bucket = None if task.bucket_bytes is None else f"{task.bucket_bytes}B"
     return scale(
         task.model,
         task.inputs,
@@ -213,7 +213,7 @@ def test_what_is_small_is_several_buckets(real: list[Found]) -> None:
 
 def test_tied_weights_are_sent_once(models: Path) -> None:
     told = predicted(found_in(CASES["an embedding that is tied to the head"].task, models))
-    assert told.gradient_byte == told.analysis.totals.parameter_bytes
+    assert told.gradient_bytes == told.analysis.totals.parameter_size_bytes
 
 
 def test_unused_parameters_are_named_and_sent(models: Path) -> None:
@@ -221,7 +221,7 @@ def test_unused_parameters_are_named_and_sent(models: Path) -> None:
     assert any("before.weight, before.bias, between.weight and 3 more" in x for x in told.notes)
     sent = [name for each in told.buckets for name in each.parameters]
     assert len(sent) == 10 and len(told.gradients) == 4
-    assert told.gradient_byte == told.analysis.totals.parameter_bytes
+    assert told.gradient_bytes == told.analysis.totals.parameter_size_bytes
 
 
 def test_three_ranks_send_the_same_buckets(models: Path) -> None:

@@ -40,16 +40,16 @@ def test_a_profile_with_links_needs_no_other() -> None:
                 target="process",
                 kernel="gloo all-reduce",
                 threads=1,
-                peak_byte_per_s=2e9,
-                sustained_byte_per_s=1e9,
+                peak_bytes_per_s=2e9,
+                sustained_bytes_per_s=1e9,
                 provenance=SOURCE,
             ),
         ),
     )
     told = scale(Tower(), "8x64", data_parallel=2, hardware=machine)
     assert told.link is not None
-    assert told.link.byte_per_s == 2e9 and told.link.is_in_host
-    assert told.point.sending_s == pytest.approx(told.gradient_byte / 2e9)
+    assert told.link.bytes_per_s == 2e9 and told.link.is_in_host
+    assert told.point.transfer_s == pytest.approx(told.gradient_bytes / 2e9)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_nothing_to_train_is_refused() -> None:
 def test_a_link_without_latency_is_one(latency: Any) -> None:
     told = scaled(Tower(blocks=1), "8x64", link_latency=latency)
     assert told.link is not None and told.link.latency_s == 0
-    assert told.point.sending_s == pytest.approx(1.5 * told.gradient_byte / 1e9)
+    assert told.point.transfer_s == pytest.approx(1.5 * told.gradient_bytes / 1e9)
 
 
 def test_bits_are_an_eighth_of_bytes() -> None:
@@ -116,7 +116,7 @@ def test_bits_are_an_eighth_of_bytes() -> None:
         scaled(Tower(blocks=1), "8x64", link_bandwidth=rate) for rate in ("25GB/s", "25Gbit/s")
     )
     assert byte.link is not None and bit.link is not None
-    assert (byte.link.byte_per_s, bit.link.byte_per_s) == (25e9, 3.125e9)
+    assert (byte.link.bytes_per_s, bit.link.bytes_per_s) == (25e9, 3.125e9)
 
 
 def test_one_rank_needs_no_link_and_no_other_number_is_told_without() -> None:

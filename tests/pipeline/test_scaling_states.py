@@ -19,24 +19,24 @@ from tests.pipeline.towers import Normed, Tower, scaled
 def test_states_that_are_shared_out_are_less_and_parameters_are_sent() -> None:
     whole = scaled(Tower(), "8x64", optimizer="adam")
     shared = scaled(Tower(), "8x64", optimizer="adam", sharded=True)
-    states = whole.point.memory.optimizer_byte
-    assert states == whole.analysis.totals.optimizer_bytes
-    assert sum(each.state_byte for each in whole.gradients) == states
-    assert states / 4 <= shared.point.memory.optimizer_byte < states / 2
-    more = shared.point.link_byte - whole.point.link_byte
-    assert more == pytest.approx(0.75 * whole.gradient_byte)
+    states = whole.point.memory.optimizer_bytes
+    assert states == whole.analysis.totals.optimizer_state_bytes
+    assert sum(each.state_bytes for each in whole.gradients) == states
+    assert states / 4 <= shared.point.memory.optimizer_bytes < states / 2
+    more = shared.point.link_bytes - whole.point.link_bytes
+    assert more == pytest.approx(0.75 * whole.gradient_bytes)
 
 
 def test_modules_that_run_again_keep_less_and_compute_more() -> None:
     model = Tower(blocks=12)
     plain, again = scaled(model, "512x64"), scaled(model, "512x64", checkpoint="blocks")
     assert again.settings.checkpointed == tuple(f"blocks.{each}" for each in range(12))
-    assert again.point.memory.activation_byte < 0.6 * plain.point.memory.activation_byte
+    assert again.point.memory.activation_bytes < 0.6 * plain.point.memory.activation_bytes
     # Every block computes its forward pass once more: both products, but for what the last of them
     # gives, which the backward pass does not read.
-    more = again.analysis.totals.multiply_add - plain.analysis.totals.multiply_add
+    more = again.analysis.totals.macs - plain.analysis.totals.macs
     assert more == pytest.approx(12 * 512 * 64 * 256, rel=1.01)
-    assert again.gradient_byte == plain.gradient_byte
+    assert again.gradient_bytes == plain.gradient_bytes
     assert "forward" not in vars(model.blocks[0])
     assert not any("keeps tensors" in each for each in again.warnings)
 
@@ -65,8 +65,8 @@ def test_scaled_gradients_are_looked_at_before_the_update() -> None:
     assert not any("ran for real" in each or "keeps tensors" in each for each in told.warnings)
     (row,) = (each for each in told.analysis.operators if "non_finite_check" in each.op)
     assert row.phase == "optimizer"
-    assert row.flop == 2 * told.gradient_byte // 4
-    assert row.gradient_byte == 2 * told.gradient_byte
+    assert row.flop == 2 * told.gradient_bytes // 4
+    assert row.gradient_bytes == 2 * told.gradient_bytes
     assert "scaled" in told.analysis.run.loss
     assert told.buckets == tuple(
         replace(each, after=found.after)
@@ -139,22 +139,22 @@ def test_each_optimizer_keeps_its_states_whole_and_shared_out() -> None:
         )
         byte = of_each * parameters + of_tensor * tensors
         for each in whole.points:
-            assert each.memory.optimizer_byte == byte
-            assert each.memory.parameter_byte == 4 * parameters
-            assert each.memory.bucket_byte == (4 * parameters if each.ranks > 1 else 0)
+            assert each.memory.optimizer_bytes == byte
+            assert each.memory.parameter_bytes == 4 * parameters
+            assert each.memory.bucket_bytes == (4 * parameters if each.ranks > 1 else 0)
         for each in shared.points:
-            assert byte / each.ranks <= each.memory.optimizer_byte <= byte
+            assert byte / each.ranks <= each.memory.optimizer_bytes <= byte
         # With more ranks than parameters the one with the largest of them keeps most.
-        assert shared.point.memory.optimizer_byte == of_each * largest + of_tensor
+        assert shared.point.memory.optimizer_bytes == of_each * largest + of_tensor
 
 
 def test_gradients_that_lie_in_the_buckets_are_kept_once() -> None:
     told = scaled(Tower(), "8x64")
     choices = {each.what: each.memory for each in told.memory_choices}
     views, asked = choices["gradients kept in the buckets"], choices["as asked"]
-    assert views.bucket_byte == asked.bucket_byte == told.gradient_byte
+    assert views.bucket_bytes == asked.bucket_bytes == told.gradient_bytes
     # Those of one layer at a time, which go as soon as they are copied.
-    assert views.gradient_byte < asked.gradient_byte
+    assert views.gradient_bytes < asked.gradient_bytes
     assert views.byte < asked.byte
 
 
@@ -163,5 +163,5 @@ def test_modules_that_run_again_compute_under_mixed_precision_as_before() -> Non
         scaled(Tower(blocks=12), "512x64", autocast="bfloat16", checkpoint=each)
         for each in (None, "blocks")
     )
-    assert again.point.memory.activation_byte < 0.6 * plain.point.memory.activation_byte
+    assert again.point.memory.activation_bytes < 0.6 * plain.point.memory.activation_bytes
     assert again.buckets[0].byte == plain.buckets[0].byte

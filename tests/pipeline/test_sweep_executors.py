@@ -67,9 +67,11 @@ def learned(machine: HardwareProfile) -> Predictor:
                 placed = place(found.capture.records, found.reuse, Roof(machine, threads))
                 for each in placed:
                     facts = facts_of(each, threads)
-                    time_s = 3 * facts.bound_s + 2e-5
+                    time_s = 3 * facts.eager_min_time_s + 2e-5
                     samples.append(
-                        OperatorSample(facts=facts, calls=1, time_s=time_s, iqr_s=0.0, faults=0.0)
+                        OperatorSample(
+                            facts=facts, calls=1, time_s=time_s, iqr_s=0.0, page_faults=0.0
+                        )
                     )
             total_s = sum(each.time_s for each in samples)
             runs.append(
@@ -78,7 +80,7 @@ def learned(machine: HardwareProfile) -> Predictor:
                     batch=1, dtype="float32", threads=threads, channels_last=False, train=False,
                     end_to_end_s=total_s + len(samples) * 3e-6, end_to_end_iqr_s=0.0,
                     operators_s=total_s, free_s=0.0, free_calls=0, calls=len(samples),
-                    faults=0.0, operators=tuple(samples),
+                    page_faults=0.0, operators=tuple(samples),
                 )
             )  # fmt: skip
     return Predictor(calibration=Calibration(runs))

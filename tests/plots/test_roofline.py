@@ -168,7 +168,7 @@ def test_a_rate_above_the_ceiling_that_the_convention_explains_is_named_as_such(
     # Half of the counted FLOP need not be done, as in causal attention.
     net.call(
         "aten.attention", "attention", "attn", (x,), net.tensor(512, 512),
-        flop=10**10, least_flop=5 * 10**9,
+        flop=10**10, min_flop=5 * 10**9,
     )  # fmt: skip
     bound = analysis_of(net, full_profile())
     assert not picture_warnings(bound)

@@ -24,16 +24,16 @@ def plain() -> Compilation:
         loops=2,
         operators=("aten.relu", "aten.add"),
         modules=("layer1.0.relu",),
-        read_byte=3_000_000,
-        written_byte=1_000_000,
+        read_bytes=3_000_000,
+        written_bytes=1_000_000,
     )
     product = CompiledKernel(
         name="extern_kernels.addmm",
         kind="library",
         operators=("aten.addmm",),
         modules=("fc",),
-        read_byte=8_000_000,
-        written_byte=4_000,
+        read_bytes=8_000_000,
+        written_bytes=4_000,
     )
     graph = CompiledGraph(
         phase="forward",
@@ -41,8 +41,8 @@ def plain() -> Compilation:
         kernels=(fused, product, fused),
         buffers=3,
         reused=1,
-        allocated_byte=2_000_000,
-        peak_byte=1_500_000,
+        allocated_bytes=2_000_000,
+        peak_bytes=1_500_000,
     )
     return Compilation(analysis=resnet(), compiled=CompiledPass(compiler=COMPILER, graphs=(graph,)))
 
@@ -51,7 +51,7 @@ def broken() -> Compilation:
     """Two graphs, one of them called three times, with a kernel of unknown bytes."""
     (graph,) = plain().compiled.graphs
     packed = CompiledKernel(
-        name="mkl._mkl_linear", kind="library", read_byte=None, written_byte=None
+        name="mkl._mkl_linear", kind="library", read_bytes=None, written_bytes=None
     )
     compiled = CompiledPass(
         compiler=COMPILER,
@@ -79,8 +79,8 @@ def hostile_names() -> Compilation:
         kind="generated",
         operators=(evil,),
         modules=(evil,),
-        read_byte=1,
-        written_byte=1,
+        read_bytes=1,
+        written_bytes=1,
     )
     graph = CompiledGraph(
         phase="forward",
@@ -88,8 +88,8 @@ def hostile_names() -> Compilation:
         kernels=(kernel,),
         buffers=0,
         reused=0,
-        allocated_byte=0,
-        peak_byte=0,
+        allocated_bytes=0,
+        peak_bytes=0,
     )
     return Compilation(
         analysis=hostile(),

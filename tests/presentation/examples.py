@@ -18,8 +18,8 @@ from roofline.analysis import (
     coverage_of,
     known_work,
     row_of,
-    sum_bound_s,
-    sum_fused_byte,
+    sum_eager_min_time_s,
+    sum_fused_bytes,
 )
 from roofline.foundation.dtypes import dtype
 from roofline.machine.hardware import (
@@ -102,7 +102,7 @@ def ceiling(
 
 def level(
     name: str,
-    capacity_byte: int | None,
+    capacity_bytes: int | None,
     rates: dict[MemoryKernel, float],
     *,
     threads: int = 2,
@@ -111,14 +111,14 @@ def level(
     """A memory level with byte/s by kernel; L1 and L2 are private."""
     return MemoryLevel(
         name=name,
-        capacity_byte=capacity_byte,
+        capacity_bytes=capacity_bytes,
         scope="private" if name in ("L1", "L2") else "shared",
         bandwidth=tuple(
             Bandwidth(
                 kernel=kernel,
                 threads=threads,
-                peak_byte_per_s=rate,
-                sustained_byte_per_s=0.9 * rate,
+                peak_bytes_per_s=rate,
+                sustained_bytes_per_s=0.9 * rate,
                 spread=0.02 if provenance.source == "measured" else None,
                 provenance=provenance,
             )
@@ -232,8 +232,8 @@ class Network:
         output: TensorSpec,
         *,
         flop: int | None,
-        multiply_add: int = 0,
-        least_flop: int | None = None,
+        macs: int = 0,
+        min_flop: int | None = None,
         state: State | None = None,
     ) -> TensorSpec:
         """Records a call; ``flop=None`` is an operator without a formula."""
@@ -252,8 +252,8 @@ class Network:
                 if known is State.FREE
                 else Work(
                     flop=flop,
-                    multiply_add=None if flop is None else multiply_add,
-                    least_flop=flop if least_flop is None else least_flop,
+                    macs=None if flop is None else macs,
+                    min_flop=flop if min_flop is None else min_flop,
                     **traffic_of(inputs, (output,)),
                 ),
                 formula=op if flop is not None else "",
@@ -276,7 +276,7 @@ class Network:
             (x, weight),
             out,
             flop=FLOP_PER_FMA * taps,
-            multiply_add=taps,
+            macs=taps,
         )
 
     def norm(self, x: TensorSpec, module: str) -> TensorSpec:
@@ -309,7 +309,7 @@ class Network:
             (bias, x, weight),
             out,
             flop=FLOP_PER_FMA * taps + out.elements,
-            multiply_add=taps,
+            macs=taps,
         )
 
 
@@ -369,12 +369,12 @@ def analysis_of(
     }
     peak = MemoryPeak(
         operator=reuse.peak_index,
-        parameter_byte=lasting[Role.PARAMETER],
-        buffer_byte=0,
-        input_byte=lasting[Role.INPUT],
-        optimizer_byte=lasting[Role.OPTIMIZER_STATE],
-        activation_byte=reuse.peak_activation_byte,
-        gradient_byte=reuse.peak_gradient_byte,
+        parameter_bytes=lasting[Role.PARAMETER],
+        buffer_bytes=0,
+        input_bytes=lasting[Role.INPUT],
+        optimizer_bytes=lasting[Role.OPTIMIZER_STATE],
+        activation_bytes=reuse.peak_activation_bytes,
+        gradient_bytes=reuse.peak_gradient_bytes,
     )
     return Analysis(
         model=model,
@@ -386,10 +386,10 @@ def analysis_of(
         totals=totals_of(
             rows,
             parameters=sum(spec.elements for spec in parameters),
-            parameter_bytes=sum(spec.byte for spec in parameters),
-            optimizer_bytes=peak.optimizer_byte,
-            peak_memory_byte=peak.byte,
-            all_tensors_byte=sum(lasting.values()) + reuse.all_activation_byte,
+            parameter_size_bytes=sum(spec.byte for spec in parameters),
+            optimizer_state_bytes=peak.optimizer_bytes,
+            peak_memory_bytes=peak.byte,
+            all_tensors_bytes=sum(lasting.values()) + reuse.all_activation_bytes,
         ),
         run=run or Run(),
         peak=peak,
@@ -403,10 +403,10 @@ def totals_of(
     rows: Sequence[OperatorRow],
     *,
     parameters: int = 0,
-    parameter_bytes: int = 0,
-    optimizer_bytes: int = 0,
-    peak_memory_byte: int = 0,
-    all_tensors_byte: int = 0,
+    parameter_size_bytes: int = 0,
+    optimizer_state_bytes: int = 0,
+    peak_memory_bytes: int = 0,
+    all_tensors_bytes: int = 0,
 ) -> Totals:
     """The sums over `rows`, with what the model takes in memory as given."""
     work = known_work(rows)
@@ -414,25 +414,25 @@ def totals_of(
     known = [time for time in measured if time is not None]
     return Totals(
         flop=work.flop or 0,
-        multiply_add=work.multiply_add or 0,
-        least_flop=work.least_flop or 0,
+        macs=work.macs or 0,
+        min_flop=work.min_flop or 0,
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
-        parameter_byte=work.parameter_byte,
-        input_byte=work.input_byte,
-        output_byte=work.output_byte,
-        gradient_byte=work.gradient_byte,
-        optimizer_byte=work.optimizer_byte,
-        internal_byte=work.internal_byte or 0,
-        traffic_byte=work.traffic_byte,
-        fused_byte=sum_fused_byte(rows),
+        parameter_bytes=work.parameter_bytes,
+        input_bytes=work.input_bytes,
+        output_bytes=work.output_bytes,
+        gradient_bytes=work.gradient_bytes,
+        optimizer_bytes=work.optimizer_bytes,
+        internal_bytes=work.internal_bytes or 0,
+        traffic_bytes=work.traffic_bytes,
+        fused_bytes=sum_fused_bytes(rows),
         parameters=parameters,
-        parameter_bytes=parameter_bytes,
-        buffer_bytes=0,
-        optimizer_bytes=optimizer_bytes,
-        peak_memory_byte=peak_memory_byte,
-        all_tensors_byte=all_tensors_byte,
-        bound_s=sum_bound_s(rows),
-        eager_min_time_s=sum_bound_s(rows),
+        parameter_size_bytes=parameter_size_bytes,
+        buffer_size_bytes=0,
+        optimizer_state_bytes=optimizer_state_bytes,
+        peak_memory_bytes=peak_memory_bytes,
+        all_tensors_bytes=all_tensors_bytes,
+        eager_min_time_s=sum_eager_min_time_s(rows),
+        eager_min_time_s=sum_eager_min_time_s(rows),
         measured_s=sum(known) if known and len(known) == len(measured) else None,
     )
 
@@ -441,8 +441,12 @@ def measured(analysis: Analysis, factor: float = 2.0) -> Analysis:
     """`analysis` with every operator measured at `factor` times its bound."""
     rows = tuple(
         row
-        if row.state is State.FREE or row.bound_s is None
-        else replace(row, measured_s=factor * row.bound_s, measured_iqr_s=0.02 * row.bound_s)
+        if row.state is State.FREE or row.eager_min_time_s is None
+        else replace(
+            row,
+            measured_s=factor * row.eager_min_time_s,
+            measured_iqr_s=0.02 * row.eager_min_time_s,
+        )
         for row in analysis.operators
     )
     return with_rows(analysis, rows)
@@ -458,10 +462,10 @@ def with_rows(analysis: Analysis, rows: Sequence[OperatorRow]) -> Analysis:
         totals=totals_of(
             rows,
             parameters=old.parameters,
-            parameter_bytes=old.parameter_bytes,
-            optimizer_bytes=old.optimizer_bytes,
-            peak_memory_byte=old.peak_memory_byte,
-            all_tensors_byte=old.all_tensors_byte,
+            parameter_size_bytes=old.parameter_size_bytes,
+            optimizer_state_bytes=old.optimizer_state_bytes,
+            peak_memory_bytes=old.peak_memory_bytes,
+            all_tensors_bytes=old.all_tensors_bytes,
         ),
     )
 
@@ -493,7 +497,7 @@ def trained() -> Analysis:
     weight = net.records[0].inputs[2]
     net.phase = "backward"
     gradient = net.tensor(10, 32, role=Role.GRADIENT)
-    net.call("aten.mm", "matrix product", "body.fc", (y, x), gradient, flop=640, multiply_add=320)
+    net.call("aten.mm", "matrix product", "body.fc", (y, x), gradient, flop=640, macs=320)
     net.phase = "optimizer"
     state = net.tensor(10, 32, role=Role.OPTIMIZER_STATE)
     operands = (weight, gradient, state)

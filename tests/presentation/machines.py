@@ -26,7 +26,7 @@ from tests.presentation.predictions import with_measurement, with_predictions
 
 
 def sheet(
-    name: str, flop_per_s: float, byte_per_s: float, *, description: str = "", memory: str = "DRAM"
+    name: str, flop_per_s: float, bytes_per_s: float, *, description: str = "", memory: str = "DRAM"
 ) -> HardwareProfile:
     """A machine of one float32 ceiling and one memory level."""
     return HardwareProfile(
@@ -37,7 +37,9 @@ def sheet(
         compute=(
             ceiling(flop_per_s, unit="core", kernel="unspecified", threads=4, provenance=DATASHEET),
         ),
-        memory=(level(memory, None, {"unspecified": byte_per_s}, threads=4, provenance=DATASHEET),),
+        memory=(
+            level(memory, None, {"unspecified": bytes_per_s}, threads=4, provenance=DATASHEET),
+        ),
     )
 
 

@@ -56,6 +56,6 @@ def with_measurement(analysis: Analysis, seconds: float) -> Analysis:
     """The pass was measured: so long from end to end, every time."""
     sample = Sample(times_s=(seconds,) * 5)
     whole = RunMeasurement(
-        end_to_end=sample, operators_s=seconds / 2, faults=0, rounds=5, discarded=0
+        end_to_end=sample, operators_s=seconds / 2, page_faults=0, rounds=5, discarded=0
     )
     return replace(analysis, measurement=whole)

@@ -85,14 +85,14 @@ def place_of(row: OperatorRow) -> Place:
 def side(**changes: Any) -> Side:
     """1 kB of weights, 2 kB read and 3 kB written, 60 kFLOP in 10 µs."""
     values: dict[str, Any] = {
-        "weight_byte": 1000,
-        "input_byte": 2000,
-        "output_byte": 3000,
+        "weight_bytes": 1000,
+        "input_bytes": 2000,
+        "output_bytes": 3000,
         "flop": 60_000,
         "level": "DRAM",
         "ceiling": "DRAM read",
         "bound": Bound.MEMORY,
-        "bound_s": 10e-6,
+        "eager_min_time_s": 10e-6,
         "intensity_flop_per_byte": 10.0,
         "attainable_flop_per_s": 6e9,
         "time": None,
@@ -112,7 +112,7 @@ def layer(
         "executable": "float32" if bits.is_float else "int8",
         "has_kernel": bits.is_float or bits.weights == bits.activations == 8,
         "parameters": 250,
-        "multiply_add": 30_000,
+        "macs": 30_000,
         "before": side(),
         "after": side(),
     }
@@ -121,14 +121,14 @@ def layer(
 
 def _before(row: OperatorRow, time: Time | None) -> Side:
     return side(
-        weight_byte=row.parameter_byte,
-        input_byte=row.input_byte,
-        output_byte=row.output_byte,
+        weight_bytes=row.parameter_bytes,
+        input_bytes=row.input_bytes,
+        output_bytes=row.output_bytes,
         flop=row.flop,
         level=row.level,
         ceiling=row.ceiling,
         bound=row.bound,
-        bound_s=row.bound_s,
+        eager_min_time_s=row.eager_min_time_s,
         intensity_flop_per_byte=row.intensity_flop_per_byte,
         attainable_flop_per_s=row.attainable_flop_per_s,
         time=time,
@@ -139,23 +139,23 @@ def _after(row: OperatorRow, bits: LayerBits, time: Time | None) -> Side:
     """As many of its bytes as its bits are of 32, under DRAM and int8."""
     if bits.is_float:
         return _before(row, time)
-    weights = row.parameter_byte * bits.weights // 32
-    read, written = (each * bits.activations // 32 for each in (row.input_byte, row.output_byte))
+    weights = row.parameter_bytes * bits.weights // 32
+    read, written = (each * bits.activations // 32 for each in (row.input_bytes, row.output_bytes))
     byte, flop = weights + read + written, row.flop or 0
     memory_s, compute_s = byte / DRAM_BYTE_PER_S, flop / INT8_FLOP_PER_S
-    bound_s = max(memory_s, compute_s)
+    eager_min_time_s = max(memory_s, compute_s)
     by_memory = memory_s >= compute_s
     return side(
-        weight_byte=weights,
-        input_byte=read,
-        output_byte=written,
+        weight_bytes=weights,
+        input_bytes=read,
+        output_bytes=written,
         flop=flop,
         level="DRAM",
         ceiling="DRAM read" if by_memory else "int8 avx512-vnni dot",
         bound=Bound.MEMORY if by_memory else Bound.COMPUTE,
-        bound_s=bound_s,
+        eager_min_time_s=eager_min_time_s,
         intensity_flop_per_byte=flop / byte,
-        attainable_flop_per_s=flop / bound_s,
+        attainable_flop_per_s=flop / eager_min_time_s,
         time=time,
     )
 
@@ -171,7 +171,7 @@ def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
     """Every product of `of` in the bits of a policy; predicted where int8 runs, if `timed`."""
     layers: list[LayerWhatIf] = []
     for row in of.operators:
-        if not row.multiply_add:
+        if not row.macs:
             continue
         place = place_of(row)
         bits = policy.bits_of(row.module_path, place)
@@ -182,15 +182,15 @@ def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
                 bits,
                 place,
                 operators=(row.index,),
-                multiply_add=row.multiply_add,
-                before=_before(row, _time(row.bound_s, 3.0) if timed else None),
-                after=_after(row, bits, _time(row.bound_s, 1.5) if known else None),
+                macs=row.macs,
+                before=_before(row, _time(row.eager_min_time_s, 3.0) if timed else None),
+                after=_after(row, bits, _time(row.eager_min_time_s, 1.5) if known else None),
             )
         )
-    before_s = sum(each.before.bound_s or 0.0 for each in layers)
-    after_s = sum(each.after.bound_s or 0.0 for each in layers)
-    before_byte = sum(each.before.traffic_byte for each in layers)
-    after_byte = sum(each.after.traffic_byte for each in layers)
+    before_s = sum(each.before.eager_min_time_s or 0.0 for each in layers)
+    after_s = sum(each.after.eager_min_time_s or 0.0 for each in layers)
+    before_bytes = sum(each.before.traffic_bytes for each in layers)
+    after_bytes = sum(each.after.traffic_bytes for each in layers)
     has_kernels = all(each.has_kernel for each in layers)
     times = (_time(before_s, 3.0), _time(before_s, 1.5) if has_kernels else None)
     return WhatIf(
@@ -198,19 +198,19 @@ def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
         layers=tuple(layers),
         passes=passes(),
         parts=(
-            part("layers", len(layers), before_byte, after_byte, before_s, after_s),
+            part("layers", len(layers), before_bytes, after_bytes, before_s, after_s),
             part("requantization", 9, 0, 40_000, 0.0, 4e-6),
             part("conversions", 4, 0, 20_000, 0.0, 2e-6),
             part("shortcuts", 9, 600_000, 600_000, 15e-6, 15e-6),
             part("others", 3, 10_000, 10_000, 1e-6, 1e-6),
         ),
-        layer_byte_before=before_byte,
-        layer_byte_after=after_byte,
-        model_byte_before=of.totals.parameter_bytes,
-        model_byte_after=of.totals.parameter_bytes * policy.weights // 32,
-        bound_before_s=before_s + 16e-6,
-        bound_after_s=after_s + 18e-6,
-        separate_bound_s=after_s + 22e-6,
+        layer_bytes_before=before_bytes,
+        layer_bytes_after=after_bytes,
+        model_bytes_before=of.totals.parameter_size_bytes,
+        model_bytes_after=of.totals.parameter_size_bytes * policy.weights // 32,
+        eager_min_time_before_s=before_s + 16e-6,
+        eager_min_time_after_s=after_s + 18e-6,
+        separate_eager_min_time_s=after_s + 22e-6,
         before=times[0] if timed else None,
         after=times[1] if timed else None,
     )
@@ -219,8 +219,8 @@ def what_if(of: Analysis, policy: Policy, *, timed: bool = False) -> WhatIf:
 def part(
     name: PartName,
     count: int,
-    before_byte: int,
-    after_byte: int,
+    before_bytes: int,
+    after_bytes: int,
     before_s: float | None,
     after_s: float | None,
     **times: Time | None,
@@ -229,8 +229,8 @@ def part(
     return Part(
         name=name,
         count=count,
-        before_byte=before_byte,
-        after_byte=after_byte,
+        before_bytes=before_bytes,
+        after_bytes=after_bytes,
         before_eager_min_time_s=before_s,
         after_eager_min_time_s=after_s,
         before_time=times.get("before_time"),
@@ -245,8 +245,8 @@ def one_pass(kind: PassKind, where: str, **changes: Any) -> QuantizationPass:
         "elements": 1000,
         "from_bits": FLOAT_BITS,
         "to_bits": 2,
-        "read_byte": 4000,
-        "written_byte": 250,
+        "read_bytes": 4000,
+        "written_bytes": 250,
         "flop": 5000,
         "is_separate": kind != "requantize",
         "eager_min_time_s": 1e-7,
@@ -260,10 +260,10 @@ def passes() -> tuple[QuantizationPass, ...]:
     return (
         one_pass("requantize", "layer1.0.conv1"),
         one_pass("requantize", "layer1.1.conv1"),
-        one_pass("requantize", "conv1", to_bits=8, written_byte=1000),
+        one_pass("requantize", "conv1", to_bits=8, written_bytes=1000),
         one_pass("quantize", "layer1.0.conv1"),
         one_pass(
-            "dequantize", "avgpool", from_bits=2, to_bits=32, read_byte=250, written_byte=4000
+            "dequantize", "avgpool", from_bits=2, to_bits=32, read_bytes=250, written_bytes=4000
         ),
     )
 
@@ -337,12 +337,12 @@ def sensitive() -> Quantization:
     bits = LayerBits(weights=2, activations=2)
     layers = (
         LayerSensitivity(
-            name="layer1.0.conv1", bits=bits, error=0.05, saved_s=20e-6, saved_byte=8000
+            name="layer1.0.conv1", bits=bits, error=0.05, saved_s=20e-6, saved_bytes=8000
         ),
         LayerSensitivity(
-            name="layer3.0.conv1", bits=bits, error=0.2, saved_s=2e-6, saved_byte=9000
+            name="layer3.0.conv1", bits=bits, error=0.2, saved_s=2e-6, saved_bytes=9000
         ),
-        LayerSensitivity(name="conv1", bits=bits, error=0.4, saved_s=-1e-6, saved_byte=-500),
+        LayerSensitivity(name="conv1", bits=bits, error=0.4, saved_s=-1e-6, saved_bytes=-500),
     )
     exceptions = {"layer3.0.conv1": LayerBits(weights=4, activations=4)}
     return replace(
@@ -356,7 +356,7 @@ def sensitive() -> Quantization:
                 policy=Policy(layers=exceptions),
                 budget="a model of 100 kB",
                 is_within=True,
-                model_byte=98_700,
+                model_bytes=98_700,
                 time_s=None,
                 error=0.27,
             ),
@@ -370,7 +370,7 @@ def unknown() -> Quantization:
     blank: dict[str, Any] = {
         "flop": None,
         "bound": Bound.UNKNOWN,
-        "bound_s": None,
+        "eager_min_time_s": None,
         "intensity_flop_per_byte": None,
         "attainable_flop_per_s": None,
     }
@@ -378,10 +378,14 @@ def unknown() -> Quantization:
         "odd",
         LayerBits(weights=2, activations=2),
         before=side(**blank),
-        after=side(weight_byte=63, input_byte=125, output_byte=188, **blank),
+        after=side(weight_bytes=63, input_bytes=125, output_bytes=188, **blank),
     )
     first = replace(
-        found.what_if, layers=(odd,), bound_before_s=None, bound_after_s=None, separate_bound_s=None
+        found.what_if,
+        layers=(odd,),
+        eager_min_time_before_s=None,
+        eager_min_time_after_s=None,
+        separate_eager_min_time_s=None,
     )
     return replace(found, what_ifs=(first,))
 
@@ -395,7 +399,7 @@ def slower() -> Quantization:
         what_ifs=(
             replace(
                 first,
-                bound_after_s=1.5 * (first.bound_before_s or 0.0),
+                eager_min_time_after_s=1.5 * (first.eager_min_time_before_s or 0.0),
                 before=Time(s=1e-3, low_s=0.9e-3, high_s=1.1e-3),
                 after=Time(s=1.2e-3, low_s=1.1e-3, high_s=1.4e-3),
             ),

@@ -19,12 +19,12 @@ GROWN = cost(
     flop=1200,
     launches=11,
     types=(
-        Part(name="convolution", calls=5, flop=1100, traffic_byte=3000),
-        Part(name="pointwise", calls=6, flop=100, traffic_byte=1000),
+        Part(name="convolution", calls=5, flop=1100, traffic_bytes=3000),
+        Part(name="pointwise", calls=6, flop=100, traffic_bytes=1000),
     ),
     modules=(
-        Part(name="body.0", calls=10, flop=1000, traffic_byte=4000),
-        Part(name="head|<b>", calls=1, flop=200, traffic_byte=0),
+        Part(name="body.0", calls=10, flop=1000, traffic_bytes=4000),
+        Part(name="head|<b>", calls=1, flop=200, traffic_bytes=0),
     ),
 )
 FAILED = Check(

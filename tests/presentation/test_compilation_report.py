@@ -39,13 +39,13 @@ def test_the_sides_are_the_sums_of_their_rows() -> None:
     compilation = plain()
     rows = [row for row in compilation.analysis.operators if row.state is not State.FREE]
     eager, inductor, fused = compilation.eager(), compilation.inductor(), compilation.fused()
-    assert (eager.launches, eager.traffic_byte) == (
+    assert (eager.launches, eager.traffic_bytes) == (
         len(rows),
-        sum(row.traffic_byte for row in rows),
+        sum(row.traffic_bytes for row in rows),
     )
     assert inductor is not None and fused is not None
-    assert (inductor.launches, inductor.traffic_byte, inductor.unknown) == (3, 16_004_000, 0)
-    assert fused.traffic_byte == compilation.analysis.totals.fused_byte
+    assert (inductor.launches, inductor.traffic_bytes, inductor.unknown) == (3, 16_004_000, 0)
+    assert fused.traffic_bytes == compilation.analysis.totals.fused_bytes
     table, kernels = grids(compilation_report(compilation))
     assert [row[0] for row in table.rows] == [
         "eager torch",
@@ -105,8 +105,8 @@ def test_csv_and_frame_and_json_keep_all_kernels() -> None:
         kernels = [each for graph in compilation.compiled.graphs for each in graph.kernels]
         assert len(rows) == len(frame) == len(kernels)
         for row, kernel in zip(rows, kernels, strict=True):
-            byte = kernel.traffic_byte
-            assert row["traffic_byte"] == ("" if byte is None else str(byte))
+            byte = kernel.traffic_bytes
+            assert row["traffic_bytes"] == ("" if byte is None else str(byte))
         data = json.loads(compilation.to_json())
         assert data["kind"] == "compilation"
         assert len(data["compiled"]["graphs"]) == len(compilation.compiled.graphs)

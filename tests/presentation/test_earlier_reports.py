@@ -91,7 +91,7 @@ def test_without_a_prediction_and_without_a_bound() -> None:
         "small took 28.3 ms when it was measured before; 157 ns with every operand from DRAM: "
     )
     bare = replace(measured_before(), hardware=bare_profile())
-    bare = replace(bare, totals=replace(bare.totals, bound_s=None))
+    bare = replace(bare, totals=replace(bare.totals, eager_min_time_s=None))
     assert fact(bare.report(), "Measured").endswith(" by calibrate")
     assert bare.report().headline == (
         "resnet-like takes about 27 ms (24 to 31 ms predicted, 28.3 ms measured before; no bound"

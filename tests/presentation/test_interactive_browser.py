@@ -17,7 +17,7 @@ from roofline.analysis.time_columns import TimeColumns
 from roofline.analysis.words import shape_of, short_op
 from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.units import (
-    format_byte,
+    format_bytes,
     format_flop,
     format_intensity,
     format_percent,
@@ -88,7 +88,9 @@ def mark(browser: Browser, row: OperatorRow) -> str:
 
 
 def longest(analysis: Analysis) -> OperatorRow:
-    return max(analysis.operators, key=lambda row: (row.measured_s or 0.0, row.bound_s or 0.0))
+    return max(
+        analysis.operators, key=lambda row: (row.measured_s or 0.0, row.eager_min_time_s or 0.0)
+    )
 
 
 def read_off(browser: Browser, spots: list[list[float]]) -> list[tuple[float, float]]:
@@ -152,7 +154,7 @@ def test_lines_are_those_of_the_machine(browser: Browser) -> None:
         assert found[::2] == pytest.approx(rates, rel=0.01)
         assert found[1::2] == pytest.approx(rates, rel=0.01)
     slopes = sorted(y / x for x, y in ends(".diagonal"))
-    expected = sorted(each.byte_per_s for each in lines.diagonals)
+    expected = sorted(each.bytes_per_s for each in lines.diagonals)
     assert slopes[::2] == pytest.approx(expected, rel=0.02)
     assert slopes[1::2] == pytest.approx(expected, rel=0.02)
     centres = browser.run(
@@ -252,12 +254,12 @@ def test_hovering_tells_of_the_operator_under_the_pointer(browser: Browser) -> N
     assert said["Module"] == row.module_path == "layer2.0.conv2"
     assert said["Output"] == f"{shape_of(row)} · float32"
     assert said["Work"] == format_flop(row.flop)
-    assert said["Bytes"] == format_byte(row.traffic_byte)
-    crossing = row.level_byte[row.level]
-    assert said[f"Crosses {row.level}"] == f"{format_byte(crossing)} (slowest level)"
+    assert said["Bytes"] == format_bytes(row.traffic_bytes)
+    crossing = row.level_bytes[row.level]
+    assert said[f"Crosses {row.level}"] == f"{format_bytes(crossing)} (slowest level)"
     assert said["Intensity"] == f"{format_intensity(row.intensity_flop_per_byte)} FLOP/byte"
     assert said["Bound by"] == f"{row.bound}: {row.ceiling}"
-    assert said["Eager minimum"] == format_s(row.bound_s)
+    assert said["Eager minimum"] == format_s(row.eager_min_time_s)
     grid = TimeColumns(analysis)
     bound, predicted, taken, spread, rate, byte, roof, _, share = grid.cells([row])
     assert said["Eager minimum"] == bound
@@ -338,15 +340,15 @@ def test_all_rows_say_what_the_report_says(browser: Browser) -> None:
         assert said["operator"] == short_op(row)
         assert said["module"] == (row.module_path or "(model)")
         assert said["FLOP"] == format_flop(row.flop)
-        assert said["bytes"] == format_byte(row.traffic_byte)
-        assert said["slowest level"] == f"{row.level} {format_byte(row.level_byte[row.level])}"
+        assert said["bytes"] == format_bytes(row.traffic_bytes)
+        assert said["slowest level"] == f"{row.level} {format_bytes(row.level_bytes[row.level])}"
         assert said["FLOP/byte"] == format_intensity(row.intensity_flop_per_byte)
         assert said["bound by"] == row.ceiling
         assert said["eager min"] == bound
         assert (said["predicted"], said["measured"]) == (predicted, taken)
         assert (said["IQR"], said["of the roof"], said["share"]) == (spread, roof, share)
-        assert row.measured_s is not None and row.bound_s is not None
-        above = row.measured_s - row.bound_s
+        assert row.measured_s is not None and row.eager_min_time_s is not None
+        above = row.measured_s - row.eager_min_time_s
         assert said["above min"] == (format_s(above, 2) if above >= 0 else "–")
     order = [analysis.operators[index].measured_s or 0.0 for index in indexes(browser)]
     assert order == sorted(order, reverse=True)
@@ -456,23 +458,25 @@ def test_a_memory_level_moves_the_points(browser: Browser) -> None:
     row = next(row for row in analysis.operators if row.module_path == "fc")
     for level in ("L1", "L2", "L3", "DRAM"):
         browser.choose("#level", level)
-        byte = row.level_byte[level]
+        byte = row.level_bytes[level]
         assert row.flop and byte
         said = cells(browser, row.index)
-        assert said[f"crosses {level}"] == format_byte(byte)
+        assert said[f"crosses {level}"] == format_bytes(byte)
         assert said["FLOP/byte"] == format_intensity(row.flop / byte)
         expected = sorted(
             {
-                (float(f"{each.flop / each.level_byte[level]:.2g}"))
+                (float(f"{each.flop / each.level_bytes[level]:.2g}"))
                 for each in working(analysis.operators)
-                if each.flop and each.level_byte[level]
+                if each.flop and each.level_bytes[level]
             }
         )
         found = sorted(x for x, _ in places(browser))
         assert found[0] == pytest.approx(expected[0], rel=0.06)
         assert found[-1] == pytest.approx(expected[-1], rel=0.06)
         aside = [
-            each for each in working(analysis.operators) if each.flop and not each.level_byte[level]
+            each
+            for each in working(analysis.operators)
+            if each.flop and not each.level_bytes[level]
         ]
         assert (f"nothing crosses {level}" in browser.texts("#strip .why")) == bool(aside)
 
@@ -484,7 +488,7 @@ def test_the_time_can_be_chosen(browser: Browser) -> None:
     at_work = working(analysis.operators)
     row = at_work[0]
     for kind, times in (
-        ("bound", [each.bound_s for each in at_work]),
+        ("bound", [each.eager_min_time_s for each in at_work]),
         ("predicted", [each.predicted_s for each in at_work]),
         ("measured", [each.measured_s for each in at_work]),
     ):
@@ -505,7 +509,7 @@ def test_bars_are_the_sums_of_the_report(browser: Browser) -> None:
     analysis = resnet()
     browser.open(interactive_page(analysis))
     expected = {
-        each.name: (format_s(each.bound_s), format_percent(each.share))
+        each.name: (format_s(each.eager_min_time_s), format_percent(each.share))
         for each in groups(analysis, lambda row: row.type)
     }
 
@@ -524,7 +528,7 @@ def test_bars_are_the_sums_of_the_report(browser: Browser) -> None:
         ),
     )
     assert bars(2) == {
-        each.name: (format_s(each.bound_s), format_percent(each.share)) for each in binders
+        each.name: (format_s(each.eager_min_time_s), format_percent(each.share)) for each in binders
     }
     browser.click("#bars [data-name='pooling']")
     assert len(indexes(browser)) == 1
@@ -534,7 +538,9 @@ def test_the_tree_goes_into_a_module(browser: Browser) -> None:
     analysis = resnet()
     browser.open(interactive_page(analysis))
     inside = [row for row in working(analysis.operators) if row.module_path.startswith("layer2.")]
-    share = sum(row.bound_s or 0.0 for row in inside) / (analysis.totals.bound_s or 1.0)
+    share = sum(row.eager_min_time_s or 0.0 for row in inside) / (
+        analysis.totals.eager_min_time_s or 1.0
+    )
     (words,) = browser.values(".cell[data-path='layer2']", "aria-label")
     assert words.endswith(f", {format_percent(share)}")
     width, whole = browser.run(
@@ -561,7 +567,7 @@ def test_the_machine_can_be_chosen(browser: Browser) -> None:
     for number, each in enumerate(comparison.analyses):
         browser.choose("#machine", str(number))
         row = next(row for row in each.operators if row.module_path == "fc")
-        assert cells(browser, row.index)["eager min"] == format_s(row.bound_s)
+        assert cells(browser, row.index)["eager min"] == format_s(row.eager_min_time_s)
         levels = [level.name for level in each.hardware.memory]
         assert browser.texts("#level option") == ["binding", *levels]
         points = sorted(places(browser))
@@ -840,7 +846,7 @@ def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
     def without(row: OperatorRow) -> OperatorRow:
         if row.type != "pooling" and row.index != convolutions[0]:
             return row
-        unknown = dict.fromkeys(("bound_s", "eager_min_time_s", "attainable_flop_per_s"))
+        unknown = dict.fromkeys(("eager_min_time_s", "eager_min_time_s", "attainable_flop_per_s"))
         return replace(row, bound=Bound.UNKNOWN, ceiling="", **unknown)
 
     analysis = with_rows(whole, [without(row) for row in whole.operators])
@@ -849,7 +855,7 @@ def test_times_that_are_not_known_are_no_zeros(browser: Browser) -> None:
         browser.texts(f"#bars .chart:nth-child(1) .bar-{of}") for of in ("name", "time")
     )
     found = dict(zip(names, times, strict=True))
-    rest = sum(whole.operators[index].bound_s or 0.0 for index in convolutions[1:])
+    rest = sum(whole.operators[index].eager_min_time_s or 0.0 for index in convolutions[1:])
     assert found["pooling"] == "–"
     assert found["convolution"] == f"≥ {format_s(rest)}"
     assert not found["normalization"].startswith("≥")

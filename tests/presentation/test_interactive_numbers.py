@@ -10,8 +10,8 @@ from typing import Any
 
 from roofline.foundation.spreads import interval_cell, median_cell
 from roofline.foundation.units import (
-    format_byte,
-    format_byte_per_s,
+    format_bytes,
+    format_bytes_per_s,
     format_flop,
     format_flop_per_s,
     format_intensity,
@@ -28,9 +28,9 @@ SCRIPT = (
 
 FORMATS: dict[str, Callable[..., str]] = {
     "formatFlop": format_flop,
-    "formatByte": format_byte,
+    "formatByte": format_bytes,
     "formatFlopRate": format_flop_per_s,
-    "formatByteRate": format_byte_per_s,
+    "formatByteRate": format_bytes_per_s,
     "formatIntensity": format_intensity,
     "formatS": format_s,
     "formatPercent": format_percent,

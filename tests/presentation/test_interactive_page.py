@@ -116,7 +116,7 @@ def test_columns_hold_every_number_whole() -> None:
         assert texts[columns["type"][i]] == row.type
         assert texts[columns["state"][i]] == row.state
         assert columns["flop"][i] == row.flop
-        assert columns["traffic_byte"][i] == row.traffic_byte
+        assert columns["traffic_bytes"][i] == row.traffic_bytes
         assert texts[machine["bound"][i]] == row.bound
         assert texts[machine["ceiling"][i]] == row.ceiling
         for name in ("eager_min_time_s", "attainable_flop_per_s", "predicted_s", "predicted_low_s"):
@@ -124,7 +124,7 @@ def test_columns_hold_every_number_whole() -> None:
         assert machine["measured_s"][i] == row.measured_s
         assert machine["measured_iqr_s"][i] == row.measured_iqr_s
         for number, level in enumerate(machine["levels"]):
-            assert machine["level_byte"][number][i] == row.level_byte.get(level, 0)
+            assert machine["level_bytes"][number][i] == row.level_bytes.get(level, 0)
         assert machine["level"][i] == (machine["levels"].index(row.level) if row.level else -1)
 
 
@@ -172,14 +172,14 @@ MACHINES = [sheet(f"machine-{i}", 1e12 * (i + 1) / 7, 1e11 * (i + 2) / 9) for i 
 def test_pages_are_small(net: Network, machines: int) -> None:
     """Beside what an empty model's page has, at most 500 bytes an operator and machine."""
 
-    def page_byte(of: Network) -> int:
+    def page_bytes(of: Network) -> int:
         profiles = [full_profile(), *MACHINES][:machines]
         found = [predicted(analysis_of(of, each)) for each in profiles]
         result = MachineComparison.of(found) if machines > 1 else found[0]
         return len(interactive_page(result).encode())
 
-    fixed = page_byte(Network())
-    assert page_byte(net) <= fixed + PER_OPERATOR_BYTE * machines * len(net.records)
+    fixed = page_bytes(Network())
+    assert page_bytes(net) <= fixed + PER_OPERATOR_BYTE * machines * len(net.records)
     assert fixed < 110_000 + 3000 * machines
 
 

@@ -48,7 +48,7 @@ MEASUREMENT = RunMeasurement(
     # The quartiles are 28.2 and 28.4 ms: the spread is 0.7 % and leaves three digits.
     end_to_end=Sample(times_s=(0.0281, 0.0282, 0.0283, 0.0284, 0.0285)),
     operators_s=0.0271,
-    faults=12,
+    page_faults=12,
     rounds=5,
     discarded=2,
     date="2026-03-04T10:00:00",
@@ -59,12 +59,12 @@ def predicted(analysis: Analysis, factor: float = 1.5, *, source: str | None = N
     """`analysis` with every operator predicted at `factor` times its bound, -20 to +25 %."""
     rows = tuple(
         row
-        if row.state is State.FREE or row.bound_s is None
+        if row.state is State.FREE or row.eager_min_time_s is None
         else replace(
             row,
-            predicted_s=factor * row.bound_s,
-            predicted_low_s=0.8 * factor * row.bound_s,
-            predicted_high_s=1.25 * factor * row.bound_s,
+            predicted_s=factor * row.eager_min_time_s,
+            predicted_low_s=0.8 * factor * row.eager_min_time_s,
+            predicted_high_s=1.25 * factor * row.eager_min_time_s,
             prediction_source=source or "calibrated: 12 samples, distance 0.4",
         )
         for row in analysis.operators
@@ -83,12 +83,12 @@ def timed(analysis: Analysis, factor: float = 2.0) -> Analysis:
     """`analysis` with every operator measured at `factor` times its bound, with 1 % of spread."""
     rows = [
         row
-        if row.state is State.FREE or row.bound_s is None
+        if row.state is State.FREE or row.eager_min_time_s is None
         else replace(
             row,
-            measured_s=factor * row.bound_s,
-            measured_iqr_s=0.01 * factor * row.bound_s,
-            measured_faults=0,
+            measured_s=factor * row.eager_min_time_s,
+            measured_iqr_s=0.01 * factor * row.eager_min_time_s,
+            measured_page_faults=0,
         )
         for row in analysis.operators
     ]
@@ -179,7 +179,7 @@ def test_the_headline_says_what_it_took_first() -> None:
 
 def test_a_time_without_a_bound() -> None:
     analysis = replace(resnet(), hardware=bare_profile(), prediction=PREDICTION)
-    analysis = replace(analysis, totals=replace(analysis.totals, bound_s=None))
+    analysis = replace(analysis, totals=replace(analysis.totals, eager_min_time_s=None))
     assert analysis.report().headline == (
         "resnet-like takes about 27 ms (24 to 31 ms predicted; no bound on time, the hardware's"
         " ceilings are unknown)"
@@ -210,7 +210,7 @@ def test_the_facts_of_a_pass_that_was_predicted_and_measured() -> None:
 
 
 def test_a_sum_above_the_whole_is_a_cost_of_timing() -> None:
-    slow = replace(full(), measurement=replace(MEASUREMENT, operators_s=0.0298, faults=1))
+    slow = replace(full(), measurement=replace(MEASUREMENT, operators_s=0.0298, page_faults=1))
     said = facts_of(slow.report())["Measured"]
     assert "operators 29.8 ms" in said
     assert "timing cost 1.5 ms · " in said
@@ -358,13 +358,13 @@ def test_page_faults_that_cost_something_are_warned_about() -> None:
     """9,400 faults of 1 µs take 9.4 ms of 28.3; 12 take none of it."""
     measurement = replace(
         MEASUREMENT,
-        faults=9_400,
-        fault_s=1e-6,
+        page_faults=9_400,
+        page_fault_s=1e-6,
         allocator="default",
         conditions=("another process took 3 %",),
     )
     analysis = replace(full(), measurement=measurement)
-    rows = [replace(analysis.operators[0], measured_faults=9_000), *analysis.operators[1:]]
+    rows = [replace(analysis.operators[0], measured_page_faults=9_000), *analysis.operators[1:]]
     report = replace(analysis, operators=tuple(rows)).report()
     assert (
         "9,400 page faults a pass (9.4 ms of the pass, 33.2 %; allocator: default; settled, without"
@@ -374,14 +374,16 @@ def test_page_faults_that_cost_something_are_warned_about() -> None:
     assert "9,400 page faults a pass (most in convolution of 'conv1'): memory comes fresh" in text
     assert "GLIBC_TUNABLES" not in text
     assert "\n  another process took 3 %\n" in text
-    quiet = replace(full(), measurement=replace(MEASUREMENT, fault_s=1e-6, allocator="default"))
+    quiet = replace(
+        full(), measurement=replace(MEASUREMENT, page_fault_s=1e-6, allocator="default")
+    )
     assert "12 page faults a pass (allocator: default)" in facts_of(quiet.report())["Measured"]
     assert "comes fresh" not in plain_text(quiet.report())
 
 
 def test_settings_that_keep_memory_are_named_beside_page_faults() -> None:
     run = replace(PREDICTION, tunables="glibc.malloc.mmap_threshold=4194304")
-    measurement = replace(MEASUREMENT, faults=9_400, fault_s=1e-6)
+    measurement = replace(MEASUREMENT, page_faults=9_400, page_fault_s=1e-6)
     analysis = replace(full(), measurement=measurement, prediction=run)
     assert "; GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4194304 keeps it" in plain_text(
         analysis.report()
@@ -389,7 +391,7 @@ def test_settings_that_keep_memory_are_named_beside_page_faults() -> None:
 
 
 def test_page_faults_of_unknown_cost_are_counted_alone() -> None:
-    unknown = replace(full(), measurement=replace(MEASUREMENT, faults=9_400))
+    unknown = replace(full(), measurement=replace(MEASUREMENT, page_faults=9_400))
     assert "9,400 page faults a pass · " in facts_of(unknown.report())["Measured"]
 
 

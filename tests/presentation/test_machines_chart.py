@@ -80,7 +80,7 @@ def test_who_changes_sides_outside_the_ridges_is_explained():
     """
     net = Network()
     x = net.tensor(100)
-    net.call("aten.work", "pointwise", "", (x,), net.tensor(100), flop=8000, least_flop=2400)
+    net.call("aten.work", "pointwise", "", (x,), net.tensor(100), flop=8000, min_flop=2400)
     chart = machines_chart_of(compare(net, [sheet("a", 100e9, 50e9), sheet("b", 100e9, 25e9)]))
     assert chart.notes[0].startswith("1 operator that changes sides stands outside the ridges")
     assert not machines_chart_of(pair()).notes[0].startswith("1 operator that changes")
@@ -117,7 +117,7 @@ def test_the_panel_says_what_the_summary_says():
 
 def test_times_stand_on_a_logarithmic_axis():
     panel = machines_chart_of(eight()).panel
-    bounds = [each.bound_s for each in eight().machines]
+    bounds = [each.eager_min_time_s for each in eight().machines]
     places = [row.time_x_pt for row in panel.rows]
     assert None not in bounds and None not in places
     slopes = [

@@ -28,8 +28,10 @@ def test_csv_comes_back_as_it_was(name: str):
     for text, row in zip(rows, analysis.operators, strict=True):
         assert text["module_path"] == row.module_path
         assert text["flop"] == ("" if row.flop is None else str(row.flop))
-        assert text["bound_s"] == ("" if row.bound_s is None else repr(row.bound_s))
-        assert int(text["traffic_byte"]) == row.traffic_byte
+        assert text["eager_min_time_s"] == (
+            "" if row.eager_min_time_s is None else repr(row.eager_min_time_s)
+        )
+        assert int(text["traffic_bytes"]) == row.traffic_bytes
         assert text["measured_s"] == ("" if row.measured_s is None else str(row.measured_s))
 
 
@@ -54,8 +56,8 @@ def test_csv_has_the_columns_of_the_frame_and_the_promised_ones_first():
     header = small().to_csv().splitlines()[0].split(",")
     assert header == list(small().to_frame().columns)
     promised = (
-        "index,op,module_path,phase,flop,multiply_add,parameter_byte,input_byte,output_byte,"
-        "traffic_byte,intensity_flop_per_byte,level,ceiling,bound,bound_s"
+        "index,op,module_path,phase,flop,macs,parameter_bytes,input_bytes,output_bytes,"
+        "traffic_bytes,intensity_flop_per_byte,level,ceiling,bound,eager_min_time_s"
     )
     assert ",".join(header).startswith(promised)
 
@@ -68,9 +70,11 @@ def test_csv_of_sums_adds_up_to_the_totals(by: By):
     rows = [line for line in lines if line.get("is_open") != "true"]
     assert len(rows) < len(lines) or by != "module"
     assert sum(int(row["calls"]) for row in rows) == 176
-    assert sum(int(row["fused_byte"]) for row in rows) == analysis.totals.fused_byte
-    assert sum(int(row["traffic_byte"]) for row in rows) == analysis.totals.traffic_byte
-    assert sum(float(row["bound_s"]) for row in rows) == pytest.approx(analysis.totals.bound_s)
+    assert sum(int(row["fused_bytes"]) for row in rows) == analysis.totals.fused_bytes
+    assert sum(int(row["traffic_bytes"]) for row in rows) == analysis.totals.traffic_bytes
+    assert sum(float(row["eager_min_time_s"]) for row in rows) == pytest.approx(
+        analysis.totals.eager_min_time_s
+    )
     # A group with an operator of unknown FLOP has no FLOP, rather than too few.
     known = [row for row in rows if row["flop"]]
     assert sum(int(row["flop"]) for row in known) <= analysis.totals.flop
@@ -118,7 +122,7 @@ def test_csv_adds_up_to_the_totals():
     analysis = resnet()
     rows = list(csv.DictReader(io.StringIO(analysis.to_csv())))
     assert sum(int(row["flop"] or 0) for row in rows) == analysis.totals.flop
-    assert sum(int(row["traffic_byte"]) for row in rows) == analysis.totals.traffic_byte
+    assert sum(int(row["traffic_bytes"]) for row in rows) == analysis.totals.traffic_bytes
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -53,11 +53,14 @@ def test_the_report_on_a_small_model_reads_so():
     assert plain_text(analysis.report()) == GOLDEN
     # By hand: 320 multiply-adds and 10 biases in the layer, 10 comparisons in the ReLU.
     assert analysis.totals.flop == 2 * 320 + 10 + 10
-    assert analysis.totals.traffic_byte == 4 * (32 + 320 + 10 + 10) + 4 * (10 + 10)
+    assert analysis.totals.traffic_bytes == 4 * (32 + 320 + 10 + 10) + 4 * (10 + 10)
     work = known_work(analysis.operators)
     assert work.flop == analysis.totals.flop
-    assert work.traffic_byte == analysis.totals.traffic_byte
-    assert sum(row.bound_s or 0 for row in analysis.operators) == analysis.totals.bound_s
+    assert work.traffic_bytes == analysis.totals.traffic_bytes
+    assert (
+        sum(row.eager_min_time_s or 0 for row in analysis.operators)
+        == analysis.totals.eager_min_time_s
+    )
 
 
 def grid_of(report: Report, title: str) -> Grid:
@@ -91,7 +94,9 @@ def test_shown_and_left_out_rows_add_up(by: By, top: int):
 def test_operators_are_sorted_by_the_time_that_is_shown():
     analysis = measured(small())
     slow_relu = replace(
-        analysis.operators[1], measured_s=1.0, bound_s=analysis.operators[1].bound_s
+        analysis.operators[1],
+        measured_s=1.0,
+        eager_min_time_s=analysis.operators[1].eager_min_time_s,
     )
     analysis = replace(analysis, operators=(analysis.operators[0], slow_relu))
     grid = grid_of(analysis.report(), "Operators by measured time")

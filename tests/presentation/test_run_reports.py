@@ -113,8 +113,8 @@ def with_parts(byte: int | None) -> Analysis:
     first, *others = analysis.operators
     return replace(
         analysis,
-        operators=(replace(first, internal_byte=byte), *others),
-        totals=replace(analysis.totals, internal_byte=byte or 0),
+        operators=(replace(first, internal_bytes=byte), *others),
+        totals=replace(analysis.totals, internal_bytes=byte or 0),
     )
 
 
@@ -137,8 +137,8 @@ def test_fused_traffic_stands_beside_the_eager_one_and_only_when_asked() -> None
         " would keep them; bounds are those of the eager run"
     )
     assert facts(analysis, fused=True)["Traffic"] == facts(analysis)["Traffic"]
-    rows = tuple(replace(row, chain=None, fused_byte=None) for row in analysis.operators)
-    old = replace(analysis, operators=rows, totals=replace(analysis.totals, fused_byte=None))
+    rows = tuple(replace(row, chain=None, fused_bytes=None) for row in analysis.operators)
+    old = replace(analysis, operators=rows, totals=replace(analysis.totals, fused_bytes=None))
     assert facts(old, fused=True)["Fused"] == "not known: analyse the model anew"
 
 

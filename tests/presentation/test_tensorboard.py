@@ -143,10 +143,10 @@ def test_scalars_are_the_numbers_of_the_analysis() -> None:
     analysis = resnet()
     said = {(tag, step): value for tag, step, value in scalars(analysis)}
     assert said["totals/flop", 0] == analysis.totals.flop
-    assert said["totals/bound_s", 0] == analysis.totals.bound_s
+    assert said["totals/eager_min_time_s", 0] == analysis.totals.eager_min_time_s
     for row in analysis.operators:
-        bound = None if row.state is State.FREE else row.bound_s
-        assert said.get(("operators/bound_s", row.index)) == bound
+        bound = None if row.state is State.FREE else row.eager_min_time_s
+        assert said.get(("operators/eager_min_time_s", row.index)) == bound
     assert ("totals/predicted_s", 0) not in said
 
 
@@ -154,7 +154,7 @@ def test_sizes_and_times_beyond_64_bits_are_unknown(tmp_path: Path) -> None:
     analysis = small()
     row = analysis.operators[-1]
     wide = replace(row.outputs[0], shape=(2**200,))
-    odd = replace(row, outputs=(wide,), bound_s=1e30)
+    odd = replace(row, outputs=(wide,), eager_min_time_s=1e30)
     analysis = replace(analysis, operators=(*analysis.operators[:-1], odd))
     (shape,) = graph(analysis, tmp_path)[-1].attr["_output_shapes"].list.shape
     assert [each.size for each in shape.dim] == [-1]
@@ -299,5 +299,5 @@ def test_its_reader_finds_the_graph_with_what_is_known_of_each_node(tmp_path: Pa
         node.name for node in drawn.node if node.op != "Placeholder"
     ]
     assert [each.all_end_rel_micros for each in device.node_stats] == [
-        round((row.bound_s or 0) * 1e6) for row in at_work(analysis)
+        round((row.eager_min_time_s or 0) * 1e6) for row in at_work(analysis)
     ]

@@ -123,7 +123,7 @@ def with_run(analysis: Analysis, end_to_end_s: float) -> Analysis:
     run = RunMeasurement(
         end_to_end=Sample(times_s=(end_to_end_s,) * 5),
         operators_s=sum(row.measured_s or 0.0 for row in analysis.operators),
-        faults=0,
+        page_faults=0,
         rounds=5,
         discarded=1,
     )
@@ -201,17 +201,17 @@ def test_an_operator_says_what_is_known_of_it():
         "op": "aten.addmm",
         "module": "fc",
         "flop": 650,
-        "traffic_byte": 1488,
+        "traffic_bytes": 1488,
         "level": "DRAM",
         "inputs": ["10 float32", "1x32 float32", "10x32 float32"],
         "outputs": ["1x10 float32"],
     }
     assert {name: layer.args[name] for name in expected} == expected
     numbers = {
-        "bound_s": time_s / 4,
+        "eager_min_time_s": time_s / 4,
         "measured_s": time_s,
         "achieved_flop_per_s": 650 / time_s,
-        "achieved_byte_per_s": 2.5e9,
+        "achieved_bytes_per_s": 2.5e9,
         "share_of_roof": 0.25,
         "intensity_flop_per_byte": 650 / 1488,
     }
@@ -243,7 +243,7 @@ def test_unknown_flop_is_left_out_and_said():
     (odd,) = [each for each in operators(slices_of(trace)[1]) if each.args["type"] == "unknown"]
     assert "flop" not in odd.args
     assert "achieved_flop_per_s" not in odd.args
-    assert odd.args["achieved_byte_per_s"] > 0
+    assert odd.args["achieved_bytes_per_s"] > 0
     assert odd.start not in [ts for ts, _ in counter(trace, "compute achieved")]
     said = trace["otherData"]["unknown_flop"]
     assert (said["operators"], said["names"]) == (1, ["custom.shuffle"])
@@ -312,7 +312,7 @@ def test_the_moment_when_memory_is_fullest_is_marked():
         if each.args["index"] == analysis.peak.operator
     ]
     assert mark["ts"] == at
-    assert mark["args"]["peak_memory_byte"] == analysis.peak.byte
+    assert mark["args"]["peak_memory_bytes"] == analysis.peak.byte
 
 
 def test_names_of_models_stay_text():

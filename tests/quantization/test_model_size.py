@@ -32,6 +32,6 @@ def test_the_size_is_that_of_the_packed_model(policy: Any) -> None:
     analysis = roofline.analyze(model, x, hardware="10980xe")
     told = what_if(analysis, policy, None)
     packed = packed_state(quantize_model(model, policy, x))
-    assert told.model_byte_after == packed.byte
+    assert told.model_bytes_after == packed.byte
     state = model.state_dict().values()
-    assert told.model_byte_before == sum(each.numel() * each.element_size() for each in state)
+    assert told.model_bytes_before == sum(each.numel() * each.element_size() for each in state)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofline.errors import InputError
-from roofline.quantization.codes.packing import pack, packed_byte, unpack
+from roofline.quantization.codes.packing import pack, packed_bytes, unpack
 
 
 def packed_by_one_number(codes: list[int], bits: int) -> bytes:
@@ -49,7 +49,7 @@ def test_every_width_comes_back_and_is_as_one_number_would_be(case: tuple[int, l
     bits, codes = case
     packed = pack(torch.tensor(codes, dtype=torch.int32), bits)
     assert bytes(packed.tolist()) == packed_by_one_number(codes, bits)
-    assert packed.numel() == packed_byte(len(codes), bits) == math.ceil(len(codes) * bits / 8)
+    assert packed.numel() == packed_bytes(len(codes), bits) == math.ceil(len(codes) * bits / 8)
     assert unpack(packed, bits, (len(codes),)).tolist() == codes
 
 
@@ -105,6 +105,6 @@ def test_bytes_of_other_codes_are_refused(packed: torch.Tensor, why: str) -> Non
 
 @pytest.mark.parametrize("shape", [(-1,), (-1, -3), (0, -1)])
 def test_sizes_below_zero_are_refused(shape: tuple[int, ...]) -> None:
-    packed = torch.zeros(packed_byte(max(0, math.prod(shape)), 2), dtype=torch.uint8)
+    packed = torch.zeros(packed_bytes(max(0, math.prod(shape)), 2), dtype=torch.uint8)
     with pytest.raises(InputError, match="no size can be below 0"):
         unpack(packed, 2, shape)

@@ -93,12 +93,14 @@ def facts(quantization: Quantization) -> dict[str, str]:
 
 def tiny() -> WhatIf:
     """Hand-made: 100 kB and 100 µs of layers become 10 kB and 10 µs."""
-    before = side(bound_s=100e-6, weight_byte=40_000, input_byte=30_000, output_byte=30_000)
+    before = side(
+        eager_min_time_s=100e-6, weight_bytes=40_000, input_bytes=30_000, output_bytes=30_000
+    )
     after = side(
-        bound_s=10e-6,
-        weight_byte=2_500,
-        input_byte=3_750,
-        output_byte=3_750,
+        eager_min_time_s=10e-6,
+        weight_bytes=2_500,
+        input_bytes=3_750,
+        output_bytes=3_750,
         ceiling="int8 avx512-vnni dot",
     )
     return WhatIf(
@@ -112,13 +114,13 @@ def tiny() -> WhatIf:
             part("shortcuts", 2, 20_000, 20_000, 20e-6, 20e-6),
             part("others", 3, 10_000, 10_000, 5e-6, 5e-6),
         ),
-        layer_byte_before=100_000,
-        layer_byte_after=10_000,
-        model_byte_before=40_000,
-        model_byte_after=2_504,
-        bound_before_s=125e-6,
-        bound_after_s=35e-6,
-        separate_bound_s=36e-6,
+        layer_bytes_before=100_000,
+        layer_bytes_after=10_000,
+        model_bytes_before=40_000,
+        model_bytes_after=2_504,
+        eager_min_time_before_s=125e-6,
+        eager_min_time_after_s=35e-6,
+        separate_eager_min_time_s=36e-6,
         before=None,
         after=None,
     )
@@ -216,7 +218,7 @@ def test_a_layer_is_a_row() -> None:
     timed = layer(
         *("a", EIGHT),
         before=side(time=Time(s=3e-3)),
-        after=side(time=Time(s=1e-3), bound_s=5e-6),
+        after=side(time=Time(s=1e-3), eager_min_time_s=5e-6),
     )
     rows = grid_of(of_layers(timed, layer("b", place="shortcut")), "Layers").rows
     assert rows[0][-1] == "3.0 ms → 1.0 ms"
@@ -239,7 +241,10 @@ def test_names_and_types_get_the_room_of_predictions_that_there_are_none_of() ->
 def test_those_that_change_most_come_first_and_the_others_are_summed() -> None:
     after = {"a": 9e-6, "b": 2e-6, "c": 16e-6, "d": None}
     found = of_layers(
-        *(layer(name, TWO, after=side(bound_s=s, weight_byte=0)) for name, s in after.items())
+        *(
+            layer(name, TWO, after=side(eager_min_time_s=s, weight_bytes=0))
+            for name, s in after.items()
+        )
     )
     grid = grid_of(found, "Layers", top=2)
     # By 8 µs, by 6 µs more, by 1 µs, and by an unknown time.
@@ -478,7 +483,7 @@ def found() -> Quantization:
     analysis = timed_analysis_of(PingPong(16, 3), 4, 16, clock=Clock())
     policy = Policy(layers={"layers.1": LayerBits(weights=3, activations=4)})
     ranked = LayerSensitivity(
-        name="layers.0", bits=EIGHT, error=math.nan, saved_s=None, saved_byte=3
+        name="layers.0", bits=EIGHT, error=math.nan, saved_s=None, saved_bytes=3
     )
     return Quantization(
         model="net",
@@ -515,8 +520,8 @@ def test_one_row_a_layer_of_every_what_if(found: Quantization) -> None:
     assert [row["what_if"] for row in rows] == [0] * 3 + [1] * 3 + [2] * 3
     for row, each in zip(rows, found.what_if.layers, strict=False):
         assert row["layer"] == each.layer.name
-        assert row["after_traffic_byte"] == each.after.traffic_byte
-        assert row["before_bound_s"] == each.before.bound_s
+        assert row["after_traffic_bytes"] == each.after.traffic_bytes
+        assert row["before_eager_min_time_s"] == each.before.eager_min_time_s
         assert row["after_bound"] == each.after.bound.value
     assert rows[1]["after_predicted_s"] is None
     assert rows[0]["before_predicted_s"] is not None
@@ -530,15 +535,18 @@ def test_one_row_a_layer_of_every_what_if(found: Quantization) -> None:
     lines = list(csv.DictReader(io.StringIO(found.to_csv(top=1))))
     assert len(lines) == 9 and list(lines[0]) == list(found.columns)
     assert lines[1]["after_predicted_s"] == "" and lines[1]["has_kernel"] == "false"
-    assert float(lines[0]["before_bound_s"]) == found.what_if.layers[0].before.bound_s
+    assert (
+        float(lines[0]["before_eager_min_time_s"])
+        == found.what_if.layers[0].before.eager_min_time_s
+    )
 
 
 def test_every_number_has_a_unit_in_its_name() -> None:
     counts = {"what_if", "operator", "weight_bits", "activation_bits", "output_bits"}
-    counts |= {"parameters", "multiply_add", "before_flop", "after_flop"}
+    counts |= {"parameters", "macs", "before_flop", "after_flop"}
     for name, kind in Quantization.columns.items():
         if kind in ("Int64", "Float64") and name not in counts:
-            assert name.endswith(("_byte", "_s", "_flop_per_byte", "_flop_per_s"))
+            assert name.endswith(("_bytes", "_s", "_flop_per_byte", "_flop_per_s"))
 
 
 def moving(
@@ -554,7 +562,9 @@ def moving(
         name,
         bits,
         before=side(intensity_flop_per_byte=start[0], attainable_flop_per_s=start[1]),
-        after=side(intensity_flop_per_byte=end[0], attainable_flop_per_s=end[1], bound_s=after_s),
+        after=side(
+            intensity_flop_per_byte=end[0], attainable_flop_per_s=end[1], eager_min_time_s=after_s
+        ),
     )
 
 
@@ -589,10 +599,14 @@ def test_layers_that_stand_together_before_and_after_are_one_move() -> None:
 
 def test_shares_are_those_of_the_pass() -> None:
     first = of_layers(moving("a"), moving("b")).what_if
-    ((move,), _) = moves_of(replace(first, bound_before_s=40e-6, bound_after_s=5e-6))
+    ((move,), _) = moves_of(
+        replace(first, eager_min_time_before_s=40e-6, eager_min_time_after_s=5e-6)
+    )
     assert move.share_before == pytest.approx(0.5)
     assert move.share_after == pytest.approx(0.8)
-    ((move,), _) = moves_of(replace(first, bound_before_s=None, bound_after_s=None))
+    ((move,), _) = moves_of(
+        replace(first, eager_min_time_before_s=None, eager_min_time_after_s=None)
+    )
     assert (move.share_before, move.share_after) == (0.0, 0.0)
 
 
@@ -652,7 +666,7 @@ def test_points_lie_on_or_under_the_roof() -> None:
     found = bandwidth_only()
     lines = lines_of(found.analysis, found.what_if)
     top = max(each.flop_per_s for each in lines.ceilings)
-    fastest = max(each.byte_per_s for each in lines.diagonals)
+    fastest = max(each.bytes_per_s for each in lines.diagonals)
     moves, _ = moves_of(found.what_if)
     for x, y in (spot for each in moves for spot in (each.before, each.after)):
         assert y <= 1.0001 * min(top, fastest * x)

@@ -68,9 +68,9 @@ def test_a_minimum_time_that_grows_says_what_grows() -> None:
     analysis = analysis_of(model, 64, 512)
     policy = Policy(weights=12, activations=12, first_last=12)
     found = what_if(analysis, policy)
-    assert found.bound_before_s is not None
-    assert found.bound_after_s is not None
-    assert found.bound_after_s > found.bound_before_s
+    assert found.eager_min_time_before_s is not None
+    assert found.eager_min_time_after_s is not None
+    assert found.eager_min_time_after_s > found.eager_min_time_before_s
     assert "× longer)" in quantization(analysis, policy).summary
     conversions = found.part("conversions").after_eager_min_time_s
     assert why_longer(found).startswith(f"{format_s(conversions)} more for conversions")
@@ -93,12 +93,19 @@ def test_separate_requantization_may_be_more_than_is_saved() -> None:
     analysis = analysis_of(model, 64, 2)
     policy = Policy(weights=12, activations=12, first_last=12)
     found = what_if(analysis, policy)
-    assert found.separate_bound_s is not None
-    assert found.bound_before_s is not None
-    assert found.bound_after_s is not None
-    assert found.bound_after_s < found.bound_before_s < found.separate_bound_s
+    assert found.separate_eager_min_time_s is not None
+    assert found.eager_min_time_before_s is not None
+    assert found.eager_min_time_after_s is not None
+    assert (
+        found.eager_min_time_after_s
+        < found.eager_min_time_before_s
+        < found.separate_eager_min_time_s
+    )
     said = quantization(analysis, policy).summary
-    assert f"with requantization in separate kernels {format_s(found.separate_bound_s)}" in said
+    assert (
+        f"with requantization in separate kernels {format_s(found.separate_eager_min_time_s)}"
+        in said
+    )
 
 
 def test_the_measured_speedup_of_a_native_variant_is_said() -> None:

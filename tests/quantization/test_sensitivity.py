@@ -37,10 +37,10 @@ def layer(name: str, place: Place = "inner", index: int = 0) -> Layer:
 
 
 def sensitivity(
-    name: str, error: float, saved_s: float | None, saved_byte: int = 0
+    name: str, error: float, saved_s: float | None, saved_bytes: int = 0
 ) -> LayerSensitivity:
     return LayerSensitivity(
-        name=name, bits=bits(2), error=error, saved_s=saved_s, saved_byte=saved_byte
+        name=name, bits=bits(2), error=error, saved_s=saved_s, saved_bytes=saved_bytes
     )
 
 

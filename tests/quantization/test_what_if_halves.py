@@ -89,8 +89,8 @@ def test_its_size_is_that_of_the_model_in_bfloat16(name: str) -> None:
     model = make().eval()
     found = what_if(roofline.analyze(model, x, hardware="xeon-8592plus"), ALL)
     half = copy.deepcopy(model).to(torch.bfloat16)
-    assert found.model_byte_after == sum(each.nbytes for each in half.parameters())
-    assert found.model_byte_before == 2 * found.model_byte_after
+    assert found.model_bytes_after == sum(each.nbytes for each in half.parameters())
+    assert found.model_bytes_before == 2 * found.model_bytes_after
     assert found.unquantized == ()
 
 
@@ -106,5 +106,5 @@ def test_what_a_policy_leaves_in_floats_keeps_its_bytes() -> None:
         roofline.analyze(Words().eval(), MODELS["words"][1], hardware="xeon-8592plus"), policy
     )
     inner = next(each for each in found.layers if each.layer.name == "inner")
-    assert inner.after.weight_byte == 4 * (16 * 16 + 16)
-    assert found.model_byte_after == 4 * (16 * 16 + 16) + 2 * (40 * 16 + 2 * 16)
+    assert inner.after.weight_bytes == 4 * (16 * 16 + 16)
+    assert found.model_bytes_after == 4 * (16 * 16 + 16) + 2 * (40 * 16 + 2 * 16)

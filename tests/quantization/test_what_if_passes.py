@@ -37,13 +37,13 @@ def test_a_chain_is_converted_at_its_beginning_alone() -> None:
     (first, *others) = found.passes
     assert (first.kind, first.where, first.elements) == ("quantize", "0", 30)
     assert (first.from_bits, first.to_bits) == (32, 2)
-    assert (first.read_byte, first.written_byte, first.flop) == (120, 8, 150)
+    assert (first.read_bytes, first.written_bytes, first.flop) == (120, 8, 150)
     assert first.is_separate
     assert [(each.kind, each.where, each.elements) for each in others] == [
         ("requantize", "0", 40),
         ("requantize", "2", 50),
     ]
-    assert [(each.read_byte, each.written_byte, each.flop) for each in others] == [
+    assert [(each.read_bytes, each.written_bytes, each.flop) for each in others] == [
         (160, 10, 200),
         (200, 13, 250),
     ]
@@ -118,8 +118,8 @@ def test_codes_go_through_concatenation_and_pooling() -> None:
     # and where it was (64 bits each).
     rows = [row for row in analysis.operators if row.op.startswith("aten.max_pool")]
     indices = sum(each.byte for row in rows for each in row.outputs if each.dtype.kind == "int")
-    assert others.after_byte == (2 * 512 + 512 + 128) * 3 // 8 + indices
-    assert others.before_byte == 4 * (2 * 512 + 512 + 128) + indices
+    assert others.after_bytes == (2 * 512 + 512 + 128) * 3 // 8 + indices
+    assert others.before_bytes == 4 * (2 * 512 + 512 + 128) + indices
 
 
 def test_shortcuts_in_floats_convert_at_the_entrance_of_every_block() -> None:
@@ -153,8 +153,8 @@ def test_weights_alone_convert_nothing() -> None:
     found = asked(model, 5, 6, policy=policy)
     assert not found.passes
     first = found.layers[0]
-    assert first.after.weight_byte == 12 + 4 + 32
-    assert (first.after.input_byte, first.after.output_byte) == (4 * 30, 4 * 40)
+    assert first.after.weight_bytes == 12 + 4 + 32
+    assert (first.after.input_bytes, first.after.output_bytes) == (4 * 30, 4 * 40)
 
 
 def test_a_value_that_is_read_in_parts_stays_in_floats() -> None:
@@ -173,7 +173,7 @@ def test_a_value_that_is_read_in_parts_stays_in_floats() -> None:
 
     found = asked(Halves(), 3, 4)
     assert set(output_bits(found).values()) == {FLOAT_BITS}
-    read = {each.layer.name: each.after.input_byte for each in found.layers}
+    read = {each.layer.name: each.after.input_bytes for each in found.layers}
     assert read["last"] == 3 * 8 * 4
 
 
@@ -187,20 +187,20 @@ def test_sixteen_bits_all_over_are_floats_for_all_operators() -> None:
     assert {each.executable for each in found.layers} == {"bfloat16"}
     assert found.has_kernels
     # Two read and written in two bytes each.
-    assert found.part("others").after_byte == 3 * 2 * 2 * 64
+    assert found.part("others").after_bytes == 3 * 2 * 2 * 64
     # A bfloat16 weight has no scale, and its bias has the type of the model.
-    assert found.layers[0].after.weight_byte == 2 * 256 + 2 * 16
-    assert found.model_byte_after == 3 * (2 * 256 + 2 * 16)
+    assert found.layers[0].after.weight_bytes == 2 * 256 + 2 * 16
+    assert found.model_bytes_after == 3 * (2 * 256 + 2 * 16)
 
 
 def test_a_model_in_bfloat16_asked_for_16_bits_stays_as_it_is() -> None:
     analysis = analysis_of(PingPong(16, 2), 4, 16, dtype="bfloat16")
     found = what_if(analysis, Policy(weights=16, activations=16, shortcut="low"))
     assert not found.passes
-    assert found.bound_after_s == found.bound_before_s
+    assert found.eager_min_time_after_s == found.eager_min_time_before_s
     assert found.has_kernels
     halves = what_if(analysis, Policy(weights=8, activations=8))
-    assert halves.layer_byte_before == 2 * halves.layer_byte_after
+    assert halves.layer_bytes_before == 2 * halves.layer_bytes_after
 
 
 LAYER = st.sampled_from([LayerBits(weights=2, activations=a) for a in (2, 4, 8, 32)])

@@ -12,7 +12,7 @@ from torch import nn
 import roofline
 from roofline.analysis import analysis_from_data, to_json
 from roofline.errors import InputError
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.quantization.modules.tracing import traced
 from roofline.quantization.policy import LayerBits, Policy
 from roofline.quantization.what_if import policies_of, what_if, what_ifs
@@ -84,7 +84,7 @@ def test_modules_that_do_not_run_are_named() -> None:
 
     found = what_if(analysis_of(Training(), 1, 4), Policy(weights=8, activations=8))
     assert found.unquantized == ("modules that did not run (auxiliary): 1,500 parameters",)
-    assert found.model_byte_before - found.model_byte_after == 3 * 8 - 4 - 4
+    assert found.model_bytes_before - found.model_bytes_after == 3 * 8 - 4 - 4
 
 
 def test_modules_whose_weights_a_fused_layer_reads_did_run() -> None:
@@ -123,7 +123,7 @@ def test_products_in_recurrent_layers_are_no_layers(cell: type[nn.Module]) -> No
     assert found.part("shortcuts").count == 0
     cells = sum(each.numel() for each in model.get_submodule("cell").parameters())
     said = "".join(each for each in found.unquantized if "(cell)" in each)
-    assert f"{format_byte(4 * cells)} of weights" in said
+    assert f"{format_bytes(4 * cells)} of weights" in said
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for inputs in (None, (5, 8)):
@@ -169,7 +169,7 @@ def test_a_sweep_over_widths_that_nothing_has(width: int) -> None:
 def test_a_machine_without_ceilings_has_bytes_alone() -> None:
     bare = roofline.analyze(nn.Linear(8, 8), (2, 8), hardware=machine({}, {}))
     found = what_if(bare, Policy())
-    assert found.model_byte_after < found.model_byte_before
+    assert found.model_bytes_after < found.model_bytes_before
     assert found.layers[0].executable == "float32"
 
 
@@ -186,6 +186,6 @@ def test_a_transposed_convolution_and_others_of_one_and_three_dimensions() -> No
         weight = model.weight
         channels = analysis.operators[layer.layer.index].outputs[0].shape[1]
         assert layer.parameters == weight.numel()
-        assert layer.after.weight_byte == weight.numel() + 4 + 4 * channels
+        assert layer.after.weight_bytes == weight.numel() + 4 + 4 * channels
         each = what_if(analysis, Policy(weights=8, activations=8, per_channel=True))
-        assert each.layers[0].after.weight_byte == weight.numel() + 4 * channels + 4 * channels
+        assert each.layers[0].after.weight_bytes == weight.numel() + 4 * channels + 4 * channels

@@ -27,8 +27,8 @@ def test_no_layer_stands_above_the_highest_ceiling(bits: int) -> None:
     for layer in found.layers:
         for side in (layer.before, layer.after):
             assert side.attainable_flop_per_s is not None
-            assert side.bound_s is not None
+            assert side.eager_min_time_s is not None
             assert 0 < side.attainable_flop_per_s <= highest * (1 + 1e-9)
             # Nor is it slower than what the same FLOP need by the ceiling's own word.
             assert side.flop is not None
-            assert side.flop / side.attainable_flop_per_s >= side.bound_s * (1 - 1e-9)
+            assert side.flop / side.attainable_flop_per_s >= side.eager_min_time_s * (1 - 1e-9)

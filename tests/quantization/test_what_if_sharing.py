@@ -26,8 +26,8 @@ def test_a_weight_that_an_embedding_reads_too_is_counted_twice() -> None:
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     analysis = analysis_of_tokens(Tied(), tokens)
     found = what_if(analysis, Policy(weights=4, activations=4, first_last=4))
-    assert found.model_byte_before == 4 * 50 * 8
-    assert found.model_byte_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
+    assert found.model_bytes_before == 4 * 50 * 8
+    assert found.model_bytes_after == 4 * 50 * 8 + 50 * 8 // 2 + 4 + 4
     assert any("twice" in note for note in found.notes)
     (left,) = found.unquantized
     assert left.startswith("embedding (table): 1.60 kB")
@@ -50,9 +50,9 @@ def test_a_weight_that_is_used_twice_is_stored_once() -> None:
 
     found = what_if(analysis_of(Twice(), 1, 8), Policy(weights=4, activations=4, first_last=4))
     assert [each.layer.name for each in found.layers] == ["layer", "layer#2"]
-    assert found.layer_byte_before == 4 * (64 + 2 * 8 + 2 * 8)
-    assert found.layer_byte_after == (64 + 2 * 8 + 2 * 8) // 2
-    assert found.model_byte_after == 64 // 2 + 4 + 4
+    assert found.layer_bytes_before == 4 * (64 + 2 * 8 + 2 * 8)
+    assert found.layer_bytes_after == (64 + 2 * 8 + 2 * 8) // 2
+    assert found.model_bytes_after == 64 // 2 + 4 + 4
 
 
 def test_a_weight_has_the_same_bits_wherever_it_is_used() -> None:
@@ -113,4 +113,4 @@ def test_modules_that_share_a_weight_read_activations_of_their_own() -> None:
     assert (bits["left"], bits["right"]) == ("w4a3", "w4a5")
     # Codes of 64 weights with their scale, once; biases of 8 floats; and two clippings.
     ends = 2 * (64 + 4 + 4 + 32)
-    assert found.model_byte_after == ends + (64 // 2 + 4) + 2 * 32 + 2 * 4
+    assert found.model_bytes_after == ends + (64 // 2 + 4) + 2 * 32 + 2 * 4

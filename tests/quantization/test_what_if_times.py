@@ -168,7 +168,7 @@ def test_the_calls_of_a_quantised_resnet() -> None:
     assert calls[2].inputs[0].layout == "channels-last"
     linear = calls[-2]
     assert [each.shape for each in linear.inputs] == [(1, 64), (10, 64), (10,)]
-    assert linear.work.multiply_add == 640
+    assert linear.work.macs == 640
 
 
 def test_every_call_reads_what_another_wrote() -> None:

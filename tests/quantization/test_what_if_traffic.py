@@ -58,11 +58,11 @@ def test_resnet20_has_as_many_weights_as_counted(twenty: Analysis) -> None:
 def test_resnet20_moves_13_9_times_less_in_2_bits(twenty: Analysis) -> None:
     """First and last in 8 bits: a byte each; all others four to a byte."""
     found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
-    assert found.layer_byte_before == 4 * (270_896 + 2 * (200_704 + 10)) == 2_689_296
+    assert found.layer_bytes_before == 4 * (270_896 + 2 * (200_704 + 10)) == 2_689_296
     ends = sum(w + 2 * out for w, out in (FIRST, LAST))
     others = sum(w + 2 * out for w, out in (*INNER, *PROJECTIONS)) // 4
-    assert found.layer_byte_after == ends + others == 193_476
-    assert round(found.layer_byte_before / found.layer_byte_after, 1) == 13.9
+    assert found.layer_bytes_after == ends + others == 193_476
+    assert round(found.layer_bytes_before / found.layer_bytes_after, 1) == 13.9
 
 
 def test_resnet20_moves_9_1_times_less_with_shortcuts_in_floats(twenty: Analysis) -> None:
@@ -70,17 +70,17 @@ def test_resnet20_moves_9_1_times_less_with_shortcuts_in_floats(twenty: Analysis
     ends = sum(w + 2 * out for w, out in (FIRST, LAST))
     inner = sum(w + 2 * out for w, out in INNER) // 4
     floats = 4 * sum(w + 2 * out for w, out in PROJECTIONS)
-    assert found.layer_byte_after == ends + inner + floats == 295_236
-    assert round(found.layer_byte_before / found.layer_byte_after, 1) == 9.1
+    assert found.layer_bytes_after == ends + inner + floats == 295_236
+    assert round(found.layer_bytes_before / found.layer_bytes_after, 1) == 9.1
 
 
 def test_resnet20_in_a_file(twenty: Analysis) -> None:
     """Codes packed, 4 bytes of scale for weights and 4 for activations a layer, all else floats."""
     found = what_if(twenty, Policy(weights=2, activations=2, first_last=8, shortcut="low"))
     norms = 4 * (16 * 7 + 32 * 7 + 64 * 7)
-    assert found.model_byte_before == 4 * (270_896 + 10 + norms) + 8 * (21)
+    assert found.model_bytes_before == 4 * (270_896 + 10 + norms) + 8 * (21)
     inner = (270_896 - 432 - 640) // 4
-    assert found.model_byte_before - found.model_byte_after == (
+    assert found.model_bytes_before - found.model_bytes_after == (
         4 * 270_896 - (432 + 640 + inner) - 22 * (4 + 4)
     )
 
@@ -89,18 +89,18 @@ def test_a_scale_for_each_channel_takes_four_bytes_of_each(twenty: Analysis) -> 
     one = what_if(twenty, Policy(shortcut="low"))
     each = what_if(twenty, Policy(shortcut="low", per_channel=True))
     channels = 16 * 7 + 32 * 7 + 64 * 7 + 10
-    assert each.model_byte_after - one.model_byte_after == 4 * (channels - 22)
+    assert each.model_bytes_after - one.model_bytes_after == 4 * (channels - 22)
 
 
 def test_the_classifier_of_resnet20_by_hand(twenty: Analysis) -> None:
     """640 codes of a byte, a scale, 10 biases; 64 codes in, 10 floats out."""
     last = what_if(twenty, Policy()).layers[-1]
-    assert (last.before.weight_byte, last.before.input_byte, last.before.output_byte) == (
+    assert (last.before.weight_bytes, last.before.input_bytes, last.before.output_bytes) == (
         4 * 640 + 40,
         4 * 64,
         40,
     )
-    assert (last.after.weight_byte, last.after.input_byte, last.after.output_byte) == (
+    assert (last.after.weight_bytes, last.after.input_bytes, last.after.output_bytes) == (
         640 + 4 + 40,
         64,
         40,
@@ -114,15 +114,15 @@ def test_a_convolution_with_its_batch_norm_by_hand(twenty: Analysis) -> None:
     result = 16 * 32 * 32
     assert len(first.operators) == 3
     # Convolution, batch norm and ReLU each read and write; four vectors belong to the norm.
-    assert first.before.weight_byte == 4 * (432 + 4 * 16)
-    assert first.before.input_byte == 4 * (3 * 32 * 32 + 2 * result)
-    assert first.before.output_byte == 4 * 3 * result
-    assert first.after.weight_byte == 432 + 4 * 16 + 4 * 16
-    assert first.after.input_byte == 3 * 32 * 32
+    assert first.before.weight_bytes == 4 * (432 + 4 * 16)
+    assert first.before.input_bytes == 4 * (3 * 32 * 32 + 2 * result)
+    assert first.before.output_bytes == 4 * 3 * result
+    assert first.after.weight_bytes == 432 + 4 * 16 + 4 * 16
+    assert first.after.input_bytes == 3 * 32 * 32
     # The shortcut reads floats.
-    assert first.after.output_byte == 4 * result
+    assert first.after.output_bytes == 4 * result
     low = what_if(twenty, Policy(shortcut="low")).layers[0]
-    assert low.after.output_byte == result // 4
+    assert low.after.output_bytes == result // 4
 
 
 def test_additions_at_shortcuts_by_hand(twenty: Analysis) -> None:
@@ -133,10 +133,10 @@ def test_additions_at_shortcuts_by_hand(twenty: Analysis) -> None:
     results = 3 * 16 * 1024 + 3 * 32 * 256 + 3 * 64 * 64
     full = what_if(twenty, Policy(shortcut="full")).part("shortcuts")
     assert full.count == 9
-    assert full.before_byte == full.after_byte == (3 + 2) * 4 * results
+    assert full.before_bytes == full.after_bytes == (3 + 2) * 4 * results
     low = what_if(twenty, Policy(shortcut="low")).part("shortcuts")
-    assert low.before_byte == full.before_byte
-    assert low.after_byte == 3 * (results - 4096) // 4 + 2 * 4096 // 4 + 4096
+    assert low.before_bytes == full.before_bytes
+    assert low.after_bytes == 3 * (results - 4096) // 4 + 2 * 4096 // 4 + 4096
 
 
 @functools.cache
@@ -172,7 +172,7 @@ def test_layer_bytes_are_the_sum_over_layers(policy: Policy) -> None:
         weights = model.get_parameter(f"{name}.weight").numel()
         expected += math.ceil(weights * bits.weights / 8)
         expected += 2 * math.ceil(2 * channels * side * side * bits.activations / 8)
-    assert found.layer_byte_after == expected
+    assert found.layer_bytes_after == expected
 
 
 @given(policy=POLICIES)
@@ -181,19 +181,23 @@ def test_parts_add_up_to_the_pass(policy: Policy) -> None:
         found = what_if(analysis, policy)
         before = [each.before_eager_min_time_s for each in found.parts]
         after = {each.name: each.after_eager_min_time_s for each in found.parts}
-        assert sum(each.before_byte for each in found.parts) == analysis.totals.traffic_byte
-        assert sum(each or 0.0 for each in before) == pytest.approx(analysis.totals.bound_s)
+        assert sum(each.before_bytes for each in found.parts) == analysis.totals.traffic_bytes
+        assert sum(each or 0.0 for each in before) == pytest.approx(
+            analysis.totals.eager_min_time_s
+        )
         assert None not in after.values()
         requantization = after.pop("requantization")
-        assert sum(each or 0.0 for each in after.values()) == pytest.approx(found.bound_after_s)
-        assert found.separate_bound_s == pytest.approx(
-            (found.bound_after_s or 0.0) + (requantization or 0.0)
+        assert sum(each or 0.0 for each in after.values()) == pytest.approx(
+            found.eager_min_time_after_s
+        )
+        assert found.separate_eager_min_time_s == pytest.approx(
+            (found.eager_min_time_after_s or 0.0) + (requantization or 0.0)
         )
         layers = found.part("layers")
-        assert layers.before_byte == sum(each.before.traffic_byte for each in found.layers)
-        assert layers.after_byte == sum(each.after.traffic_byte for each in found.layers)
+        assert layers.before_bytes == sum(each.before.traffic_bytes for each in found.layers)
+        assert layers.after_bytes == sum(each.after.traffic_bytes for each in found.layers)
         passes = [each for each in found.passes if each.is_separate]
-        assert found.part("conversions").after_byte == sum(each.traffic_byte for each in passes)
+        assert found.part("conversions").after_bytes == sum(each.traffic_bytes for each in passes)
 
 
 class Hoarding(nn.Module):
@@ -218,9 +222,9 @@ def test_all_in_floats_changes_nothing(shortcut: Literal["full", "low"]) -> None
     hoarding = analysis_of(Hoarding(), 64, 64, profile=cached_machine())
     for analysis in (joined(), two_levels(), hoarding):
         found = what_if(analysis, floats)
-        assert found.bound_after_s == pytest.approx(found.bound_before_s)
-        assert found.model_byte_after == found.model_byte_before
-        assert found.layer_byte_after == found.layer_byte_before
+        assert found.eager_min_time_after_s == pytest.approx(found.eager_min_time_before_s)
+        assert found.model_bytes_after == found.model_bytes_before
+        assert found.layer_bytes_after == found.layer_bytes_before
         assert not found.passes
         assert found.has_kernels
         for each in found.layers:
@@ -233,10 +237,10 @@ def test_fewer_bits_never_move_more_in_layers() -> None:
         for width in (1, 2, 4, 8, 16, 32)
     ]
     for few, many in itertools.pairwise(moved):
-        assert few.layer_byte_after <= many.layer_byte_after
-        assert few.model_byte_after <= many.model_byte_after
+        assert few.layer_bytes_after <= many.layer_bytes_after
+        assert few.model_bytes_after <= many.model_bytes_after
         for one, other in zip(few.layers, many.layers, strict=True):
-            assert one.after.traffic_byte <= other.after.traffic_byte
+            assert one.after.traffic_bytes <= other.after.traffic_bytes
 
 
 def test_codes_stay_in_a_cache_that_floats_do_not_fit_into() -> None:

@@ -106,7 +106,7 @@ def test_what_has_no_kernel_says_so_and_has_no_time() -> None:
     found = what_if(analysis_of(model, 4, 64), Policy(weights=2, activations=2, first_last=2))
     assert not found.has_kernels
     assert found.after is None
-    assert found.bound_after_s is not None
+    assert found.eager_min_time_after_s is not None
     assert any(BANDWIDTH_ONLY in note and "w2a2" in note for note in found.notes)
     assert all(each.after.time is None for each in found.layers)
 
@@ -117,15 +117,15 @@ def test_the_ceiling_is_that_of_the_executable_type() -> None:
     policy = Policy(weights=2, activations=2, first_last=2)
     flop = 2 * 8192 * 256 * 256
     (layer,) = what_if(analysis_of(model, 8192, 256), policy).layers
-    assert layer.before.bound_s == flop / 100e9
-    assert (layer.after.bound, layer.after.bound_s) == (Bound.COMPUTE, flop / 400e9)
+    assert layer.before.eager_min_time_s == flop / 100e9
+    assert (layer.after.bound, layer.after.eager_min_time_s) == (Bound.COMPUTE, flop / 400e9)
     floats = machine({}, {"float32": 100e9})
     (layer,) = what_if(analysis_of(model, 8192, 256, profile=floats), policy).layers
     assert layer.executable == "float32"
     assert layer.after.bound is Bound.COMPUTE
-    assert layer.after.bound_s == flop / 100e9
+    assert layer.after.eager_min_time_s == flop / 100e9
     assert layer.after.ceiling == "float32 avx2 fma"
     fours = machine({}, {"float32": 100e9, "int8": 400e9, "int4": 800e9})
     (layer,) = what_if(analysis_of(model, 8192, 256, profile=fours), policy).layers
     assert (layer.executable, layer.after.ceiling) == ("int4", "int4 avx2 fma")
-    assert layer.after.bound_s == flop / 800e9
+    assert layer.after.eager_min_time_s == flop / 800e9

@@ -61,14 +61,14 @@ def of_types(*kinds: str) -> st.SearchStrategy[Sizes]:
 
 @given(sizes=of_types("float32"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
 def test_buckets_of_one_type_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
-    found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
+    found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert places(found) == by_torch(sizes, first, cap)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="another standard library, another order")
 @given(sizes=of_types("float32", "bfloat16"), first=st.integers(1, 1500), cap=st.integers(1, 3000))
 def test_buckets_of_two_types_are_torchs(sizes: Sizes, first: int, cap: int) -> None:
-    found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
+    found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert places(found) == by_torch(sizes, first, cap)
 
 
@@ -79,7 +79,7 @@ def test_buckets_of_two_types_are_torchs(sizes: Sizes, first: int, cap: int) -> 
 )
 def test_types_never_share_a_bucket(sizes: Sizes, first: int, cap: int) -> None:
     # In which order torch sends what is left at the end of three types is that of a hash table.
-    found = buckets_of(gradients(sizes), first_byte=first, cap_byte=cap)
+    found = buckets_of(gradients(sizes), first_byte=first, cap_bytes=cap)
     assert sorted(places(found)) == sorted(by_torch(sizes, first, cap))
 
 
@@ -92,7 +92,7 @@ def test_where_the_order_is_never_known_the_last_parameters_go_first(
     sizes: Sizes, first: int, cap: int
 ) -> None:
     done = gradients(sizes)[::2]
-    found = buckets_of_all(trained(sizes), done, first_byte=first, cap_byte=cap)
+    found = buckets_of_all(trained(sizes), done, first_byte=first, cap_bytes=cap)
     expected = by_torch(sizes, first, cap, is_order_known=False)
     assert places(found) == expected[::-1]
     assert sum(each.elements for each in found) == sum(size for size, _ in sizes)
@@ -104,7 +104,7 @@ def test_what_is_unused_is_done_when_the_first_gradient_is() -> None:
         Gradient(parameter=name, elements=10, dtype=dtype("float32"), after=after, storage=after)
         for name, after in (("p3", 5), ("p1", 9))
     ]
-    found = buckets_of_all(trained(sizes), done, first_byte=1, cap_byte=1)
+    found = buckets_of_all(trained(sizes), done, first_byte=1, cap_bytes=1)
     assert [(each.parameters, each.after) for each in found] == [
         (("p3",), 5),
         (("p2",), 5),

@@ -24,8 +24,8 @@ class Ranks:
         ]
         self.wanted = [sum(column) for column in zip(*self.values, strict=True)]
         self.rounds = 0
-        self.way_byte = 0
-        self.sent_byte = [0] * count
+        self.way_bytes = 0
+        self.sent_bytes = [0] * count
 
     def exchange(self, messages: list[Message]) -> None:
         """One round: a rank sends at most one message, and gets at most one."""
@@ -36,12 +36,12 @@ class Ranks:
             for source, to, places, adds in messages
         ]
         for source, _, places, _ in messages:
-            self.sent_byte[source] += len(places)
+            self.sent_bytes[source] += len(places)
         for to, places, values, adds in carried:
             for place, value in zip(places, values, strict=True):
                 self.values[to][place] = value + (self.values[to][place] if adds else 0)
         self.rounds += 1
-        self.way_byte += max(len(places) for _, _, places, _ in messages)
+        self.way_bytes += max(len(places) for _, _, places, _ in messages)
 
     def check(self) -> None:
         assert all(each == self.wanted for each in self.values)
@@ -130,14 +130,14 @@ def test_an_all_reduce_costs_what_its_messages_cost(algorithm: Algorithm, count:
     ranks.check()
     told = all_reduce(elements, count, algorithm)
     assert told.messages == ranks.rounds
-    assert told.way_byte == pytest.approx(ranks.way_byte)
-    assert told.sent_byte == pytest.approx(max(ranks.sent_byte))
+    assert told.way_bytes == pytest.approx(ranks.way_bytes)
+    assert told.sent_bytes == pytest.approx(max(ranks.sent_bytes))
 
 
 def test_two_ranks_by_hand() -> None:
     # Each sends half of its 100 MB and gets the other's, then sends the sum of its half: 2 messages
     # of 50 MB at 10 GB/s are 10 ms, and twice 5 us.
-    wire = Wire(name="by hand", byte_per_s=10e9, latency_s=5e-6)
+    wire = Wire(name="by hand", bytes_per_s=10e9, latency_s=5e-6)
     assert all_reduce(100_000_000, 2).time_s(wire) == pytest.approx(0.01001)
 
 
@@ -150,15 +150,15 @@ def test_two_ranks_by_hand() -> None:
 def test_no_algorithm_beats_the_least(
     byte: int, ranks: int, algorithm: Algorithm, latency_s: float
 ) -> None:
-    wire = Wire(name="any", byte_per_s=1e9, latency_s=latency_s)
+    wire = Wire(name="any", bytes_per_s=1e9, latency_s=latency_s)
     least_s = least_all_reduce_s(byte, ranks, wire)
     assert all_reduce(byte, ranks, algorithm).time_s(wire) >= least_s * (1 - 1e-12)
 
 
 def test_one_rank_sends_nothing() -> None:
     told = all_reduce(1000, 1)
-    assert (told.messages, told.way_byte, told.sent_byte) == (0, 0, 0)
-    assert least_all_reduce_s(1000, 1, Wire(name="any", byte_per_s=1.0, latency_s=1.0)) == 0
+    assert (told.messages, told.way_bytes, told.sent_bytes) == (0, 0, 0)
+    assert least_all_reduce_s(1000, 1, Wire(name="any", bytes_per_s=1.0, latency_s=1.0)) == 0
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
@@ -171,7 +171,7 @@ def test_a_broadcast_is_the_way_down_a_tree(count: int) -> None:
         ranks.exchange([(source, to, list(range(10)), False) for source, to in pairs])
         heard |= {to for _, to in pairs}
     told = broadcast(10, count)
-    assert (told.messages, told.way_byte) == (ranks.rounds, ranks.way_byte)
+    assert (told.messages, told.way_bytes) == (ranks.rounds, ranks.way_bytes)
 
 
 @pytest.mark.parametrize(("ranks", "algorithm"), [(0, "ring"), (4, "star")])
@@ -199,7 +199,7 @@ def test_what_there_is_not_is_refused(ranks: int, algorithm: Algorithm) -> None:
     ],
 )
 def test_times_by_hand(ranks: int, algorithm: Algorithm, expected_s: float) -> None:
-    wire = Wire(name="by hand", byte_per_s=8e9, latency_s=50e-6)
+    wire = Wire(name="by hand", bytes_per_s=8e9, latency_s=50e-6)
     assert all_reduce(48_000_000, ranks, algorithm).time_s(wire) == pytest.approx(expected_s)
 
 
@@ -208,7 +208,7 @@ def test_times_by_hand(ranks: int, algorithm: Algorithm, expected_s: float) -> N
 def test_one_more_rank_never_takes_less(
     algorithm: Algorithm, byte: int, ranks: int, latency_s: float
 ) -> None:
-    wire = Wire(name="any", byte_per_s=1e9, latency_s=latency_s)
+    wire = Wire(name="any", bytes_per_s=1e9, latency_s=latency_s)
     fewer_s, more_s = (
         all_reduce(byte, each, algorithm).time_s(wire) for each in (ranks, ranks + 1)
     )

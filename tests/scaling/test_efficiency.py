@@ -24,7 +24,7 @@ from roofline.workload.gradients import Gradient
 STEP = read_analysis(Path(__file__).parent.parent / "data" / "analysis-lesson.json")
 PASSES = sum(row.phase != "optimizer" for row in STEP.operators)
 FORWARD = sum(row.phase == "forward" for row in STEP.operators)
-NO_PEAK = Peak(activation_byte=0, gradient_byte=0)
+NO_PEAK = Peak(activation_bytes=0, gradient_bytes=0)
 
 
 def gradient(place: int, elements: int, after: int) -> Gradient:
@@ -34,7 +34,7 @@ def gradient(place: int, elements: int, after: int) -> Gradient:
         dtype=dtype("float32"),
         after=after,
         storage=1000 + place,
-        state_byte=8 * elements,
+        state_bytes=8 * elements,
     )
 
 
@@ -54,7 +54,8 @@ def scaled(
 def measured(seconds: float) -> Analysis:
     """The step with operators that take so long each."""
     rows = tuple(
-        row if row.bound_s is None else replace(row, measured_s=seconds) for row in STEP.operators
+        row if row.eager_min_time_s is None else replace(row, measured_s=seconds)
+        for row in STEP.operators
     )
     return replace(STEP, operators=rows)
 
@@ -62,13 +63,13 @@ def measured(seconds: float) -> Analysis:
 wires = st.builds(
     Wire,
     name=st.just("any"),
-    byte_per_s=st.floats(1e5, 1e12),
+    bytes_per_s=st.floats(1e5, 1e12),
     latency_s=st.floats(0, 1e-3),
     is_in_host=st.booleans(),
 )
 sizes_of = st.lists(st.integers(1, 2_000_000), min_size=1, max_size=12)
 SLACK = 1 + 1e-9
-WIRE = Wire(name="any", byte_per_s=1e9, latency_s=0.0)
+WIRE = Wire(name="any", bytes_per_s=1e9, latency_s=0.0)
 
 
 @given(
@@ -76,7 +77,7 @@ WIRE = Wire(name="any", byte_per_s=1e9, latency_s=0.0)
     wire=wires,
     accumulate=st.integers(1, 4),
     algorithm=st.sampled_from(["ring", "tree", "halving"]),
-    bucket_byte=st.sampled_from([None, 1, 100_000]),
+    bucket_bytes=st.sampled_from([None, 1, 100_000]),
     seconds=st.sampled_from([None, 1e-5, 1e-3]),
 )
 def test_more_ranks_keep_less_of_their_time(
@@ -84,7 +85,7 @@ def test_more_ranks_keep_less_of_their_time(
     wire: Wire,
     accumulate: int,
     algorithm: Any,
-    bucket_byte: int | None,
+    bucket_bytes: int | None,
     seconds: float | None,
 ) -> None:
     told = scaled(
@@ -94,10 +95,10 @@ def test_more_ranks_keep_less_of_their_time(
         ranks=8,
         accumulate=accumulate,
         algorithm=algorithm,
-        bucket_byte=bucket_byte,
+        bucket_bytes=bucket_bytes,
     )
     efficiency = [each.efficiency or 0.0 for each in told.points]
-    most = [each.efficiency_most or 0.0 for each in told.points]
+    most = [each.max_efficiency or 0.0 for each in told.points]
     assert efficiency[0] == pytest.approx(1) and most[0] == pytest.approx(1)
     for rising in (efficiency, most):
         assert all(later <= earlier * SLACK for earlier, later in itertools.pairwise(rising))
@@ -112,16 +113,16 @@ def test_no_more_hides_than_the_backward_pass_has_left(
     sizes: list[int], wire: Wire, accumulate: int
 ) -> None:
     told = scaled(sizes, wire, ranks=8, accumulate=accumulate)
-    times_s = [row.bound_s or 0.0 for row in STEP.operators]
+    times_s = [row.eager_min_time_s or 0.0 for row in STEP.operators]
     backward_s = sum(times_s[FORWARD:PASSES])
     for each in told.points:
         assert each.timeline is not None and told.alone_s is not None
         # What is copied into buckets runs beside what is sent, too.
         beside_s = backward_s + (each.timeline.passes_end_s - each.timeline.before_s)
         beside_s -= sum(times_s[:PASSES])
-        hidden_s = each.sending_s - each.timeline.exposed_s
+        hidden_s = each.transfer_s - each.timeline.exposed_s
         assert -1e-12 <= hidden_s <= beside_s + 1e-12
-        assert 0 <= each.timeline.exposed_s <= each.sending_s * SLACK
+        assert 0 <= each.timeline.exposed_s <= each.transfer_s * SLACK
         assert all(sent.start_s >= sent.ready_s for sent in each.timeline.sent)
 
 
@@ -140,9 +141,9 @@ def test_slower_computing_keeps_more_and_does_no_more(sizes: list[int], wire: Wi
 def test_states_that_are_shared_out_leave_each_rank_less_to_update() -> None:
     # Operators of a millisecond each, and a link that takes no time: a rank alone has all of them,
     # one of four with equal parameters a quarter of those of the update.
-    wire = Wire(name="fast", byte_per_s=1e18, latency_s=0.0)
+    wire = Wire(name="fast", bytes_per_s=1e18, latency_s=0.0)
     told = scaled([1000] * 4, wire, analysis=measured(1e-3), ranks=4, sharded=True)
-    works = [row.phase for row in STEP.operators if row.bound_s is not None]
+    works = [row.phase for row in STEP.operators if row.eager_min_time_s is not None]
     update = works.count("optimizer")
     assert update
     assert told.alone_s == pytest.approx(len(works) * 1e-3)
@@ -150,12 +151,12 @@ def test_states_that_are_shared_out_leave_each_rank_less_to_update() -> None:
     # Copies of 16 kB into buckets and back are microseconds.
     assert told.point.step_s == pytest.approx(expected_s, rel=1e-2)
     assert told.point.efficiency is not None and told.point.efficiency > 1
-    assert told.point.efficiency_most == pytest.approx(len(works) * 1e-3 / expected_s)
+    assert told.point.max_efficiency == pytest.approx(len(works) * 1e-3 / expected_s)
 
 
 def test_flop_of_passes_are_done_as_often_as_there_are_passes() -> None:
     once, often = (
-        scaled([1000], Wire(name="any", byte_per_s=1e9, latency_s=0.0), ranks=2, accumulate=each)
+        scaled([1000], Wire(name="any", bytes_per_s=1e9, latency_s=0.0), ranks=2, accumulate=each)
         for each in (1, 5)
     )
     passes = sum(row.flop or 0 for row in STEP.operators[:PASSES])
@@ -168,10 +169,10 @@ def test_passes_that_are_added_up_by_hand() -> None:
     # Three passes of operators of a millisecond, one update, and two walks over 40 MB of gradients
     # that read what was there and what is new, and write the sum.
     told = scaled([10_000_000], None, analysis=measured(1e-3), ranks=1, accumulate=3)
-    works = [row.phase for row in STEP.operators if row.bound_s is not None]
+    works = [row.phase for row in STEP.operators if row.eager_min_time_s is not None]
     update = works.count("optimizer")
     memory = STEP.hardware.memory[-1]
-    rate = max(each.peak_byte_per_s for each in memory.bandwidth if each.threads == STEP.threads)
+    rate = max(each.peak_bytes_per_s for each in memory.bandwidth if each.threads == STEP.threads)
     expected_s = (3 * (len(works) - update) + update) * 1e-3 + 2 * 3 * 40e6 / rate
     assert told.alone_s == pytest.approx(expected_s)
     assert told.point.step_s == pytest.approx(expected_s)
@@ -180,18 +181,18 @@ def test_passes_that_are_added_up_by_hand() -> None:
 def test_one_rank_without_a_link_tells_of_one_rank() -> None:
     told = scaled([1000], None, ranks=1)
     assert [each.ranks for each in told.points] == [1]
-    assert (told.point.sending_s, told.point.link_byte) == (0, 0)
+    assert (told.point.transfer_s, told.point.link_bytes) == (0, 0)
     assert told.point.efficiency == pytest.approx(1)
     with pytest.raises(ValueError, match="have a link between them"):
         scaled([1000], None, ranks=2)
 
 
 def test_a_million_ranks_are_told_at_once() -> None:
-    wire = Wire(name="any", byte_per_s=1e9, latency_s=1e-6)
+    wire = Wire(name="any", bytes_per_s=1e9, latency_s=1e-6)
     told = scaled([1000] * 200, wire, ranks=2**20, sharded=True)
     assert told.points[-1].ranks == 2**20
     # Each of 200 ranks has one parameter, the others none.
-    assert told.point.memory.optimizer_byte == 8000
+    assert told.point.memory.optimizer_bytes == 8000
 
 
 def test_flop_that_are_not_known_are_not_made_up() -> None:

@@ -26,14 +26,14 @@ with warnings.catch_warnings():
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
 
-def gradient(storage: int, elements: int, after: int, state_byte: int = 0) -> Gradient:
+def gradient(storage: int, elements: int, after: int, state_bytes: int = 0) -> Gradient:
     return Gradient(
         parameter=f"p{storage}",
         elements=elements,
         dtype=FLOAT,
         after=after,
         storage=storage,
-        state_byte=state_byte,
+        state_bytes=state_bytes,
     )
 
 
@@ -74,7 +74,7 @@ def test_a_pass_that_adds_its_gradients_by_hand() -> None:
         record(4, "optimizer", [(2, 7, Role.GRADIENT), (3, 5, Role.GRADIENT)], freed=(2, 3)),
     ]
     peak = peak_while_accumulating(records, [gradient(2, 7, 3), gradient(3, 5, 4)])
-    assert (peak.activation_byte, peak.gradient_byte) == (120, 4 * (7 + 12))
+    assert (peak.activation_bytes, peak.gradient_bytes) == (120, 4 * (7 + 12))
 
 
 def test_gradients_that_are_passed_on_are_no_parameters_gradients() -> None:
@@ -84,7 +84,7 @@ def test_gradients_that_are_passed_on_are_no_parameters_gradients() -> None:
         record(2, "backward", [(2, 50, Role.GRADIENT)]),
     ]
     peak = peak_while_accumulating(records, [gradient(1, 1, 2)])
-    assert (peak.activation_byte, peak.gradient_byte) == (0, 4 * (100 + 1 + 1))
+    assert (peak.activation_bytes, peak.gradient_bytes) == (0, 4 * (100 + 1 + 1))
 
 
 def test_gradients_that_share_a_storage_keep_all_of_it() -> None:
@@ -95,8 +95,8 @@ def test_gradients_that_share_a_storage_keep_all_of_it() -> None:
         record(1, "backward", [(1, 1, Role.GRADIENT)]),
     ]
     peak = peak_while_accumulating(records, [gradient(0, 3, 1), gradient(0, 4, 2)])
-    assert peak.kept_byte == 4 * 12
-    assert (peak.activation_byte, peak.gradient_byte) == (0, 4 * (12 + 12 + 1))
+    assert peak.kept_bytes == 4 * 12
+    assert (peak.activation_bytes, peak.gradient_bytes) == (0, 4 * (12 + 12 + 1))
 
 
 def test_more_ranks_than_parameters_keep_nothing_more() -> None:
@@ -140,13 +140,13 @@ def test_states_are_shared_out_as_torch_does(sizes: list[int], ranks: int) -> No
 
 def test_memory_is_the_sum_of_its_parts() -> None:
     memory = RankMemory(
-        parameter_byte=1,
-        buffer_byte=2,
-        input_byte=4,
-        optimizer_byte=8,
-        activation_byte=16,
-        gradient_byte=32,
-        bucket_byte=64,
+        parameter_bytes=1,
+        buffer_bytes=2,
+        input_bytes=4,
+        optimizer_bytes=8,
+        activation_bytes=16,
+        gradient_bytes=32,
+        bucket_bytes=64,
     )
     assert memory.byte == 127
 
@@ -154,11 +154,11 @@ def test_memory_is_the_sum_of_its_parts() -> None:
 def test_less_than_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="negative"):
         RankMemory(
-            parameter_byte=-1,
-            buffer_byte=0,
-            input_byte=0,
-            optimizer_byte=0,
-            activation_byte=0,
-            gradient_byte=0,
-            bucket_byte=0,
+            parameter_bytes=-1,
+            buffer_bytes=0,
+            input_bytes=0,
+            optimizer_bytes=0,
+            activation_bytes=0,
+            gradient_bytes=0,
+            bucket_bytes=0,
         )

@@ -48,7 +48,7 @@ def scaled(
             dtype=dtype("float32"),
             after=passes - 4 + place,
             storage=1000 + place,
-            state_byte=2_400_000,
+            state_bytes=2_400_000,
         )
         for place in range(4)
     )
@@ -56,11 +56,11 @@ def scaled(
         Step(
             analysis=step,
             gradients=gradients,
-            accumulating=Peak(activation_byte=1000, gradient_byte=5_000_000),
+            accumulating=Peak(activation_bytes=1000, gradient_bytes=5_000_000),
             slowdown=slowdown,
         ),
         Settings(ranks=ranks, **settings),  # pyright: ignore[reportArgumentType]  as given
-        Wire(name="made up", byte_per_s=rate, latency_s=1e-6),
+        Wire(name="made up", bytes_per_s=rate, latency_s=1e-6),
         notes=("something to know",),
     )
 
@@ -76,11 +76,11 @@ def test_the_report_says_what_the_value_holds(step: Analysis) -> None:
 def test_ranks_that_slow_each_other_down_compute_longer_and_send_as_long(step: Analysis) -> None:
     usual, slowed = scaled(step, ranks=2), scaled(step, ranks=2, slowdown=1.5)
     assert (slowed.alone_s, slowed.slowdown) == (usual.alone_s, 1.5)
-    assert slowed.point.sending_s == usual.point.sending_s
+    assert slowed.point.transfer_s == usual.point.transfer_s
     for told, times in ((usual, 1.0), (slowed, 1.5)):
         assert told.alone_s and told.point.step_s and told.point.step_high_s
         assert told.point.step_s >= times * told.alone_s
-        assert told.point.step_high_s >= times * told.alone_s + told.point.sending_s
+        assert told.point.step_high_s >= times * told.alone_s + told.point.transfer_s
         assert told.points[0].ranks == 1 and told.points[0].step_s == pytest.approx(told.alone_s)
     assert "1.50× that next to the other ranks" in str(slowed)
     assert "other ranks" not in str(usual)
@@ -92,7 +92,7 @@ def test_csv_has_a_row_for_each_number_of_ranks(step: Analysis) -> None:
     assert [int(row["ranks"]) for row in rows] == [each.ranks for each in told.points]
     assert 6 in [int(row["ranks"]) for row in rows]
     frame = told.to_frame()
-    assert list(frame["memory_byte"]) == [each.memory.byte for each in told.points]
+    assert list(frame["memory_bytes"]) == [each.memory.byte for each in told.points]
     assert [float(row["step_s"]) for row in rows] == pytest.approx(list(frame["step_s"]))
 
 
@@ -100,7 +100,7 @@ def test_json_has_all_of_it(step: Analysis) -> None:
     told = scaled(step)
     data = json.loads(told.to_json())
     assert (data["kind"], data["schema_version"]) == ("scaling", 1)
-    assert sum(each["byte"] for each in data["buckets"]) == told.gradient_byte == 4_800_000
+    assert sum(each["byte"] for each in data["buckets"]) == told.gradient_bytes == 4_800_000
     assert len(data["points"]) == len(told.points)
     assert data["analysis"]["model"] == step.model
 
@@ -125,11 +125,11 @@ def test_files_are_written_by_their_suffix(step: Analysis, tmp_path: Path) -> No
 def test_the_link_is_one_more_roof_and_no_step_is_above_it(step: Analysis) -> None:
     told = scaled(step, rate=1e8)
     (link,) = (each for each in lines_of(told).diagonals if each.level == LINK)
-    assert link.byte_per_s == 1e8
+    assert link.bytes_per_s == 1e8
     steps = points_of(told)
     assert len(steps) == len(told.points) - 1
     for each in steps:
-        assert each.flop_per_s <= link.byte_per_s * each.flop_per_byte * (1 + 1e-9)
+        assert each.flop_per_s <= link.bytes_per_s * each.flop_per_byte * (1 + 1e-9)
     assert isinstance(told.plot(), Figure)
 
 
@@ -137,8 +137,8 @@ def test_slower_links_leave_less(step: Analysis) -> None:
     fast, slow = scaled(step, rate=1e12), scaled(step, rate=1e6)
     assert fast.point.efficiency and slow.point.efficiency
     assert slow.point.efficiency < fast.point.efficiency
-    assert slow.point.efficiency_most and fast.point.efficiency_most
-    assert slow.point.efficiency_most < fast.point.efficiency_most
+    assert slow.point.max_efficiency and fast.point.max_efficiency
+    assert slow.point.max_efficiency < fast.point.max_efficiency
     assert slow.stops_at() == 2 and slow.stops_at(0.0) is None
 
 
@@ -150,7 +150,7 @@ def test_a_page_escapes_what_models_are_called(step: Analysis) -> None:
 def test_times_are_the_best_kind_that_every_operator_has(step: Analysis) -> None:
     kind, times_s = times_of(step)
     assert kind == "bound" and times_s is not None
-    assert sum(times_s) == pytest.approx(step.totals.bound_s)
+    assert sum(times_s) == pytest.approx(step.totals.eager_min_time_s)
     measured = tuple(replace(row, measured_s=1e-3) for row in step.operators)
     kind, times_s = times_of(replace(step, operators=measured))
     assert kind == "measured" and times_s == pytest.approx([1e-3] * len(measured))
@@ -160,14 +160,14 @@ def test_times_are_the_best_kind_that_every_operator_has(step: Analysis) -> None
 
 def test_accumulating_keeps_what_its_peak_says(step: Analysis) -> None:
     memory = scaled(step, accumulate=2).point.memory
-    assert (memory.activation_byte, memory.gradient_byte) == (1000, 5_000_000)
-    assert memory.bucket_byte == 4_800_000
+    assert (memory.activation_bytes, memory.gradient_bytes) == (1000, 5_000_000)
+    assert memory.bucket_bytes == 4_800_000
 
 
 def test_sharing_out_by_hand(step: Analysis) -> None:
     # Four equal parameters on three ranks: one of them gets two.
-    assert scaled(step, ranks=3, sharded=True).point.memory.optimizer_byte == 4_800_000
-    assert scaled(step, ranks=4, sharded=True).point.memory.optimizer_byte == 2_400_000
+    assert scaled(step, ranks=3, sharded=True).point.memory.optimizer_bytes == 4_800_000
+    assert scaled(step, ranks=4, sharded=True).point.memory.optimizer_bytes == 2_400_000
 
 
 def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
@@ -176,10 +176,10 @@ def test_without_gradients_there_is_nothing_to_send(step: Analysis) -> None:
             Step(
                 analysis=step,
                 gradients=(),
-                accumulating=Peak(activation_byte=0, gradient_byte=0),
+                accumulating=Peak(activation_bytes=0, gradient_bytes=0),
             ),
             Settings(ranks=2),
-            Wire(name="any", byte_per_s=1.0, latency_s=0.0),
+            Wire(name="any", bytes_per_s=1.0, latency_s=0.0),
         )
 
 
@@ -187,14 +187,14 @@ def test_times_that_are_not_known_stay_unknown(step: Analysis) -> None:
     rows = tuple(
         row
         if row.bound is Bound.FREE
-        else replace(row, bound=Bound.UNKNOWN, bound_s=None, attainable_flop_per_s=None)
+        else replace(row, bound=Bound.UNKNOWN, eager_min_time_s=None, attainable_flop_per_s=None)
         for row in step.operators
     )
     told = scaled(replace(step, operators=rows))
     assert told.alone_s is None
     for each in told.points:
         assert (each.step_s, each.efficiency, each.speedup, each.timeline) == (None,) * 4
-    assert told.gradient_byte == 4_800_000 and told.point.sending_s > 0
+    assert told.gradient_bytes == 4_800_000 and told.point.transfer_s > 0
     text = str(told)
     assert "its time is not known" in text and "0 %" not in text
     assert ",,," in str(told.render("csv")) and "null" in told.to_json()
@@ -238,12 +238,12 @@ def test_one_rank_without_a_link_is_told_and_drawn(step: Analysis) -> None:
 def test_efficiencies_above_one_are_not_cut(step: Analysis) -> None:
     told = scaled(step, rate=1e15, ranks=4, sharded=True)
     _, panel = told.plot().axes
-    highest = max(each.efficiency_most or 0.0 for each in told.points)
+    highest = max(each.max_efficiency or 0.0 for each in told.points)
     assert highest > 1 and panel.get_ylim()[1] > highest
 
 
 def with_capacity(step: Analysis, byte: int) -> Analysis:
-    memory = replace(step.hardware.memory[-1], capacity_byte=byte, scope="shared")
+    memory = replace(step.hardware.memory[-1], capacity_bytes=byte, scope="shared")
     return replace(step, hardware=replace(step.hardware, memory=(memory,)))
 
 
@@ -258,7 +258,7 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
     text = str(large)
     assert any("fits in memory" in line for line in text.splitlines())
     rows = list(csv.DictReader(io.StringIO(str(large.render("csv")))))
-    assert {row["memory_capacity_byte"] for row in rows} == {str(whole - 1)}
+    assert {row["memory_capacity_bytes"] for row in rows} == {str(whole - 1)}
     assert {row["ranks"]: row["fits"] for row in rows}["8"] == "false"
     point = next(each for each in json.loads(large.to_json())["points"] if each["ranks"] == 8)
     assert point["fits"] is False
@@ -267,7 +267,7 @@ def test_a_rank_is_held_against_the_memory_of_its_machine(step: Analysis) -> Non
 
 def test_an_unknown_capacity_is_said_once(step: Analysis) -> None:
     told = scaled(step)
-    assert told.memory_capacity_byte is None
+    assert told.memory_capacity_bytes is None
     text = str(told)
     assert text.count("memory capacity not known") == 1
     assert "does not fit" not in text

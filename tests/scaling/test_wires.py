@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roofline.errors import InputError
-from roofline.foundation.units import parse_byte_per_s
+from roofline.foundation.units import parse_bytes_per_s
 from roofline.machine.hardware import Duration, HardwareProfile, Link
 from roofline.pipeline.links import with_links
 from roofline.scaling.links import Wire, wire_of
@@ -20,8 +20,8 @@ def link(kernel: str, rate: float, source: str = "process") -> Link:
         target=source,
         kernel=kernel,
         threads=1,
-        peak_byte_per_s=2 * rate,
-        sustained_byte_per_s=rate,
+        peak_bytes_per_s=2 * rate,
+        sustained_bytes_per_s=rate,
         latency=Duration(fast_s=1e-6, median_s=3e-6, provenance=SOURCE),
         provenance=SOURCE,
     )
@@ -35,8 +35,8 @@ def machine(*links: Link) -> HardwareProfile:
 def test_all_reduces_are_taken_before_messages_and_bounds_take_the_best() -> None:
     known = machine(link("gloo send", 5e9), link("gloo all-reduce", 1e9))
     usual, best = wire_of(known, at_best=False), wire_of(known, at_best=True)
-    assert (usual.byte_per_s, usual.latency_s) == (1e9, 3e-6)
-    assert (best.byte_per_s, best.latency_s) == (2e9, 1e-6)
+    assert (usual.bytes_per_s, usual.latency_s) == (1e9, 3e-6)
+    assert (best.bytes_per_s, best.latency_s) == (2e9, 1e-6)
     assert usual.is_in_host and "all-reduce" in usual.name
 
 
@@ -48,12 +48,12 @@ def test_a_way_to_other_memory_is_no_link_between_ranks() -> None:
 def test_new_links_replace_their_like_and_leave_the_others() -> None:
     before = machine(link("read", 1e9, "node 0"), link("gloo send", 1e9))
     after = with_links(before, (link("gloo send", 7e9), link("gloo all-reduce", 8e9)))
-    kernels = [(each.kernel, each.sustained_byte_per_s) for each in after.links]
+    kernels = [(each.kernel, each.sustained_bytes_per_s) for each in after.links]
     assert kernels == [("read", 1e9), ("gloo send", 7e9), ("gloo all-reduce", 8e9)]
 
 
 def test_a_link_says_its_figures_and_where_they_are_from() -> None:
-    wire = Wire(name="by hand", byte_per_s=25e9, latency_s=5e-6)
+    wire = Wire(name="by hand", bytes_per_s=25e9, latency_s=5e-6)
     assert wire.words == "25.0 GB/s each way, 5.00 µs a message"
     assert wire.told == "by hand · 25.0 GB/s each way, 5.00 µs a message"
     known = wire_of(machine(link("gloo send", 5e9)), at_best=True)
@@ -69,7 +69,7 @@ def test_a_link_says_its_figures_and_where_they_are_from() -> None:
 )
 def test_what_no_link_is_is_refused(rate: float, latency_s: float) -> None:
     with pytest.raises(ValueError, match="a rate above 0"):
-        Wire(name="wrong", byte_per_s=rate, latency_s=latency_s)
+        Wire(name="wrong", bytes_per_s=rate, latency_s=latency_s)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_what_no_link_is_is_refused(rate: float, latency_s: float) -> None:
     ],
 )
 def test_rates_are_read_as_people_write_them(text: str, rate: float) -> None:
-    assert parse_byte_per_s(text) == rate
+    assert parse_bytes_per_s(text) == rate
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_rates_are_read_as_people_write_them(text: str, rate: float) -> None:
 )
 def test_other_rates_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form 25GB/s.*B: bytes, bit: bits"):
-        parse_byte_per_s(text)
+        parse_bytes_per_s(text)

@@ -84,7 +84,7 @@ def _expanded(net: Network, x: TensorSpec, squeezed: int, kernel: int, name: str
 def cost_of(analysis: Analysis) -> float:
     """Bounds and launches."""
     launches = launches_on(analysis.hardware).usual_s
-    return sum((row.bound_s or 0.0) + launches for row in analysis.operators)
+    return sum((row.eager_min_time_s or 0.0) + launches for row in analysis.operators)
 
 
 def figures_of(analysis: Analysis, **options: Any) -> Figures:
@@ -93,10 +93,10 @@ def figures_of(analysis: Analysis, **options: Any) -> Figures:
     totals = analysis.totals
     return Figures(
         cost_s=cost_s,
-        traffic_byte=totals.traffic_byte,
+        traffic_bytes=totals.traffic_bytes,
         launches=len(analysis.operators),
         flop=totals.flop,
-        weight_byte=totals.parameter_bytes,
+        weight_bytes=totals.parameter_size_bytes,
         flop_per_s=totals.flop / cost_s,
         share_of_roof=totals.flop / cost_s / 15.7e12,
         **options,

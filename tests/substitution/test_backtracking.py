@@ -171,11 +171,11 @@ def test_alpha_counts_what_the_rest_of_the_model_costs() -> None:
     graph, rules, costs = uphill()
 
     found = search(
-        graph, rules, costs, complete, alpha=1.01, around=Around(total_s=30.0, touched_byte=7)
+        graph, rules, costs, complete, alpha=1.01, around=Around(total_s=30.0, touched_bytes=7)
     )
 
     assert len(found.best.history) == 2  # 41.3 / 40.9 = 1.0098
-    assert {around_byte for _, around_byte in costs.calls} == {7}
+    assert {around_bytes for _, around_bytes in costs.calls} == {7}
 
 
 def test_greedy_does_not_follow_what_costs_as_much() -> None:

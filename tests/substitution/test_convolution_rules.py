@@ -454,7 +454,7 @@ def _counts(graph: Graph) -> tuple[int, int, int]:
     convolutions = [each for each in working if "conv" in each.op]
     flop = known_flop(convolutions)
     assert flop is not None
-    return len(working), sum(each.work.traffic_byte for each in working), flop
+    return len(working), sum(each.work.traffic_bytes for each in working), flop
 
 
 def test_kernels_of_complex_numbers_are_left_alone() -> None:

@@ -52,10 +52,10 @@ class Given:
     calls: tuple[Call | None, ...] = ()
     node_of: tuple[int, ...] = ()
 
-    def __call__(self, _graph: Graph, /, *, around_byte: int = 0) -> Given:
-        if not around_byte:
+    def __call__(self, _graph: Graph, /, *, around_bytes: int = 0) -> Given:
+        if not around_bytes:
             return self
-        rest = tensor(999, around_byte, of="uint8", role=Role.BUFFER)
+        rest = tensor(999, around_bytes, of="uint8", role=Role.BUFFER)
         return replace(self, records=(*self.records, record([rest], [])))
 
 
@@ -63,8 +63,8 @@ def graph_of(model: nn.Module, *inputs: torch.Tensor) -> Graph:
     return captured(model.eval(), inputs, operators=OPERATORS).graph
 
 
-def count(graph: Graph, /, *, around_byte: int = 0) -> Counted:
-    return records(graph, OPERATORS, around_byte=around_byte)
+def count(graph: Graph, /, *, around_bytes: int = 0) -> Counted:
+    return records(graph, OPERATORS, around_bytes=around_bytes)
 
 
 # -- bounds ----------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_bounds_and_launches_add_up() -> None:
     )
     cost = BoundCosts(given, Roof(ONLY_DRAM, 1), TWO_SECONDS).cost(EMPTY)
     assert cost.total_s == pytest.approx(12 + 30 + 4)
-    assert (cost.launches, cost.traffic_byte, cost.flop, cost.unknown) == (2, 240, 3500, ())
+    assert (cost.launches, cost.traffic_bytes, cost.flop, cost.unknown) == (2, 240, 3500, ())
 
 
 def test_unknown_time_is_never_zero() -> None:
@@ -120,11 +120,11 @@ def test_a_piece_finds_its_weights_where_the_model_leaves_them() -> None:
     """100 byte wait in the cache (1 s), unless 2000 others were touched meanwhile (10 s)."""
     given = Given(records=(record([tensor(0, 25, role=Role.PARAMETER)], [], flop=0),))
     costs = BoundCosts(given, Roof(CACHED, 1), NO_LAUNCHES)
-    alone, within = costs.cost(EMPTY), costs.cost(EMPTY, around_byte=2000)
+    alone, within = costs.cost(EMPTY), costs.cost(EMPTY, around_bytes=2000)
     assert (alone.total_s, within.total_s) == (pytest.approx(1), pytest.approx(10))
     # What stands for the rest of the model is no part of the piece.
     assert (
-        (within.launches, within.traffic_byte) == (alone.launches, alone.traffic_byte) == (1, 100)
+        (within.launches, within.traffic_bytes) == (alone.launches, alone.traffic_bytes) == (1, 100)
     )
 
 
@@ -134,7 +134,9 @@ def test_remembered_bounds_are_those_of_the_placement() -> None:
     roof = Roof(CACHED, 1)
     costs = BoundCosts(count, roof, NO_LAUNCHES)
     counted = count(graph).records
-    expected = sum(each.bound_s or 0.0 for each in place(counted, residency(counted), roof))
+    expected = sum(
+        each.eager_min_time_s or 0.0 for each in place(counted, residency(counted), roof)
+    )
     assert costs.cost(graph).total_s == pytest.approx(expected)
     assert costs.cost(graph) == costs.cost(graph)
 
@@ -146,7 +148,7 @@ def test_a_fused_kernel_is_one_launch_and_moves_what_leaves_it() -> None:
         graph_of(model, torch.randn(1, 1, 4, 4))
     )
     assert cost.total_s == pytest.approx(15.2)
-    assert (cost.launches, cost.traffic_byte) == (1, 132)
+    assert (cost.launches, cost.traffic_bytes) == (1, 132)
 
 
 def test_arithmetic_of_a_fused_kernel_is_that_of_its_members() -> None:
@@ -166,7 +168,7 @@ def test_a_folded_norm_does_nothing() -> None:
     cost = FusedCosts(count, Roof(slow, 1), NO_LAUNCHES).cost(
         graph_of(model, torch.randn(1, 1, 4, 4))
     )
-    assert (cost.launches, cost.traffic_byte, cost.flop) == (1, 136, 32)
+    assert (cost.launches, cost.traffic_bytes, cost.flop) == (1, 136, 32)
     assert cost.total_s == pytest.approx(32)
 
 
@@ -214,7 +216,7 @@ def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predi
     working = [each for each in placements if each.record.state is not State.FREE]
     samples = tuple(
         OperatorSample(
-            facts=facts_of(each, roof.threads), calls=1, time_s=1e-3 * n, iqr_s=0.0, faults=0.0
+            facts=facts_of(each, roof.threads), calls=1, time_s=1e-3 * n, iqr_s=0.0, page_faults=0.0
         )
         for n, each in enumerate(working, start=1)
     )
@@ -235,7 +237,7 @@ def learned_from(graph: Graph, roof: Roof, *, per_call_s: float = 1e-6) -> Predi
         free_s=0.0,
         free_calls=len(counted) - len(samples),
         calls=len(counted),
-        faults=0.0,
+        page_faults=0.0,
         operators=samples,
     )
     return Predictor(calibration=Calibration([run]))

@@ -181,22 +181,22 @@ def _said(found: Sequence[OperatorRecord]) -> list[tuple[Any, ...]]:
 
 def _tensors(specs: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [
-        (each.shape, each.dtype, each.offset_byte, each.least_elements, each.layout, each.role)
+        (each.shape, each.dtype, each.offset_bytes, each.min_elements, each.layout, each.role)
         for each in specs
     ]
 
 
 def _bag(found: Sequence[OperatorRecord]) -> Counter[tuple[Any, ...]]:
     return Counter(
-        (each.op, each.work.flop, each.work.traffic_byte, each.work.internal_byte)
+        (each.op, each.work.flop, each.work.traffic_bytes, each.work.internal_bytes)
         for each in found
         if each.state != "free"
     )
 
 
-def _beyond(found: Sequence[OperatorRecord], capacity_byte: int) -> int:
+def _beyond(found: Sequence[OperatorRecord], capacity_bytes: int) -> int:
     steady = residency(found).steady
-    return sum(each.beyond(capacity_byte) for row in steady for each in row)
+    return sum(each.beyond(capacity_bytes) for row in steady for each in row)
 
 
 @pytest.mark.parametrize("name", _MODELS)
@@ -221,10 +221,10 @@ def test_records_are_those_of_the_built_module_and_of_the_model(name: str) -> No
     assert _paths(counted.records) == _paths(of_model)
     # A model's own code holds what it has computed until its functions return, or longer.
     mine, its = residency(counted.records), residency(of_model)
-    assert mine.peak_activation_byte <= its.peak_activation_byte
-    for capacity_byte in (2**15, 2**18, 2**20, 2**22):
-        expected = _beyond(of_model, capacity_byte)
-        assert _beyond(counted.records, capacity_byte) == pytest.approx(expected, rel=0.08)
+    assert mine.peak_activation_bytes <= its.peak_activation_bytes
+    for capacity_bytes in (2**15, 2**18, 2**20, 2**22):
+        expected = _beyond(of_model, capacity_bytes)
+        assert _beyond(counted.records, capacity_bytes) == pytest.approx(expected, rel=0.08)
 
 
 def _paths(found: Sequence[OperatorRecord]) -> list[tuple[str, str]]:
@@ -322,11 +322,11 @@ def test_a_piece_takes_activations_that_may_be_overwritten() -> None:
 def test_the_rest_of_a_model_stands_behind_a_piece() -> None:
     graph = _graph(lambda x: x * 2, (256,))
     alone = records(graph, _operators)
-    counted = records(graph, _operators, around_byte=4096)
+    counted = records(graph, _operators, around_bytes=4096)
     assert counted.records[:-1] == alone.records
     assert (counted.node_of[-1], counted.calls[-1]) == (-1, None)
     rest = counted.records[-1]
-    assert (rest.op, rest.work.flop, rest.work.traffic_byte) == (AROUND, 0, 4096)
+    assert (rest.op, rest.work.flop, rest.work.traffic_bytes) == (AROUND, 0, 4096)
     # 1 KiB read and 1 KiB written a pass, of which 4 KiB of a cache hold all, but not behind 4 KiB.
     assert _beyond(alone.records, 4096) == 0
     steady = residency(counted.records).steady[0]

@@ -60,7 +60,7 @@ def test_a_cluster_is_the_sum_of_its_operators() -> None:
 
 def test_in_fused_kernels_a_chain_is_one_launch() -> None:
     before = chain((9000, 36000))
-    rows = [replace(row, chain=0, fused_byte=row.traffic_byte // 2) for row in before.operators]
+    rows = [replace(row, chain=0, fused_bytes=row.traffic_bytes // 2) for row in before.operators]
     found = of(with_rows(before, rows), chain((45000,)), rewrite((0, 1), (0,)))
     (cluster,), _ = clusters_of(replace(found, is_fused=True))
     # 180 kB in all at 900 GB/s, and one launch.

@@ -139,14 +139,14 @@ def test_one_round_has_no_interval() -> None:
 def test_table_2_has_before_after_and_their_ratio() -> None:
     before = Figures(
         cost_s=4e-3,
-        traffic_byte=66_600_000,
+        traffic_bytes=66_600_000,
         launches=37,
         flop=1_640_000_000,
-        weight_byte=5_000_000,
+        weight_bytes=5_000_000,
         flop_per_s=3.7e12,
         share_of_roof=0.2357,
     )
-    after = replace(before, cost_s=3e-3, traffic_byte=45_600_000, launches=21, flop=None)
+    after = replace(before, cost_s=3e-3, traffic_bytes=45_600_000, launches=21, flop=None)
     found = replace(predicted(), figures_before=before, figures_after=after)
     rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
     assert rows["minimum time and launches"] == ("4.00 ms", "3.00 ms", "0.75")
@@ -189,7 +189,7 @@ def test_what_was_given_up_is_shown_as_such() -> None:
 
 
 def test_fused_counts_stand_beside_those_of_eager_torch() -> None:
-    fewer = replace(predicted().figures_before, traffic_byte=1_000_000, launches=3)
+    fewer = replace(predicted().figures_before, traffic_bytes=1_000_000, launches=3)
     found = replace(predicted(), is_fused=True, figures_before=fewer)
     rows = {row[0]: row[1:] for row in grid_of(found, "").rows}
     assert rows["memory traffic"][0] == "1.00 MB" and rows["kernel launches"][0] == "3"

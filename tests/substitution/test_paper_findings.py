@@ -52,8 +52,8 @@ class Squeezed:
             self.module, (self.image,), operators=self.operators
         )
 
-    def count(self, graph: Graph, /, *, around_byte: int = 0) -> Counted:
-        return records(graph, self.operators, around_byte=around_byte)
+    def count(self, graph: Graph, /, *, around_bytes: int = 0) -> Counted:
+        return records(graph, self.operators, around_bytes=around_bytes)
 
     def searched(
         self,
@@ -92,8 +92,8 @@ def test_greedy_search_finds_nothing(squeezenet: Squeezed):
 def test_relaxed_search_finds_the_rewrite_of_the_fire_modules(relaxed: Found):
     before, after = relaxed.original.cost, relaxed.best.cost
     # The counts without the last pooling are 66.6 and 45.6 MB, 37 and 21 launches.
-    assert before.traffic_byte == pytest.approx(66.6e6, rel=0.03)
-    assert after.traffic_byte == pytest.approx(45.6e6, rel=0.03)
+    assert before.traffic_bytes == pytest.approx(66.6e6, rel=0.03)
+    assert after.traffic_bytes == pytest.approx(45.6e6, rel=0.03)
     assert (before.launches, after.launches) == (38, 22)
     assert before.flop is not None
     assert after.flop is not None
@@ -110,7 +110,7 @@ def test_what_the_rewrite_saves_is_what_it_saves_by_hand(relaxed: Found):
         4 * side**2 * (squeezed + 2 * 2 * expanded) - 4 * 8 * squeezed * expanded
         for side, squeezed, expanded in FIRES
     )
-    assert before.traffic_byte - after.traffic_byte == byte
+    assert before.traffic_bytes - after.traffic_bytes == byte
     assert before.flop is not None
     assert after.flop is not None
     flop = sum(2 * 8 * squeezed * expanded * side**2 for side, squeezed, expanded in FIRES)

@@ -153,9 +153,9 @@ def test_pieces_are_told_what_the_rest_touches() -> None:
     search_in_pieces(graph, RULES, costs, complete, threshold=10)
 
     around = {
-        around_byte
-        for piece, around_byte in costs.calls
-        if around_byte and sum(node.op != INPUT for node in piece.nodes.values()) == 10
+        around_bytes
+        for piece, around_bytes in costs.calls
+        if around_bytes and sum(node.op != INPUT for node in piece.nodes.values()) == 10
     }
     # Of 30 operators 20 are elsewhere, fewer once some of them are gone; 16 byte each.
     assert max(around) == 20 * 16
@@ -258,8 +258,8 @@ def test_a_rewrite_that_fails_in_the_whole_is_not_made() -> None:
 
 def test_what_pays_in_a_piece_only_is_not_made() -> None:
     class Alone(ToyCosts):
-        def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
-            cost = super().cost(graph, around_byte=around_byte)
+        def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
+            cost = super().cost(graph, around_bytes=around_bytes)
             whole_s = 100.0 if len(graph.nodes) > 20 else 0.0
             return replace(cost, total_s=abs(whole_s - cost.total_s))
 

@@ -61,14 +61,14 @@ class ToyCosts:
     def basis(self) -> CostBasis:
         return "bound"
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
-        self.calls.append((graph, around_byte))
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
+        self.calls.append((graph, around_bytes))
         self.after()
         ops = [node.op for node in graph.nodes.values() if node.op != INPUT]
         return Cost(
             total_s=sum(self.seconds.get(op, 1.0) for op in ops if op not in self.unknown),
             launches=len(ops),
-            traffic_byte=16 * len(ops),
+            traffic_bytes=16 * len(ops),
             flop=4 * len(ops),
             unknown=tuple(sorted(op for op in ops if op in self.unknown)),
         )

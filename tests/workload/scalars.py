@@ -29,7 +29,7 @@ class Tally:
         return self.simple + FUNCTION_FLOP * self.functions
 
     @property
-    def least_flop(self) -> int:
+    def min_flop(self) -> int:
         return self.simple + self.functions
 
 

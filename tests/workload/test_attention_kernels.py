@@ -106,11 +106,11 @@ def test_all_kernels_do_the_same_as_the_one_on_a_cpu(name: str, is_causal: bool)
     cpu = "_scaled_dot_product_flash_attention_for_cpu"
     expected = scaled_dot(cpu, output=RESULT[:2], is_causal=is_causal)
     found = dense(name, is_causal)
-    assert expected.multiply_add == BATCH * HEADS * QUERIES * KEYS * 2 * WIDTH
-    for each in ("multiply_add", "flop", "least_flop", "internal_byte"):
+    assert expected.macs == BATCH * HEADS * QUERIES * KEYS * 2 * WIDTH
+    for each in ("macs", "flop", "min_flop", "internal_bytes"):
         assert getattr(found, each) == getattr(expected, each)
     # Two rectangles of 4-byte numbers, each written and read.
-    assert found.internal_byte == 2 * 2 * 4 * BATCH * HEADS * QUERIES * KEYS
+    assert found.internal_bytes == 2 * 2 * 4 * BATCH * HEADS * QUERIES * KEYS
 
 
 def test_grouped_keys_multiply_with_every_query() -> None:
@@ -124,7 +124,7 @@ def test_grouped_keys_multiply_with_every_query() -> None:
             rest = {"max_q": 6, "max_k": 6, "dropout_p": 0.0, "is_causal": False}
             rest |= {"return_debug_mask": False}
         of = {"query": spec(*query), "key": spec(*key), "value": spec(*key)}
-        assert counted(name, result, **of, **rest).multiply_add == 2 * 4 * 36 * 16
+        assert counted(name, result, **of, **rest).macs == 2 * 4 * 36 * 16
 
 
 def test_values_may_be_of_another_length() -> None:
@@ -137,7 +137,7 @@ def test_values_may_be_of_another_length() -> None:
         value=spec(1, 2, 7, 5),
         compute_log_sumexp=False,
     )
-    assert found.multiply_add == 2 * 3 * 7 * (12 + 5)
+    assert found.macs == 2 * 3 * 7 * (12 + 5)
 
 
 def test_a_mask_of_numbers_is_added_and_dropout_multiplied() -> None:
@@ -164,8 +164,8 @@ def test_quantized_values_take_their_scale() -> None:
         **scales,
     )
     assert quantized.flop - plain.flop == BATCH * HEADS * QUERIES * WIDTH
-    assert quantized.multiply_add == plain.multiply_add
-    assert quantized.internal_byte == 4 * BATCH * HEADS * QUERIES * KEYS
+    assert quantized.macs == plain.macs
+    assert quantized.internal_bytes == 4 * BATCH * HEADS * QUERIES * KEYS
 
 
 def flash(queries: int, keys: int, **options: Any) -> Any:
@@ -203,17 +203,17 @@ def test_windows_and_causal_masks_by_hand(
 ) -> None:
     """The rectangle in multiply-adds, what is seen in the least."""
     found = flash(queries, keys, **options)
-    assert found.multiply_add == queries * keys * 8
-    assert found.least_flop == least(seen)
+    assert found.macs == queries * keys * 8
+    assert found.min_flop == least(seen)
 
 
 def test_keys_outside_a_window_need_not_be_read() -> None:
     """Two queries at the end of six keys, each with the key before its own: keys 3, 4, 5."""
     found = flash(2, 6, window_size_left=1, window_size_right=0)
-    assert found.least_elements == {"key": 3 * 4, "value": 3 * 4}
+    assert found.min_elements == {"key": 3 * 4, "value": 3 * 4}
     # The first three of five queries see nothing.
-    assert flash(5, 2, is_causal=True).least_elements == {"query": 2 * 4}
-    assert flash(5, 5).least_elements == {}
+    assert flash(5, 2, is_causal=True).min_elements == {"query": 2 * 4}
+    assert flash(5, 5).min_elements == {}
 
 
 @pytest.mark.parametrize(
@@ -242,16 +242,16 @@ def test_masks_of_memory_efficient_attention_by_hand(
         window_size=size,
         compute_log_sumexp=True,
     )
-    assert found.multiply_add == queries * keys * 8
-    assert found.least_flop == least(seen)
+    assert found.macs == queries * keys * 8
+    assert found.min_flop == least(seen)
 
 
 def test_lengths_that_are_values_leave_the_least_open() -> None:
     """How many keys are used is not known: only the logarithms are left."""
     found = flash(3, 5, seqused_k=spec(1, kind="int32"))
-    assert found.multiply_add == 3 * 5 * 8
-    assert found.least_flop == 3
-    assert found.least_elements == {"key": 0, "value": 0}
+    assert found.macs == 3 * 5 * 8
+    assert found.min_flop == 3
+    assert found.min_elements == {"key": 0, "value": 0}
 
 
 def test_slopes_are_a_product_and_a_sum() -> None:
@@ -287,9 +287,9 @@ def test_packed_sequences_of_one_length_are_a_batch() -> None:
     given: dict[str, Any] = {"query": query, "key": query, "value": query, "max_q": 5, "max_k": 5}
     given |= {"dropout_p": 0.0, "is_causal": False, "return_debug_mask": False}
     batch = counted("_flash_attention_forward", [query, spec(2, 3, 5)], **given)
-    assert (packed.multiply_add, packed.flop) == (batch.multiply_add, batch.flop)
-    assert packed.internal_byte == batch.internal_byte
-    assert 2 * packed.multiply_add <= packed.least_flop <= batch.least_flop
+    assert (packed.macs, packed.flop) == (batch.macs, batch.flop)
+    assert packed.internal_bytes == batch.internal_bytes
+    assert 2 * packed.macs <= packed.min_flop <= batch.min_flop
 
 
 @settings(max_examples=200)
@@ -312,16 +312,16 @@ def test_what_packed_sequences_take_lies_between(
         causal(queries, keys, ends_together=True).pairs if is_causal else queries * keys
         for queries, keys in lengths
     )
-    assert 3 * 8 * rectangles <= found.multiply_add <= 3 * 8 * longest[0] * total_keys
-    assert found.least_flop <= 2 * 3 * 8 * seen + 3 * total
-    assert found.least_flop >= 3 * total
+    assert 3 * 8 * rectangles <= found.macs <= 3 * 8 * longest[0] * total_keys
+    assert found.min_flop <= 2 * 3 * 8 * seen + 3 * total
+    assert found.min_flop >= 3 * total
 
 
 def test_squares_of_lengths_have_a_least_sum() -> None:
     """10 tokens in 3 sequences, the longest of 9: 100 / 3 pairs at least, 90 at most."""
     found = flash_packed(10, 10, 3, (9, 9), True)
-    assert found.multiply_add == 3 * 90 * 8
-    assert found.least_flop == 3 * 34 * 2 * 8 + 3 * 10
+    assert found.macs == 3 * 90 * 8
+    assert found.min_flop == 3 * 34 * 2 * 8 + 3 * 10
 
 
 def test_packed_sequences_in_other_kernels() -> None:
@@ -357,7 +357,7 @@ def test_packed_sequences_in_other_kernels() -> None:
         max_k=9,
     )
     for found in (efficient, cudnn):
-        for each in ("multiply_add", "flop", "least_flop"):
+        for each in ("macs", "flop", "min_flop"):
             assert getattr(found, each) == getattr(expected, each)
 
 
@@ -379,12 +379,12 @@ def test_keys_in_blocks_are_read_as_far_as_they_may_be_used() -> None:
         block_table=spec(2, 2, kind="int32"),
         seqused_k=spec(2, kind="int32"),
     )
-    assert found.multiply_add == 2 * 24 * 3 * 8
+    assert found.macs == 2 * 24 * 3 * 8
     assert found.elements == {"key": 2 * 24 * 3 * 4, "value": 2 * 24 * 3 * 4}
-    assert found.least_elements == {"key": 0, "value": 0}
+    assert found.min_elements == {"key": 0, "value": 0}
 
 
 def test_empty_calls_take_nothing() -> None:
     assert flash(0, 5, is_causal=True).flop == 0
-    assert flash(3, 0).multiply_add == 0
+    assert flash(3, 0).macs == 0
     assert flash_packed(0, 0, 2, (0, 0), True).flop == 0

@@ -99,8 +99,8 @@ def test_backward(shape: tuple[int, ...], scale: float | None, is_masked: bool) 
     if scale is None and features == 1:
         tally.simple += 2 * heads * queries
     assert work.flop == tally.flop
-    assert work.multiply_add == heads * queries * keys * 5 * features
-    assert (work.least_flop or 0) <= (work.flop or 0)
+    assert work.macs == heads * queries * keys * 5 * features
+    assert (work.min_flop or 0) <= (work.flop or 0)
 
 
 def least_written_out(head: Any, sums: Any, is_causal: bool) -> Any:
@@ -148,7 +148,7 @@ def test_least_of_backward(shape: tuple[int, ...], is_causal: bool) -> None:
     work = only(
         passed(lambda *given: CPU_BACKWARD(*given, 0.0, is_causal, scale=1.0), do, q, k, v, o, sums)
     ).work
-    assert work.least_flop == tally.least_flop
+    assert work.min_flop == tally.min_flop
 
 
 def test_bytes_by_hand() -> None:
@@ -162,9 +162,9 @@ def test_bytes_by_hand() -> None:
     ).work
     numbers_of_queries, numbers_of_keys = 2 * 3 * 4, 2 * 5 * 4
     # dO, Q, O and dQ; K, V, dK and dV; a logarithm for each query.
-    assert work.traffic_byte == 4 * (4 * numbers_of_queries + 4 * numbers_of_keys + 6)
+    assert work.traffic_bytes == 4 * (4 * numbers_of_queries + 4 * numbers_of_keys + 6)
     # Scores, probabilities, their gradients; and for each query a sum, each written and read.
-    assert work.internal_byte == 4 * 2 * (4 * 2 * 3 * 5 + 6)
+    assert work.internal_bytes == 4 * 2 * (4 * 2 * 3 * 5 + 6)
 
 
 def arguments(is_causal: bool = False) -> dict[str, Any]:
@@ -216,10 +216,10 @@ def test_all_kernels_do_the_same_as_the_one_on_a_cpu(name: str) -> None:
     """That one is tested against loops; FlopCounterMode gives the same products."""
     expected = dense("_scaled_dot_product_flash_attention_for_cpu_backward", False)
     found = dense(name, False)
-    assert found.multiply_add == 2 * 4 * 6 * 5 * 5 * 8
+    assert found.macs == 2 * 4 * 6 * 5 * 5 * 8
     query, key = (2, 4, 6, 8), (2, 2, 5, 8)
-    assert 2 * found.multiply_add == sdpa_backward_flop_count(query, query, key, key)
-    for each in ("flop", "multiply_add", "least_flop", "internal_byte"):
+    assert 2 * found.macs == sdpa_backward_flop_count(query, query, key, key)
+    for each in ("flop", "macs", "min_flop", "internal_bytes"):
         assert getattr(found, each) == getattr(expected, each)
 
 
@@ -228,9 +228,9 @@ def test_causal_masks_begin_or_end_together(name: str) -> None:
     """6 queries and 5 keys: 1, 2, 3, 4, 5, 5 where they begin together, else 0, 1, 2, 3, 4, 5."""
     seen = 15 if name == "_flash_attention_backward" else 20
     found = dense(name, True)
-    assert found.multiply_add == dense(name, False).multiply_add
+    assert found.macs == dense(name, False).macs
     pairs = 2 * 4 * seen
-    assert found.least_flop == pairs * (2 * 5 * 8 + 2) + 2 * 4 * 6 * (2 * 8 - 1)
+    assert found.min_flop == pairs * (2 * 5 * 8 + 2) + 2 * 4 * 6 * (2 * 8 - 1)
 
 
 def test_lengths_of_values_differ() -> None:
@@ -243,7 +243,7 @@ def test_lengths_of_values_differ() -> None:
         **{**arguments(), "query": query, "key": key, "value": value, "out": out},
         **{**SEED, **LENGTHS, "grad_out": out, "attn_bias": EMPTY},
     )
-    assert found.multiply_add == 2 * 3 * 7 * (3 * 12 + 2 * 5)
+    assert found.macs == 2 * 3 * 7 * (3 * 12 + 2 * 5)
 
 
 @pytest.mark.parametrize(
@@ -267,12 +267,12 @@ def test_products_of_gradients_that_are_not_wanted(wanted: tuple[bool, ...], pro
     name = "_scaled_dot_product_efficient_attention_backward"
     found = counted(name, None, **given, **SEED, grad_out_=given["out"])
     scores, queries = 2 * 4 * 6 * 5, 2 * 4 * 6
-    assert found.multiply_add == scores * products * 8
+    assert found.macs == scores * products * 8
     for_scores = wanted[0] or wanted[1] or wanted[3]
     each = (1 + 1 + 8 + 2 * for_scores) if any(wanted) else 0
     rest = queries * 15 * for_scores + (1 + wanted[0]) * queries * 8 * any(wanted)
     added_up = scores - 30 if wanted[3] else 0
-    assert found.flop == 2 * found.multiply_add + scores * each + rest + added_up
+    assert found.flop == 2 * found.macs + scores * each + rest + added_up
 
 
 def test_dropout_multiplies_twice() -> None:
@@ -282,7 +282,7 @@ def test_dropout_multiplies_twice() -> None:
     plain = counted(name, None, **given, grad_out=given["out"])
     dropped = counted(name, None, **{**given, "dropout_p": 0.5}, grad_out=given["out"])
     assert dropped.flop - plain.flop == 2 * scores
-    assert dropped.multiply_add == plain.multiply_add
+    assert dropped.macs == plain.macs
 
 
 def test_windows_and_packed_sequences() -> None:
@@ -294,13 +294,13 @@ def test_windows_and_packed_sequences() -> None:
     name = "_flash_attention_backward"
     none: dict[str, Any] = {"cum_seq_q": None, "cum_seq_k": None}
     found = counted(name, None, **given, **none, window_size_left=1, window_size_right=0)
-    assert found.multiply_add == 25 * 5 * 4
-    assert found.least_flop == 9 * (2 * 5 * 4 + 2) + 5 * 7
+    assert found.macs == 25 * 5 * 4
+    assert found.min_flop == 9 * (2 * 5 * 4 + 2) + 5 * 7
     starts, packed = spec(3, kind="int32", storage=5), spec(10, 1, 4)
     given |= dict.fromkeys(("query", "key", "value", "out", "grad_out"), packed)
     found = counted(name, None, **given, cum_seq_q=starts, cum_seq_k=starts)
-    assert found.multiply_add == 50 * 5 * 4
-    assert found.least_flop == 2 * found.multiply_add + 10 * 7
+    assert found.macs == 50 * 5 * 4
+    assert found.min_flop == 2 * found.macs + 10 * 7
 
 
 def test_empty_calls_take_nothing() -> None:
@@ -314,7 +314,7 @@ def test_empty_calls_take_nothing() -> None:
         }
         name = "_scaled_dot_product_flash_attention_for_cpu_backward"
         found = counted(name, None, **{**arguments(), **of}, grad_out=spec(*query))
-        assert (found.flop, found.internal_byte) == (0, 0)
+        assert (found.flop, found.internal_bytes) == (0, 0)
 
 
 def test_torch_takes_masks_apart_that_need_gradients() -> None:

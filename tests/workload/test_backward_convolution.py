@@ -117,19 +117,19 @@ def test_walked_through(transposed: bool, case: Case, mask: Mask) -> None:
     record, _ = gradients(case, mask, transposed=transposed, seed=walked.seed)
     asked = mask[0] + mask[1]
     bias = walked.additions * mask[2]
-    assert record.work.multiply_add == asked * walked.fma
+    assert record.work.macs == asked * walked.fma
     assert record.work.flop == 2 * asked * walked.fma + bias
-    assert record.work.least_flop == 2 * asked * walked.inner_fma + bias
+    assert record.work.min_flop == 2 * asked * walked.inner_fma + bias
     grad, image, weight = record.inputs
-    assert image.least_byte == 4 * len(walked.used["input"]) * mask[1]
-    assert weight.least_byte == 4 * len(walked.used["weight"]) * mask[0]
-    assert grad.least_byte == 4 * (walked.seed.numel() if mask[2] else len(walked.used["grad"]))
+    assert image.min_bytes == 4 * len(walked.used["input"]) * mask[1]
+    assert weight.min_bytes == 4 * len(walked.used["weight"]) * mask[0]
+    assert grad.min_bytes == 4 * (walked.seed.numel() if mask[2] else len(walked.used["grad"]))
     assert image.byte == 4 * prod(image.shape) * mask[1]
     assert weight.byte == 4 * prod(weight.shape) * mask[0]
     assert grad.byte == 4 * walked.seed.numel()
     # What is asked for is written whole.
     shapes = [image.shape, weight.shape, (grad.shape[1],)]
-    assert record.work.output_byte == 4 * sum(
+    assert record.work.output_bytes == 4 * sum(
         prod(shape) for shape, is_asked in zip(shapes, mask, strict=True) if is_asked
     )
 
@@ -158,9 +158,9 @@ def test_each_gradient_takes_as_many_as_the_forward(case: Case, transposed: bool
     forward = only(passed(module, case.input())).work
     for mask, times in (((0, 1, 0), 1), ((1, 0, 0), 1), ((1, 1, 0), 2)):
         found = work_of(case, [bool(each) for each in mask], transposed=transposed)
-        assert found.multiply_add == times * (forward.multiply_add or 0)
+        assert found.macs == times * (forward.macs or 0)
         assert found.flop == times * (forward.flop or 0)
-        assert found.least_flop == times * (forward.least_flop or 0)
+        assert found.min_flop == times * (forward.min_flop or 0)
 
 
 def test_a_depthwise_training_step_is_three_forwards() -> None:
@@ -172,8 +172,8 @@ def test_a_depthwise_training_step_is_three_forwards() -> None:
         return backward(g, x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 64, [1, 1, 0])
 
     record = only(passed(run, x, x.clone(), weight))
-    assert forward.work.multiply_add == 56 * 56 * 64 * 9
-    assert record.work.multiply_add == 2 * 56 * 56 * 64 * 9
+    assert forward.work.macs == 56 * 56 * 64 * 9
+    assert record.work.macs == 2 * 56 * 56 * 64 * 9
     assert record.type == forward.type == "depthwise convolution"
     assert (record.state, record.op) == (State.COUNTED, "aten.convolution_backward")
 
@@ -204,9 +204,9 @@ def test_of_the_input_is_the_transposed_convolution(case: Case) -> None:
         )
     )
     found = work_of(case, (True, False, False), transposed=False)
-    assert found.multiply_add == forward.work.multiply_add
-    assert found.least_flop == forward.work.least_flop
-    assert found.output_byte == forward.work.output_byte
+    assert found.macs == forward.work.macs
+    assert found.min_flop == forward.work.min_flop
+    assert found.output_bytes == forward.work.output_bytes
 
 
 @settings(max_examples=25, deadline=None)
@@ -237,8 +237,8 @@ def test_of_the_weight_is_a_convolution_over_the_batch(case: Case) -> None:
         if each.op == "aten.convolution"
     ]
     # Each element takes as many, also those that are cut off.
-    counted = work_of(case, (False, True, False), transposed=False).multiply_add
-    each = forward.work.multiply_add or 0
+    counted = work_of(case, (False, True, False), transposed=False).macs
+    each = forward.work.macs or 0
     assert each * found.numel() == counted * prod(forward.outputs[0].shape)
 
 
@@ -250,8 +250,8 @@ def test_groups_and_batch_multiply(case: Case, groups: int, batch: int, transpos
     many = replace(case, groups=groups, batch=batch)
     mask = (True, True, False)
     of_one, of_many = (work_of(each, mask, transposed=transposed) for each in (one, many))
-    assert of_many.multiply_add == groups * batch * of_one.multiply_add
-    assert of_many.least_flop == groups * batch * of_one.least_flop
+    assert of_many.macs == groups * batch * of_one.macs
+    assert of_many.min_flop == groups * batch * of_one.min_flop
 
 
 def test_by_hand() -> None:
@@ -262,10 +262,10 @@ def test_by_hand() -> None:
     """
     case = Case(1, (5, 5), 2, 4, 1, (3, 3), (1, 1), (1, 1), (1, 1), bias=True)
     work = work_of(case, ALL, transposed=False)
-    assert work.multiply_add == 2 * 225 * 8
+    assert work.macs == 2 * 225 * 8
     assert work.flop == 2 * 2 * 225 * 8 + 96
-    assert work.least_flop == 2 * 2 * 169 * 8 + 96
-    assert (work.input_byte, work.output_byte) == (4 * (100 + 50 + 72), 4 * (50 + 72 + 4))
+    assert work.min_flop == 2 * 2 * 169 * 8 + 96
+    assert (work.input_bytes, work.output_bytes) == (4 * (100 + 50 + 72), 4 * (50 + 72 + 4))
 
 
 def test_a_small_image_needs_few_taps() -> None:
@@ -273,7 +273,7 @@ def test_a_small_image_needs_few_taps() -> None:
     case = Case(1, (1, 1), 2, 4, 1, (3, 3), (1, 1), (1, 1), (1, 1), bias=False)
     record, _ = gradients(case, (True, True, False), transposed=False)
     weight = record.inputs[2]
-    assert (weight.distinct_elements, weight.least_elements) == (72, 8)
+    assert (weight.distinct_elements, weight.min_elements) == (72, 8)
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -291,7 +291,7 @@ def test_legal_calls(transposed: bool, shape: Sequence[int], kind: torch.dtype) 
 
     record = only(passed(run, y, x, weight))
     assert record.state is State.COUNTED
-    assert record.work.multiply_add == 2 * y.numel() // 2 * 2 * 2 * 9
+    assert record.work.macs == 2 * y.numel() // 2 * 2 * 2 * 9
 
 
 # -- kernels with names of their own, from their schemas -------------------------------------------
@@ -348,11 +348,11 @@ def test_backward_kernels_count_the_same(name: str, transposed: bool, mask: Mask
     asked = mask[:2] if "transpose" in name else mask
     extra = {"transposed": transposed} if "transposed" in schema_names(name) else {}
     found = counted(name, **{**common, **extra, input_name: x, "output_mask": asked})
-    assert (found.flop, found.least_flop) == (expected.flop, expected.least_flop)
-    assert (found.multiply_add, found.type) == (expected.multiply_add, expected.type)
+    assert (found.flop, found.min_flop) == (expected.flop, expected.min_flop)
+    assert (found.macs, found.type) == (expected.macs, expected.type)
     for of_found, of_expected in (
         (found.elements, expected.elements),
-        (found.least_elements, expected.least_elements),
+        (found.min_elements, expected.min_elements),
     ):
         assert {n.replace("self", "input"): v for n, v in of_found.items()} == dict(of_expected)
 

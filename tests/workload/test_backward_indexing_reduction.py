@@ -35,8 +35,8 @@ def test_parts_write_a_whole_of_zeros(
     """The gradient is read, the whole is written once; nothing is computed."""
     record = only(passed(call, shape))
     assert record.work.flop == 0
-    assert record.work.input_byte == math.prod(shape) * 4
-    assert record.work.output_byte == 20 * 4
+    assert record.work.input_bytes == math.prod(shape) * 4
+    assert record.work.output_bytes == 20 * 4
     assert record.type == "data movement"
 
 
@@ -45,7 +45,7 @@ def test_a_mask_may_select_nothing() -> None:
     records = passed(lambda g, m: ATEN.masked_scatter_backward(g, m, [6]), torch.rand(12), mask)
     record = next(each for each in records.records if "masked_scatter" in each.op)
     assert record.work.flop == 0
-    assert [each.least_byte for each in record.inputs] == [0, 12]
+    assert [each.min_bytes for each in record.inputs] == [0, 12]
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 6), st.integers(1, 3))
@@ -104,9 +104,9 @@ def test_embedding(is_scaled: bool) -> None:
     call = ATEN.embedding_dense_backward
     assert same(table, call(g, indices, 9, -1, is_scaled))
     record = only(passed(lambda g, i: call(g, i, 9, -1, is_scaled), g, indices))
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, 0)
-    assert record.work.input_byte == 24 * 4 + 6 * 8
-    assert record.work.output_byte == 36 * 4
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, 0)
+    assert record.work.input_bytes == 24 * 4 + 6 * 8
+    assert record.work.output_bytes == 36 * 4
     assert record.type == "embedding"
 
 
@@ -155,7 +155,7 @@ def test_bags_of_rows(mode: int, is_scaled: bool, is_weighted: bool) -> None:
     arguments = (9, is_scaled, mode, weights)
     assert same(table, ATEN._embedding_bag_dense_backward(g, indices, *others, *arguments))
     record = bags_backward(mode, is_scaled, weights)
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, 0)
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, 0)
     assert record.outputs[0].byte == 36 * 4
 
 
@@ -180,7 +180,7 @@ def test_bags_as_autograd_calls_them() -> None:
         )
         assert record.work.flop == bags_backward(0, False, None).work.flop
         read = sum(each.nbytes for i, each in enumerate(operands) if i not in unread)
-        assert record.work.input_byte == read
+        assert record.work.input_bytes == read
 
 
 def test_weights_of_rows_in_a_bag() -> None:
@@ -218,7 +218,7 @@ def test_renormalised_rows() -> None:
         passed(lambda x, i: ATEN.embedding_renorm_(x.clone(), i, 1.0, 2.0), table, indices)
     )
     (record,) = [each for each in records if "renorm" in each.op]
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, 0)
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, 0)
     assert [each.byte for each in record.inputs] == [3 * 4 * 4, 3 * 8]
     assert [each.byte for each in record.outputs] == [3 * 4 * 4]
 
@@ -303,8 +303,8 @@ def test_distances_of_two_sets(p: float) -> None:
         passed(lambda *each: ATEN._cdist_backward(*each[:3], p, each[3]), g, x, y, distances)
     )
     assert record.work.flop == tally.flop
-    least = tally.least_flop if p != 2 else 15 * 4 * 2 + 15
-    assert record.work.least_flop == least
+    least = tally.min_flop if p != 2 else 15 * 4 * 2 + 15
+    assert record.work.min_flop == least
     assert record.type == "distance"
 
 
@@ -329,7 +329,7 @@ def test_distances_within_a_set(p: float) -> None:
         passed(lambda *each: ATEN._pdist_backward(*each[:2], p, each[2]), g, x, distances)
     )
     assert record.work.flop == tally.flop
-    assert (record.work.least_flop or 0) <= tally.least_flop
+    assert (record.work.min_flop or 0) <= tally.min_flop
 
 
 def test_distances_of_order_zero_have_no_gradient() -> None:
@@ -339,9 +339,9 @@ def test_distances_of_order_zero_have_no_gradient() -> None:
     record = only(passed(lambda g, x, y, d: call(g, x, y, 0.0, d), *shapes))
     assert record.work.flop == 0
     assert [each.byte for each in record.inputs] == [0, 0, 0, 0]
-    assert record.work.traffic_byte == 12 * 4
+    assert record.work.traffic_bytes == 12 * 4
     record = only(passed(lambda g, x, d: ATEN._pdist_backward(g, x, 0.0, d), (6,), (4, 3), (6,)))
-    assert record.work.traffic_byte == 12 * 4
+    assert record.work.traffic_bytes == 12 * 4
 
 
 def test_batches_of_distances_double() -> None:
@@ -377,7 +377,7 @@ def test_linear_layers_as_other_devices_call_them(mask: tuple[bool, bool, bool])
         return [make() for make, is_wanted in zip(made, mask, strict=True) if is_wanted]
 
     records = working(passed(products, x, g, w))
-    assert count.multiply_add == sum(each.work.multiply_add or 0 for each in records)
+    assert count.macs == sum(each.work.macs or 0 for each in records)
     assert count.flop == sum(each.work.flop or 0 for each in records)
 
 
@@ -392,7 +392,7 @@ def test_products_as_other_devices_call_them() -> None:
             mask=mask,
             output=[None, None],
         )
-        assert count.multiply_add == times * 2 * 6 * 4 * 3
+        assert count.macs == times * 2 * 6 * 4 * 3
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])

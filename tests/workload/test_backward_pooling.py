@@ -57,7 +57,7 @@ class Gradient:
 def reads_no_input(record: OperatorRecord, *, at: int = 1) -> bool:
     """The input is passed for its shape, and the gradient is written whole."""
     image = record.inputs[at]
-    return image.byte == image.least_byte == 0 and record.outputs[0].byte == 4 * prod(image.shape)
+    return image.byte == image.min_bytes == 0 and record.outputs[0].byte == 4 * prod(image.shape)
 
 
 WINDOWS = st.fixed_dictionaries(
@@ -110,7 +110,7 @@ def test_avg_pool(pool: dict[str, Any], count_padding: bool, divisor: int | None
         *options[3:],
     )
     record = only(passed(lambda g, x: backward(g, x, *all_options), g, x.detach()))
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, tally.flop)
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, tally.flop)
     assert record.type == "pooling"
     assert reads_no_input(record)
 
@@ -143,7 +143,7 @@ def test_max_pool(pool: dict[str, Any], dilation: int) -> None:
             lambda g, x, i: backward(g, x, *options, pool["ceil_mode"], i), g, x.detach(), indices
         )
     )
-    flop, least = record.work.flop, record.work.least_flop
+    flop, least = record.work.flop, record.work.min_flop
     assert flop is not None
     assert least is not None
     assert least <= tally.flop <= flop <= y.numel()
@@ -173,7 +173,7 @@ def test_adaptive_avg_pool(dimensions: int, size: int, windows: int) -> None:
     assert gradient.is_that_of(expected)
     backward = getattr(aten, f"_adaptive_avg_pool{dimensions}d_backward")
     record = only(passed(backward, g, x.detach()))
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, tally.flop)
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, tally.flop)
     assert reads_no_input(record)
 
 
@@ -185,7 +185,7 @@ def test_adaptive_max_pool(dimensions: int, size: int, windows: int) -> None:
     backward = getattr(aten, f"adaptive_max_pool{dimensions}d_backward")
     record = only(passed(backward, torch.ones_like(y), x, indices))
     meetings = int((backward(torch.ones_like(y), x, indices) - 1).clamp(min=0).sum())
-    assert (record.work.least_flop or 0) <= meetings <= (record.work.flop or 0)
+    assert (record.work.min_flop or 0) <= meetings <= (record.work.flop or 0)
     if size % windows == 0:
         assert record.work.flop == 0
     assert reads_no_input(record)
@@ -199,7 +199,7 @@ def test_fractional_max_pool(dimensions: int) -> None:
     y, indices = getattr(aten, f"fractional_max_pool{dimensions}d")(x, kernel, size, samples)
     backward = getattr(aten, f"fractional_max_pool{dimensions}d_backward")
     record = only(passed(lambda g, x, i: backward(g, x, kernel, size, i), y, x, indices))
-    assert (record.work.flop, record.work.least_flop) == (y.numel(), 0)
+    assert (record.work.flop, record.work.min_flop) == (y.numel(), 0)
     assert reads_no_input(record)
 
 
@@ -216,8 +216,8 @@ def test_resnet_stem_by_hand() -> None:
             *((1, 1, 4, 4), (1, 1, 8, 8), indices),
         )
     )
-    assert (record.work.flop, record.work.least_flop) == (16, 0)
-    assert record.work.input_byte == 16 * (4 + 8)
+    assert (record.work.flop, record.work.min_flop) == (16, 0)
+    assert record.work.input_bytes == 16 * (4 + 8)
     average = only(
         passed(
             lambda g, x: aten.avg_pool2d_backward(g, x, *options, False, True, None),
@@ -275,5 +275,5 @@ def test_without_indices_the_largest_is_looked_for_again() -> None:
             "output": spec(1, 1, 8, 8),
         }
     )
-    assert (flop.flop, flop.least_flop) == (16 * 8 + 16, 121 - 16)
-    assert (dict(flop.elements), flop.least_elements["self"]) == ({}, 64)
+    assert (flop.flop, flop.min_flop) == (16 * 8 + 16, 121 - 16)
+    assert (dict(flop.elements), flop.min_elements["self"]) == ({}, 64)

@@ -224,8 +224,8 @@ def test_layers(name: str, shape: tuple[int, ...], bias: bool, has: tuple[bool, 
     assert found.flop == tally.flop
     # Twice the products of the forward pass.
     products = steps * batch * GATES[name] * hidden * (inputs + hidden)
-    assert found.multiply_add == 2 * products
-    assert 2 * found.multiply_add <= found.least_flop <= found.flop
+    assert found.macs == 2 * products
+    assert 2 * found.macs <= found.min_flop <= found.flop
 
 
 def test_training_an_lstm_takes_three_times_its_products() -> None:
@@ -235,8 +235,8 @@ def test_training_an_lstm_takes_three_times_its_products() -> None:
     forward = 5 * 2 * 2 * 4 * 6 * ((8 + 6) + (12 + 6))
     back = [each for each in captured.records if each.op == "aten.mkldnn_rnn_layer_backward"]
     assert len(back) == 4
-    assert sum(each.work.multiply_add or 0 for each in back) == 2 * forward
-    assert total(captured).multiply_add == 3 * forward
+    assert sum(each.work.macs or 0 for each in back) == 2 * forward
+    assert total(captured).macs == 3 * forward
     assert {each.type for each in back} == {"recurrent"}
 
 
@@ -320,13 +320,13 @@ def test_cudnn_computes_what_is_asked_for() -> None:
     of_input, of_state = 5 * 2 * 2 * 24 * (8 + 12), 2 * 5 * 2 * 2 * 24 * 6
     first = 5 * 2 * 2 * 24 * 8
     every = cudnn((True, True, True, True))
-    assert every.multiply_add == 2 * (of_input + of_state)
-    assert cudnn((True, True, True, False)).multiply_add == of_input + of_state
-    assert cudnn((False, True, True, True)).multiply_add == 2 * (of_input + of_state) - first
+    assert every.macs == 2 * (of_input + of_state)
+    assert cudnn((True, True, True, False)).macs == of_input + of_state
+    assert cudnn((False, True, True, True)).macs == 2 * (of_input + of_state) - first
     # The first step's product for the state that was given, of two layers in two directions.
     rest = cudnn((True, False, False, True))
-    assert rest.multiply_add == every.multiply_add
-    assert every.least_flop - rest.least_flop == 2 * 2 * 2 * 2 * 24 * 6
+    assert rest.macs == every.macs
+    assert every.min_flop - rest.min_flop == 2 * 2 * 2 * 2 * 24 * 6
     assert every.elements == {"weight_buf": 0}
 
 
@@ -338,4 +338,4 @@ def test_bytes_inside_by_hand() -> None:
     layer = torch.nn.LSTM(8, 5)
     found = of_formula("lstm", layer, (2, 3, 8), (False, False))
     cells = 2 * 15
-    assert found.internal_byte == 4 * (cells * (17 + 4 * 6) + 2 * 15 + 2 * 15 + 120)
+    assert found.internal_bytes == 4 * (cells * (17 + 4 * 6) + 2 * 15 + 2 * 15 + 120)

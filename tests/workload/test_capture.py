@@ -65,7 +65,7 @@ def test_views_and_allocations_are_free(view: Callable[[Any], Any]) -> None:
     """Nothing is computed and nothing moves."""
     captured = passed(view, (4, 8))
     assert not working(captured)
-    assert total(captured).traffic_byte == 0
+    assert total(captured).traffic_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_views_and_allocations_are_free(view: Callable[[Any], Any]) -> None:
 )
 def test_copies_are_not_free(function: Callable[[Any], Any], byte: int) -> None:
     """32 numbers of four bytes, each distinct one read once, each result written once."""
-    assert total(passed(function, (4, 8))).traffic_byte == byte
+    assert total(passed(function, (4, 8))).traffic_bytes == byte
 
 
 def test_bookkeeping_is_dropped() -> None:
@@ -108,7 +108,7 @@ def test_constants_can_be_read() -> None:
 def test_in_place_is_read_and_written() -> None:
     """relu_ reads 128 bytes and writes the same 128."""
     work = only(passed(lambda x: x.relu_(), (4, 8))).work
-    assert (work.input_byte, work.output_byte) == (128, 128)
+    assert (work.input_bytes, work.output_bytes) == (128, 128)
 
 
 @pytest.mark.parametrize(
@@ -129,26 +129,26 @@ def test_a_destination_that_is_overwritten_is_not_read(
 ) -> None:
     """copy_, fill_ and out= write without reading; add_ reads what it changes."""
     work = total(passed(function, (4, 8), (4, 8)))
-    assert (work.input_byte, work.output_byte) == (read, written)
+    assert (work.input_bytes, work.output_bytes) == (read, written)
 
 
 def test_the_same_operand_twice_is_read_once() -> None:
     """x * x: 128 bytes in, 128 out; also through two views of the same numbers."""
-    assert only(passed(lambda x: x * x, (4, 8))).work.input_byte == 128
-    assert only(passed(lambda x: x * x.view(4, 8), (4, 8))).work.input_byte == 128
+    assert only(passed(lambda x: x * x, (4, 8))).work.input_bytes == 128
+    assert only(passed(lambda x: x * x.view(4, 8), (4, 8))).work.input_bytes == 128
 
 
 def test_one_tensor_given_twice_is_one_input() -> None:
     """As in model(x, x)."""
     x = torch.zeros(4, 8)
     captured = passed(torch.mul, x, x)
-    assert (only(captured).work.input_byte, captured.input_bytes) == (128, 128)
+    assert (only(captured).work.input_bytes, captured.input_bytes) == (128, 128)
 
 
 def test_stride_zero_is_read_once() -> None:
     """A row that is expanded to four is 32 bytes; the sum still takes 32 additions."""
     work = only(passed(lambda x, y: x + y.expand(4, 8), (4, 8), (1, 8))).work
-    assert (work.input_byte, work.flop) == (128 + 32, 32)
+    assert (work.input_bytes, work.flop) == (128 + 32, 32)
 
 
 def test_chunks_of_one_storage_are_operands_of_their_own() -> None:
@@ -161,8 +161,8 @@ def test_chunks_of_one_storage_are_operands_of_their_own() -> None:
     record = only(passed(attention, (4, 24)))
     assert len(record.inputs) == 3
     assert len({each.storage for each in record.inputs}) == 1
-    assert [each.offset_byte for each in record.inputs] == [0, 32, 64]
-    assert record.work.input_byte == 3 * 128
+    assert [each.offset_bytes for each in record.inputs] == [0, 32, 64]
+    assert record.work.input_bytes == 3 * 128
 
 
 def test_selecting_reads_what_it_returns() -> None:
@@ -170,7 +170,7 @@ def test_selecting_reads_what_it_returns() -> None:
     places = torch.tensor([0, 2])
     for select in (lambda x, i: x.index_select(0, i), lambda x, i: x[i]):
         work = only(passed(select, (4, 8), places)).work
-        assert (work.flop, work.input_byte, work.output_byte) == (0, 64 + 16, 64)
+        assert (work.flop, work.input_bytes, work.output_bytes) == (0, 64 + 16, 64)
 
 
 def test_roles() -> None:
@@ -203,8 +203,8 @@ def test_unknown_operators_have_bytes_but_no_flop() -> None:
     record = working(passed(lambda x: mystery(x), (4, 8)))[-1]
     assert record.state is State.UNKNOWN
     assert record.work.flop is None
-    assert record.work.internal_byte is None
-    assert record.work.traffic_byte == 128 + 4 * 5 * 8  # five complex numbers a row
+    assert record.work.internal_bytes is None
+    assert record.work.traffic_bytes == 128 + 4 * 5 * 8  # five complex numbers a row
 
 
 # -- modules -------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def test_a_module_under_two_names_has_the_first() -> None:
     weights = [{each.storage for each in r.inputs if each.role is Role.PARAMETER}
                for r in (first, second)]  # fmt: skip
     assert weights[0] == weights[1]
-    assert (captured.parameters, captured.parameter_bytes) == (20, 80)
-    assert total(captured).parameter_byte == 2 * 80  # it is read in both calls
+    assert (captured.parameters, captured.parameter_size_bytes) == (20, 80)
+    assert total(captured).parameter_bytes == 2 * 80  # it is read in both calls
 
 
 class Recursive(nn.Module):
@@ -336,7 +336,7 @@ def test_tied_parameters_count_once(how: Callable[[Any], None]) -> None:
     assert passed(model, (2, 4)).parameters == 32
     how(model)
     captured = passed(model, (2, 4))
-    assert (captured.parameters, captured.parameter_bytes) == (16, 64)
+    assert (captured.parameters, captured.parameter_size_bytes) == (16, 64)
     first, second = ([each for each in record.inputs if each.role is Role.PARAMETER]
                      for record in working(captured))  # fmt: skip
     assert first[0].storage == second[0].storage
@@ -349,10 +349,10 @@ def test_parameters_cut_from_one_buffer_are_all_counted() -> None:
     for i, layer in enumerate(model):
         layer.weight = nn.Parameter(flat[16 * i : 16 * (i + 1)].view(4, 4))
     captured = passed(model, (2, 4))
-    assert (captured.parameters, captured.parameter_bytes) == (32, 128)
+    assert (captured.parameters, captured.parameter_size_bytes) == (32, 128)
     weights = [each for record in working(captured) for each in record.inputs
                if each.role is Role.PARAMETER]  # fmt: skip
-    assert [each.offset_byte for each in weights] == [0, 64]
+    assert [each.offset_bytes for each in weights] == [0, 64]
 
 
 def test_what_no_operator_touches_is_still_kept() -> None:
@@ -362,7 +362,7 @@ def test_what_no_operator_touches_is_still_kept() -> None:
     model.forward = lambda input: model[0](input)  # pyright: ignore[reportAttributeAccessIssue]
     captured = passed(model, (2, 4))
     assert captured.parameters == 20 + 8 + 6
-    assert captured.buffer_bytes == 4 * 8 + 8  # mean and variance, and an int64 counter
+    assert captured.buffer_size_bytes == 4 * 8 + 8  # mean and variance, and an int64 counter
 
 
 @pytest.mark.parametrize(("kind", "size"), [("float16", 2), ("bfloat16", 2), ("float64", 8)])
@@ -371,10 +371,10 @@ def test_another_data_type(kind: str, size: int) -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))
     captured = passed(model, (1, 2, 4, 4), change=kind)
     plain = passed(model, (1, 2, 4, 4))
-    assert captured.parameter_bytes == size * captured.parameters
-    assert captured.buffer_bytes == size * 6 + 8
+    assert captured.parameter_size_bytes == size * captured.parameters
+    assert captured.buffer_size_bytes == size * 6 + 8
     assert {each.dtype.name for record in captured.records for each in record.inputs} == {kind}
-    assert total(captured).traffic_byte * 4 == total(plain).traffic_byte * size
+    assert total(captured).traffic_bytes * 4 == total(plain).traffic_bytes * size
     assert total(captured).flop == total(plain).flop
 
 
@@ -420,13 +420,13 @@ def test_a_model_larger_than_memory() -> None:
     model = nn.Linear(400_000, 400_000, bias=False, device="meta")
     captured = passed(model, (1, 400_000))
     assert captured.parameters == 160_000_000_000
-    assert total(captured).multiply_add == 160_000_000_000
+    assert total(captured).macs == 160_000_000_000
 
 
 def test_activations_larger_than_memory() -> None:
     """A batch of a hundred million images through a layer that is there for real."""
     captured = passed(nn.Conv2d(3, 64, 3, padding=1), (10**8, 3, 224, 224))
-    assert residency(captured.records).peak_activation_byte == 4 * 10**8 * 64 * 224 * 224
+    assert residency(captured.records).peak_activation_bytes == 4 * 10**8 * 64 * 224 * 224
 
 
 # -- inputs and outputs ----------------------------------------------------------------------------
@@ -496,14 +496,14 @@ def test_peak_memory_by_hand() -> None:
     The residual holds, in its branch, the first result as well: three at once.
     """
     plain, added = residency(passed(chain, (8,)).records), residency(passed(residual, (8,)).records)
-    assert (plain.peak_activation_byte, plain.all_activation_byte) == (64, 128)
-    assert (added.peak_activation_byte, added.all_activation_byte) == (96, 160)
+    assert (plain.peak_activation_bytes, plain.all_activation_bytes) == (64, 128)
+    assert (added.peak_activation_bytes, added.all_activation_bytes) == (96, 160)
 
 
 def test_in_place_takes_no_memory() -> None:
     """One result, changed three times."""
     captured = passed(lambda x: (x * 2).relu_().add_(1).mul_(3), (8,))
-    assert residency(captured.records).peak_activation_byte == 32
+    assert residency(captured.records).peak_activation_bytes == 32
 
 
 def test_a_module_holds_its_inputs_while_it_runs() -> None:

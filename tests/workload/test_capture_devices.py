@@ -105,7 +105,7 @@ def works(found: Sequence[OperatorRecord]) -> list[Work]:
     return [
         each.work
         for each in found
-        if each.state is not State.FREE and each.op != "aten._to_copy" and each.work.traffic_byte
+        if each.state is not State.FREE and each.op != "aten._to_copy" and each.work.traffic_bytes
     ]
 
 
@@ -118,8 +118,8 @@ def test_reading_does_the_work_that_it_does_on_a_cpu(index: Any) -> None:
 def test_numbers_of_an_index_are_brought_to_the_device() -> None:
     """Two of 8 bytes, read and written, and 60 elements picked by them."""
     copied, picked = records(lambda x: x[[0, 1]], "cuda")
-    assert (copied.op, copied.work.traffic_byte) == ("aten._to_copy", 2 * 16)
-    assert (picked.op, picked.work.traffic_byte) == ("aten.index", 16 + 2 * 60 * 4)
+    assert (copied.op, copied.work.traffic_bytes) == ("aten._to_copy", 2 * 16)
+    assert (picked.op, picked.work.traffic_bytes) == ("aten.index", 16 + 2 * 60 * 4)
 
 
 def written(index: Any, value: Callable[[torch.Tensor], Any]) -> Callable[..., Any]:
@@ -182,14 +182,14 @@ def test_what_is_elsewhere_is_copied() -> None:
     """There and back: 480 bytes read and written each time."""
     found = records(lambda x: x.cpu().cuda(), "cuda")
     assert [each.op for each in found] == ["aten._to_copy"] * 2
-    assert [each.work.traffic_byte for each in found] == [2 * 480] * 2
+    assert [each.work.traffic_bytes for each in found] == [2 * 480] * 2
 
 
 def test_a_tensor_made_of_numbers_is_brought_to_the_device() -> None:
     """12 bytes read on one side and written on the other; a CPU has them where they are needed."""
     first, second = records(lambda x: x[0, :3, 0] + x.new_tensor([1.0, 2.0, 3.0]), "cuda")[-2:]
     assert (first.op, second.op) == ("aten._to_copy", "aten.add")
-    assert first.work.traffic_byte == 2 * 12
+    assert first.work.traffic_bytes == 2 * 12
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_models_multiply_as_often_as_on_a_cpu(name: str) -> None:
     cpu, cuda = (
         roofline.analyze(name, hardware="10980xe", device=device) for device in ("cpu", "cuda")
     )
-    assert cuda.totals.multiply_add == cpu.totals.multiply_add
+    assert cuda.totals.macs == cpu.totals.macs
     assert cuda.coverage.calls == 1
     assert not any("ran for real" in each for each in cuda.warnings)
 
@@ -219,7 +219,7 @@ def test_models_multiply_as_often_as_on_a_cpu(name: str) -> None:
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
 def test_recurrent_layers(kind: Callable[..., torch.nn.Module]) -> None:
     cpu, cuda = (ran(Last(kind), (5, 2, 8), device=device) for device in ("cpu", "cuda"))
-    assert total(cuda).multiply_add == total(cpu).multiply_add
+    assert total(cuda).macs == total(cpu).macs
     assert is_on_fakes(cuda)
     assert not any(each.state is State.UNKNOWN for each in cuda.records)
 
@@ -253,7 +253,7 @@ class Gradients(torch.nn.Module):
 def test_a_model_that_differentiates() -> None:
     """The layer has 2 x 3 x 3 multiply-adds, and the gradient of its input as many."""
     for device in ("cpu", "cuda"):
-        assert total(ran(Gradients(), (2, 3), device=device)).multiply_add == 2 * 2 * 9
+        assert total(ran(Gradients(), (2, 3), device=device)).macs == 2 * 2 * 9
     assert torch.is_grad_enabled()
 
 

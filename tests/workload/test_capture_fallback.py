@@ -123,7 +123,7 @@ def test_a_real_pass_records_what_a_fake_one_does() -> None:
         assert [each.role for each in one.inputs] == [each.role for each in other.inputs]
         assert len(one.freed) == len(other.freed)
         assert one.module_path == other.module_path
-    for name in ("parameters", "parameter_bytes", "buffer_bytes", "input_bytes"):
+    for name in ("parameters", "parameter_size_bytes", "buffer_size_bytes", "input_bytes"):
         assert getattr(real, name) == getattr(fake, name)
 
 
@@ -230,7 +230,7 @@ def test_a_custom_operator_without_fake_implementation_runs_for_real() -> None:
         captured = passed(lambda x: torch.ops.roofline_fallback.twice(x), (4, 4))
     (record,) = working(captured)
     assert (record.op, record.state) == ("roofline_fallback.twice", State.UNKNOWN)
-    assert record.work.traffic_byte == 2 * 4 * 16
+    assert record.work.traffic_bytes == 2 * 4 * 16
     assert captured.notes
 
 
@@ -240,7 +240,7 @@ def test_torchscript_runs_for_real() -> None:
     script = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
     captured = passed(script, (2, 4))
     assert captured.notes
-    assert total(captured).multiply_add == 2 * 4 * 4
+    assert total(captured).macs == 2 * 4 * 4
     assert captured.parameters == 20
 
 

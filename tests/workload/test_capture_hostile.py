@@ -100,7 +100,7 @@ def test_an_operator_that_returns_no_tensor_is_unknown_and_not_free() -> None:
     (row,) = analysis.operators
     assert row.state == "unknown"
     assert row.flop is None
-    assert row.input_byte == 4 * 32
+    assert row.input_bytes == 4 * 32
     assert analysis.coverage.calls == 0.0
 
 
@@ -125,9 +125,9 @@ def test_storage_that_parameters_and_buffers_share_counts_once() -> None:
 
     analysis = roofline.analyze(Shared(), (64,), hardware=PAPER)
     assert analysis.totals.parameters == 64
-    assert (analysis.totals.parameter_bytes, analysis.totals.buffer_bytes) == (256, 0)
+    assert (analysis.totals.parameter_size_bytes, analysis.totals.buffer_size_bytes) == (256, 0)
     # The weight, the input and the sum.
-    assert analysis.totals.peak_memory_byte == 3 * 256
+    assert analysis.totals.peak_memory_bytes == 3 * 256
 
 
 def test_work_in_another_thread_is_refused_and_not_lost() -> None:
@@ -158,7 +158,7 @@ def test_analyses_side_by_side_do_not_disturb_each_other() -> None:
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(analyzed, range(6)))
     for width, analysis in zip(widths, found, strict=True):
-        assert analysis.totals.multiply_add == 6 * 2 * width * width
+        assert analysis.totals.macs == 6 * 2 * width * width
         paths = [row.module_path for row in analysis.operators if row.state != "free"]
         assert paths == ["0", "1", "2", "3", "4", "5"]
 
@@ -196,6 +196,6 @@ def test_a_batch_is_a_whole_number(batch: object) -> None:
 
 
 def test_a_formula_cannot_return_nonsense() -> None:
-    for bad in ({"other": -1}, {"multiply_add": 2.5}, {"least": -3}):
+    for bad in ({"other": -1}, {"macs": 2.5}, {"least": -3}):
         with pytest.raises(ValueError, match="must be a whole number from 0"):
             roofline.Flop(**bad)  # pyright: ignore

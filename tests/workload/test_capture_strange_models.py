@@ -104,7 +104,7 @@ def test_an_operator_that_selects_nothing_has_read_all_the_same() -> None:
     captured = passed(lambda x: x[x > 1e9].sum(), torch.zeros(64, 64))
     (index,) = [each for each in captured.records if each.op == "aten.index"]
     assert index.state is not State.FREE
-    assert index.work.traffic_byte >= 64 * 64
+    assert index.work.traffic_bytes >= 64 * 64
 
 
 def test_operators_on_nothing_are_free() -> None:
@@ -197,7 +197,7 @@ def test_weights_that_are_merged_for_inference(is_real: bool) -> None:
     """Counted as merged, and left as they were."""
     model = Merges()
     captured = passed(nn.Sequential(Function(by_value), model) if is_real else model, (2, 4))
-    assert total(captured).multiply_add == 32
+    assert total(captured).macs == 32
     assert not model.merged
     assert model.training
     assert torch.equal(model.weight, torch.ones(4, 4))
@@ -333,8 +333,7 @@ def test_objects_that_are_given_stay_as_they_were() -> None:
     """A cache does not grow from analysis to analysis."""
     cache = Cache()
     counts = {
-        total(passed(lambda x, cache: cache.update(x) @ x.T, (1, 4), cache)).multiply_add
-        for _ in range(3)
+        total(passed(lambda x, cache: cache.update(x) @ x.T, (1, 4), cache)).macs for _ in range(3)
     }
     assert counts == {4 * 4}
     assert cache.layers[0].shape == (3, 4)
@@ -400,7 +399,7 @@ def test_padding_in_torchs_encoder() -> None:
     (note,) = captured.notes
     assert "fast path for transformers" in note
     dense = 2 * 5 * (4 * 16 * 16 + 2 * 16 * 32) + 2 * 2 * 2 * 5 * 5 * 8
-    assert total(captured).multiply_add == 2 * dense
+    assert total(captured).macs == 2 * dense
     assert all(each.state is not State.UNKNOWN for each in captured.records)
     layers = [each for each in captured.records if each.op.endswith("encoder_layer_fwd")]
     assert len(layers) == 2
@@ -412,21 +411,21 @@ def test_what_padding_leaves_is_one_token_at_the_least() -> None:
     mask = torch.ones(2, 5, dtype=torch.bool)
     padded = passed(encoder, (2, 5, 16), src_key_padding_mask=mask)
     one = passed(encoder, (1, 1, 16))
-    assert total(padded).least_flop == total(one).least_flop
+    assert total(padded).min_flop == total(one).min_flop
     layers = [each for each in padded.records if each.op.endswith("encoder_layer_fwd")]
     of_one = [each for each in one.records if each.op.endswith("encoder_layer_fwd")]
     for layer, alone in zip(layers, of_one, strict=True):
-        assert [each.least_byte for each in layer.inputs] == [each.byte for each in alone.inputs]
+        assert [each.min_bytes for each in layer.inputs] == [each.byte for each in alone.inputs]
         assert [each.byte for each in layer.outputs] == [4 * 2 * 5 * 16]
-        assert [each.least_byte for each in layer.outputs] == [4 * 16]
+        assert [each.min_bytes for each in layer.outputs] == [4 * 16]
     # The input is read at as many places; what comes out is written everywhere.
     without, back = (
         next(each for each in padded.records if each.op == f"aten.{name}")
         for name in ("_nested_tensor_from_mask", "to_padded_tensor")
     )
-    assert [each.least_byte for each in without.inputs] == [4 * 16, 2 * 5]
-    assert [each.least_byte for each in back.inputs] == [4 * 16]
-    assert [each.least_byte for each in back.outputs] == [4 * 2 * 5 * 16]
+    assert [each.min_bytes for each in without.inputs] == [4 * 16, 2 * 5]
+    assert [each.min_bytes for each in back.inputs] == [4 * 16]
+    assert [each.min_bytes for each in back.outputs] == [4 * 2 * 5 * 16]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -445,7 +444,7 @@ def test_a_mask_drops_nothing_where_no_nested_tensor_is_made() -> None:
     mask = torch.zeros(2, 5, dtype=torch.bool)
     layer = passed(_encoder().layers[0], (2, 5, 16), src_key_padding_mask=mask)
     whole = passed(_encoder().layers[0], (2, 5, 16))
-    least, of_whole = total(layer).least_flop, total(whole).least_flop
+    least, of_whole = total(layer).min_flop, total(whole).min_flop
     assert least is not None
     assert of_whole is not None
     assert 0.95 * of_whole < least <= of_whole
@@ -453,7 +452,7 @@ def test_a_mask_drops_nothing_where_no_nested_tensor_is_made() -> None:
 
 def test_an_exported_program_runs() -> None:
     exported = torch.export.export(nn.Linear(4, 2), (torch.randn(3, 4),)).module()
-    assert total(passed(exported, (3, 4))).multiply_add == 24
+    assert total(passed(exported, (3, 4))).macs == 24
 
 
 @pytest.mark.parametrize(

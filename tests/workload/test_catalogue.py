@@ -27,7 +27,7 @@ from roofline.workload.formulas.catalogue import (
 from roofline.workload.formulas.registry import Formula
 
 PACKAGE = Path(roofline.__file__).parent
-BYTE_FIELDS = ("elements", "least_elements", "internal_byte")
+BYTE_FIELDS = ("elements", "min_elements", "internal_bytes")
 
 
 @pytest.fixture

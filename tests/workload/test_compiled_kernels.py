@@ -12,7 +12,7 @@ from roofline.workload.compiled_kernels import (
     CompiledPass,
     EagerCalls,
     KernelKind,
-    peak_byte,
+    peak_bytes,
 )
 from roofline.workload.operators import Phase
 
@@ -21,7 +21,7 @@ def kernel(
     read: int | None, written: int | None, kind: KernelKind = "generated", loops: int = 1
 ) -> CompiledKernel:
     return CompiledKernel(
-        name="cpp_fused_0", kind=kind, loops=loops, read_byte=read, written_byte=written
+        name="cpp_fused_0", kind=kind, loops=loops, read_bytes=read, written_bytes=written
     )
 
 
@@ -32,8 +32,8 @@ def graph(*kernels: CompiledKernel, calls: int = 1, phase: Phase = "forward") ->
         kernels=kernels,
         buffers=2,
         reused=1,
-        allocated_byte=64,
-        peak_byte=64,
+        allocated_bytes=64,
+        peak_bytes=64,
     )
 
 
@@ -46,8 +46,8 @@ def test_every_call_of_a_graph_launches_its_kernels() -> None:
     assert (compiled.launches(), compiled.launches("forward")) == (9, 8)
     assert compiled.launches_of("library") == 4
     assert compiled.launches_of("library", "backward") == 0
-    assert compiled.known_byte("forward") == 14 + 140 + 3 * 3
-    assert compiled.known_byte() == 163 + 2000
+    assert compiled.known_bytes("forward") == 14 + 140 + 3 * 3
+    assert compiled.known_bytes() == 163 + 2000
     assert (compiled.unknown_launches(), compiled.unknown_launches("backward")) == (3, 0)
 
 
@@ -63,7 +63,7 @@ def test_what_runs_outside_is_counted_by_its_part() -> None:
 
 
 def test_unknown_bytes_are_never_zero() -> None:
-    assert kernel(None, None).traffic_byte is None
+    assert kernel(None, None).traffic_bytes is None
     with pytest.raises(ValueError, match="known or null together"):
         kernel(3, None)
 
@@ -73,15 +73,15 @@ def test_what_cannot_be_is_refused() -> None:
         kernel(-1, 3)
     with pytest.raises(ValueError, match="at least one loop"):
         kernel(1, 1, loops=0)
-    with pytest.raises(ValueError, match="above allocated_byte"):
+    with pytest.raises(ValueError, match="above allocated_bytes"):
         CompiledGraph(
             phase="forward",
             calls=1,
             kernels=(),
             buffers=1,
             reused=0,
-            allocated_byte=8,
-            peak_byte=9,
+            allocated_bytes=8,
+            peak_bytes=9,
         )
     with pytest.raises(ValueError, match="has no graphs"):
         CompiledPass(compiler="Inductor", graphs=(graph(),), why_not="no schedule")
@@ -89,7 +89,7 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_the_peak_of_a_chain_is_two_neighbours() -> None:
     steps = [("a", 8), ("b", 4), ("a", -1), ("c", 6), ("b", -1), ("arg0", -1), ("c", -1)]
-    assert peak_byte(steps) == 12
+    assert peak_bytes(steps) == 12
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-1, 50)), max_size=30))
@@ -99,4 +99,4 @@ def test_the_peak_is_the_most_that_is_alive_at_any_moment(steps: list[tuple[str,
         # What is alive after a step, found anew from the beginning of them all.
         last = dict(steps[:end])
         sums.append(sum(byte for byte in last.values() if byte > 0))
-    assert peak_byte(steps) == max(sums)
+    assert peak_bytes(steps) == max(sums)

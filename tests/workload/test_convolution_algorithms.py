@@ -260,12 +260,12 @@ def test_no_shorter_transform_holds_the_windows(size: int, kernel: int, padding:
 def test_never_above_direct_and_the_same_for_each_gradient(transposed: bool, case: Case) -> None:
     case = replace(case, bias=False)
     record = forward(case, transposed=transposed)
-    least_flop = least_flop_of_algorithms(record)
-    assert least_flop is not None
-    assert 0 <= least_flop <= (record.work.least_flop or 0)
+    min_flop = least_flop_of_algorithms(record)
+    assert min_flop is not None
+    assert 0 <= min_flop <= (record.work.min_flop or 0)
     for mask in [(True, False, False), (False, True, False), (True, True, False)]:
         backward, _ = gradients(case, mask, transposed=transposed)
-        assert least_flop_of_algorithms(backward) == sum(mask) * least_flop
+        assert least_flop_of_algorithms(backward) == sum(mask) * min_flop
 
 
 @given(case=cases(), more=st.integers(1, 3))
@@ -294,7 +294,7 @@ def test_more_channels_take_more(case: Case, more: int) -> None:
 )
 def test_what_only_the_direct_algorithm_does(changed: dict[str, tuple[int, int]]) -> None:
     record = forward(replace(ONE, **changed))
-    assert least_flop_of_algorithms(record) == record.work.least_flop
+    assert least_flop_of_algorithms(record) == record.work.min_flop
 
 
 def test_dilation_of_a_dimension_without_taps_changes_nothing() -> None:
@@ -309,7 +309,7 @@ def test_groups_have_their_own_channels() -> None:
 def test_integers_are_direct() -> None:
     record = forward(ONE)
     codes = tuple(replace(each, dtype=dtype("int8")) for each in record.inputs)
-    assert least_flop_of_algorithms(replace(record, inputs=codes)) == record.work.least_flop
+    assert least_flop_of_algorithms(replace(record, inputs=codes)) == record.work.min_flop
 
 
 def test_a_bias_is_no_product() -> None:
@@ -333,9 +333,9 @@ def test_one_tensor_as_image_weight_and_gradient_is_no_error() -> None:
         )
 
     own = only(passed(lambda x: F.conv2d(x, x), (4, 4, 3, 3)))
-    assert least_flop_of_algorithms(own) == own.work.least_flop
+    assert least_flop_of_algorithms(own) == own.work.min_flop
     backward = working(passed(twice, (4, 4, 3, 3)))[-1]
-    assert least_flop_of_algorithms(backward) == 0 < (backward.work.least_flop or 0)
+    assert least_flop_of_algorithms(backward) == 0 < (backward.work.min_flop or 0)
 
 
 def test_every_convolution_of_aten_is_one() -> None:
@@ -357,8 +357,8 @@ def test_bounds_take_it_where_the_library_has_it() -> None:
     record = forward(replace(ONE, channels=64, filters=64, batch=8))
     direct = Roof(cpu, 1).place(record, [])
     placed = roof.place(record, [])
-    assert direct.bound_s == pytest.approx(2 * 8 * 64 * 64 * 144 * 9 / 1e12)
-    assert placed.bound_s == pytest.approx(2 * 8 * 64 * 64 * 256 / 1e12)
+    assert direct.eager_min_time_s == pytest.approx(2 * 8 * 64 * 64 * 144 * 9 / 1e12)
+    assert placed.eager_min_time_s == pytest.approx(2 * 8 * 64 * 64 * 256 / 1e12)
     assert placed.attainable_flop_per_s == direct.attainable_flop_per_s == 1e12
     assert Roof(cpu, 1).convolution_algorithms == "direct algorithm"
     assert roof.convolution_algorithms == "least of direct, Winograd F(2, 4, 6), FFT"

@@ -72,17 +72,17 @@ def test_half_types_take_the_flash_kernel() -> None:
     for dtype in (torch.float16, torch.bfloat16):
         (found,) = attention((2, 3, 8, 16), dtype=dtype)
         assert names([found]) == ["flash_attention"]
-        assert found.work.traffic_byte == 4 * 2 * 3 * 8 * 16 * 2 + 2 * 3 * 8 * 4
+        assert found.work.traffic_bytes == 4 * 2 * 3 * 8 * 16 * 2 + 2 * 3 * 8 * 4
         # Two products over 8 x 8 scores of 16 features in each of 6 heads.
-        assert found.work.multiply_add == 2 * 6 * 8 * 8 * 16
+        assert found.work.macs == 2 * 6 * 8 * 8 * 16
 
 
 def test_float32_takes_the_efficient_kernel() -> None:
     """Without gradients it keeps no logarithms."""
     (found,) = attention((2, 3, 8, 16))
     assert names([found]) == ["efficient_attention"]
-    assert found.work.traffic_byte == 4 * 2 * 3 * 8 * 16 * 4
-    assert found.work.multiply_add == 2 * 6 * 8 * 8 * 16
+    assert found.work.traffic_bytes == 4 * 2 * 3 * 8 * 16 * 4
+    assert found.work.macs == 2 * 6 * 8 * 8 * 16
 
 
 def test_fused_attention_is_as_much_arithmetic_as_on_a_cpu() -> None:
@@ -92,7 +92,7 @@ def test_fused_attention_is_as_much_arithmetic_as_on_a_cpu() -> None:
     cpu, cuda = (
         total(ran(lambda q: attend(q, q, q), query, device=device)) for device in ("cpu", "cuda")
     )
-    assert cpu.multiply_add == cuda.multiply_add
+    assert cpu.macs == cuda.macs
     assert (cpu.flop or 0) - (cuda.flop or 0) == 2 * 3 * 8 * (1 + TRANSCENDENTAL_FLOP)
 
 
@@ -158,9 +158,9 @@ def test_the_backward_pass_of_attention_is_one_operator() -> None:
         found = attention((2, 3, 8, 16), dtype=dtype, is_trained=True)
         at = names(found).index(f"{kernel}_backward")
         assert names(found)[0] == kernel
-        assert found[at].work.multiply_add == 5 * 6 * 8 * 8 * 16
+        assert found[at].work.macs == 5 * 6 * 8 * 8 * 16
     (forward, *_) = attention((2, 3, 8, 16), is_trained=True)
-    assert forward.work.traffic_byte == 4 * 2 * 3 * 8 * 16 * 4 + 2 * 3 * 32 * 4
+    assert forward.work.traffic_bytes == 4 * 2 * 3 * 8 * 16 * 4 + 2 * 3 * 32 * 4
 
 
 # -- autocast --------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class Products(torch.nn.Module):
 def test_autocast_on_cuda_multiplies_in_half(autocast: str) -> None:
     run = Run(device="cuda", autocast=autocast)
     captured = capture(Products(), Inputs((2, 4, 8)), name="products", run=run)
-    products = [each for each in captured.records if each.work.multiply_add]
+    products = [each for each in captured.records if each.work.macs]
     assert {each.op for each in products} == {
         "aten.addmm",
         "aten.convolution",
@@ -290,7 +290,7 @@ class Block(torch.nn.Module):
 
 def test_training_for_cuda_does_the_products_that_a_cpu_does() -> None:
     cpu, cuda = (stepped(Block(), device) for device in ("cpu", "cuda"))
-    assert total(cuda).multiply_add == total(cpu).multiply_add
+    assert total(cuda).macs == total(cpu).macs
     assert len(cuda.gradients) == len(cpu.gradients) == 6
     assert all(each.state is not State.UNKNOWN for each in cuda.records)
     assert {each.phase for each in cuda.records} == {"forward", "backward", "optimizer"}

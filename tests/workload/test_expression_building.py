@@ -82,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def totals(model: Any, inputs: Any = None, **options: Any) -> tuple[object, ...]:
     """What an analysis says of a model, but for its names."""
     found = roofline.analyze(model, inputs, hardware="10980xe", **options)
-    rows = sorted((row.op, row.flop, row.traffic_byte) for row in found.operators)
+    rows = sorted((row.op, row.flop, row.traffic_bytes) for row in found.operators)
     return (found.totals, rows)
 
 

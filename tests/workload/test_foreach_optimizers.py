@@ -97,7 +97,7 @@ def one_by_one(operator: str, given: list[Any]) -> Callable[..., Any]:
 
 def work_of(records: list[OperatorRecord]) -> dict[str, int]:
     works = [each.work for each in records]
-    names = ("flop", "least_flop", "multiply_add")
+    names = ("flop", "min_flop", "macs")
     return {name: sum(getattr(each, name) for each in works) for name in names}
 
 
@@ -130,7 +130,8 @@ def test_bytes_are_those_of_the_tensors(operator: str) -> None:
     function = getattr(getattr(ATEN, operator), overload)
     record = only(passed(lambda *given: function(*given), *given))
     assert (
-        record.work.traffic_byte == total(passed(one_by_one(operator, given), *given)).traffic_byte
+        record.work.traffic_bytes
+        == total(passed(one_by_one(operator, given), *given)).traffic_bytes
     )
 
 
@@ -232,8 +233,8 @@ def test_sgd(
     record = only(passed(sgd(True, False, **options), *state(3)))
     unfused = large(passed(sgd(False, False, **options), *state(3)))
     assert work_of([record]) == work_of(unfused)
-    assert record.work.internal_byte == handed_over(unfused)
-    assert (record.type, record.work.multiply_add) == ("optimizer", 0)
+    assert record.work.internal_bytes == handed_over(unfused)
+    assert (record.type, record.work.macs) == ("optimizer", 0)
 
 
 def test_the_first_step_of_sgd_copies_the_gradient() -> None:
@@ -241,7 +242,7 @@ def test_the_first_step_of_sgd_copies_the_gradient() -> None:
     options = {"weight_decay": 0, "dampening": 0, "nesterov": False, "maximize": False}
     record = only(passed(sgd(True, True, momentum=0.9, **options), *state(3)))
     assert record.work.flop == 2 * 2 * N
-    assert record.work.internal_byte == 0
+    assert record.work.internal_bytes == 0
     unfused = large(passed(sgd(False, True, momentum=0.9, **options), *state(3)))
     assert work_of([record]) == work_of(unfused)
 
@@ -282,7 +283,7 @@ def test_adam(decoupled: bool, weight_decay: float, amsgrad: bool, maximize: boo
     record = only(passed(adam(True, decoupled, **options), *state(5)))
     unfused = large(passed(adam(False, decoupled, **options), *state(5)))
     assert work_of([record]) == work_of(unfused)
-    assert record.work.internal_byte == handed_over(unfused)
+    assert record.work.internal_bytes == handed_over(unfused)
     assert record.type == "optimizer"
 
 
@@ -291,7 +292,7 @@ def test_adam_by_hand() -> None:
     options = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
     record = only(passed(adam(True, False, **options), *state(5)))
     assert record.work.flop == 13 * 2 * N
-    assert record.work.internal_byte == 4 * 2 * 4 * 2 * N
+    assert record.work.internal_bytes == 4 * 2 * 4 * 2 * N
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -320,7 +321,7 @@ def test_adagrad(weight_decay: float, maximize: bool) -> None:
     record = only(passed(fused, *state(3)))
     records = large(passed(unfused, *state(3)))
     assert work_of([record]) == work_of(records)
-    assert record.work.internal_byte == handed_over(records)
+    assert record.work.internal_bytes == handed_over(records)
 
 
 def test_unscaling_is_one_more() -> None:
@@ -354,7 +355,7 @@ def test_unscaling_is_one_more() -> None:
     assert len(without) == len(unscaled) == 4
     for a, b in zip(without, unscaled, strict=True):
         assert (b.work.flop or 0) - (a.work.flop or 0) == 2 * N
-        assert a.work.internal_byte == b.work.internal_byte
+        assert a.work.internal_bytes == b.work.internal_bytes
 
 
 @pytest.mark.parametrize("operator", FUSED)
@@ -378,14 +379,14 @@ def test_the_scaling_of_gradients() -> None:
     record = only(passed(check, lists, one * 0, one))
     assert record.work.flop == 2 * 17
     # Both are read and written, and so is the flag; the inverse of the scale is read.
-    assert record.work.traffic_byte == 2 * 17 * 4 + 3 * 4
+    assert record.work.traffic_bytes == 2 * 17 * 4 + 3 * 4
     record = only(
         passed(
             lambda *each: ATEN._amp_update_scale_(*each, 2.0, 0.5, 10),
             *(one * 8, torch.zeros(1, dtype=torch.int32), one * 0),
         )
     )
-    assert (record.work.flop, record.work.least_flop) == (3, 1)
+    assert (record.work.flop, record.work.min_flop) == (3, 1)
 
 
 def optimizers() -> list[tuple[type[torch.optim.Optimizer], dict[str, Any]]]:

@@ -122,13 +122,13 @@ def test_attention(shape: tuple[int, ...], masked: str, scale: float | None) -> 
     (record,) = (each for each in records if each.op == FUSED)
     assert all(each.work.flop == 0 for each in records if each is not record)
     assert record.work.flop == tally.flop
-    assert record.work.multiply_add == heads * group * queries * keys * 2 * features
+    assert record.work.macs == heads * group * queries * keys * 2 * features
     assert record.type == "attention"
     # Queries and result in all heads, keys and values in their own; a logarithm for each query.
     rows = heads * group * queries
     moved = 2 * rows * features + 2 * heads * keys * features + rows
     moved += 0 if mask is None else queries * keys
-    assert record.work.traffic_byte == 4 * moved
+    assert record.work.traffic_bytes == 4 * moved
 
 
 @given(shape=st.tuples(sizes, sizes, sizes, sizes), is_causal=st.booleans())
@@ -149,8 +149,8 @@ def test_least_of_attention(shape: tuple[int, ...], is_causal: bool) -> None:
     assert same([each for each, _ in result], attention(q, k, v))
     work = only(passed(attention, q, k, v)).work
     # The loop's last addition of the maximum is not there; the operator's is.
-    assert work.least_flop == tally.least_flop
-    assert (work.least_flop or 0) <= (work.flop or 0)
+    assert work.min_flop == tally.min_flop
+    assert (work.min_flop or 0) <= (work.flop or 0)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_causal_mask_leaves_a_triangle(queries: int, keys: int, seen: int) -> 
             *[(1, 1, queries, 8), (1, 1, keys, 8), (1, 1, keys, 8)],
         )
     ).work
-    assert work.multiply_add == 2 * 8 * queries * keys
+    assert work.macs == 2 * 8 * queries * keys
     # Of each that is seen an exponential and a division, of each row one addition less, and a log.
-    assert work.least_flop == 2 * 2 * 8 * seen + (2 * seen + seen - queries) + queries
+    assert work.min_flop == 2 * 2 * 8 * seen + (2 * seen + seen - queries) + queries
     mask = torch.ones(queries, keys, dtype=torch.bool).tril()
     assert int(mask.sum()) == seen
     q, k, v = random(1, 1, queries, 8), random(1, 1, keys, 8), random(1, 1, keys, 8)
@@ -188,7 +188,7 @@ def test_what_a_mask_leaves_is_not_known() -> None:
         return F.scaled_dot_product_attention(q, k, v, mask)
 
     work = only(passed(masked, *shapes, (6, 6))).work
-    assert work.least_flop == 2 * 2 * 8 * 2 * 36 + 12
+    assert work.min_flop == 2 * 2 * 8 * 2 * 36 + 12
 
 
 @settings(max_examples=20)
@@ -214,9 +214,9 @@ def test_grouped_keys_are_read_in_their_own_number() -> None:
     all_heads = only(passed(attention, *[q] * 3)).work
     grouped = only(passed(attention, q, *[(1, 8, 16, 64)] * 2)).work
     assert grouped.flop == all_heads.flop
-    assert grouped.multiply_add == 32 * 16 * 16 * 128
-    assert grouped.input_byte == 4 * 16 * 64 * (32 + 8 + 8)
-    assert all_heads.input_byte == 4 * 16 * 64 * (32 + 32 + 32)
+    assert grouped.macs == 32 * 16 * 16 * 128
+    assert grouped.input_bytes == 4 * 16 * 64 * (32 + 8 + 8)
+    assert all_heads.input_bytes == 4 * 16 * 64 * (32 + 32 + 32)
 
 
 def test_half_the_width_is_half_the_bytes() -> None:
@@ -229,8 +229,8 @@ def test_half_the_width_is_half_the_bytes() -> None:
         )
     ).work
     assert half.flop == full.flop
-    assert half.input_byte == full.input_byte / 2
-    assert half.output_byte == (full.output_byte - 4 * 8) / 2 + 4 * 8
+    assert half.input_bytes == full.input_bytes / 2
+    assert half.output_bytes == (full.output_bytes - 4 * 8) / 2 + 4 * 8
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 8), (5, 8)])
@@ -238,7 +238,7 @@ def test_without_a_batch_torch_takes_it_apart(shape: tuple[int, ...]) -> None:
     """Its parts take the same multiply-adds."""
     captured = passed(F.scaled_dot_product_attention, *[shape] * 3)
     assert all(each.state is not State.UNKNOWN for each in captured.records)
-    assert total(captured).multiply_add == math.prod(shape[:-2]) * 5 * 5 * 16
+    assert total(captured).macs == math.prod(shape[:-2]) * 5 * 5 * 16
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_empty_and_broadcast_operands(shapes: list[tuple[int, ...]]) -> None:
     """Legal calls are counted, whatever path torch takes."""
     captured = passed(F.scaled_dot_product_attention, *map(torch.zeros, shapes))
     work = total(captured)
-    assert work.multiply_add == math.prod(shapes[0][:3]) * shapes[1][2] * 8
+    assert work.macs == math.prod(shapes[0][:3]) * shapes[1][2] * 8
 
 
 # -- fused layers --------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_multi_head_attention_by_hand(options: dict[str, Any], fast: bool) -> No
     work = sum((each.work for each in records), start=Work())
     projections = 4 * (3 * 5) * 16 * 16
     products = 2 * (3 * 2) * 5 * 5 * 8
-    assert work.multiply_add == projections + products
+    assert work.macs == projections + products
     biases, scale = 4 * 3 * 5 * 16, 3 * 5 * 16
     # A row of 5: 4 comparisons, 5 subtractions, 5 exponentials (8 each), 4 additions, 5 divisions.
     softmax = (3 * 2 * 5) * (4 + 5 + 5 * 8 + 4 + 5)
@@ -309,7 +309,7 @@ def test_multi_head_attention_by_hand(options: dict[str, Any], fast: bool) -> No
     # Without weights torch takes `scaled_dot_product_attention`, which returns 30 logarithms too.
     logarithms = 0 if fast or options["need_weights"] else (3 * 2 * 5) * (8 + 1)
     others = biases + scale + softmax + average + logarithms
-    assert work.flop == 2 * work.multiply_add + others
+    assert work.flop == 2 * work.macs + others
 
 
 @pytest.mark.parametrize("masks", [("key_padding_mask",), ("attn_mask",)], ids=str)
@@ -321,12 +321,12 @@ def test_masks_change_no_multiply_add(masks: tuple[str, ...], need_weights: bool
     module = SelfAttention(need_weights=need_weights)
     masked = total(passed(module, x=(3, 5, 16), **given))
     plain = total(passed(module, (3, 5, 16)))
-    assert masked.multiply_add == plain.multiply_add
+    assert masked.macs == plain.macs
     # Converting the mask to numbers and back may compare it with zero.
     assert plain.flop is not None
     assert masked.flop is not None
     assert 0 <= masked.flop - plain.flop <= 2 * 3 * 5 * 5
-    assert (masked.least_flop or 0) <= (plain.least_flop or 0)
+    assert (masked.min_flop or 0) <= (plain.min_flop or 0)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
@@ -342,7 +342,7 @@ def test_encoder_layer_by_hand(norm_first: bool, activation: str, fast: bool) ->
     work = sum((each.work for each in records), start=Work())
     vectors = 3 * 5
     attention = vectors * 4 * 16 * 16 + 2 * (3 * 2) * 5 * 5 * 8
-    assert work.multiply_add == attention + vectors * 2 * 16 * 32
+    assert work.macs == attention + vectors * 2 * 16 * 32
     biases, scale = vectors * (4 * 16 + 32 + 16), vectors * 16
     softmax = (3 * 2 * 5) * (4 + 5 + 5 * 8 + 4 + 5)
     # Norms: sum, difference, square, sum, scale, weight, bias; a root and its reciprocal a vector.
@@ -350,15 +350,15 @@ def test_encoder_layer_by_hand(norm_first: bool, activation: str, fast: bool) ->
     between = vectors * 32 * {"relu": 1, "gelu": 4 + 8}[activation]
     logarithms = 0 if fast else (3 * 2 * 5) * (8 + 1)
     others = biases + scale + softmax + norms + between + 2 * vectors * 16 + logarithms
-    assert work.flop == 2 * work.multiply_add + others
+    assert work.flop == 2 * work.macs + others
     parameters = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 32 + 32 + 16 + 4 * 16
-    assert work.parameter_byte == 4 * parameters
+    assert work.parameter_bytes == 4 * parameters
     if fast:
         # One operator: nothing but its input and output moves besides the parameters. Inside, q, k,
         # v, context, and what two halves, two sums and a norm give; two wider; two rectangles.
-        assert work.traffic_byte == 4 * (parameters + 2 * vectors * 16)
+        assert work.traffic_bytes == 4 * (parameters + 2 * vectors * 16)
         inside = 9 * vectors * 16 + 2 * vectors * 32 + 2 * (3 * 2 * 5 * 5)
-        assert work.internal_byte == 4 * 2 * inside
+        assert work.internal_bytes == 4 * 2 * inside
 
 
 def test_an_encoder_is_so_many_layers(fast: bool) -> None:
@@ -366,8 +366,8 @@ def test_an_encoder_is_so_many_layers(fast: bool) -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     encoder = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
     one, three = total(passed(layer, (3, 5, 16))), total(passed(encoder, (3, 5, 16)))
-    assert (three.flop, three.least_flop) == (3 * (one.flop or 0), 3 * (one.least_flop or 0))
-    assert three.multiply_add == 3 * (one.multiply_add or 0)
+    assert (three.flop, three.min_flop) == (3 * (one.flop or 0), 3 * (one.min_flop or 0))
+    assert three.macs == 3 * (one.macs or 0)
     assert len(working(passed(encoder, (3, 5, 16)))) == (3 if fast else 3 * working_in(layer))
 
 
@@ -398,7 +398,7 @@ def test_causal_attention_of_few_queries_needs_few_keys() -> None:
         (1, 2, 1000, 4),
     )
     (record,) = working(captured)
-    assert sorted(each.least_byte for each in record.inputs) == [2 * 4 * 4] * 3
+    assert sorted(each.min_bytes for each in record.inputs) == [2 * 4 * 4] * 3
     assert sum(each.byte for each in record.inputs) == 2 * 4 * 4 * (1 + 2 * 1000)
 
 
@@ -420,8 +420,8 @@ def test_keys_that_heads_share_are_needed_once(heads: int, expanded: bool, neede
     records = passed(attention, (1, 8, 3, 4), *[(1, heads, 10, 4)] * 2).records
     (record,) = (each for each in records if each.op == FUSED)
     query, *others = record.inputs
-    assert query.least_elements is None
-    assert [each.least_elements for each in others] == [needed, needed]
+    assert query.min_elements is None
+    assert [each.min_elements for each in others] == [needed, needed]
     assert [each.distinct_elements for each in others] == [heads * 10 * 4] * 2
 
 
@@ -437,7 +437,7 @@ def test_the_keys_that_are_left_change_nothing() -> None:
         record = only(
             passed(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *shapes)
         )
-        assert [each.least_elements for each in record.inputs] == [None] * 3
+        assert [each.min_elements for each in record.inputs] == [None] * 3
 
 
 # -- paths, bytes ----------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ def test_the_keys_that_are_left_change_nothing() -> None:
 def layers_of(captured: Capture) -> int:
     """Multiply-adds, all of which are known."""
     assert all(each.state is not State.UNKNOWN for each in captured.records)
-    return total(captured).multiply_add or 0
+    return total(captured).macs or 0
 
 
 class Attention(torch.nn.Module):
@@ -498,7 +498,7 @@ def test_training_goes_forward_alike(need_weights: bool, masked: str) -> None:
     """With gradients torch takes the layer apart."""
     model, given = attention_of(need_weights, masked)
     records = trained(model, **given).records
-    forward = sum(each.work.multiply_add or 0 for each in records if each.phase == "forward")
+    forward = sum(each.work.macs or 0 for each in records if each.phase == "forward")
     assert forward == 15 * 4 * 16 * 16 + 2 * (3 * 2) * 25 * 8
 
 
@@ -547,14 +547,14 @@ def test_bytes_inside_attention_by_hand() -> None:
     """2 heads, 3 queries, 5 keys: two rectangles, each written and read, in the queries' type."""
     shapes = [(1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 4)]
     work = only(passed(F.scaled_dot_product_attention, *shapes)).work
-    assert work.internal_byte == 4 * 2 * 2 * (2 * 3 * 5)
+    assert work.internal_bytes == 4 * 2 * 2 * (2 * 3 * 5)
     half = [torch.zeros(each, dtype=torch.bfloat16) for each in shapes]
-    assert only(passed(F.scaled_dot_product_attention, *half)).work.internal_byte == 2 * 2 * 2 * 30
+    assert only(passed(F.scaled_dot_product_attention, *half)).work.internal_bytes == 2 * 2 * 2 * 30
 
 
 def by_name(captured: Capture, *names: str) -> int:
     """Traffic of the operators of these names."""
-    return sum(each.work.traffic_byte for each in captured.records if each.op in names)
+    return sum(each.work.traffic_bytes for each in captured.records if each.op in names)
 
 
 def test_with_all_that_is_inside_attention_moves_what_its_parts_move() -> None:
@@ -566,8 +566,8 @@ def test_with_all_that_is_inside_attention_moves_what_its_parts_move() -> None:
     whole = only(passed(F.scaled_dot_product_attention, *[(1, 6, 5, 8)] * 3)).work
     apart = total(passed(parts, (6, 5, 8), (6, 8, 5), (6, 5, 8)))
     logarithms = 4 * 6 * 5
-    assert whole.traffic_byte < apart.traffic_byte
-    assert whole.traffic_byte + (whole.internal_byte or 0) == apart.traffic_byte + logarithms
+    assert whole.traffic_bytes < apart.traffic_bytes
+    assert whole.traffic_bytes + (whole.internal_bytes or 0) == apart.traffic_bytes + logarithms
 
 
 def test_with_all_that_is_inside_a_layer_moves_what_its_parts_move(fast: bool) -> None:
@@ -579,7 +579,7 @@ def test_with_all_that_is_inside_a_layer_moves_what_its_parts_move(fast: bool) -
     """
     captured = passed(SelfAttention(need_weights=True), (3, 5, 16))
     work = total(captured)
-    moved = work.traffic_byte + (work.internal_byte or 0)
+    moved = work.traffic_bytes + (work.internal_bytes or 0)
     if fast:
         x, scores, average = 15 * 16, 3 * 2 * 25, 3 * 25
         weights = 4 * 16 * 16 + 4 * 16

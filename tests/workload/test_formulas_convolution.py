@@ -153,9 +153,9 @@ def test_walked_through(transposed: bool, case: Case) -> None:
         walked = walk(case, module, x, transposed=transposed)
         assert torch.allclose(walked.result, module(x), rtol=1e-4, atol=1e-4)
     work = only(passed(module, x)).work
-    assert work.multiply_add == walked.fma
+    assert work.macs == walked.fma
     assert work.flop == 2 * walked.fma + walked.additions
-    assert work.least_flop == 2 * walked.inner_fma
+    assert work.min_flop == 2 * walked.inner_fma
 
 
 @settings(max_examples=60)
@@ -188,12 +188,12 @@ def test_by_hand() -> None:
     """
     work = only(passed(conv(2, 4, 3, padding=1), (1, 2, 5, 5))).work
     assert work == Work(
-        multiply_add=225 * 8,
+        macs=225 * 8,
         flop=225 * 8 * 2,
-        least_flop=169 * 8 * 2,
-        input_byte=50 * 4,
-        parameter_byte=72 * 4,
-        output_byte=100 * 4,
+        min_flop=169 * 8 * 2,
+        input_bytes=50 * 4,
+        parameter_bytes=72 * 4,
+        output_bytes=100 * 4,
     )
 
 
@@ -235,10 +235,10 @@ def test_the_batch_multiplies_all_but_the_weights(case: Case, batch: int) -> Non
         return only(passed(each.module(transposed=False), each.input())).work
 
     one, many = of(1), of(batch)
-    assert (many.flop, many.least_flop) == (batch * (one.flop or 0), batch * (one.least_flop or 0))
-    assert many.input_byte == batch * one.input_byte
-    assert many.output_byte == batch * one.output_byte
-    assert many.parameter_byte == one.parameter_byte
+    assert (many.flop, many.min_flop) == (batch * (one.flop or 0), batch * (one.min_flop or 0))
+    assert many.input_bytes == batch * one.input_bytes
+    assert many.output_bytes == batch * one.output_bytes
+    assert many.parameter_bytes == one.parameter_bytes
 
 
 @given(dilation=st.integers(1, 4))
@@ -247,8 +247,8 @@ def test_dilation_changes_no_count(dilation: int) -> None:
     plain = only(passed(conv(3, 5, 3, padding=1), (1, 3, 12, 12))).work
     dilated = only(passed(conv(3, 5, 3, padding=dilation, dilation=dilation), (1, 3, 12, 12))).work
     assert dilated.flop == plain.flop
-    assert dilated.traffic_byte == plain.traffic_byte
-    assert (dilated.least_flop or 0) <= (plain.least_flop or 0)
+    assert dilated.traffic_bytes == plain.traffic_bytes
+    assert (dilated.min_flop or 0) <= (plain.min_flop or 0)
 
 
 @settings(max_examples=40)
@@ -283,8 +283,8 @@ def test_transposed_is_the_input_gradient_of_the_plain_one(case: Case) -> None:
     assert torch.allclose(transposed(weight, seed), gradient, rtol=1e-4, atol=1e-4)
     forward = only(passed(plain, case.input())).work
     backward = only(passed(transposed, weight, seed)).work
-    assert backward.multiply_add == forward.multiply_add
-    assert backward.least_flop == forward.least_flop
+    assert backward.macs == forward.macs
+    assert backward.min_flop == forward.min_flop
 
 
 @settings(max_examples=25)
@@ -294,7 +294,7 @@ def test_torch_counts_the_same_multiply_adds(case: Case, transposed: bool) -> No
     module, x = case.module(transposed=transposed), case.input()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(x)
-    assert 2 * (only(passed(module, x)).work.multiply_add or 0) == counter.get_total_flops()
+    assert 2 * (only(passed(module, x)).work.macs or 0) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
@@ -305,16 +305,16 @@ def test_padding_modes(mode: str, dimensions: int) -> None:
     module = kind(2, 3, 3, padding=1, padding_mode=mode, bias=False)
     captured = passed(module, (1, 2, *[4] * dimensions))
     work = total(captured)
-    assert work.multiply_add == 2 * 3 * 12**dimensions
+    assert work.macs == 2 * 3 * 12**dimensions
     inner = 10 if mode == "zeros" else 12
-    assert work.least_flop == 2 * 2 * 3 * inner**dimensions
+    assert work.min_flop == 2 * 2 * 3 * inner**dimensions
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 def test_padding_same_of_an_even_kernel() -> None:
     """torch pads one side more, by a copy; outputs keep the size."""
     work = total(passed(conv(1, 1, 4, padding="same"), (1, 1, 6, 6)))
-    assert work.multiply_add == 36 * 16
+    assert work.macs == 36 * 16
 
 
 def test_depthwise_separable_costs_what_the_paper_says() -> None:
@@ -322,9 +322,7 @@ def test_depthwise_separable_costs_what_the_paper_says() -> None:
     n, d = 32, 3
     standard = only(passed(conv(16, n, d, padding=1), (1, 16, 14, 14))).work
     separable = torch.nn.Sequential(conv(16, 16, d, padding=1, groups=16), conv(16, n, 1))
-    ratio = (total(passed(separable, (1, 16, 14, 14))).multiply_add or 0) / (
-        standard.multiply_add or 1
-    )
+    ratio = (total(passed(separable, (1, 16, 14, 14))).macs or 0) / (standard.macs or 1)
     assert ratio == pytest.approx(1 / n + 1 / d**2)
 
 
@@ -332,4 +330,4 @@ def test_depthwise_separable_costs_what_the_paper_says() -> None:
 def test_without_a_batch_dimension(shape: Sequence[int]) -> None:
     """An unbatched image is a batch of one."""
     work = total(passed(conv(3, 4, 3), tuple(shape)))
-    assert work.multiply_add == prod((3, 4, 9, 36))
+    assert work.macs == prod((3, 4, 9, 36))

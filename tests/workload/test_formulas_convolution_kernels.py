@@ -34,8 +34,8 @@ def counted(name: str, arguments: dict[str, Any]) -> Flop:
 
 def of_self(count: Flop) -> tuple[Any, ...]:
     """All that a count says, whatever the input is called."""
-    least = {name.replace("self", "input"): many for name, many in count.least_elements.items()}
-    return count.multiply_add, count.flop, count.least_flop, least, count.type
+    least = {name.replace("self", "input"): many for name, many in count.min_elements.items()}
+    return count.macs, count.flop, count.min_flop, least, count.type
 
 
 # The image, the weight, the result and the rest of a call, for each dimension.
@@ -85,7 +85,7 @@ def test_of_libraries(name: str, dimensions: int, bias: TensorSpec | None) -> No
     if "bias" not in schema(name)[0]:
         geometry["bias"] = None
     expected = counted("aten.convolution", {**geometry, "transposed": False})
-    assert expected.multiply_add == 2 * 6 * 3**dimensions * 2 * 3**dimensions
+    assert expected.macs == 2 * 6 * 3**dimensions * 2 * 3**dimensions
     assert of_self(counted(name, call(name, geometry))) == of_self(expected)
 
 
@@ -155,7 +155,7 @@ def test_depthwise(name: str, dimensions: int) -> None:
     geometry = {**PLAIN[dimensions], "weight": spec(4, 1, *[3] * dimensions), "groups": 4}
     geometry["output"] = spec(2, 4, *[3] * dimensions)
     found = counted(name, call(name, geometry))
-    assert found.multiply_add == 2 * 4 * 3**dimensions * 3**dimensions
+    assert found.macs == 2 * 4 * 3**dimensions * 3**dimensions
     assert found.type == "depthwise convolution"
 
 
@@ -168,7 +168,7 @@ def test_with_an_activation(library: str) -> None:
     for bias, more in ((None, 1), (spec(6), 2)):
         found = counted(name, call(name, {**PLAIN[2], "bias": bias}))
         assert found.flop == plain.flop + more * outputs
-        assert found.least_flop == plain.least_flop + outputs
+        assert found.min_flop == plain.min_flop + outputs
 
 
 @pytest.mark.parametrize("library", ["cudnn", "miopen"])
@@ -186,7 +186,7 @@ def test_with_an_addend(
     name = f"aten.{library}_convolution_add_relu"
     found = counted(name, call(name, {**geometry, "bias": spec(6) if with_bias else None}))
     assert found.flop == plain.flop + all_of_it * outputs
-    assert found.least_flop == plain.least_flop + least * outputs
+    assert found.min_flop == plain.min_flop + least * outputs
 
 
 @pytest.mark.parametrize("shape", [(4, 9, 8), (2, 4, 9, 8)])
@@ -211,9 +211,9 @@ def test_inside_inference_mode_composites_are_counted(padding: str, shape: tuple
             for f in (function, inside)
         )
         assert inner.op == outer.op == "aten.convolution"
-        assert inner.work.multiply_add == outer.work.multiply_add
-        assert inner.work.least_flop == outer.work.least_flop
-        assert inner.work.traffic_byte == outer.work.traffic_byte
+        assert inner.work.macs == outer.work.macs
+        assert inner.work.min_flop == outer.work.min_flop
+        assert inner.work.traffic_bytes == outer.work.traffic_bytes
 
 
 def test_mkldnn_dispatched() -> None:
@@ -222,4 +222,4 @@ def test_mkldnn_dispatched() -> None:
     function: Any = torch.ops.aten.mkldnn_convolution
     record = only(passed(lambda x, w: function(x, w, None, [1, 1], [1, 1], [1, 1], 4), x, w))
     assert record.type == "depthwise convolution"
-    assert record.work.multiply_add == 4 * 64 * 9
+    assert record.work.macs == 4 * 64 * 9

@@ -90,14 +90,14 @@ def test_boxes_that_are_apart_are_all_compared(boxes: int) -> None:
             assert not overlap(rows[i], rows[j], areas[i], areas[j])
     count = counted("nms", dets=spec(boxes, 4), scores=spec(boxes), output=spec(boxes))
     assert count.other == tally.simple + boxes * math.ceil(math.log2(boxes))
-    assert count.least_flop <= count.flop
+    assert count.min_flop <= count.flop
 
 
 def test_one_box_and_none() -> None:
     """The best may suppress all others: those are compared with it, and their scores."""
     assert counted("nms", dets=spec(0, 4), scores=spec(0), output=spec(0)).flop == 0
     assert counted("nms", dets=spec(1, 4), scores=spec(1), output=spec(1)).flop == 3
-    assert counted("nms", dets=spec(9, 4), scores=spec(9), output=spec(1)).least_flop == 8 * 14
+    assert counted("nms", dets=spec(9, 4), scores=spec(9), output=spec(1)).min_flop == 8 * 14
 
 
 def test_features_of_boxes() -> None:
@@ -110,7 +110,7 @@ def test_features_of_boxes() -> None:
     count = counted("roi_align", **arguments, output=pooled)
     assert count.other == 5 * 8 + 20 * 4 * 18 + 60 * (4 * 7 + 3 + 1)
     assert count.elements == {"input": 60 * 4 * 4}
-    assert count.least_flop == 0
+    assert count.min_flop == 0
     sensitive = counted("ps_roi_align", **arguments, output=[pooled, pooled])
     assert sensitive == count
     # How many samples there are is in the boxes: one at the least.
@@ -156,8 +156,8 @@ def test_deformable_convolution(groups: int, stride: int, padding: int, use_mask
         use_mask=use_mask,
         output=output,
     )
-    assert count.multiply_add == plain.work.multiply_add
-    assert count.least_flop == plain.work.least_flop
+    assert count.macs == plain.work.macs
+    assert count.min_flop == plain.work.min_flop
     assert count.other == 2 * places * 12 + 4 * places * (7 + use_mask) + output.elements
     # The samples, 4 bytes each, are written and read.
-    assert count.internal_byte == 2 * 4 * 4 * places
+    assert count.internal_bytes == 2 * 4 * 4 * places

@@ -12,13 +12,13 @@ def test_only_the_rows_that_can_be_touched_are_read() -> None:
     table = torch.nn.Embedding(50_257, 768)
     analysis = roofline.analyze(table, "1x16:int64", hardware="10980xe")
     assert analysis.totals.flop == 0
-    assert analysis.totals.parameter_byte == 16 * 768 * 4
-    assert analysis.totals.input_byte == 16 * 8
-    assert analysis.totals.output_byte == 16 * 768 * 4
-    assert analysis.totals.parameter_bytes == 50_257 * 768 * 4
+    assert analysis.totals.parameter_bytes == 16 * 768 * 4
+    assert analysis.totals.input_bytes == 16 * 8
+    assert analysis.totals.output_bytes == 16 * 768 * 4
+    assert analysis.totals.parameter_size_bytes == 50_257 * 768 * 4
     assert analysis.coverage.calls == 1.0
 
 
 def test_no_more_than_the_table_is_read() -> None:
     analysis = roofline.analyze(torch.nn.Embedding(4, 8), "1x100:int64", hardware="10980xe")
-    assert analysis.totals.parameter_byte == 4 * 8 * 4
+    assert analysis.totals.parameter_bytes == 4 * 8 * 4

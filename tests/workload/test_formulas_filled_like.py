@@ -26,15 +26,15 @@ MADE: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], int]] = {
 
 @pytest.mark.parametrize("op", MADE)
 def test_only_what_is_written_moves(op: str) -> None:
-    make, written_byte = MADE[op]
+    make, written_bytes = MADE[op]
     source = sources.given(make)
     given = inputs_for(source.module, inputs_of((20, 30)), (), name=op, batch=None)
     assert given is not None
     (record,) = [
         each
         for each in capture(source.module, given, name=op).records
-        if each.op == f"aten.{op}" or each.work.traffic_byte
+        if each.op == f"aten.{op}" or each.work.traffic_bytes
     ]
     assert record.op == f"aten.{op}"
-    assert record.work.input_byte == 0
-    assert record.work.output_byte == written_byte
+    assert record.work.input_bytes == 0
+    assert record.work.output_bytes == written_bytes

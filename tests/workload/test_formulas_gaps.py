@@ -100,9 +100,7 @@ MODULES = frozenset(
         "transcendental",
     }
 )
-TOUCHES = re.compile(
-    r"\b(elements|least_elements|internal_byte)=|_updated\(|_layers\(|_convolved\("
-)
+TOUCHES = re.compile(r"\b(elements|min_elements|internal_bytes)=|_updated\(|_layers\(|_convolved\(")
 
 
 def test_rules_in_words_where_bytes_differ() -> None:
@@ -150,7 +148,7 @@ def test_elements_by_hand(function: Callable[[Any], Any], each: int) -> None:
     assert all(record.state is not State.UNKNOWN for record in captured.records)
     work = total(captured)
     assert work.flop == 30 * each + (15 if function is ELEMENTS[-3][1] else 0)
-    assert (work.least_flop or 0) <= (work.flop or 0)
+    assert (work.min_flop or 0) <= (work.flop or 0)
 
 
 ORDER: list[tuple[str, Callable[[Any], Any], int]] = [
@@ -200,7 +198,7 @@ def test_order_and_sets_by_hand(function: Callable[[Any], Any], flop: int) -> No
     assert all(record.state is not State.UNKNOWN for record in captured.records)
     work = total(captured)
     assert work.flop == flop
-    assert 0 <= (work.least_flop or 0) <= flop
+    assert 0 <= (work.min_flop or 0) <= flop
 
 
 def test_masks_read_what_they_select() -> None:
@@ -262,7 +260,7 @@ def test_legal_calls(function: Callable[..., Any], shape: tuple[int, ...]) -> No
     captured = passed(lambda _: function(*arguments), x)
     for record in captured.records:
         assert record.state is not State.UNKNOWN, record.op
-        assert 0 <= (record.work.least_flop or 0) <= (record.work.flop or 0)
+        assert 0 <= (record.work.min_flop or 0) <= (record.work.flop or 0)
     assert math.isfinite(total(captured).flop or 0)
 
 
@@ -297,7 +295,7 @@ def test_one_hot_calls_what_it_calls_for_real() -> None:
     assert called == ["aten.aminmax", "aten.zeros", "aten.unsqueeze", "aten.scatter_"]
     # 24 labels of 8 bytes read twice; two limits; 24 x 7 zeros, of which 24 are written again.
     read, written = 24 * 8, 24 * 7 * 8
-    assert total(captured).traffic_byte == 2 * read + 16 + written + 2 * 24 * 8
+    assert total(captured).traffic_bytes == 2 * read + 16 + written + 2 * 24 * 8
 
 
 OF_TORCH = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")

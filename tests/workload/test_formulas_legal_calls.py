@@ -95,7 +95,7 @@ def test_legal_calls_are_counted(name: str, shape: tuple[int, ...], kind: torch.
         return
     for record in records:
         assert record.state is not State.UNKNOWN, record.op
-        assert 0 <= (record.work.least_flop or 0) <= (record.work.flop or 0), record.op
+        assert 0 <= (record.work.min_flop or 0) <= (record.work.flop or 0), record.op
         operands = (*record.inputs, *record.outputs)
         if not any(each.dtype.kind == "float" for each in operands):
             assert record.work.flop == 0, record.op

@@ -40,9 +40,9 @@ def test_mm(m: int, k: int, n: int) -> None:
     a, b, tally = random(m, k), random(k, n), Tally()
     assert same(dots(numbers(a, tally), numbers(b, tally)), a @ b)
     work = only(passed(torch.mm, a, b)).work
-    assert work.flop == work.least_flop == tally.simple
-    assert work.multiply_add == tally.simple / 2
-    assert work.traffic_byte == 4 * (m * k + k * n + m * n)
+    assert work.flop == work.min_flop == tally.simple
+    assert work.macs == tally.simple / 2
+    assert work.traffic_bytes == 4 * (m * k + k * n + m * n)
 
 
 @given(batch=sizes, m=sizes, k=sizes, n=sizes)
@@ -73,14 +73,14 @@ def test_products_by_hand(
 ) -> None:
     """However a product is written, it takes its dot products."""
     work = total(passed(function, *shapes))
-    assert work.multiply_add == (fma or 0)
+    assert work.macs == (fma or 0)
     assert work.flop == (15 if fma is None else 2 * fma)
 
 
 def test_a_broadcast_matrix_is_read_once() -> None:
     """Six products with the same 4x5 matrix: 20 numbers of it are read, not 120."""
     records = passed(lambda x, y: torch.bmm(x, y.expand(6, 4, 5)), (6, 3, 4), (4, 5))
-    assert total(records).input_byte == 4 * (6 * 3 * 4 + 20)
+    assert total(records).input_bytes == 4 * (6 * 3 * 4 + 20)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_term_is_added(
     """beta * term + alpha * product; the least is the product, which can start with the term."""
     captured = passed(lambda *x: function(*x, beta=beta, alpha=alpha), *shapes)
     work = total(captured)
-    assert work.multiply_add == fma
+    assert work.macs == fma
     assert work.flop == 2 * fma + operations * outputs
-    assert work.least_flop == 2 * fma
+    assert work.min_flop == 2 * fma
 
 
 @given(samples=sizes, features=sizes, outputs=sizes, bias=st.booleans())
@@ -136,12 +136,12 @@ def test_linear_layer(samples: int, features: int, outputs: int, bias: bool) -> 
     work = only(passed(layer, x)).work
     assert work == Work(
         flop=tally.flop,
-        multiply_add=samples * features * outputs,
-        least_flop=tally.flop - bias * samples * outputs,
-        least_multiply_add=samples * features * outputs,
-        parameter_byte=4 * outputs * (features + bias),
-        input_byte=4 * samples * features,
-        output_byte=4 * samples * outputs,
+        macs=samples * features * outputs,
+        min_flop=tally.flop - bias * samples * outputs,
+        min_macs=samples * features * outputs,
+        parameter_bytes=4 * outputs * (features + bias),
+        input_bytes=4 * samples * features,
+        output_bytes=4 * samples * outputs,
     )
 
 
@@ -154,7 +154,7 @@ def test_torch_counts_the_same_multiply_adds(shapes: tuple[int, ...]) -> None:
     for function in (torch.bmm, torch.matmul, lambda x, y: x[0] @ y[0]):
         with FlopCounterMode(display=False) as counter:
             function(x, y)
-        assert 2 * (total(passed(function, x, y)).multiply_add or 0) == counter.get_total_flops()
+        assert 2 * (total(passed(function, x, y)).macs or 0) == counter.get_total_flops()
 
 
 def test_attention_written_out_uses_the_full_rectangle() -> None:
@@ -164,7 +164,7 @@ def test_attention_written_out_uses_the_full_rectangle() -> None:
         return (q @ k.transpose(-1, -2)).softmax(-1) @ v
 
     work = total(passed(attention, *[(4, 6, 8)] * 3))
-    assert work.multiply_add == 2 * 4 * 6 * 6 * 8
+    assert work.macs == 2 * 4 * 6 * 6 * 8
     tally = Tally()
     for row in numbers(random(24, 6), tally):
         most = largest_of(row)
@@ -172,14 +172,14 @@ def test_attention_written_out_uses_the_full_rectangle() -> None:
         whole = sum_of(powers)
         for each in powers:
             assert 0 < (each / whole).value <= 1
-    assert (work.flop or 0) - 2 * (work.multiply_add or 0) == tally.flop
+    assert (work.flop or 0) - 2 * (work.macs or 0) == tally.flop
 
 
 def test_a_gram_matrix_reads_its_factor_once() -> None:
     """x and its transpose are the same 12 numbers."""
     work = only(passed(lambda x: torch.mm(x, x.T), (3, 4))).work
     assert work.flop == 2 * 3 * 3 * 4
-    assert work.input_byte == 4 * 12
+    assert work.input_bytes == 4 * 12
 
 
 def test_products_are_all_labelled() -> None:

@@ -102,8 +102,8 @@ def test_written_out(function: Callable[[Any], Any], written_out: Callable[[Scal
     tally = Tally()
     assert same([written_out(each) for each in flat(numbers(x, tally))], function(x))
     work = total(passed(function, x))
-    assert (work.flop, work.least_flop) == (tally.flop, tally.least_flop)
-    assert work.multiply_add == 0
+    assert (work.flop, work.min_flop) == (tally.flop, tally.min_flop)
+    assert work.macs == 0
 
 
 TWO_ARGUMENTS: list[tuple[str, Callable[..., Any], Callable[[Scalar, Scalar], Any]]] = [
@@ -135,14 +135,14 @@ def test_two_arguments_written_out(
     pairs = zip(flat(numbers(x, tally)), flat(numbers(y, tally)), strict=True)
     assert same([written_out(a, b) for a, b in pairs], function(x, y).float())
     work = total(passed(function, x, y))
-    assert (work.flop, work.least_flop) == (tally.flop, tally.least_flop)
+    assert (work.flop, work.min_flop) == (tally.flop, tally.min_flop)
 
 
 def test_prelu_has_one_slope_a_channel() -> None:
     """A comparison and a multiplication an element, however many slopes there are."""
     record = only(passed(torch.nn.PReLU(3), (2, 3, 4)))
     assert record.work.flop == 2 * 24
-    assert record.work.parameter_byte == 3 * 4
+    assert record.work.parameter_bytes == 3 * 4
 
 
 def test_rounded_division_is_two_operations() -> None:
@@ -155,8 +155,8 @@ def test_broadcasting_counts_outputs() -> None:
     """3 x 1 plus 1 x 5 makes 15 sums, from 3 + 5 numbers read."""
     work = only(passed(torch.add, (3, 1), (1, 5))).work
     assert work.flop == 15
-    assert work.input_byte == 4 * (3 + 5)
-    assert work.output_byte == 4 * 15
+    assert work.input_bytes == 4 * (3 + 5)
+    assert work.output_bytes == 4 * 15
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_softmax(rows: int, size: int, dim: int, logarithm: bool) -> None:
     expected = function(x, dim=dim)
     assert same(result, expected if dim % 2 else expected.T.contiguous())
     record = only(passed(lambda x: function(x, dim=dim), x))
-    assert (record.work.flop, record.work.least_flop) == (tally.flop, tally.least_flop)
+    assert (record.work.flop, record.work.min_flop) == (tally.flop, tally.min_flop)
     assert record.type == "softmax"
 
 
@@ -218,7 +218,7 @@ def test_bytes_follow_the_data_type(kind: str, part: float) -> None:
     """Half the width halves the bytes; FLOP do not change."""
     plain = only(passed(F.silu, (4, 6))).work
     other = only(passed(F.silu, (4, 6), change=kind)).work
-    assert other.traffic_byte == part * plain.traffic_byte
+    assert other.traffic_bytes == part * plain.traffic_bytes
     assert other.flop == plain.flop
 
 

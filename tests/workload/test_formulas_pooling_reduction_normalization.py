@@ -58,7 +58,7 @@ pools = st.fixed_dictionaries(
 @settings(max_examples=50)
 @given(pool=pools, dilation=st.integers(1, 2), kind=st.sampled_from(["max", "avg"]))
 def test_pooling(pool: dict[str, Any], dilation: int, kind: str) -> None:
-    """Every tap counts towards `flop`, only those inside towards `least_flop`."""
+    """Every tap counts towards `flop`, only those inside towards `min_flop`."""
     dimensions, kernel, stride = pool["dimensions"], pool["kernel"], pool["stride"]
     padding = min(pool["padding"], kernel // 2)
     options = {"stride": stride, "padding": padding, "ceil_mode": pool["ceil_mode"]}
@@ -84,14 +84,14 @@ def test_pooling(pool: dict[str, Any], dilation: int, kind: str) -> None:
     # A comparison for each tap but the first; or an addition for each but the first and a division.
     saved = y.numel() if kind == "max" else 0
     assert work.flop == taps - saved
-    assert work.least_flop == inner - saved
+    assert work.min_flop == inner - saved
 
 
 def test_windows_lie_side_by_side_unless_a_stride_is_given() -> None:
     """2x2 over 4x4: four windows of three comparisons, or four elements, none in padding."""
     for function, each in ((F.max_pool2d, 3), (F.avg_pool2d, 4)):
         work = only(passed(lambda x, pool=function: pool(x, 2), (1, 1, 4, 4))).work
-        assert work.flop == work.least_flop == 4 * each
+        assert work.flop == work.min_flop == 4 * each
 
 
 def test_resnet_stem_pooling_by_hand() -> None:
@@ -100,8 +100,11 @@ def test_resnet_stem_pooling_by_hand() -> None:
     Along one side the four windows see 2, 3, 3, 3 elements: 11 * 11 = 121 lie inside.
     """
     work = only(passed(torch.nn.MaxPool2d(3, 2, 1), (1, 1, 8, 8))).work
-    assert (work.flop, work.least_flop) == (16 * 8, 121 - 16)
-    assert (work.input_byte, work.output_byte) == (64 * 4, 16 * (4 + 8))  # values and int64 places
+    assert (work.flop, work.min_flop) == (16 * 8, 121 - 16)
+    assert (work.input_bytes, work.output_bytes) == (
+        64 * 4,
+        16 * (4 + 8),
+    )  # values and int64 places
 
 
 @settings(max_examples=40)
@@ -128,7 +131,7 @@ def test_adaptive_pooling(dimensions: int, size: int, windows: int, kind: str) -
 def test_global_average_pooling_is_a_mean() -> None:
     """48 additions and a division for each of the 2 * 3 planes of 7x7."""
     work = total(passed(torch.nn.AdaptiveAvgPool2d(1), (2, 3, 7, 7)))
-    assert work.flop == work.least_flop == 6 * 49
+    assert work.flop == work.min_flop == 6 * 49
 
 
 @pytest.mark.parametrize(
@@ -177,15 +180,15 @@ def test_fold(kernel: int, stride: int, padding: int) -> None:
     fold = torch.nn.Fold((6, 6), kernel, padding=padding, stride=stride)
     work = only(passed(fold, columns)).work
     assert work.flop == columns.numel()
-    assert max(0, added - 72) == work.least_flop
-    assert (work.least_flop or 0) <= added - stored
+    assert max(0, added - 72) == work.min_flop
+    assert (work.min_flop or 0) <= added - stored
 
 
 def test_unfold_only_copies() -> None:
     """No arithmetic, but nine times the bytes."""
     work = total(passed(torch.nn.Unfold(3, padding=1), (1, 2, 5, 5)))
     assert work.flop == 0
-    assert (work.input_byte, work.output_byte) == (4 * 50, 4 * 9 * 50)
+    assert (work.input_bytes, work.output_bytes) == (4 * 50, 4 * 9 * 50)
 
 
 # -- reductions ----------------------------------------------------------------------------------
@@ -246,7 +249,7 @@ def test_reductions(name: str, rows: int, size: int) -> None:
     x, tally = random(rows, size), Tally()
     assert same([written_out(row) for row in numbers(x, tally)], function(x, dim=-1))
     work = total(passed(lambda x: function(x, dim=-1), x))
-    assert (work.flop, work.least_flop) == (tally.flop, tally.least_flop)
+    assert (work.flop, work.min_flop) == (tally.flop, tally.min_flop)
 
 
 def test_reduction_of_everything_and_of_nothing() -> None:
@@ -274,7 +277,7 @@ def test_counting_is_no_floating_point(function: Callable[..., Any]) -> None:
 def test_scans(function: Callable[..., Any], dim: int, operations: int) -> None:
     """One operation for each element but the first along the dimension."""
     work = only(passed(lambda x: function(x, dim), (3, 5))).work
-    assert work.flop == work.least_flop == operations
+    assert work.flop == work.min_flop == operations
 
 
 def merge_sort(values: list[Scalar]) -> list[Scalar]:
@@ -297,13 +300,13 @@ def test_sort(size: int) -> None:
     assert work.flop is not None
     assert tally.flop <= work.flop
     assert work.flop <= 2 * size * math.ceil(math.log2(size) + 1e-12)
-    assert work.least_flop == 2 * (size - 1)
+    assert work.min_flop == 2 * (size - 1)
 
 
 def test_topk_by_hand() -> None:
     """8 elements through a heap of 3 (two levels): 2 * 8 comparisons; the least is 7."""
     work = only(passed(lambda x: x.topk(3), (8,))).work
-    assert (work.flop, work.least_flop) == (16, 7)
+    assert (work.flop, work.min_flop) == (16, 7)
 
 
 # -- normalisation -------------------------------------------------------------------------------
@@ -367,7 +370,7 @@ def test_batch_norm_in_inference(with_affine: bool) -> None:
     assert same(result, norm(x))
     record = only(passed(norm, x))
     assert record.work.flop == tally.flop
-    assert record.work.parameter_byte == 4 * 3 * (4 if with_affine else 2)
+    assert record.work.parameter_bytes == 4 * 3 * (4 if with_affine else 2)
 
 
 def test_batch_norm_without_running_statistics() -> None:

@@ -63,8 +63,8 @@ def test_packed_linear_layers(operator: str, taken: str, given: str, other: int)
     """As many multiply-adds as the layer of floats; without a bias an addition less a result."""
     x, y = spec(3, 8, of=taken), spec(3, 5, of=given)
     count = counted(operator, X=x, W_prepack=[WEIGHT, BIAS], output=y)
-    assert (count.multiply_add, count.other) == (PRODUCTS, other)
-    assert count.least_flop == 2 * PRODUCTS
+    assert (count.macs, count.other) == (PRODUCTS, other)
+    assert count.min_flop == 2 * PRODUCTS
     without = counted(operator, X=x, W_prepack=[WEIGHT, None], output=y)
     assert without.other == other - 15
     empty = counted(
@@ -81,7 +81,7 @@ def test_linear_layers_of_onednn() -> None:
     x, w = spec(3, 8, of="uint8"), spec(8, 5, of="int8")
     arguments = {"qx": x, "qw": w, "bias": BIAS}
     whole = counted("onednn.qlinear_pointwise", "", **arguments, output=spec(3, 5, of="uint8"))
-    assert (whole.multiply_add, whole.other) == (PRODUCTS, 15 * 6)
+    assert (whole.macs, whole.other) == (PRODUCTS, 15 * 6)
     floats = counted(
         "onednn.qlinear_pointwise",
         "",
@@ -107,7 +107,7 @@ def test_older_linear_layers() -> None:
     x, y = spec(3, 8), spec(3, 5)
     bytes_ = counted("aten.fbgemm_linear_int8_weight_fp32_activation", input=x, output=y, bias=BIAS)
     halves = counted("aten.fbgemm_linear_fp16_weight", input=x, output=y, bias=BIAS)
-    assert bytes_.multiply_add == halves.multiply_add == PRODUCTS
+    assert bytes_.macs == halves.macs == PRODUCTS
     assert (bytes_.other, halves.other) == (24 * 7 + 15 * 2, 15)
 
 
@@ -119,14 +119,14 @@ def test_weights_of_bytes_and_half_bytes() -> None:
     x = torch.zeros(4, 32, dtype=torch.bfloat16)
     w, scales = torch.zeros(16, 32, dtype=torch.int8), torch.ones(16, dtype=torch.bfloat16)
     eight = only(passed(lambda x, w, s: aten._weight_int8pack_mm(x, w, s), x, w, scales))
-    assert (eight.work.multiply_add, eight.work.flop) == (4 * 32 * 16, 2 * 2048 + 64)
+    assert (eight.work.macs, eight.work.flop) == (4 * 32 * 16, 2 * 2048 + 64)
     assert eight.inputs[1].byte == 16 * 32
     packed = torch.zeros(16, 16, dtype=torch.uint8)
     both = torch.ones(1, 16, 2, dtype=torch.bfloat16)
     four = only(
         passed(lambda x, w, s: aten._weight_int4pack_mm_for_cpu(x, w, 32, s), x, packed, both)
     )
-    assert (four.work.multiply_add, four.work.flop) == (2048, 2 * 2048 + 2 * 512)
+    assert (four.work.macs, four.work.flop) == (2048, 2 * 2048 + 2 * 512)
     assert four.inputs[1].byte == 16 * 32 / 2
 
 
@@ -134,12 +134,12 @@ def test_integers_and_scaled_floats() -> None:
     """32 x 32 x 32; a scale for either matrix of narrow floats."""
     a = torch.zeros(32, 32, dtype=torch.int8)
     work = only(passed(lambda a: aten._int_mm(a, a), a)).work
-    assert (work.multiply_add, work.flop) == (32**3, 2 * 32**3)
+    assert (work.macs, work.flop) == (32**3, 2 * 32**3)
     b, one = torch.zeros(32, 32).to(torch.float8_e4m3fn), torch.ones(())
     record = only(
         passed(lambda b, one: aten._scaled_mm(b, b.t(), one, one, out_dtype=torch.bfloat16), b, one)
     )
-    assert (record.work.multiply_add, record.work.flop) == (32**3, 2 * 32**3 + 2 * 32**2)
+    assert (record.work.macs, record.work.flop) == (32**3, 2 * 32**3 + 2 * 32**2)
     assert record.inputs[0].byte == 32 * 32
 
 
@@ -163,7 +163,7 @@ def test_numbers_made_integers(function: Callable[[Any], Any], each: int) -> Non
     captured = passed(function, (3, 8))
     assert all(record.state is not State.UNKNOWN for record in captured.records)
     work = total(captured)
-    assert (work.flop, work.least_flop) == (24 * each, 0)
+    assert (work.flop, work.min_flop) == (24 * each, 0)
     quantised = next(each for each in captured.records if each.type == "quantization")
     assert quantised.inputs[0].byte == 4 * 24
 
@@ -183,8 +183,8 @@ def test_products_of_mkldnn() -> None:
         passed(lambda x, w, b: mkldnn._linear_pointwise(x, w, b, "relu", [], ""), x, w, b)
     ).work
     plain = total(passed(lambda x, w, b: F.relu(F.linear(x, w, b)), x, w, b))
-    assert (fused.multiply_add, fused.flop) == (plain.multiply_add, plain.flop)
-    assert fused.least_flop == plain.least_flop
+    assert (fused.macs, fused.flop) == (plain.macs, plain.flop)
+    assert fused.min_flop == plain.min_flop
     image, kernel = torch.zeros(2, 4, 7, 7), torch.zeros(6, 2, 3, 3)
     fused = only(
         passed(
@@ -198,8 +198,8 @@ def test_products_of_mkldnn() -> None:
     plain = total(
         passed(lambda x, w: F.silu(F.conv2d(x, w, stride=2, padding=1, groups=2)), image, kernel)
     )
-    assert (fused.multiply_add, fused.flop) == (plain.multiply_add, plain.flop)
-    assert fused.least_flop == plain.least_flop
+    assert (fused.macs, fused.flop) == (plain.macs, plain.flop)
+    assert fused.min_flop == plain.min_flop
 
 
 # -- by their schemas ------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_products_of_mkl_leave_the_first_weight() -> None:
         B=None,
         output=spec(3, 5),
     )
-    assert (count.multiply_add, count.flop) == (PRODUCTS, 2 * PRODUCTS)
+    assert (count.macs, count.flop) == (PRODUCTS, 2 * PRODUCTS)
     assert count.elements == {"ORI_W": 0}
 
 
@@ -229,7 +229,7 @@ def test_sparse_products() -> None:
         counted("aten._sparse_semi_structured_addmm", mat1=spec(16, 16, of="float16"), output=y),
         counted("aten._sparse_semi_structured_linear", weight=spec(8, 16), output=y),
     ]
-    assert {each.multiply_add for each in counts} == {half}
+    assert {each.macs for each in counts} == {half}
     assert [each.other for each in counts] == [0, 0, 16 * 8, 0]
 
 
@@ -237,10 +237,10 @@ def test_numbers_of_four_bits() -> None:
     """Two in each element: 16 elements are 32 numbers."""
     a = spec(4, 16, of="float4_e2m1fn_x2")
     count = counted("aten._scaled_mm", self=a, output=spec(4, 8, of="bfloat16"), bias=spec(8))
-    assert (count.multiply_add, count.other) == (4 * 32 * 8, 32 * 3)
+    assert (count.macs, count.other) == (4 * 32 * 8, 32 * 3)
     experts = spec(2, 16, 8, of="float4_e2m1fn_x2")
     grouped = counted("aten._scaled_grouped_mm", self=a, mat2=experts, output=spec(4, 8))
-    assert grouped.multiply_add == 4 * 32 * 8
+    assert grouped.macs == 4 * 32 * 8
 
 
 def test_rows_quantised_for_half_bytes() -> None:
@@ -253,7 +253,7 @@ def test_rows_quantised_for_half_bytes() -> None:
         out_features=5,
         output=spec(3, 5),
     )
-    assert (count.multiply_add, count.other) == (3 * 64 * 5, 3 * 64 * 7 + 15 * 4)
+    assert (count.macs, count.other) == (3 * 64 * 5, 3 * 64 * 7 + 15 * 4)
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ def test_convolutions(groups: int) -> None:
     packed = [spec(8, 4 // groups, 3, 3, of="qint8"), spec(8)]
     for overload, name in (("new", "packed_weight"), ("", "weight")):
         count = counted("quantized.conv2d", overload, qx=x, **{name: packed}, output=y)
-        assert count.multiply_add == floats.multiply_add
+        assert count.macs == floats.macs
         assert count.other == 2 * 8 * 49 * 6
         # Where the padding lies is not known here.
-        assert 0 < count.least_flop <= (floats.least_flop or 0)
+        assert 0 < count.min_flop <= (floats.min_flop or 0)
     relu = counted("quantized.conv2d_relu", "new", qx=x, packed_weight=packed, output=y)
     assert relu.other == 2 * 8 * 49 * 7
     other = counted(
@@ -287,7 +287,7 @@ def test_convolutions(groups: int) -> None:
         attr="relu",
         output=spec(2, 8, 7, 7),
     )
-    assert (other.multiply_add, other.other) == (floats.multiply_add, 2 * 8 * 49 * 2)
+    assert (other.macs, other.other) == (floats.macs, 2 * 8 * 49 * 2)
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -306,7 +306,7 @@ def test_transposed_convolutions(groups: int) -> None:
         packed_weight=[spec(4, 6 // groups, 3, 3, of="qint8"), None],
         output=spec(*floats.outputs[0].shape, of="quint8"),
     )
-    assert count.multiply_add == floats.work.multiply_add
+    assert count.macs == floats.work.macs
 
 
 # -- other layers ----------------------------------------------------------------------------------
@@ -351,16 +351,16 @@ def test_recurrent_layers(kind: str, bidirectional: bool) -> None:
         "batch_first": False,
     }
     count = counted(f"aten.quantized_{kind}", "input", **arguments)
-    assert count.multiply_add == floats.multiply_add
+    assert count.macs == floats.macs
     directions = 1 + bidirectional
     vectors = 12 * directions * (6 + 5 * directions) + 12 * 2 * directions * 5
     halves = counted(f"aten.quantized_{kind}", "input", **arguments, dtype="torch.float16")
     assert count.other - halves.other == 7 * vectors
-    assert count.least_flop == halves.least_flop
+    assert count.min_flop == halves.min_flop
     # Recurrent weights are read again in 3 of 4 steps: a byte each, or two.
     gates = 4 if kind == "lstm" else 3
     again = 3 * 2 * directions * gates * 5 * (5 + 1)
-    assert halves.internal_byte - count.internal_byte == again
+    assert halves.internal_bytes - count.internal_bytes == again
 
 
 @pytest.mark.parametrize(
@@ -374,7 +374,7 @@ def test_recurrent_cells(operator: str, gates: int) -> None:
         input=spec(3, 6),
         hx=[state, state] if operator == "lstm" else state,
     )
-    assert count.multiply_add == 3 * gates * 5 * (6 + 5)
+    assert count.macs == 3 * gates * 5 * (6 + 5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -394,4 +394,4 @@ def test_packed_tables_are_read_by_rows(kind: torch.dtype, bits: int) -> None:
         weight = only(passed(function, rows, begins)).inputs[0]
         assert weight.shape == (1000, 64)
         assert weight.byte == 20 * 64 * bits // 8
-        assert weight.least_byte == least * bits // 8
+        assert weight.min_bytes == least * bits // 8

@@ -155,13 +155,13 @@ def test_lstm(steps: int, batch: int, inputs: int, hidden: int, bias: bool) -> N
         written_out(layer, lstm_cell, numbers(x[:, sample], tally), tally)
     work = total(passed(layer, x))
     assert work.flop == tally.flop
-    assert work.multiply_add == steps * batch * 4 * hidden * (inputs + hidden)
+    assert work.macs == steps * batch * 4 * hidden * (inputs + hidden)
 
 
 def test_two_lstms_by_hand() -> None:
     """Two layers of 512 cells, 14 steps of 512 numbers: 14 * 2 * 4 * 512 * 1024 = 58,720,256."""
     work = total(passed(torch.nn.LSTM(512, 512, 2), (14, 1, 512)))
-    assert work.multiply_add == 58_720_256
+    assert work.macs == 58_720_256
 
 
 @pytest.mark.parametrize("kind", GATES)
@@ -175,7 +175,7 @@ def test_both_directions_and_all_kinds(kind: Any, bidirectional: bool, batch_fir
     ways = 1 + bidirectional
     each = (8 + 6) + (ways * 6 + 6)
     by_hand = 5 * 2 * ways * GATES[kind] * 6 * each
-    assert total(captured).multiply_add == by_hand
+    assert total(captured).macs == by_hand
     with FlopCounterMode(display=False) as counter, torch.device("meta"), torch.no_grad():
         kind(8, 6, 2, **options)(torch.empty(5, 2, 8))
     assert counter.get_total_flops() == 2 * by_hand
@@ -196,8 +196,8 @@ def test_half_the_width_is_half_the_bytes() -> None:
     layer = torch.nn.LSTM(8, 6)
     plain, half = (total(passed(layer, (5, 2, 8), change=each)) for each in ("", "bfloat16"))
     assert half.flop == plain.flop
-    assert half.traffic_byte == plain.traffic_byte / 2
-    assert half.internal_byte == (plain.internal_byte or 0) / 2
+    assert half.traffic_bytes == plain.traffic_bytes / 2
+    assert half.internal_bytes == (plain.internal_bytes or 0) / 2
 
 
 class Packed(torch.nn.Module):
@@ -217,21 +217,21 @@ def test_packed_sequences_take_the_steps_they_have(kind: Any) -> None:
     """7 steps, not 12."""
     captured = passed(Packed(kind(8, 6)), (4, 3, 8))
     assert all(each.state is not State.UNKNOWN for each in captured.records)
-    assert total(captured).multiply_add == 7 * GATES[kind] * 6 * (8 + 6)
+    assert total(captured).macs == 7 * GATES[kind] * 6 * (8 + 6)
 
 
 @pytest.mark.parametrize("shape", [(5, 0, 8), (1, 1, 8), (5, 8)])
 def test_odd_shapes(shape: tuple[int, ...]) -> None:
     """No samples, one step of one, or no dimension for them."""
     work = total(passed(torch.nn.LSTM(8, 6), torch.zeros(shape)))
-    assert work.multiply_add == shape[0] * (shape[1] if len(shape) == 3 else 1) * 24 * 14
+    assert work.macs == shape[0] * (shape[1] if len(shape) == 3 else 1) * 24 * 14
 
 
 def test_what_stands_for_missing_biases_is_not_read() -> None:
     """Torch hands over zeros in the shape of the weights: 24 * 14 of these, none of those."""
     records = passed(torch.nn.LSTM(8, 6, bias=False), (5, 2, 8)).records
     (record,) = (each for each in records if each.op == FUSED)
-    assert record.work.traffic_byte == 4 * (24 * 14 + 5 * 2 * (8 + 6) + 4 * 2 * 6)
+    assert record.work.traffic_bytes == 4 * (24 * 14 + 5 * 2 * (8 + 6) + 4 * 2 * 6)
 
 
 # -- bytes -----------------------------------------------------------------------------------------
@@ -248,18 +248,18 @@ def test_bytes_of_a_layer_by_hand() -> None:
         each for each in passed(torch.nn.LSTM(8, 5), (4, 3, 8)).records if each.op == FUSED
     )
     weights, states = 20 * (8 + 5) + 2 * 20, 2 * 15
-    assert record.work.traffic_byte == 4 * (weights + 4 * 3 * 8 + states + 4 * 15 + states)
+    assert record.work.traffic_bytes == 4 * (weights + 4 * 3 * 8 + states + 4 * 15 + states)
     cells = 4 * 15
     inside = cells * (2 * 2 * 4 + 2 * 11 + 1)
     between = 3 * (15 + 2 * 15) + 3 * (100 + 20)
-    assert record.work.internal_byte == 4 * (inside + between)
+    assert record.work.internal_bytes == 4 * (inside + between)
 
 
 def moved(captured: Capture) -> int:
     """All bytes but those that lists of steps are made of when they are stacked to one tensor."""
     left_out = ("aten.stack", "aten.zeros", "aten.cat")
     return sum(
-        each.work.traffic_byte + (each.work.internal_byte or 0)
+        each.work.traffic_bytes + (each.work.internal_bytes or 0)
         for each in captured.records
         if each.op not in left_out
     )
@@ -276,5 +276,5 @@ def test_with_all_that_is_inside_it_moves_what_its_parts_move(options: dict[str,
         parts = passed(layer, (4, 3, 8))
     fused = sum(each.op == FUSED for each in whole.records)
     assert moved(whole) - fused * 4 * 3 * 5 == moved(parts)
-    assert all(each.work.traffic_byte < moved(parts) for each in whole.records)
-    assert total(parts).internal_byte == 0
+    assert all(each.work.traffic_bytes < moved(parts) for each in whole.records)
+    assert total(parts).internal_bytes == 0

@@ -45,10 +45,10 @@ def test_antialiased_resampling(mode: str, size: int, outputs: int) -> None:
     least = planes * (size + outputs) * once
     ends = planes * (size + outputs) * 2 * 2 * outputs
     assert work.flop is not None
-    assert work.least_flop is not None
-    assert least <= work.least_flop <= work.flop <= least + ends
+    assert work.min_flop is not None
+    assert least <= work.min_flop <= work.flop <= least + ends
     if mode == "bilinear":
-        assert work.least_flop == least
+        assert work.min_flop == least
 
 
 def test_antialiased_halving_by_hand() -> None:
@@ -59,7 +59,7 @@ def test_antialiased_halving_by_hand() -> None:
     work = only(
         passed(lambda x: F.interpolate(x, 4, mode="bilinear", antialias=True), (1, 1, 8, 8))
     ).work
-    assert work.least_flop == (8 + 4) * (2 * 14 - 4)
+    assert work.min_flop == (8 + 4) * (2 * 14 - 4)
 
 
 def test_a_dimension_that_keeps_its_size_is_no_must() -> None:
@@ -67,7 +67,7 @@ def test_a_dimension_that_keeps_its_size_is_no_must() -> None:
     work = only(
         passed(lambda x: F.interpolate(x, (8, 4), mode="bilinear", antialias=True), (1, 1, 8, 8))
     ).work
-    assert work.least_flop == 8 * (2 * 14 - 4)
+    assert work.min_flop == 8 * (2 * 14 - 4)
 
 
 def test_weights_on_integers_are_no_floating_point_arithmetic() -> None:
@@ -192,7 +192,7 @@ def test_grid_sample(dimensions: int, channels: int, mode: str, align_corners: b
     assert same(result, expected)
     record = only(passed(sample, image, grid))
     assert record.work.flop == tally.flop
-    assert record.work.least_flop == 2 * dimensions * places**dimensions
+    assert record.work.min_flop == 2 * dimensions * places**dimensions
 
 
 def test_a_grid_touches_no_more_than_its_neighbours() -> None:
@@ -201,7 +201,7 @@ def test_a_grid_touches_no_more_than_its_neighbours() -> None:
         passed(lambda x, g: F.grid_sample(x, g, align_corners=False), (1, 3, 99, 99), (1, 1, 1, 2))
     )
     image = record.inputs[0]
-    assert (image.distinct_elements, image.least_elements) == (4 * 3, 0)
+    assert (image.distinct_elements, image.min_elements) == (4 * 3, 0)
 
 
 @pytest.mark.parametrize("size", [[2, 3, 4, 5], [2, 3, 4, 5, 6]])
@@ -211,5 +211,5 @@ def test_affine_grid(size: list[int]) -> None:
     work = only(
         passed(lambda theta: F.affine_grid(theta, size, align_corners=False), (2, d, d + 1))
     ).work
-    assert work.multiply_add == 2 * math.prod(size[2:]) * d * (d + 1)
-    assert work.flop == 2 * (work.multiply_add or 0)
+    assert work.macs == 2 * math.prod(size[2:]) * d * (d + 1)
+    assert work.flop == 2 * (work.macs or 0)

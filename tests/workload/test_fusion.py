@@ -31,7 +31,7 @@ def chains(*run: Any) -> list[tuple[str, int, int]]:
     """Operators that are not free: their names, the kernel each is in, the bytes that cross."""
     records = passed(*run).records
     shown = [
-        (_name(each), fused.chain, fused.traffic_byte)
+        (_name(each), fused.chain, fused.traffic_bytes)
         for each, fused in zip(records, fused_traffic(records), strict=True)
         if each.state is not State.FREE
     ]
@@ -120,7 +120,7 @@ def test_a_batch_norm_in_training_is_not_folded() -> None:
     for each, kernel in zip(records, fused, strict=True):
         assert each.phase == records[kernel.chain].phase
     saved = 2 * Y
-    assert fused[at["convolution"]].traffic_byte == 2 * X + W + saved
+    assert fused[at["convolution"]].traffic_bytes == 2 * X + W + saved
 
 
 def test_a_residual_is_added_in_the_epilogue_of_the_later_convolution() -> None:
@@ -302,7 +302,7 @@ def test_a_draw_joins_what_uses_it_and_is_kept_for_the_way_back() -> None:
     assert [records[n].op for n in chain][:3] == ["aten.addmm", "aten.gelu", "aten.bernoulli_"]
     # The way back needs the mask, and what gelu was given; the loss needs the result.
     size = F * 10 * 16
-    assert sum(fused[n].traffic_byte for n in chain) == size + F * (16 * 16 + 16) + 3 * size
+    assert sum(fused[n].traffic_bytes for n in chain) == size + F * (16 * 16 + 16) + 3 * size
 
 
 def test_views_between_are_transparent_and_what_is_kept_is_written() -> None:
@@ -329,7 +329,7 @@ def test_a_part_overwritten_in_place_is_done_in_memory() -> None:
 
     eager = [each for each in passed(function, (10,)).records if each.state is not State.FREE]
     assert chains(function, (10,)) == [
-        (each.op.removeprefix("aten."), n, each.work.traffic_byte) for n, each in enumerate(eager)
+        (each.op.removeprefix("aten."), n, each.work.traffic_bytes) for n, each in enumerate(eager)
     ]
 
 
@@ -348,10 +348,10 @@ def test_an_update_in_parts_is_one_kernel() -> None:
     fused = fused_traffic(records)
     update = [n for n, each in enumerate(records) if each.phase == "optimizer"]
     size = 16 * 16 * F
-    big = [n for n in update if records[n].work.traffic_byte >= size]
+    big = [n for n in update if records[n].work.traffic_bytes >= size]
     # Weight, both moments: read and written; the gradient: read.
-    assert sum(fused[n].traffic_byte for n in big) == 7 * size
-    assert sum(records[n].work.traffic_byte for n in big) > 2 * 7 * size
+    assert sum(fused[n].traffic_bytes for n in big) == 7 * size
+    assert sum(records[n].work.traffic_bytes for n in big) > 2 * 7 * size
 
 
 def test_kernels_over_the_same_elements_read_a_shared_operand_once() -> None:
@@ -432,7 +432,7 @@ def test_what_follows_from_parameters_alone_is_computed_before_the_pass() -> Non
     assert chains(Scaled(), (8, 8)) == [("tanh", 0, 0), ("mm", 1, 3 * 256)]
     records = trained(Scaled(), (8, 8), loss=lambda y: y.sum()).records
     tanh = next(n for n, each in enumerate(records) if each.op == "aten.tanh")
-    assert fused_traffic(records)[tanh].traffic_byte == 2 * 256
+    assert fused_traffic(records)[tanh].traffic_bytes == 2 * 256
 
 
 def test_what_nobody_reads_is_not_done() -> None:
@@ -480,14 +480,14 @@ def by_modules(name: str) -> int:
 
 
 def test_resnet50_is_what_its_modules_move() -> None:
-    assert sum(each.traffic_byte for each in fused_traffic(run("resnet50"))) == by_modules(
+    assert sum(each.traffic_bytes for each in fused_traffic(run("resnet50"))) == by_modules(
         "resnet50"
     )
 
 
 def test_mobilenet_is_what_its_modules_move() -> None:
     """But that it has no module that pools: it takes the mean on the tiles of nothing."""
-    found = sum(each.traffic_byte for each in fused_traffic(run("mobilenet_v2")))
+    found = sum(each.traffic_bytes for each in fused_traffic(run("mobilenet_v2")))
     pooled = F * (1280 * 7 * 7 + 1280)
     assert found == by_modules("mobilenet_v2") + pooled
 
@@ -495,9 +495,9 @@ def test_mobilenet_is_what_its_modules_move() -> None:
 def test_bert_keeps_its_products_and_writes_less_between_them() -> None:
     records = run("hf:bert")
     fused = fused_traffic(records)
-    eager = sum(each.work.traffic_byte for each in records)
-    parameters = sum(each.work.parameter_byte for each in records)
-    total = sum(each.traffic_byte for each in fused)
+    eager = sum(each.work.traffic_bytes for each in records)
+    parameters = sum(each.work.parameter_bytes for each in records)
+    total = sum(each.traffic_bytes for each in fused)
     assert parameters < total < eager
     for each, kernel in zip(records, fused, strict=True):
         if each.op == "aten.gelu":
@@ -533,7 +533,7 @@ def programs(draw: st.DrawFn, *, parts: bool = True, in_place: bool = True) -> l
         part = parts and not whole and draw(st.integers(0, 9)) == 0
         role = Role.PARAMETER if number == 0 else Role.INPUT if number < 3 else Role.ACTIVATION
         start = draw(st.integers(0, size - 1)) if part else 0
-        return tensor(number, size - start, role=role, of="int8", offset_byte=start)
+        return tensor(number, size - start, role=role, of="int8", offset_bytes=start)
 
     for index in range(draw(st.integers(1, 12))):
         op = draw(st.sampled_from([*["aten.relu"] * 4, *OPERATORS]))
@@ -568,14 +568,14 @@ def needed(records: Sequence[OperatorRecord], fused: Sequence[Fused]) -> int:
     kernel = [each.chain for each in fused]
     for now, each in enumerate(records):
         for spec in each.inputs:
-            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+            for at in range(spec.offset_bytes, spec.offset_bytes + spec.byte):
                 writer = version.get((spec.storage, at), -1)
                 if writer == -1 or kernel[writer] != kernel[now]:
                     crossing.add(("read", kernel[now], (spec.storage, at), writer))
                     if writer >= 0:
                         crossing.add(("write", kernel[writer], (spec.storage, at), writer))
         for spec in each.outputs:
-            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+            for at in range(spec.offset_bytes, spec.offset_bytes + spec.byte):
                 version[spec.storage, at] = now
     dropped = {number for each in records for number in each.freed}
     for (storage, at), writer in version.items():
@@ -588,8 +588,8 @@ def needed(records: Sequence[OperatorRecord], fused: Sequence[Fused]) -> int:
 @settings(max_examples=150)
 def test_no_operator_moves_more_than_alone(records: list[OperatorRecord]) -> None:
     for each, one in zip(records, fused_traffic(records), strict=True):
-        assert 0 <= one.traffic_byte <= each.work.traffic_byte
-        assert one.traffic_byte <= sum(spec.byte for spec in (*one.reads, *one.writes))
+        assert 0 <= one.traffic_bytes <= each.work.traffic_bytes
+        assert one.traffic_bytes <= sum(spec.byte for spec in (*one.reads, *one.writes))
 
 
 @given(programs(parts=False, in_place=False))
@@ -638,7 +638,7 @@ def test_computing_again_never_moves_more(records: list[OperatorRecord]) -> None
     products = [each for each in records if each.op == "aten.mm"]
     again = sum(spec.byte for each in products for spec in each.inputs)
     unread = sum(spec.byte for each in products for spec in each.outputs)
-    assert sum(each.traffic_byte for each in fused) <= needed(records, fused) + again + unread
+    assert sum(each.traffic_bytes for each in fused) <= needed(records, fused) + again + unread
 
 
 @given(programs())
@@ -650,12 +650,12 @@ def test_kernels_can_run_one_after_the_other(records: list[OperatorRecord]) -> N
     version: dict[tuple[int, int], int] = {}
     for now, each in enumerate(records):
         for spec in each.inputs:
-            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+            for at in range(spec.offset_bytes, spec.offset_bytes + spec.byte):
                 writer = version.get((spec.storage, at))
                 if writer is not None and fused[writer].chain != fused[now].chain:
                     order[fused[now].chain].add(fused[writer].chain)
         for spec in each.outputs:
-            for at in range(spec.offset_byte, spec.offset_byte + spec.byte):
+            for at in range(spec.offset_bytes, spec.offset_bytes + spec.byte):
                 version[spec.storage, at] = now
     TopologicalSorter(order).prepare()
     for chain in order:
@@ -681,4 +681,4 @@ def test_long_chains_stay_quick(length: int) -> None:
     ]
     fused = fused_traffic(records)
     assert {each.chain for each in fused} == {0}
-    assert sum(each.traffic_byte for each in fused) == 64
+    assert sum(each.traffic_bytes for each in fused) == 64

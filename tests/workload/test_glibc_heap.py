@@ -56,14 +56,14 @@ def simulated(lines: Sequence[Line], settings: MallocSettings) -> list[tuple[int
     heap.malloc(_PER_THREAD_BYTE)
     found: list[tuple[int, int, int]] = []
     for what, number, byte in lines:
-        before, offset = heap.faults, 0
+        before, offset = heap.page_faults, 0
         if what == "f":
             heap.free(blocks.pop(number))
         else:
             take = heap.memalign if what == "a" else heap.malloc
             blocks[number] = take(byte)
             offset = blocks[number] + 16 if blocks[number] >= 0 else -1
-        found.append((offset, heap.faults - before, heap.size_byte))
+        found.append((offset, heap.page_faults - before, heap.size_bytes))
     return found
 
 
@@ -117,55 +117,55 @@ def test_every_block_lies_where_glibc_puts_it(
 def test_a_large_block_is_mapped_once_and_then_kept_in_the_heap() -> None:
     heap = Heap(MallocSettings())
     first = heap.memalign(10 * MIB)
-    assert heap.size_byte == 0
-    assert heap.faults == 10 * MIB // PAGE_BYTE + 1
+    assert heap.size_bytes == 0
+    assert heap.page_faults == 10 * MIB // PAGE_BYTE + 1
     heap.free(first)
-    assert heap.mmap_threshold_byte > 10 * MIB
-    assert heap.trim_threshold_byte == 2 * heap.mmap_threshold_byte
+    assert heap.mmap_threshold_bytes > 10 * MIB
+    assert heap.trim_threshold_bytes == 2 * heap.mmap_threshold_bytes
     # Seven times the end that is cut off stays in the thread's cache, behind the freed block.
     for _ in range(10):
         heap.free(heap.memalign(10 * MIB))
-    before = heap.faults
+    before = heap.page_faults
     for _ in range(3):
         heap.free(heap.memalign(10 * MIB))
-    assert heap.faults == before
+    assert heap.page_faults == before
 
 
 def test_blocks_beyond_the_largest_threshold_are_faulted_in_every_time() -> None:
     heap = Heap(MallocSettings())
     for _ in range(3):
         heap.free(heap.memalign(33 * MIB))
-    assert heap.faults == 3 * (33 * MIB // PAGE_BYTE + 1)
-    assert heap.mmap_threshold_byte == 128 * KIB
+    assert heap.page_faults == 3 * (33 * MIB // PAGE_BYTE + 1)
+    assert heap.mmap_threshold_bytes == 128 * KIB
 
 
 def test_the_top_is_given_back_from_the_trim_threshold_on() -> None:
-    heap = Heap(MallocSettings(mmap_threshold_byte=MIB, trim_threshold_byte=2 * MIB))
+    heap = Heap(MallocSettings(mmap_threshold_bytes=MIB, trim_threshold_bytes=2 * MIB))
     three = [heap.malloc(900 * KIB) for _ in range(3)]
     heap.free(three[2])
-    before, size = heap.faults, heap.size_byte
+    before, size = heap.page_faults, heap.size_bytes
     three[2] = heap.malloc(900 * KIB)
-    assert (heap.faults, heap.size_byte) == (before, size)
+    assert (heap.page_faults, heap.size_bytes) == (before, size)
     for each in reversed(three):
         heap.free(each)
-    assert heap.size_byte < size - 2 * MIB + 256 * KIB
+    assert heap.size_bytes < size - 2 * MIB + 256 * KIB
 
 
 def test_a_small_block_behind_it_keeps_a_large_one() -> None:
-    heap = Heap(MallocSettings(mmap_threshold_byte=32 * MIB, trim_threshold_byte=MIB))
+    heap = Heap(MallocSettings(mmap_threshold_bytes=32 * MIB, trim_threshold_bytes=MIB))
     large = heap.memalign(8 * MIB)
     behind = heap.malloc(5000)
     heap.free(large)
-    before = heap.faults
+    before = heap.page_faults
     heap.free(heap.memalign(8 * MIB - 200))
-    assert heap.faults == before
+    assert heap.page_faults == before
     heap.free(behind)
     heap.memalign(8 * MIB - 200)
-    assert heap.faults > before + 8 * MIB // PAGE_BYTE - 100
+    assert heap.page_faults > before + 8 * MIB // PAGE_BYTE - 100
 
 
 def test_neighbors_coalesce() -> None:
-    heap = Heap(MallocSettings(mmap_threshold_byte=32 * MIB))
+    heap = Heap(MallocSettings(mmap_threshold_bytes=32 * MIB))
     blocks = [heap.malloc(100_000) for _ in range(4)]
     heap.free(blocks[0])
     heap.free(blocks[2])
@@ -174,7 +174,7 @@ def test_neighbors_coalesce() -> None:
 
 
 def test_the_smallest_free_chunk_that_fits_is_taken() -> None:
-    heap = Heap(MallocSettings(mmap_threshold_byte=32 * MIB, trim_threshold_byte=32 * MIB))
+    heap = Heap(MallocSettings(mmap_threshold_bytes=32 * MIB, trim_threshold_bytes=32 * MIB))
     sizes = (300_000, 100_000, 200_000)
     blocks: list[int] = []
     for size in sizes:
@@ -186,11 +186,11 @@ def test_the_smallest_free_chunk_that_fits_is_taken() -> None:
 
 
 def test_huge_pages_are_counted_as_such() -> None:
-    settings = MallocSettings(has_huge_pages=True, mmap_threshold_byte=32 * MIB)
+    settings = MallocSettings(has_huge_pages=True, mmap_threshold_bytes=32 * MIB)
     heap = Heap(settings)
     heap.memalign(16 * MIB)
-    assert heap.faults in (8, 9)
-    assert settings.page_byte == HUGE_PAGE_BYTE
+    assert heap.page_faults in (8, 9)
+    assert settings.page_bytes == HUGE_PAGE_BYTE
 
 
 def test_settings_are_read_as_glibc_reads_them() -> None:
@@ -203,7 +203,7 @@ def test_settings_are_read_as_glibc_reads_them() -> None:
         },
         "always [madvise] never",
     )
-    assert (found.top_pad_byte, found.mmap_max, found.trim_threshold_byte) == (0, 7, 256)
+    assert (found.top_pad_bytes, found.mmap_max, found.trim_threshold_bytes) == (0, 7, 256)
     assert not found.is_dynamic
     assert not found.has_huge_pages
     assert malloc_settings({"MALLOC_TOP_PAD_": "many"}).is_dynamic

@@ -107,7 +107,7 @@ def test_shapes_of_which_much_would_be_made(tmp_path: Path) -> None:
     weights += [weight(f"shape_{name}", each, np.int64) for name, each in shapes.items()]
     path = graph_file(tmp_path / "a.onnx", nodes, [("x", [1])], [("y", None)], weights)
     found = roofline.analyze(str(path), hardware=MACHINE)
-    assert found.operators[-1].output_byte == 4000**3 * 8
+    assert found.operators[-1].output_bytes == 4000**3 * 8
 
 
 def test_nodes_with_too_few_operands_and_results(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def compiled(model: nn.Module | Callable[..., Any], *shapes: tuple[int, ...]) ->
 
 def moved(found: CompiledPass) -> list[tuple[str, int, int | None, int | None]]:
     return [
-        (each.kind, each.loops, each.read_byte, each.written_byte)
+        (each.kind, each.loops, each.read_bytes, each.written_bytes)
         for graph in found.graphs
         for each in graph.kernels
     ]
@@ -49,7 +49,7 @@ def test_a_chain_is_one_function_that_reads_and_writes_once() -> None:
     found = compiled(lambda x: torch.sin(torch.exp(x)) * 2, ROWS)
     assert moved(found) == [("generated", 1, X, X)]
     (graph,) = found.graphs
-    assert (graph.buffers, graph.reused, graph.allocated_byte, graph.peak_byte) == (1, 0, X, X)
+    assert (graph.buffers, graph.reused, graph.allocated_bytes, graph.peak_bytes) == (1, 0, X, X)
     assert graph.kernels[0].operators == ("aten.exp", "aten.sin", "aten.mul")
 
 
@@ -79,7 +79,7 @@ def test_a_buffer_that_is_no_longer_needed_is_used_again() -> None:
     (graph,) = compiled(Twice(), ROWS).graphs
     # sin and exp work in the memory of the products before them.
     assert (graph.buffers, graph.reused) == (5, 2)
-    assert (graph.allocated_byte, graph.peak_byte) == (3 * X, 2 * X)
+    assert (graph.allocated_bytes, graph.peak_bytes) == (3 * X, 2 * X)
 
 
 def test_a_concatenation_is_written_where_it_ends_up() -> None:

@@ -31,7 +31,7 @@ def compiled(model: nn.Module | Callable[..., Any], *inputs: torch.Tensor) -> Co
 
 def moved(found: CompiledPass) -> list[tuple[str, int, int | None, int | None]]:
     return [
-        (each.kind, each.loops, each.read_byte, each.written_byte)
+        (each.kind, each.loops, each.read_bytes, each.written_bytes)
         for graph in found.graphs
         for each in graph.kernels
     ]
@@ -156,9 +156,9 @@ def test_the_buffers_of_a_batch_norm_are_read_and_written_in_training() -> None:
     (kernel,) = forward.kernels
     # The image for its mean and variance, and again to be normalized with those, weight and bias;
     # both running values, and how many batches there were.
-    assert kernel.read_byte == 2 * image + 4 * row + 2 * row + LONG
+    assert kernel.read_bytes == 2 * image + 4 * row + 2 * row + LONG
     # The result, the running values and the number anew; mean, variance and its root.
-    assert kernel.written_byte == image + 2 * row + LONG + 3 * row
+    assert kernel.written_bytes == image + 2 * row + LONG + 3 * row
 
 
 def test_rows_that_are_added_to_are_read_too() -> None:

@@ -20,9 +20,7 @@ from tests.workload.passes import only, passed, trained, working
 def products(model: Any, *inputs: Any) -> tuple[int, int]:
     """Multiply-adds by the convention, and those that must be done."""
     work = [each.work for each in working(passed(model, *inputs))]
-    return sum(each.multiply_add or 0 for each in work), sum(
-        each.least_multiply_add or 0 for each in work
-    )
+    return sum(each.macs or 0 for each in work), sum(each.min_macs or 0 for each in work)
 
 
 def nonzero(model: nn.Module, *shape: int) -> int:
@@ -97,26 +95,26 @@ def test_gradients_take_as_many_as_the_layer():
     model = nn.Sequential(nn.Linear(7, 5), nn.Conv1d(4, 2, 3, padding=1))
     records = trained(model, (3, 4, 7), loss=torch.sum).records
     inner = 3 * 4 * 2 * 13
-    least = sum(each.work.least_multiply_add or 0 for each in records)
+    least = sum(each.work.min_macs or 0 for each in records)
     assert least == 3 * (inner) + 2 * (3 * 4 * 7 * 5)
 
 
 def test_an_activation_in_the_kernel_takes_nothing_off():
     x, w, b = torch.randn(3, 7), torch.randn(7, 5), torch.randn(5)
     record = only(passed(lambda x: torch.ops.aten._addmm_activation(b, x, w, use_gelu=True), x))
-    assert record.work.least_multiply_add == 105
+    assert record.work.min_macs == 105
 
 
 def test_what_is_not_stated_is_what_is_left_if_all_else_must_be_done():
-    assert Flop(multiply_add=10, other=4).least_multiply_add == 10
-    assert Flop(multiply_add=10, other=4, least=20).least_multiply_add == 8
-    assert Flop(multiply_add=10, other=4, least=3).least_multiply_add == 0
-    assert Flop(other=4, least=4).least_multiply_add == 0
-    assert Work(flop=24, multiply_add=10, least_flop=20).least_multiply_add == 8
-    unknown = Work(flop=None, multiply_add=None, least_flop=None)
-    assert unknown.least_multiply_add is (unknown + Work()).least_multiply_add is None
-    with pytest.raises(ValueError, match="least_multiply_add must not exceed"):
-        Flop(multiply_add=10, least=10, least_multiply_add=6)
+    assert Flop(macs=10, other=4).min_macs == 10
+    assert Flop(macs=10, other=4, least=20).min_macs == 8
+    assert Flop(macs=10, other=4, least=3).min_macs == 0
+    assert Flop(other=4, least=4).min_macs == 0
+    assert Work(flop=24, macs=10, min_flop=20).min_macs == 8
+    unknown = Work(flop=None, macs=None, min_flop=None)
+    assert unknown.min_macs is (unknown + Work()).min_macs is None
+    with pytest.raises(ValueError, match="min_macs must not exceed"):
+        Flop(macs=10, least=10, min_macs=6)
 
 
 def test_a_bound_takes_all_products_of_a_layer_with_a_bias():

@@ -154,7 +154,7 @@ def test_a_timm_name_of_before() -> None:
 
 def test_timm_and_torchvision_count_the_same_resnet50() -> None:
     """4,089,184,256 multiply-adds, worked out by hand from its layers."""
-    assert total(captured("timm:resnet50")).multiply_add == 4_089_184_256
+    assert total(captured("timm:resnet50")).macs == 4_089_184_256
 
 
 # -- transformers ----------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_what_was_decided_is_not_said_of_other_inputs() -> None:
 )
 def test_default_inputs_are_taken(kind: str) -> None:
     """From the first operator to the last; on fake tensors."""
-    assert (total(captured(f"hf:{kind}")).multiply_add or 0) > 1e8
+    assert (total(captured(f"hf:{kind}")).macs or 0) > 1e8
 
 
 def test_parameters_of_known_models() -> None:

@@ -23,7 +23,7 @@ def map_of(matrix: np.ndarray[Any, Any]) -> LinearMap:
     outputs, inputs = there.sum(axis=1), there.sum(axis=0)
     return LinearMap(
         flop=2 * ROWS * int(there.sum()),
-        weight_byte=4 * int(there.sum()),
+        weight_bytes=4 * int(there.sum()),
         inputs=ROWS * matrix.shape[1],
         outputs=ROWS * matrix.shape[0],
         fan_in=int(outputs.min()),
@@ -154,7 +154,7 @@ def test_what_reaches_a_group_of_channels_is_not_taken_to_reach_all():
     wide = matrix_map(2 * 8 * 64, 4 * 8 * 64, 8, 64)
     halves = LinearMap(
         flop=2 * 512,
-        weight_byte=4 * 512,
+        weight_bytes=4 * 512,
         inputs=128,
         outputs=8,
         fan_in=64,

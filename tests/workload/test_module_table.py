@@ -85,8 +85,8 @@ def test_backward_and_update_belong_to_the_module_of_the_forward_pass() -> None:
     )
     tree = {each.path: each for each in module_tree(analysis, depth=1) if each.part == "whole"}
     # Forward and gradient of the weight: the first layer's input needs none. The last has all.
-    assert tree["0"].group.work.multiply_add == 2 * (2 * 4 * 8)
-    assert tree["2"].group.work.multiply_add == 3 * (2 * 8 * 3)
+    assert tree["0"].group.work.macs == 2 * (2 * 4 * 8)
+    assert tree["2"].group.work.macs == 3 * (2 * 8 * 3)
     assert [tree[path].calls for path in ("", "0", "1", "2")] == [1, 1, 1, 1]
 
 

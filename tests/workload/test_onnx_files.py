@@ -63,8 +63,8 @@ def test_counts_worked_out_by_hand(tmp_path: Path) -> None:
     """Five rows: 5 × 6 × 4 multiply-adds, twice as many FLOP, 24 parameters of 4 bytes."""
     path = product_file(tmp_path / "a.onnx")
     found = roofline.analyze(str(path), hardware=MACHINE, batch=5)
-    assert (found.totals.multiply_add, found.totals.flop) == (120, 240)
-    assert (found.totals.parameters, found.totals.parameter_bytes) == (24, 96)
+    assert (found.totals.macs, found.totals.flop) == (120, 240)
+    assert (found.totals.parameters, found.totals.parameter_size_bytes) == (24, 96)
     assert found.coverage.calls == 1
 
 
@@ -115,7 +115,7 @@ def test_an_operator_that_is_not_known_is_named_and_never_zero(tmp_path: Path) -
         None,
     )
     # 15 floats are read and 21 written.
-    assert (first.input_byte, first.output_byte) == (60, 84)
+    assert (first.input_bytes, first.output_bytes) == (60, 84)
     assert (second.op, second.flop) == ("aten.relu", 21)
     assert found.coverage.calls == 0.5
     assert any("com.example.Fancy" in each for each in found.warnings)

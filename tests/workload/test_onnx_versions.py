@@ -164,7 +164,7 @@ def test_a_resize_of_channels_is_not_taken_for_one_of_pixels(tmp_path: Path) -> 
     model.graph.output.append(onnx.helper.make_tensor_value_info("y0", 1, (2, 8, 18, 8)))
     (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
     (only,) = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE).operators
-    assert (only.state, only.output_byte) == ("unknown", 2 * 8 * 18 * 8 * 4)
+    assert (only.state, only.output_bytes) == ("unknown", 2 * 8 * 18 * 8 * 4)
 
 
 def test_large_weights_that_stand_in_the_graph(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_large_weights_that_stand_in_the_graph(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
     (tmp_path / "a.onnx").write_bytes(model.SerializeToString())
     found = roofline.analyze(str(tmp_path / "a.onnx"), hardware=MACHINE)
-    assert found.totals.multiply_add == 5 * 80 * 60
-    assert (found.totals.parameters, found.totals.parameter_bytes) == (4800, 19200)
+    assert found.totals.macs == 5 * 80 * 60
+    assert (found.totals.parameters, found.totals.parameter_size_bytes) == (4800, 19200)
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13, 18])
@@ -208,6 +208,6 @@ def test_files_of_the_exporter_that_traces(opset: int, tmp_path: Path) -> None:
             dynamic_axes={"image": {0: "batch"}},
         )
     found = roofline.analyze(str(path), hardware=MACHINE, batch=3)
-    assert found.totals.multiply_add == 3 * (8 * 36 * 27 + 10 * 288)
+    assert found.totals.macs == 3 * (8 * 36 * 27 + 10 * 288)
     with torch.no_grad():
         torch.testing.assert_close(onnx_source(path).module(image), model(image))

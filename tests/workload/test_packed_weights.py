@@ -33,12 +33,12 @@ def test_a_linear_layer(dtype: torch.dtype, width: int) -> None:
     model = quantized(torch.nn.Linear(256, 10), torch.nn.Linear, dtype)
     captured = counted(model, (3, 256))
     (record,) = working(captured)
-    assert record.work.multiply_add == 3 * 256 * 10
-    assert record.work.parameter_byte == 256 * 10 * width + 4 * 10
-    assert record.work.input_byte == 4 * 3 * 256
-    assert record.work.output_byte == 4 * 3 * 10
+    assert record.work.macs == 3 * 256 * 10
+    assert record.work.parameter_bytes == 256 * 10 * width + 4 * 10
+    assert record.work.input_bytes == 4 * 3 * 256
+    assert record.work.output_bytes == 4 * 3 * 10
     assert captured.parameters == 256 * 10 + 10
-    assert captured.parameter_bytes == 256 * 10 * width + 4 * 10
+    assert captured.parameter_size_bytes == 256 * 10 * width + 4 * 10
     assert not captured.notes
 
 
@@ -62,5 +62,5 @@ def test_a_recurrent_layer(kind: type, gates: int) -> None:
     """5 steps of 2 sequences; per gate 32 cells see 16 inputs and 32 states."""
     captured = counted(quantized(kind(16, 32), kind, torch.qint8), (5, 2, 16))
     (record,) = [each for each in captured.records if "quantized" in each.op]
-    assert record.work.multiply_add == 10 * gates * 32 * (16 + 32)
-    assert record.work.parameter_byte == gates * 32 * (16 + 32) + 2 * 4 * gates * 32
+    assert record.work.macs == 10 * gates * 32 * (16 + 32)
+    assert record.work.parameter_bytes == gates * 32 * (16 + 32) + 2 * 4 * gates * 32

@@ -17,7 +17,7 @@ from roofline.workload.work import Work
 
 MIB = 2**20
 FLOAT = dtype("float32")
-KEPT = MallocSettings(mmap_threshold_byte=2**40, trim_threshold_byte=2**40, is_dynamic=False)
+KEPT = MallocSettings(mmap_threshold_bytes=2**40, trim_threshold_bytes=2**40, is_dynamic=False)
 
 
 def tensor(
@@ -71,50 +71,50 @@ def chain(*mebibytes: int) -> list[OperatorRecord]:
 
 
 def test_tensors_beyond_32_mib_are_faulted_in_every_pass() -> None:
-    found = page_faults(chain(40, 40, 40))
-    assert (found.low, found.faults, found.high) == (3 * (40 * MIB // PAGE_BYTE + 1),) * 3
+    found = count_page_faults(chain(40, 40, 40))
+    assert (found.low, found.page_faults, found.high) == (3 * (40 * MIB // PAGE_BYTE + 1),) * 3
 
 
 def test_small_tensors_stay_in_the_heap() -> None:
-    assert page_faults(chain(1, 1, 1, 1)).high == 0
+    assert count_page_faults(chain(1, 1, 1, 1)).high == 0
 
 
 def test_what_exceeds_the_trim_threshold_is_given_back() -> None:
     # Three tensors of 10 MiB at a time: more than the trim threshold of 20 MiB is free at the end.
     records = chain(10, 10, 10)
     held = [replace(each, freed=()) for each in records]
-    assert page_faults(held).faults > 2 * 10 * MIB // PAGE_BYTE
-    assert page_faults(chain(10)).high == 0
+    assert count_page_faults(held).page_faults > 2 * 10 * MIB // PAGE_BYTE
+    assert count_page_faults(chain(10)).high == 0
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (10, 10, 10), (3, 9, 1, 20, 2)])
 def test_no_faults_with_thresholds_above_everything(sizes: tuple[int, ...]) -> None:
-    assert page_faults(chain(*sizes), KEPT).high == 0
+    assert count_page_faults(chain(*sizes), KEPT).high == 0
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (10, 10, 10), (3, 9, 1, 20, 2)])
 def test_never_more_pages_than_are_written(sizes: tuple[int, ...]) -> None:
     records = [replace(each, freed=()) for each in chain(*sizes)]
     most = sum(size * MIB // PAGE_BYTE + 2 for size in sizes)
-    assert 0 <= page_faults(records).high <= most
+    assert 0 <= count_page_faults(records).high <= most
 
 
 def test_the_same_records_have_the_same_faults() -> None:
     records = chain(3, 9, 1, 20, 2)
-    assert page_faults(records) == page_faults(records)
+    assert count_page_faults(records) == count_page_faults(records)
 
 
 @pytest.mark.parametrize("sizes", [(40, 40), (10, 10, 10)])
 def test_settings_that_suffice(sizes: tuple[int, ...]) -> None:
     records = [replace(each, freed=()) for each in chain(*sizes)]
     found = settling(records)
-    assert page_faults(records, found).high == 0
-    assert found.mmap_threshold_byte > max(sizes) * MIB
+    assert count_page_faults(records, found).high == 0
+    assert found.mmap_threshold_bytes > max(sizes) * MIB
     # Twice what is needed, but no more.
-    half = replace(found, trim_threshold_byte=found.trim_threshold_byte // 2)
-    assert page_faults(records, half).high == 0
-    quarter = replace(found, trim_threshold_byte=found.trim_threshold_byte // 4)
-    assert page_faults(records, quarter).high > 0
+    half = replace(found, trim_threshold_bytes=found.trim_threshold_bytes // 2)
+    assert count_page_faults(records, half).high == 0
+    quarter = replace(found, trim_threshold_bytes=found.trim_threshold_bytes // 4)
+    assert count_page_faults(records, quarter).high > 0
 
 
 def convolution(
@@ -183,7 +183,7 @@ def test_scratch_of_attention(shape: tuple[int, ...], threads: int, byte: int) -
 def test_scratch_that_is_not_known_is_said() -> None:
     call = convolution(64, 64, 28, 3, transposed=True)
     assert scratch(call) is None
-    assert page_faults([call]).unknown == ("aten.convolution",)
+    assert count_page_faults([call]).unknown == ("aten.convolution",)
 
 
 def test_a_bias_is_added_to_its_product_in_place() -> None:
@@ -195,4 +195,4 @@ def test_a_bias_is_added_to_its_product_in_place() -> None:
         record(1, "aten.add", [product, bias], tensor(4, 4, 4 * MIB), [2]),
     ]
     # Both are 64 MiB, more than glibc keeps: a tensor of its own would double the faults.
-    assert page_faults(records).faults == 64 * MIB // PAGE_BYTE + 1
+    assert count_page_faults(records).page_faults == 64 * MIB // PAGE_BYTE + 1

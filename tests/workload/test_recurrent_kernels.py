@@ -74,8 +74,8 @@ def test_layers_do_what_their_parts_do(name: str, options: dict[str, Any], opera
     found = as_kernel(name, name if operator == "itself" else operator, layer)
     first = {**options, "batch_first": False}
     parts = taken_apart(layer_of(name, **first))
-    assert (found.flop, found.multiply_add) == (parts.flop, parts.multiply_add)
-    assert found.least_flop <= parts.least_flop
+    assert (found.flop, found.macs) == (parts.flop, parts.macs)
+    assert found.min_flop <= parts.min_flop
 
 
 @pytest.mark.parametrize("operator", ["_cudnn_rnn", "itself"])
@@ -84,7 +84,7 @@ def test_projections(operator: str) -> None:
     layer = layer_of("lstm", proj_size=3, num_layers=2, bidirectional=True)
     found = as_kernel("lstm", "lstm" if operator == "itself" else operator, layer)
     each = 2 * 24 * ((8 + 3) + (2 * 3 + 3)) + 2 * 2 * 6 * 3
-    assert found.multiply_add == STEPS * BATCH * each
+    assert found.macs == STEPS * BATCH * each
 
 
 def test_the_buffer_is_not_read_beside_the_weights() -> None:
@@ -97,7 +97,7 @@ def test_packed_sequences() -> None:
     """Of 4, 2 and 1 steps: 7 vectors."""
     layer = layer_of("gru")
     packed = as_kernel("gru", "_cudnn_rnn", layer, input=spec(7, 8), batch_sizes=[3, 2, 1, 1])
-    assert packed.multiply_add == 7 * 3 * 6 * (8 + 6)
+    assert packed.macs == 7 * 3 * 6 * (8 + 6)
     same = counted(
         "gru",
         [],
@@ -114,7 +114,7 @@ def test_packed_sequences() -> None:
     )
     assert same.flop == packed.flop
     # What goes from step to step: all but the last of each of 3 sequences.
-    assert same.internal_byte == 4 * (7 * 6 * (12 + 19 + 1) + 4 * 6 + 3 * 18 * 7)
+    assert same.internal_bytes == 4 * (7 * 6 * (12 + 19 + 1) + 4 * 6 + 3 * 18 * 7)
 
 
 def test_dropout_between_layers_multiplies() -> None:
@@ -140,12 +140,12 @@ def test_cells_do_what_their_parts_do(name: str, bias: bool) -> None:
     given |= {"w_hh": spec(rows, HIDDEN), "hx": [state, state] if name == "lstm" else state}
     given |= {"b_ih": spec(rows), "b_hh": spec(rows)} if bias else {}
     found = counted(f"{name}_cell", [], **given)
-    assert (found.flop, found.multiply_add) == (parts.flop, parts.multiply_add)
-    made = sum(each.work.traffic_byte for each in captured.records if each.op == "aten.zeros")
+    assert (found.flop, found.macs) == (parts.flop, parts.macs)
+    made = sum(each.work.traffic_bytes for each in captured.records if each.op == "aten.zeros")
     states = BATCH * HIDDEN * (4 if name == "lstm" else 2)
     weights = rows * (INPUTS + HIDDEN + 2 * bias)
     operands = 4 * (BATCH * INPUTS + states + weights)
-    assert operands + found.internal_byte == parts.traffic_byte - made
+    assert operands + found.internal_bytes == parts.traffic_bytes - made
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -169,8 +169,8 @@ def test_fused_cells_after_their_products_by_hand(bias: bool) -> None:
         given |= {"input_bias": spec(rows), "hidden_bias": spec(rows)} if bias else {}
         found = counted(f"_thnn_fused_{name}_cell", [state, spec(BATCH, kept * HIDDEN)], **given)
         assert found.flop == cells * flop
-        assert found.multiply_add == 0
-        assert found.internal_byte == 4 * cells * internal
+        assert found.macs == 0
+        assert found.internal_bytes == 4 * cells * internal
 
 
 def test_between_layers_goes_what_they_give() -> None:
@@ -180,4 +180,4 @@ def test_between_layers_goes_what_they_give() -> None:
     whole = as_kernel("rnn_tanh", "_cudnn_rnn", layer, **given)
     one = as_kernel("rnn_tanh", "_cudnn_rnn", torch.nn.RNN(HIDDEN, HIDDEN), **given)
     assert whole.flop == 3 * one.flop
-    assert whole.internal_byte == 3 * one.internal_byte + 4 * 2 * 2 * STEPS * BATCH * HIDDEN
+    assert whole.internal_bytes == 3 * one.internal_bytes + 4 * 2 * 2 * STEPS * BATCH * HIDDEN

@@ -28,9 +28,9 @@ def a_registry_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_flop_is_two_a_multiply_add_and_the_rest() -> None:
     """2 * 3 + 4; the least is all of it unless it is said."""
-    assert Flop(multiply_add=3, other=4).flop == 10
-    assert Flop(multiply_add=3, other=4).least_flop == 10
-    assert Flop(multiply_add=3, other=4, least=0).least_flop == 0
+    assert Flop(macs=3, other=4).flop == 10
+    assert Flop(macs=3, other=4).min_flop == 10
+    assert Flop(macs=3, other=4, least=0).min_flop == 0
 
 
 @pytest.mark.parametrize(
@@ -159,12 +159,12 @@ def test_an_operator_of_ones_own() -> None:
         )
         model = Function(lambda x: torch.ops.roofline_test.twice(x))
         record = only(passed(model, (3, 4)))
-        assert (record.state, record.work.flop, record.work.multiply_add) == (
+        assert (record.state, record.work.flop, record.work.macs) == (
             State.UNKNOWN,
             None,
             None,
         )
-        assert record.work.traffic_byte == 2 * 48
+        assert record.work.traffic_bytes == 2 * 48
 
         @formula("roofline_test.twice", type="my kind")
         def twice(x: Any, times: int, output: Any) -> Flop:
@@ -187,7 +187,7 @@ def test_the_public_names() -> None:
     assert roofline.Flop is formulas.Flop
     assert roofline.formula is formulas.formula
     assert {each.name for each in fields(Flop)} == {
-        *("multiply_add", "other", "least", "type", "elements", "least_elements"),
-        "internal_byte",
-        "least_multiply_add",
+        *("macs", "other", "least", "type", "elements", "min_elements"),
+        "internal_bytes",
+        "min_macs",
     }

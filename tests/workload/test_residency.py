@@ -12,7 +12,7 @@ from tests.builders import record, tensor
 
 
 def i8(storage: int, byte: int, role: Role = Role.ACTIVATION, offset: int = 0) -> TensorSpec:
-    return tensor(storage, byte, role=role, of="int8", offset_byte=offset)
+    return tensor(storage, byte, role=role, of="int8", offset_bytes=offset)
 
 
 @st.composite
@@ -74,10 +74,10 @@ def test_a_dropped_activation_gives_its_memory_to_the_next() -> None:
         record([i8(number, 8)], [i8(number + 1, 8)], freed=[number]) for number in range(1, 50)
     ]
     found = residency(chain)
-    assert found.peak_activation_byte == 16
-    assert found.all_activation_byte == 50 * 8
+    assert found.peak_activation_bytes == 16
+    assert found.all_activation_bytes == 50 * 8
     # In the steady state nothing is further back than the input: 8 of its own and two buffers.
-    distances = [reuse.distance_byte or 0 for reuses in found.steady for reuse in reuses]
+    distances = [reuse.distance_bytes or 0 for reuses in found.steady for reuse in reuses]
     assert max(distances) == 24
 
 
@@ -86,16 +86,16 @@ def test_peak_counts_what_a_residual_keeps_alive() -> None:
     image = i8(0, 4, Role.INPUT)
     a, b, c = i8(1, 4), i8(2, 4), i8(3, 4)
     kept = [record([image], [a]), record([a], [b]), record([a, b], [c], freed=[1, 2])]
-    assert residency(kept).peak_activation_byte == 12
+    assert residency(kept).peak_activation_bytes == 12
     dropped = [record([image], [a]), record([a], [b], freed=[1]), record([b], [c], freed=[2])]
-    assert residency(dropped).peak_activation_byte == 8
+    assert residency(dropped).peak_activation_bytes == 8
 
 
 def test_free_operators_take_memory_but_touch_nothing() -> None:
     allocated = record([], [i8(0, 16)], state=State.FREE)
     found = residency([allocated])
     assert found.steady == ((),)
-    assert found.peak_activation_byte == 16
+    assert found.peak_activation_bytes == 16
 
 
 def test_halves_of_a_storage_are_touched_apart() -> None:

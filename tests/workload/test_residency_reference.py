@@ -25,7 +25,7 @@ PASSING = (Role.ACTIVATION, Role.GRADIENT)
 
 
 def i8(storage: int, byte: int, role: Role, offset: int = 0) -> TensorSpec:
-    return tensor(storage, byte, role=role, of="int8", offset_byte=offset)
+    return tensor(storage, byte, role=role, of="int8", offset_bytes=offset)
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Access:
 
 def addresses_of(where: Sequence[int], spec: TensorSpec, taken: Sequence[int]) -> list[int]:
     """The bytes of an operand; where another one lies already, the next that are not taken."""
-    first, last = spec.offset_byte, spec.offset_byte + spec.byte
+    first, last = spec.offset_bytes, spec.offset_bytes + spec.byte
     own = [each for each in where[first:last] if each not in taken]
     others = [each for each in (*where[last:], *where[:first]) if each not in taken]
     return own + others[: spec.byte - len(own)]
@@ -52,7 +52,7 @@ def accesses(records: Sequence[OperatorRecord]) -> list[list[Access]]:
     """What every operator of two passes touches, in a memory that hands out the last released."""
     specs = [spec for each in records for spec in (*each.inputs, *each.outputs)]
     sizes = {
-        spec.storage: max(s.offset_byte + s.byte for s in specs if s.storage == spec.storage)
+        spec.storage: max(s.offset_bytes + s.byte for s in specs if s.storage == spec.storage)
         for spec in specs
     }
     lasting = {spec.storage for spec in specs if spec.role in LASTING}
@@ -155,7 +155,7 @@ def test_distances_are_those_of_a_memory_of_single_bytes(records: list[OperatorR
             expected[len(later) + len(together)] += 1
         counted = Counter[int | None]()
         for reuse in of_reads_and_writes(reuses, access)[0]:
-            counted[reuse.distance_byte] += reuse.byte
+            counted[reuse.distance_bytes] += reuse.byte
         assert counted == expected
         toucher |= dict.fromkeys(access.touched, now)
 
@@ -273,7 +273,7 @@ def test_the_peak_is_the_most_that_lives_at_once_and_its_parts_add_up(
     specs = [spec for each in records for spec in (*each.inputs, *each.outputs)]
     passing = {spec.storage: spec.role for spec in specs if spec.role in PASSING}
     sizes = {
-        number: max(s.offset_byte + s.byte for s in specs if s.storage == number)
+        number: max(s.offset_bytes + s.byte for s in specs if s.storage == number)
         for number in passing
     }
     alive: set[int] = set()
@@ -288,9 +288,9 @@ def test_the_peak_is_the_most_that_lives_at_once_and_its_parts_add_up(
     found = residency(records)
     assert found.peak_index == (totals.index(max(totals)) if max(totals) else None)
     at_peak = by_operator[found.peak_index or 0]
-    assert found.peak_activation_byte == at_peak[Role.ACTIVATION]
-    assert found.peak_gradient_byte == at_peak[Role.GRADIENT]
-    assert found.all_activation_byte == sum(sizes.values())
+    assert found.peak_activation_bytes == at_peak[Role.ACTIVATION]
+    assert found.peak_gradient_bytes == at_peak[Role.GRADIENT]
+    assert found.all_activation_bytes == sum(sizes.values())
 
 
 @pytest.mark.parametrize("length", [1, 2, 300])
@@ -302,4 +302,4 @@ def test_long_programs_stay_quick_and_consistent(length: int) -> None:
     ]
     found = residency(records)
     # Between two reads of a weight lie all weights and the one recycled buffer.
-    assert {reuses[0].distance_byte for reuses in found.steady} == {3 * length + 2}
+    assert {reuses[0].distance_bytes for reuses in found.steady} == {3 * length + 2}

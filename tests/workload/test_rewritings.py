@@ -54,14 +54,14 @@ class Calls(nn.Module):
 def test_two_linears_become_one_where_the_value_between_them_is_wide():
     work = work_of(linears(1024, 4096, 1024), (8, 1024))
     assert [each for _, each in work.products] == [2 * 8 * 1024**2]
-    assert work.read_byte == FLOAT * (1024**2 + 8 * 1024)
-    assert work.written_byte == FLOAT * 8 * 1024
+    assert work.read_bytes == FLOAT * (1024**2 + 8 * 1024)
+    assert work.written_bytes == FLOAT * 8 * 1024
 
 
 def test_two_linears_stay_two_where_the_value_between_them_is_narrow():
     work = work_of(linears(1024, 64, 1024), (8, 1024))
     assert [each for _, each in work.products] == [2 * 8 * 1024 * 64] * 2
-    assert work.read_byte == FLOAT * (2 * 1024 * 64 + 8 * 1024)
+    assert work.read_bytes == FLOAT * (2 * 1024 * 64 + 8 * 1024)
 
 
 def test_a_low_rank_term_beside_a_linear_costs_nothing():
@@ -204,7 +204,7 @@ def test_the_branches_of_a_repvgg_block_become_its_3x3_convolution():
     assert least == flop(work_of(nn.Conv2d(16, 16, 3, padding=1, bias=False), (2, 16, 8, 8)))
     assert record.inputs[1].shape == (16, 16, 3, 3)
     # The weight and the image; vectors beside it are not surely left.
-    assert work.read_byte == FLOAT * (16 * 16 * 9 + 2 * 16 * 64)
+    assert work.read_bytes == FLOAT * (16 * 16 * 9 + 2 * 16 * 64)
 
 
 def test_a_linear_bottleneck_stays_as_it_is():
@@ -214,25 +214,25 @@ def test_a_linear_bottleneck_stays_as_it_is():
     )
     work = work_of(model, (1, 96, 7, 7))
     assert len(work.products) == 2
-    assert work.read_byte >= FLOAT * (2 * 96 * 16 + 96 * 49)
+    assert work.read_bytes >= FLOAT * (2 * 96 * 16 + 96 * 49)
 
 
 def test_a_batch_norm_leaves_nothing_that_counts():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
     work = work_of(model, (1, 3, 9, 9))
-    assert work.read_byte == FLOAT * (8 * 27 + 3 * 81)
+    assert work.read_bytes == FLOAT * (8 * 27 + 3 * 81)
 
 
 def test_what_is_computed_of_weights_alone_is_done_before():
     """Of a normalized weight its own bytes are read, which are fewer than what it is made of."""
     model = nn.utils.parametrizations.weight_norm(nn.Linear(16, 4, bias=False))
     work = work_of(model, (5, 16))
-    assert work.read_byte == FLOAT * (16 * 4 + 5 * 16)
+    assert work.read_bytes == FLOAT * (16 * 4 + 5 * 16)
     low, high = nn.Linear(2, 16, bias=False), nn.Linear(4, 2, bias=False)
     product = Calls(lambda m, x: x @ (m.low.weight @ m.high.weight), low=low, high=high)
     folded = work_of(product, (5, 16))
     # The two factors are fewer bytes than their product; its FLOP are done before.
-    assert folded.read_byte == FLOAT * (16 * 2 + 2 * 4 + 5 * 16)
+    assert folded.read_bytes == FLOAT * (16 * 2 + 2 * 4 + 5 * 16)
     assert flop(folded) == 2 * 5 * 16 * 4
 
 
@@ -253,9 +253,9 @@ def test_what_is_merged_with_a_stride_reads_what_the_stride_leaves():
     model = nn.Sequential(nn.Conv2d(8, 8, 1, bias=False), nn.Conv2d(8, 8, 1, 4, bias=False))
     work = work_of(model, (1, 8, 16, 16))
     one = work_of(nn.Conv2d(8, 8, 1, 4, bias=False), (1, 8, 16, 16))
-    assert one.read_byte == FLOAT * (8 * 4 * 4 + 8 * 8)
-    assert FLOAT * 8 * 4 * 4 <= work.read_byte <= one.read_byte
-    assert (work.written_byte, flop(work)) == (one.written_byte, flop(one))
+    assert one.read_bytes == FLOAT * (8 * 4 * 4 + 8 * 8)
+    assert FLOAT * 8 * 4 * 4 <= work.read_bytes <= one.read_bytes
+    assert (work.written_bytes, flop(work)) == (one.written_bytes, flop(one))
 
 
 def test_a_product_with_a_constant_vector_is_merged_as_one_with_a_matrix():
@@ -290,10 +290,10 @@ def test_what_is_computed_of_a_weight_again_and_again_is_read_once():
 
     half = FLOAT // 2
     equal = Calls(lambda m, x: steps(m, x, 1.0), w=linears(64, 64)[0])
-    assert work_of(equal, torch.ones(8, 64).half()).read_byte == half * (64 * 64 + 8 * 64)
+    assert work_of(equal, torch.ones(8, 64).half()).read_bytes == half * (64 * 64 + 8 * 64)
     # Of four that differ, the weight itself is the least that can be read.
     unlike = Calls(lambda m, x: steps(m, x, 2.0), w=linears(64, 64)[0])
-    assert work_of(unlike, torch.ones(8, 64).half()).read_byte == FLOAT * 64 * 64 + half * 8 * 64
+    assert work_of(unlike, torch.ones(8, 64).half()).read_bytes == FLOAT * 64 * 64 + half * 8 * 64
 
 
 def test_a_product_that_no_one_reads_is_left_out():
@@ -304,7 +304,7 @@ def test_a_product_that_no_one_reads_is_left_out():
     model = Calls(forward, unread=linears(8, 100), read=linears(8, 4))
     work = work_of(model, (3, 8))
     assert flop(work) == 2 * 3 * 8 * 4
-    assert work.read_byte == FLOAT * (8 * 4 + 3 * 8)
+    assert work.read_bytes == FLOAT * (8 * 4 + 3 * 8)
 
 
 def test_a_table_counts_the_rows_that_are_read_and_a_tied_one_counts_once():
@@ -312,8 +312,8 @@ def test_a_table_counts_the_rows_that_are_read_and_a_tied_one_counts_once():
     rows = Calls(lambda m, x: m.table(x), table=table)
     tied = Calls(lambda m, x: m.table(x).tanh() @ m.table.weight.t(), table=table)
     tokens = torch.tensor([[1, 2, 3]])
-    assert work_of(rows, tokens).read_byte <= FLOAT * 3 * 16 + 3 * 8
-    assert work_of(tied, tokens).read_byte == FLOAT * 1000 * 16 + 3 * 8
+    assert work_of(rows, tokens).read_bytes <= FLOAT * 3 * 16 + 3 * 8
+    assert work_of(tied, tokens).read_bytes == FLOAT * 1000 * 16 + 3 * 8
 
 
 def test_a_cache_that_grows_is_read_once_and_written_where_it_grew():
@@ -322,13 +322,13 @@ def test_a_cache_that_grows_is_read_once_and_written_where_it_grew():
         return (x @ keys.transpose(1, 2)).softmax(-1), keys
 
     work = work_of(Calls(forward, key=linears(8, 8)), (2, 1, 8), (2, 30, 8))
-    assert work.read_byte == FLOAT * (64 + 2 * 8 + 2 * 30 * 8)
-    assert work.written_byte == FLOAT * (2 * 31 + 2 * 8)
+    assert work.read_bytes == FLOAT * (64 + 2 * 8 + 2 * 30 * 8)
+    assert work.written_bytes == FLOAT * (2 * 31 + 2 * 8)
 
 
 def test_of_a_value_that_is_cut_at_the_end_only_the_piece_is_surely_returned():
     work = work_of(Calls(lambda m, x: m.a(x)[:, 0], a=linears(8, 4)), (2, 5, 8))
-    assert work.written_byte == FLOAT * 2 * 4
+    assert work.written_bytes == FLOAT * 2 * 4
 
 
 def test_slices_of_one_weight_count_together():
@@ -336,7 +336,7 @@ def test_slices_of_one_weight_count_together():
     attention = nn.MultiheadAttention(8, 2, bias=False, batch_first=True).train()
     given = [torch.randn(2, 3, 8) for _ in range(3)]
     work = model_work(passed(attention, *given).records)
-    assert work.read_byte == FLOAT * (3 * 64 + 64 + 3 * 48)
+    assert work.read_bytes == FLOAT * (3 * 64 + 64 + 3 * 48)
 
 
 @pytest.mark.parametrize(("optimizer", "copies"), [("sgd", 0), ("adam", 2)])
@@ -347,8 +347,8 @@ def test_a_training_step_by_hand(optimizer: str, copies: int):
     work = model_work(captured.records)
     parameters = 8 * 16 + 16 + 16 * 4 + 4
     steps = 4 if copies else 0
-    assert work.written_byte == FLOAT * ((2 + copies) * parameters + steps + 5 * 4 + 1)
-    assert work.read_byte == FLOAT * 5 * 8
+    assert work.written_bytes == FLOAT * ((2 + copies) * parameters + steps + 5 * 4 + 1)
+    assert work.read_bytes == FLOAT * 5 * 8
     # The first layer's input needs no gradient; biases are no products.
     assert flop(work) == 2 * 5 * (2 * 8 * 16 + 3 * 16 * 4)
 
@@ -370,7 +370,7 @@ def test_nothing_of_these_networks_can_be_merged(name: str):
     model = library.models.get_model(name, weights=None).eval()
     records = passed(model, (1, 3, 224, 224)).records
     work = model_work(records)
-    expected = [products_of(each) for each in records if each.work.multiply_add]
+    expected = [products_of(each) for each in records if each.work.macs]
     assert sorted(each for _, each in work.products) == sorted(expected)
     parameters = FLOAT * sum(each.numel() for each in model.parameters())
     norms = FLOAT * sum(
@@ -378,7 +378,7 @@ def test_nothing_of_these_networks_can_be_merged(name: str):
         for each in model.modules()
         if isinstance(each, nn.BatchNorm2d)
     )
-    assert work.read_byte >= 0.998 * (parameters - norms)
+    assert work.read_bytes >= 0.998 * (parameters - norms)
 
 
 def test_a_depthwise_convolution_before_a_pointwise_one_may_count_nothing():
@@ -388,7 +388,7 @@ def test_a_depthwise_convolution_before_a_pointwise_one_may_count_nothing():
         pytest.skip(reason)
     model = library.models.get_model("shufflenet_v2_x1_0", weights=None)
     records = passed(model.eval(), (1, 3, 224, 224)).records
-    expected = sum(products_of(each) for each in records if each.work.multiply_add)
+    expected = sum(products_of(each) for each in records if each.work.macs)
     assert 0.98 * expected <= flop(model_work(records)) <= expected
 
 
@@ -411,14 +411,14 @@ def test_nothing_of_bert_can_be_merged():
     source = load("hf:bert", config=sizes)
     assert source.module is not None
     records = passed(source.module.eval(), torch.ones(2, 9, dtype=torch.int64)).records
-    expected = [products_of(each) for each in records if each.work.multiply_add]
+    expected = [products_of(each) for each in records if each.work.macs]
     assert sorted(each for _, each in model_work(records).products) == sorted(expected)
 
 
 def products_of(record: OperatorRecord) -> int:
     """Of these kinds of products, all that must be done; `test_least_products` counts them."""
-    assert record.work.least_product_flop is not None
-    return record.work.least_product_flop
+    assert record.work.min_product_flop is not None
+    return record.work.min_product_flop
 
 
 RULES = ("all", "safe", "sum-convolutions", "absorb-residual", "enlarge-and-merge", "merge-gates")
@@ -444,18 +444,18 @@ def whole_reads(records: list[OperatorRecord]) -> int:
         if record.state is not State.FREE:
             for spec in record.inputs:
                 if spec.role in (Role.PARAMETER, Role.BUFFER, Role.INPUT):
-                    end = spec.offset_byte + spec.byte
+                    end = spec.offset_bytes + spec.byte
                     ends[spec.storage] = max(end, ends.get(spec.storage, 0))
     return sum(ends.values())
 
 
 def assert_beats_all(model: nn.Module, *inputs: Tensor) -> None:
-    """What no rule gets below; of a product with a bias, `least_flop` is that of its taps."""
+    """What no rule gets below; of a product with a bias, `min_flop` is that of its taps."""
     work = work_of(model, *inputs)
     for records in rewritings_of(model.eval(), *inputs):
-        products = [each.work.least_flop for each in records if each.work.multiply_add]
+        products = [each.work.min_flop for each in records if each.work.macs]
         assert sum(each or 0 for each in products) >= flop(work)
-        assert whole_reads(records) >= work.read_byte
+        assert whole_reads(records) >= work.read_bytes
 
 
 def test_no_rule_gets_below_the_work_of_small_networks():

@@ -19,13 +19,13 @@ counts = st.integers(0, 10**12)
 works = st.builds(
     Work,
     flop=counts,
-    multiply_add=counts,
-    least_flop=counts,
-    parameter_byte=counts,
-    input_byte=counts,
-    output_byte=counts,
-    gradient_byte=counts,
-    optimizer_byte=counts,
+    macs=counts,
+    min_flop=counts,
+    parameter_bytes=counts,
+    input_bytes=counts,
+    output_bytes=counts,
+    gradient_bytes=counts,
+    optimizer_bytes=counts,
 )
 
 
@@ -80,16 +80,16 @@ def test_addition(a: Work, b: Work, c: Work) -> None:
     assert a + b == b + a
     assert a + Work() == a
     assert sum([a, b, c]) == a + b + c
-    assert (a + b).traffic_byte == a.traffic_byte + b.traffic_byte
+    assert (a + b).traffic_bytes == a.traffic_bytes + b.traffic_bytes
 
 
 @given(a=works)
 def test_unknown_plus_anything_is_unknown(a: Work) -> None:
     """But the bytes are still known."""
-    unknown = Work(flop=None, multiply_add=None, least_flop=None, input_byte=8)
+    unknown = Work(flop=None, macs=None, min_flop=None, input_bytes=8)
     both = unknown + a
-    assert (both.flop, both.multiply_add, both.least_flop) == (None, None, None)
-    assert both.input_byte == a.input_byte + 8
+    assert (both.flop, both.macs, both.min_flop) == (None, None, None)
+    assert both.input_bytes == a.input_bytes + 8
     assert both == a + unknown
 
 
@@ -102,25 +102,25 @@ def test_only_zero_and_work_can_be_added() -> None:
 
 def test_intensity() -> None:
     """12 FLOP on 24 bytes; none where nothing moves or FLOP is unknown."""
-    assert Work(flop=12, input_byte=16, output_byte=8).intensity_flop_per_byte == 0.5
+    assert Work(flop=12, input_bytes=16, output_bytes=8).intensity_flop_per_byte == 0.5
     assert Work(flop=12).intensity_flop_per_byte is None
-    assert Work(flop=None, input_byte=4).intensity_flop_per_byte is None
+    assert Work(flop=None, input_bytes=4).intensity_flop_per_byte is None
 
 
 def test_intensity_of_nothing_computed_is_zero() -> None:
     """A copy is known to compute nothing, which is not the same as unknown."""
-    assert Work(input_byte=4).intensity_flop_per_byte == 0
+    assert Work(input_bytes=4).intensity_flop_per_byte == 0
 
 
 @pytest.mark.parametrize(
     ("role", "read", "written"),
     [
-        (Role.PARAMETER, "parameter_byte", "parameter_byte"),
-        (Role.BUFFER, "parameter_byte", "parameter_byte"),
-        (Role.INPUT, "input_byte", "output_byte"),
-        (Role.ACTIVATION, "input_byte", "output_byte"),
-        (Role.GRADIENT, "gradient_byte", "gradient_byte"),
-        (Role.OPTIMIZER_STATE, "optimizer_byte", "optimizer_byte"),
+        (Role.PARAMETER, "parameter_bytes", "parameter_bytes"),
+        (Role.BUFFER, "parameter_bytes", "parameter_bytes"),
+        (Role.INPUT, "input_bytes", "output_bytes"),
+        (Role.ACTIVATION, "input_bytes", "output_bytes"),
+        (Role.GRADIENT, "gradient_bytes", "gradient_bytes"),
+        (Role.OPTIMIZER_STATE, "optimizer_bytes", "optimizer_bytes"),
     ],
 )
 def test_where_bytes_count(role: Role, read: str, written: str) -> None:
@@ -131,7 +131,7 @@ def test_where_bytes_count(role: Role, read: str, written: str) -> None:
 
 def test_in_place_is_read_and_written() -> None:
     """An operand that is listed twice counts twice."""
-    assert traffic_of([spec()], [spec()]) == {"input_byte": 24, "output_byte": 24}
+    assert traffic_of([spec()], [spec()]) == {"input_bytes": 24, "output_bytes": 24}
 
 
 @given(elements=st.integers(0, 1000), sizes=st.sampled_from([("float32", "float16")]))

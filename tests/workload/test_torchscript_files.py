@@ -40,8 +40,8 @@ def test_the_same_work(how: str, tmp_path: Path) -> None:
     """By hand: 2 x 4 x 36 results of 27 multiply-adds, and 2 x 5 of 144."""
     found = roofline.analyze(saved(tmp_path / "a.pt", how), "2x3x8x8", hardware=MACHINE)
     eager = roofline.analyze(model(), "2x3x8x8", hardware=MACHINE)
-    assert found.totals.multiply_add == 2 * 4 * 36 * 27 + 2 * 5 * 144
-    for name in ("multiply_add", "flop", "parameters", "parameter_bytes", "parameter_byte"):
+    assert found.totals.macs == 2 * 4 * 36 * 27 + 2 * 5 * 144
+    for name in ("macs", "flop", "parameters", "parameter_size_bytes", "parameter_bytes"):
         assert getattr(found.totals, name) == getattr(eager.totals, name), name
     # A trace calls the operator below the one that eager code calls.
     counted = [
@@ -68,4 +68,4 @@ def test_classes_of_packages_that_are_called_as_operators_are(tmp_path: Path) ->
         jit.save(jit.trace(layer, torch.zeros(1, 3, 8, 8)), str(tmp_path / "a.pt"))
     found = roofline.analyze(str(tmp_path / "a.pt"), "1x3x8x8", hardware=MACHINE)
     # 4 x 64 results of 27 multiply-adds.
-    assert found.totals.multiply_add == 4 * 64 * 27
+    assert found.totals.macs == 4 * 64 * 27

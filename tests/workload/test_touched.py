@@ -80,14 +80,14 @@ def test_a_stride_that_passes_over_elements_need_not_read_them(module: torch.nn.
     row = row_of(module, shape)
     image = row.inputs[0]
     assert image.byte == 4 * 2 * 3 * 17 * 13
-    assert image.least_byte == 4 * touched_by_gradient(module, shape)
+    assert image.min_bytes == 4 * touched_by_gradient(module, shape)
 
 
 def test_sampling_down_reads_at_most_what_it_returns() -> None:
     down = Call(lambda x: F.interpolate(x, size=(5, 5), mode="nearest"))
-    assert row_of(down, (1, 3, 20, 20)).inputs[0].least_byte == 4 * 3 * 25
+    assert row_of(down, (1, 3, 20, 20)).inputs[0].min_bytes == 4 * 3 * 25
     up = Call(lambda x: F.interpolate(x, size=(40, 40), mode="nearest"))
-    assert row_of(up, (1, 3, 20, 20)).inputs[0].least_byte == 4 * 3 * 400
+    assert row_of(up, (1, 3, 20, 20)).inputs[0].min_bytes == 4 * 3 * 400
 
 
 INDEX = "4:int64"
@@ -121,7 +121,7 @@ def test_out_of_place_the_whole_tensor_is_copied() -> None:
 
 def test_a_mask_may_select_nothing() -> None:
     row = row_of(Call(lambda x, m, v: x.index_put_((m,), v)), TABLE, "1000:bool", "1x8")
-    assert row.inputs[0].least_byte == 0
+    assert row.inputs[0].min_bytes == 0
     assert row.inputs[1].byte == 1000
 
 
@@ -131,12 +131,12 @@ def test_bags_of_rows() -> None:
     analysis = roofline.analyze(bag, "2x2:int64", hardware="10980xe")
     (row,) = [each for each in analysis.operators if each.type == "embedding"]
     assert row.flop == 16 + 16
-    assert row.parameter_byte == 4 * 32
+    assert row.parameter_bytes == 4 * 32
 
 
 def test_a_classic_profile_charges_operands_whole() -> None:
     row = row_of(torch.nn.Conv2d(3, 4, 1, stride=2), (1, 3, 8, 8))
-    assert row.level_byte == {"DRAM": row.traffic_byte}
+    assert row.level_bytes == {"DRAM": row.traffic_bytes}
 
 
 def test_a_part_that_begins_where_the_whole_does_is_not_the_whole() -> None:
@@ -145,10 +145,10 @@ def test_a_part_that_begins_where_the_whole_does_is_not_the_whole() -> None:
         shape=(1000, 8), dtype=dtype("float32"), distinct_elements=8000, storage=0, role=Role.INPUT
     )
     value = replace(key, shape=(1000, 4), distinct_elements=4000)
-    count = Flop(least_elements={"key": 8, "value": 4})
+    count = Flop(min_elements={"key": 8, "value": 4})
     arguments = {"key": key, "value": value}
-    assert _as_touched(key, count, arguments).least_elements == 8
-    assert _as_touched(value, count, arguments).least_elements == 4
+    assert _as_touched(key, count, arguments).min_elements == 8
+    assert _as_touched(value, count, arguments).min_elements == 4
 
 
 # -- what is passed over ---------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_padding_reads_what_its_result_shows(mode: str, pad: tuple[int, ...]) ->
     shape = (2, 3, 7) if len(pad) == 2 else (2, 3, 6, 7)
     padding = Call(lambda x: F.pad(x, pad, mode=mode))
     row = row_of(padding, shape)
-    assert row.inputs[0].byte == row.inputs[0].least_byte == 4 * touched_by_gradient(padding, shape)
+    assert row.inputs[0].byte == row.inputs[0].min_bytes == 4 * touched_by_gradient(padding, shape)
 
 
 def test_a_crop_reads_the_crop() -> None:
@@ -173,8 +173,8 @@ def test_a_crop_reads_the_crop() -> None:
         *(Call(lambda x, m=m: F.pad(x, (-2000,) * 4, mode=m)) for m in ("reflect", "replicate")),
     ):
         row = row_of(crop, (1, 1, 4096, 4096))
-        assert row.traffic_byte == 73_728
-        assert sum(row.level_byte.values()) == 73_728
+        assert row.traffic_bytes == 73_728
+        assert sum(row.level_bytes.values()) == 73_728
 
 
 @pytest.mark.parametrize("diagonal", [-9, -4, -1, 0, 1, 3, 9])
@@ -190,7 +190,7 @@ def test_a_triangle_reads_what_it_keeps_or_writes_what_it_clears(
     cleared = row_of(Call(lambda x: getattr(x, f"{name}_")(diagonal)), shape)
     assert cleared.inputs[0].byte == 0
     assert cleared.outputs[0].byte == torch.ones(shape).nbytes - 4 * kept
-    assert cleared.outputs[0].least_byte == cleared.outputs[0].byte
+    assert cleared.outputs[0].min_bytes == cleared.outputs[0].byte
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_columns_read_what_lies_under_a_window(arguments: dict[str, Any]) -> Non
     image = (2, 3, 17, 13)
     row = row_of(columns, image)
     assert row.inputs[0].byte == 4 * 2 * 3 * 17 * 13
-    assert row.inputs[0].least_byte == 4 * touched_by_gradient(columns, image)
+    assert row.inputs[0].min_bytes == 4 * touched_by_gradient(columns, image)
     shape = tuple(columns(torch.zeros(image)).shape)
     together = Call(lambda x: F.fold(x, (17, 13), **arguments))
     back = row_of(together, shape)
-    assert back.inputs[0].least_byte == 4 * touched_by_gradient(together, shape)
+    assert back.inputs[0].min_bytes == 4 * touched_by_gradient(together, shape)
 
 
 def test_the_power_of_0_reads_nothing() -> None:
@@ -220,13 +220,13 @@ def test_the_power_of_0_reads_nothing() -> None:
     for function in (lambda x: x.pow(0), lambda x: x.pow_(0)):
         row = row_of(Call(function), (4, 4))
         assert (row.inputs[0].byte, row.outputs[0].byte) == (0, 64)
-    assert row_of(Call(lambda x: x.pow(1)), (4, 4)).traffic_byte == 128
+    assert row_of(Call(lambda x: x.pow(1)), (4, 4)).traffic_bytes == 128
 
 
 def test_overlapping_windows_of_a_slice() -> None:
     """64 rows of 1024 floats, and the sum."""
     row = row_of(Call(lambda x: x[:, :1024].unfold(1, 512, 1).sum()), (64, 100_000))
-    assert row.traffic_byte == 262_148
+    assert row.traffic_bytes == 262_148
 
 
 # -- copies of a tensor to itself ------------------------------------------------------------------
@@ -254,12 +254,12 @@ def test_what_python_assigns_to_itself_is_not_copied(function: object, elements:
     """Only the operator before the assignment moves something: a read and a write."""
     row = row_of(Call(function), (6, 4))
     assert row.op in ("aten.mul_", "aten.add_")
-    assert row.traffic_byte == 2 * 4 * elements
+    assert row.traffic_bytes == 2 * 4 * elements
 
 
 def test_a_copy_to_itself_is_free() -> None:
     analysis = roofline.analyze(Call(lambda x: x.copy_(x)), [(4, 4)], hardware="10980xe")
-    assert analysis.totals.traffic_byte == 0
+    assert analysis.totals.traffic_bytes == 0
 
 
 def test_a_copy_of_the_conjugate_is_none_to_itself() -> None:
@@ -281,15 +281,15 @@ def test_padding_of_a_bag_may_be_all_of_it() -> None:
         bag.weight.fill_(float("nan"))
         assert not bag(torch.full((4, 5), 3)).isnan().any()
     row = _bag_row(bag)
-    assert (row.parameter_byte, row.flop) == (4 * 20 * 8, (20 - 4) * 8)
-    assert (row.inputs[0].least_byte, row.least_flop) == (0, 0)
+    assert (row.parameter_bytes, row.flop) == (4 * 20 * 8, (20 - 4) * 8)
+    assert (row.inputs[0].min_bytes, row.min_flop) == (0, 0)
 
 
 def test_rows_of_a_bag_may_be_one_row_that_is_added_all_the_same() -> None:
     row = _bag_row(torch.nn.EmbeddingBag(100, 8, mode="sum"))
     assert row.inputs[0].byte == 4 * 20 * 8
-    assert row.inputs[0].least_byte == 4 * 8
-    assert row.least_flop == row.flop == (20 - 4) * 8
+    assert row.inputs[0].min_bytes == 4 * 8
+    assert row.min_flop == row.flop == (20 - 4) * 8
 
 
 def test_bags_may_end_before_the_first_index() -> None:
@@ -300,7 +300,7 @@ def test_bags_may_end_before_the_first_index() -> None:
         nothing = bag(torch.zeros(20, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
     assert not nothing.isnan().any()
     row = _bag_row(bag, torch.zeros(20, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
-    assert (row.inputs[0].least_byte, row.least_flop) == (0, 0)
+    assert (row.inputs[0].min_bytes, row.min_flop) == (0, 0)
 
 
 def test_a_mean_of_no_rows_is_not_divided() -> None:
@@ -310,7 +310,7 @@ def test_a_mean_of_no_rows_is_not_divided() -> None:
         torch.arange(3),
         torch.arange(5).clamp(max=3),
     )
-    assert row.least_flop == 3 * 8
+    assert row.min_flop == 3 * 8
 
 
 def _bag_row(bag: torch.nn.EmbeddingBag, *inputs: torch.Tensor) -> roofline.OperatorRow:
@@ -342,13 +342,13 @@ def test_all_indices_may_be_the_same(function: object, shape: tuple[int, ...]) -
     analysis = roofline.analyze(call, [shape], hardware="10980xe")
     (row,) = [each for each in analysis.operators if each.state != "free"]
     (table,) = [each for each in row.inputs if each.shape == shape]
-    assert table.least_byte == 4 * touched_by_gradient(call, shape)
+    assert table.min_bytes == 4 * touched_by_gradient(call, shape)
     assert table.byte == min(row.outputs[0].byte, 4 * torch.ones(shape).numel())
 
 
 def test_what_is_broadcast_may_be_one_element_at_many_places() -> None:
     call = Call(lambda x, i: x.expand(50, 8).gather(1, i))
-    assert row_of(call, (8,), "50x2:int64").inputs[0].least_byte == 4
+    assert row_of(call, (8,), "50x2:int64").inputs[0].min_bytes == 4
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_all_that_is_updated_may_be_one_place(
     function: object, inputs: tuple[object, ...], elements: int
 ) -> None:
     row = row_of(Call(function), *inputs)
-    assert row.inputs[0].least_byte == row.outputs[0].least_byte == 4 * elements
+    assert row.inputs[0].min_bytes == row.outputs[0].min_bytes == 4 * elements
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_what_is_scattered_is_read_as_far_as_indices_go(function: object) -> Non
     result = Call(function)(torch.zeros(TABLE), torch.zeros(2, 8, dtype=torch.int64), v)
     assert not result.isnan().any()
     row = row_of(Call(function), TABLE, "2x8:int64", TABLE)
-    assert row.inputs[-1].byte == row.inputs[-1].least_byte == 4 * 16
+    assert row.inputs[-1].byte == row.inputs[-1].min_bytes == 4 * 16
 
 
 @pytest.mark.parametrize("padding_idx", [None, 0])
@@ -404,18 +404,18 @@ def test_gradients_of_padding_are_not_read(padding_idx: int | None) -> None:
             each for each in analysis.operators if each.phase == "backward" and "embed" in each.op
         ]
         gradient, whole = row.inputs[0], row.outputs[0]
-        assert gradient.least_byte == (0 if padding_idx == 0 else least)
-        assert whole.byte == whole.least_byte == 4 * 50 * 8
+        assert gradient.min_bytes == (0 if padding_idx == 0 else least)
+        assert whole.byte == whole.min_bytes == 4 * 50 * 8
 
 
 def test_masks_select_no_place_twice() -> None:
     mask = torch.arange(20).view(4, 5) % 3 == 0
     row = row_of(Call(lambda x: x[mask]), torch.rand(4, 5))
-    assert row.inputs[0].byte == row.inputs[0].least_byte == 4 * 7
+    assert row.inputs[0].byte == row.inputs[0].min_bytes == 4 * 7
     # Each of 5 broadcast elements is selected at most 4 times.
     row = row_of(Call(lambda x: x.masked_select(mask)), torch.rand(5))
     assert row.inputs[0].byte == 4 * 5
-    assert row.inputs[0].least_byte == 4 * 2
+    assert row.inputs[0].min_bytes == 4 * 2
 
 
 def test_equal_stops_at_the_first_difference() -> None:
@@ -425,8 +425,8 @@ def test_equal_stops_at_the_first_difference() -> None:
         hardware="10980xe",
     )
     (row,) = [each for each in analysis.operators if each.op == "aten.equal"]
-    assert (row.flop, row.least_flop) == (100, 0)
-    assert [(each.byte, each.least_byte) for each in row.inputs] == [(400, 0), (400, 0)]
+    assert (row.flop, row.min_flop) == (100, 0)
+    assert [(each.byte, each.min_bytes) for each in row.inputs] == [(400, 0), (400, 0)]
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_bisection_looks_at_few_boundaries(
     boundaries = next(each for each in row.inputs if each.shape == table)
     size = boundaries.byte // boundaries.distinct_elements
     assert boundaries.byte == size * looked_at
-    assert boundaries.least_byte == size * least
+    assert boundaries.min_bytes == size * least
 
 
 def _steps(table: int, values: int) -> int:
@@ -476,7 +476,7 @@ def test_no_bisection_looks_at_more_boundaries_than_are_counted(table: int, valu
     assert found is not None
     wanted = replace(numbers, shape=(values,), distinct_elements=values, storage=1)
     count = found.count({"self": wanted, "boundaries": numbers, "output": wanted})
-    assert count.least_elements["boundaries"] <= _steps(table, values)
+    assert count.min_elements["boundaries"] <= _steps(table, values)
     assert _steps(table, values) <= count.elements["boundaries"]
 
 
@@ -506,9 +506,9 @@ def test_a_product_of_alpha_0_need_not_be_made(
     assert not function(term, *map(torch.ones_like, factors), beta=0).isnan().any()
     product = row_of(Call(lambda *given: function(*given, alpha=0)), *shapes)
     usual = row_of(Call(lambda *given: function(*given)), *shapes)
-    assert product.least_flop == 0
-    assert product.multiply_add == usual.multiply_add
-    assert [each.least_byte > 0 for each in product.inputs] == [True, False, False]
+    assert product.min_flop == 0
+    assert product.macs == usual.macs
+    assert [each.min_bytes > 0 for each in product.inputs] == [True, False, False]
     alone = row_of(Call(lambda *given: function(*given, beta=0)), *shapes)
     assert [each.byte > 0 for each in alone.inputs] == [False, True, True]
     assert alone.outputs == usual.outputs
@@ -519,4 +519,4 @@ def test_a_product_of_alpha_0_need_not_be_made(
 
 def test_a_term_that_is_multiplied_too_is_read() -> None:
     row = row_of(Call(lambda x: torch.addmm(x, x, x, beta=0)), M)
-    assert row.inputs[0].byte == row.inputs[0].least_byte == 4 * 36
+    assert row.inputs[0].byte == row.inputs[0].min_bytes == 4 * 36

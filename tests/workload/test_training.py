@@ -30,7 +30,7 @@ def phases(captured: Capture) -> dict[str, list[OperatorRecord]]:
 
 
 def fma(records: list[OperatorRecord]) -> int:
-    return sum(each.work.multiply_add or 0 for each in records)
+    return sum(each.work.macs or 0 for each in records)
 
 
 def net() -> torch.nn.Sequential:
@@ -79,11 +79,7 @@ def test_the_backward_pass_is_twice_the_forward_one(
 
     shapes = [shape] if shape else [(6, 4), (6, 5)]
     alone, behind = (phases(trained(each, *shapes)) for each in (layer, Behind()))
-    assert (
-        fma(behind["forward"])
-        == fma(alone["forward"])
-        == total(passed(layer, *shapes)).multiply_add
-    )
+    assert fma(behind["forward"]) == fma(alone["forward"]) == total(passed(layer, *shapes)).macs
     if shape:
         assert fma(alone["backward"]) == fma(alone["forward"])
         assert fma(behind["backward"]) == 2 * fma(behind["forward"])
@@ -95,9 +91,9 @@ def test_the_backward_pass_is_twice_the_forward_one(
 )
 def test_a_step_is_three_passes_but_for_the_first_layer(name: str, first: int) -> None:
     """112 * 112 * 64 * 147 and 112 * 112 * 32 * 27: no gradient of the image is needed."""
-    forward = roofline.analyze(name, hardware="10980xe").totals.multiply_add
+    forward = roofline.analyze(name, hardware="10980xe").totals.macs
     step = roofline.analyze(name, hardware="10980xe", train=True, optimizer="none")
-    assert step.totals.multiply_add == 3 * forward - first
+    assert step.totals.macs == 3 * forward - first
     assert step.coverage.calls == 1
 
 
@@ -163,13 +159,13 @@ def test_bytes_of_a_step_by_hand() -> None:
     found = phases(trained(torch.nn.Linear(3, 2, bias=False), (4, 3), optimizer="sgd"))
     (product,) = [each for each in found["backward"] if each.op == "aten.mm"]
     # The gradient of the output is read, that of the weight written, and the input read.
-    assert product.work.gradient_byte == 4 * (8 + 6)
-    assert product.work.input_byte == 4 * 12
+    assert product.work.gradient_bytes == 4 * (8 + 6)
+    assert product.work.input_bytes == 4 * 12
     (update,) = working_of(found["optimizer"])
     # weight += -lr * gradient: the weight is read and written, its gradient read.
     assert update.op == "aten.add_"
-    assert (update.work.parameter_byte, update.work.gradient_byte) == (2 * 4 * 6, 4 * 6)
-    assert update.work.optimizer_byte == 0
+    assert (update.work.parameter_bytes, update.work.gradient_bytes) == (2 * 4 * 6, 4 * 6)
+    assert update.work.optimizer_bytes == 0
 
 
 def working_of(records: list[OperatorRecord]) -> list[OperatorRecord]:
@@ -180,7 +176,7 @@ def working_of(records: list[OperatorRecord]) -> list[OperatorRecord]:
 def test_what_the_optimizer_keeps(optimizer: str, kept: int) -> None:
     """Adam's two moments of each of 6 weights, and a counter of steps."""
     captured = trained(torch.nn.Linear(3, 2, bias=False), (4, 3), optimizer=optimizer)
-    assert captured.optimizer_bytes == kept * 4 * 6 + (4 if kept else 0)
+    assert captured.optimizer_state_bytes == kept * 4 * 6 + (4 if kept else 0)
     states = {
         spec.storage
         for each in captured.records
@@ -197,10 +193,10 @@ def test_memory_is_fullest_where_activations_meet_gradients() -> None:
     )
     peak = analysis.peak
     assert peak is not None
-    assert peak.parameter_byte == 40_000
-    assert peak.optimizer_byte == 2 * 40_000 + 4
-    assert peak.gradient_byte >= 40_000
-    assert peak.byte == analysis.totals.peak_memory_byte
+    assert peak.parameter_bytes == 40_000
+    assert peak.optimizer_bytes == 2 * 40_000 + 4
+    assert peak.gradient_bytes >= 40_000
+    assert peak.byte == analysis.totals.peak_memory_bytes
     assert peak.operator is not None
     assert analysis.operators[peak.operator].phase in ("backward", "optimizer")
 
@@ -224,7 +220,10 @@ def test_real_tensors_make_the_same_records() -> None:
     fake = capture(model, inputs, name="net", run=run, teaching=teaching)
     real = single_pass(model, inputs, paths, run, Reals(run), teaching.lesson())
     assert real.records == fake.records
-    assert (real.parameters, real.optimizer_bytes) == (fake.parameters, fake.optimizer_bytes)
+    assert (real.parameters, real.optimizer_state_bytes) == (
+        fake.parameters,
+        fake.optimizer_state_bytes,
+    )
     assert all(each.grad is None for each in model.parameters())
 
 
@@ -239,7 +238,7 @@ def test_devices_and_gradients_change_no_multiply_adds(name: str) -> None:
     ]
     counts = {
         sum(
-            row.multiply_add or 0
+            row.macs or 0
             for row in roofline.analyze(name, hardware="10980xe", **each).operators
             if row.phase == "forward"
         )
@@ -329,7 +328,7 @@ def test_autocast_casts_are_counted() -> None:
         torch.nn.Linear(3, 4, bias=False), Inputs((5, 3)), name="", run=Run(autocast="bfloat16")
     )
     casts = [each for each in working(captured) if each.op == "aten._to_copy"]
-    assert {each.work.traffic_byte for each in casts} == {15 * (4 + 2), 12 * (4 + 2)}
+    assert {each.work.traffic_bytes for each in casts} == {15 * (4 + 2), 12 * (4 + 2)}
     (product,) = [each for each in working(captured) if each.op == "aten.mm"]
     assert {spec.dtype.name for spec in (*product.inputs, *product.outputs)} == {"bfloat16"}
 

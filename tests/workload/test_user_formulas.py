@@ -122,8 +122,8 @@ def test_a_custom_operator_is_unknown_with_its_bytes_until_it_has_a_formula() ->
     """x and the result have 4 x 8 elements of 4 bytes, the weight has 8."""
     record = only(passed(Scaled(), (4, 8)))
     assert (record.op, record.state) == ("roofline_user.scale", State.UNKNOWN)
-    assert (record.work.flop, record.work.internal_byte) == (None, None)
-    assert record.work.traffic_byte == 2 * 128 + 32
+    assert (record.work.flop, record.work.internal_bytes) == (None, None)
+    assert record.work.traffic_bytes == 2 * 128 + 32
 
     @formula("roofline_user.scale")
     def scale_flop(x: Any, steps: int, **_: Any) -> Flop:
@@ -131,7 +131,7 @@ def test_a_custom_operator_is_unknown_with_its_bytes_until_it_has_a_formula() ->
 
     record = only(passed(Scaled(), (4, 8)))
     assert (record.state, record.type, record.work.flop) == (State.COUNTED, "custom", 3 * 32)
-    assert record.work.traffic_byte == 2 * 128 + 32
+    assert record.work.traffic_bytes == 2 * 128 + 32
 
 
 def test_its_backward_is_an_operator_of_its_own() -> None:
@@ -147,7 +147,7 @@ def test_its_backward_is_an_operator_of_its_own() -> None:
         ("roofline_user.scale_backward", "backward")
     ]
     # The gradient of the result is one number, repeated; x and the weight, and their gradients.
-    assert unknown[0].work.traffic_byte == 4 + 2 * 128 + 2 * 32
+    assert unknown[0].work.traffic_bytes == 4 + 2 * 128 + 2 * 32
 
     @formula("roofline_user.scale_backward")
     def scale_backward_flop(x: Any, weight: Any, **_: Any) -> Flop:
@@ -177,7 +177,7 @@ def test_an_operator_without_a_fake_kernel_runs_for_real_and_is_unknown() -> Non
     captured = passed(lambda x: unfaked(x), (4, 8))
     record = only(captured)
     assert (record.op, record.state) == ("roofline_user.unfaked", State.UNKNOWN)
-    assert record.work.traffic_byte == 2 * 128
+    assert record.work.traffic_bytes == 2 * 128
     assert any("ran for real" in note for note in captured.notes)
 
     @formula("roofline_user.unfaked")
@@ -191,7 +191,7 @@ def test_an_operator_that_updates_in_place_reads_and_writes() -> None:
     """The total is read and written, x is read."""
     record = only(passed(lambda total, x: add_into(total, x), (4, 8), (4, 8)))
     assert (record.op, record.state) == ("roofline_user.add_into", State.UNKNOWN)
-    assert record.work.traffic_byte == 3 * 128
+    assert record.work.traffic_bytes == 3 * 128
 
 
 def test_an_operator_of_torchs_operators_comes_as_these() -> None:
@@ -246,12 +246,12 @@ def test_a_formula_that_returns_something_else(result: Any, message: str) -> Non
         ({"other": numpy.int64(2)}, "got np.int64(2); write int(…)"),
         ({"other": None}, "other must be a whole number from 0, got None"),
         ({"other": ...}, "other must be a whole number from 0, got Ellipsis"),
-        ({"multiply_add": torch.tensor(2)}, "got tensor(2); write int(…)"),
-        ({"internal_byte": -2}, "internal_byte must be a whole number from 0, got -2"),
+        ({"macs": torch.tensor(2)}, "got tensor(2); write int(…)"),
+        ({"internal_bytes": -2}, "internal_bytes must be a whole number from 0, got -2"),
         ({"other": 1, "least": 2}, "least must not exceed flop (1), got 2"),
         ({"elements": {"x": -1}}, "elements['x'] must be a whole number from 0, got -1"),
         ({"elements": {"x": numpy.int64(1)}}, "elements['x'] must be a whole number from 0, got"),
-        ({"least_elements": {"x": 0.5}}, "least_elements['x'] must be a whole number from 0"),
+        ({"min_elements": {"x": 0.5}}, "min_elements['x'] must be a whole number from 0"),
         ({"elements": {"y": 1}}, "elements of 'y', but its operator has steps, x, weight, output"),
     ],
 )
@@ -445,7 +445,7 @@ def test_a_files_formula_counts_when_the_file_is_loaded(tmp_path: Path) -> None:
     found = missing_operators(model, "4x8")
     assert (found.calls, found.operators) == (3, 2)
     (missing,) = found.missing
-    assert (missing.op, missing.calls, missing.traffic_byte) == ("roofline_file.twist", 2, 512)
+    assert (missing.op, missing.calls, missing.traffic_bytes) == ("roofline_file.twist", 2, 512)
     assert (missing.examples, missing.modules) == (("4x8 -> 4x8",), ("",))
     assert missing.phases == ("forward",)
 
@@ -499,10 +499,10 @@ def test_a_stub_has_the_parameters_of_the_schema_and_counts_nothing_by_itself() 
     text = stubs_of(found)
     assert "def scale(x, weight, steps, output, **_):" in text
     exec(compile(text, "<stub>", "exec"), {"__name__": "__main__"})
-    with pytest.raises(RooflineError, match="multiply_add must be a whole number from 0, got Elli"):
+    with pytest.raises(RooflineError, match="macs must be a whole number from 0, got Elli"):
         passed(Scaled(), (4, 8))
     exec(
-        compile(text.replace("multiply_add=..., other=...", "other=7"), "<stub>", "exec"),
+        compile(text.replace("macs=..., other=...", "other=7"), "<stub>", "exec"),
         {"__name__": "__main__"},
     )
     assert only(passed(Scaled(), (4, 8))).work.flop == 7

@@ -12,7 +12,7 @@ from roofline.counters.conventions.kinds import (
     FUSED_LAYERS,
     PRODUCTS,
     TAKEN_APART,
-    multiply_add,
+    macs,
     two_a_multiply_add,
 )
 from roofline.counters.rules import Convention, Rule
@@ -43,7 +43,7 @@ _RECURRENT = frozenset(("recurrent",))
 
 
 def _products(count: str) -> tuple[Rule, ...]:
-    function = multiply_add if count == "1" else two_a_multiply_add
+    function = macs if count == "1" else two_a_multiply_add
     says = f"{count} a multiply-add"
     return (
         Rule(
@@ -77,7 +77,7 @@ def _products(count: str) -> tuple[Rule, ...]:
 MACS = Convention(
     number_name="MACs",
     meaning="1 a multiply-add",
-    measure="multiply_add",
+    measure="macs",
     per_unit=1,
     rules=(
         *_products("1"),

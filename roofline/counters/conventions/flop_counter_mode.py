@@ -46,7 +46,7 @@ def _convolution_backward(record: OperatorRecord) -> int:
 FLOP = Convention(
     number_name="FLOP",
     meaning="2 a multiply-add",
-    measure="multiply_add",
+    measure="macs",
     per_unit=2,
     forward_only=False,
     rules=(

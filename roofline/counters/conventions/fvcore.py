@@ -13,7 +13,7 @@ from roofline.counters.conventions.kinds import (
     PRODUCTS,
     TAKEN_APART,
     input_elements,
-    multiply_add,
+    macs,
     output_elements,
 )
 from roofline.counters.rules import Convention, Rule
@@ -39,7 +39,7 @@ _PRODUCT_LABELS = frozenset(("addmm", "mm", "bmm", "linear", "matmul", "einsum")
 FLOPS = Convention(
     number_name="flop",
     meaning="1 a multiply-add; norms, pooling, resampling too",
-    measure="multiply_add",
+    measure="macs",
     per_unit=1,
     rules=(
         Rule(
@@ -48,7 +48,7 @@ FLOPS = Convention(
             portion="product",
             types=CONVOLUTIONS,
             labels=frozenset(("conv",)),
-            count=multiply_add,
+            count=macs,
         ),
         Rule(
             kind="matrix products",
@@ -57,7 +57,7 @@ FLOPS = Convention(
             operators=PRODUCTS,
             # It has no rule for attention, which may be matrix products to us.
             labels=_PRODUCT_LABELS | {"scaled_dot_product_attention", "baddbmm"},
-            count=multiply_add,
+            count=macs,
         ),
         Rule(
             kind="fused layers",

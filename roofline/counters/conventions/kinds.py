@@ -26,14 +26,14 @@ TAKEN_APART = (
 """What a counter with hooks or a tracer does to torch's fast path."""
 
 
-def multiply_add(record: OperatorRecord) -> int:
+def macs(record: OperatorRecord) -> int:
     """The multiply-adds of a call, one each."""
-    return record.work.multiply_add or 0
+    return record.work.macs or 0
 
 
 def two_a_multiply_add(record: OperatorRecord) -> int:
     """The multiply-adds of a call, two each."""
-    return FLOP_PER_FMA * multiply_add(record)
+    return FLOP_PER_FMA * macs(record)
 
 
 def input_elements(record: OperatorRecord) -> int:

@@ -12,7 +12,7 @@ from roofline.counters.conventions.kinds import (
     FUSED_LAYERS,
     PRODUCTS,
     TAKEN_APART,
-    multiply_add,
+    macs,
     two_a_multiply_add,
 )
 from roofline.counters.rules import Convention, Rule
@@ -27,7 +27,7 @@ _ATTENTION_LABELS = frozenset(("scaled_dot_product_attention",))
 
 
 def _products(count: str) -> tuple[Rule, ...]:
-    function = multiply_add if count == "1" else two_a_multiply_add
+    function = macs if count == "1" else two_a_multiply_add
     says = f"{count} a multiply-add"
     return (
         Rule(
@@ -61,7 +61,7 @@ def _products(count: str) -> tuple[Rule, ...]:
 MACS = Convention(
     number_name="MACs",
     meaning="1 a multiply-add",
-    measure="multiply_add",
+    measure="macs",
     per_unit=1,
     rules=_products("1"),
 )

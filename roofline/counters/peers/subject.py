@@ -110,7 +110,7 @@ def default_loss(output: Any) -> torch.Tensor:
     return loss
 
 
-def weights_byte(module: torch.nn.Module) -> int:
+def weights_bytes(module: torch.nn.Module) -> int:
     """The bytes of all parameters and buffers."""
     return sum(
         each.nbytes

@@ -19,12 +19,12 @@ class Alternative:
     """An operator that could run, and the bytes of it that must come from each memory level."""
 
     record: OperatorRecord
-    level_byte: Mapping[str, int]
+    level_bytes: Mapping[str, int]
 
 
 def as_it_is(row: OperatorRow) -> Alternative:
     """The operator of a row, to be asked after like any other."""
-    return Alternative(record=row.record, level_byte=row.level_byte)
+    return Alternative(record=row.record, level_bytes=row.level_bytes)
 
 
 def is_plain_convolution(row: OperatorRow) -> bool:
@@ -124,7 +124,7 @@ def product_like(
 def _resized(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
     if shape == spec.shape:
         return spec
-    return replace(spec, shape=shape, distinct_elements=math.prod(shape), least_elements=None)
+    return replace(spec, shape=shape, distinct_elements=math.prod(shape), min_elements=None)
 
 
 def _laid_out_as(image: TensorSpec, weight: TensorSpec) -> TensorSpec:
@@ -148,13 +148,13 @@ def _counted(
         raise ValueError(f"{row.op} has no formula, so no alternative to it can be counted")
     count = formula.count({**arguments, **operands, "output": output})
     inputs = tuple(
-        replace(each, least_elements=_least(each, count.least_elements.get(name)))
+        replace(each, min_elements=_least(each, count.min_elements.get(name)))
         for name, each in operands.items()
         if each is not None
     )
     work = Work(
         **{name: getattr(count, name) for name in COUNTS},
-        internal_byte=count.internal_byte,
+        internal_bytes=count.internal_bytes,
         **traffic_of(inputs, (output,)),
     )
     record = replace(
@@ -165,25 +165,25 @@ def _counted(
         attributes=dict(arguments),
         work=work,
     )
-    return Alternative(record=record, level_byte=_level_byte(rows, record))
+    return Alternative(record=record, level_bytes=_level_bytes(rows, record))
 
 
 def _least(spec: TensorSpec, elements: int | None) -> int | None:
     return elements if elements is not None and elements < spec.distinct_elements else None
 
 
-def _level_byte(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str, int]:
+def _level_bytes(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str, int]:
     """Bytes of a new operator by level: shares of what it keeps and of what is made, as before.
 
     What comes from far is taken to be what the model keeps: activations were just written.
     """
-    kept = sum(map(_kept_byte, rows))
-    made = sum(row.traffic_byte for row in rows) - kept
-    new_kept = _kept_byte(record)
-    new_made = record.work.traffic_byte - new_kept
+    kept = sum(map(_kept_bytes, rows))
+    made = sum(row.traffic_bytes for row in rows) - kept
+    new_kept = _kept_bytes(record)
+    new_made = record.work.traffic_bytes - new_kept
     byte: dict[str, int] = {}
-    for name in rows[0].level_byte:
-        crossing = sum(row.level_byte.get(name, 0) for row in rows)
+    for name in rows[0].level_bytes:
+        crossing = sum(row.level_bytes.get(name, 0) for row in rows)
         of_kept = min(crossing, kept)
         byte[name] = round(
             (new_kept * of_kept / kept if kept else 0)
@@ -192,5 +192,5 @@ def _level_byte(rows: Sequence[OperatorRow], record: OperatorRecord) -> dict[str
     return byte
 
 
-def _kept_byte(operator: OperatorRow | OperatorRecord) -> int:
+def _kept_bytes(operator: OperatorRow | OperatorRecord) -> int:
     return sum(each.byte for each in operator.inputs if each.role.persists)

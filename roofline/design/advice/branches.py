@@ -79,7 +79,7 @@ def _distinct(group: Sequence[OperatorRow]) -> list[OperatorRow]:
     weights: dict[tuple[int, int], OperatorRow] = {}
     for row in group:
         weight = row.inputs[1] if is_plain_convolution(row) else row.inputs[-1]
-        weights.setdefault((weight.storage, weight.offset_byte), row)
+        weights.setdefault((weight.storage, weight.offset_bytes), row)
     return list(weights.values())
 
 

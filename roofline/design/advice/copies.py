@@ -7,7 +7,7 @@ from roofline.design.advice.proposals import Proposal, left_out
 from roofline.design.advice.savings import Saving
 from roofline.design.advice.subject import Subject
 from roofline.foundation.text import counted
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 
 _COPIES = ("aten.clone", "aten._to_copy", "aten.contiguous")
 _CASTS = ("aten._to_copy",)
@@ -122,9 +122,9 @@ def _way_back(subject: Subject, cast: OperatorRow) -> list[OperatorRow]:
 
 def _is_cheap(row: OperatorRow) -> bool:
     """Whether it gains so little by a smaller type that casts for its sake do not pay."""
-    return not row.multiply_add
+    return not row.macs
 
 
 def _copies(rows: list[OperatorRow]) -> str:
-    byte = format_byte(sum(row.traffic_byte for row in rows))
+    byte = format_bytes(sum(row.traffic_bytes for row in rows))
     return f"{len(rows)} cop{'ies' if len(rows) != 1 else 'y'} ({byte} of traffic)"

@@ -25,9 +25,11 @@ _FAR_APART = 2.0
 def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     """Depthwise convolutions below memory's ridge, which take far more time than their FLOP."""
     # What could be saved at most is known of bounds alone.
-    rows = [row for row in subject.working if is_depthwise(row) and row.bound_s is not None]
+    rows = [
+        row for row in subject.working if is_depthwise(row) and row.eager_min_time_s is not None
+    ]
     ridge, all_flop = _ridge(subject, rows), subject.analysis.totals.flop
-    rows = [row for row in rows if ridge and (row.flop or 0) < ridge * row.traffic_byte]
+    rows = [row for row in rows if ridge and (row.flop or 0) < ridge * row.traffic_bytes]
     times = [each.s for row in rows if (each := subject.time(row))]
     taken_s, flop = sum(times), sum(row.flop or 0 for row in rows)
     if subject.basis == "bound" or not (taken_s and flop and subject.pass_s):
@@ -35,12 +37,12 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
     others_s = subject.pass_s - taken_s
     if taken_s / subject.pass_s < _FAR_APART * flop / all_flop or others_s <= 0:
         return []
-    bound_s = sum(row.bound_s or 0.0 for row in rows)
-    intensity = flop / sum(row.traffic_byte for row in rows)
+    eager_min_time_s = sum(row.eager_min_time_s or 0.0 for row in rows)
+    intensity = flop / sum(row.traffic_bytes for row in rows)
     return subject.finding(
         "depthwise below the ridge",
         rows,
-        Saving(before_s=taken_s, after_s=min(taken_s, bound_s)),
+        Saving(before_s=taken_s, after_s=min(taken_s, eager_min_time_s)),
         basis="at most",
         evidence=f"{_count(rows)} with {format_percent(flop / all_flop)} of the FLOP and"
         f" {subject.share(rows)}: {format_flop_per_s(flop / taken_s)}, and the rest of the model"

@@ -35,22 +35,22 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
     rows: list[OperatorRow] = []
     for row in subject.working:
         time, floor_s = subject.time(row), floors.get(_kind(row)) or floors.get("")
-        if time is None or floor_s is None or row.bound_s is None:
+        if time is None or floor_s is None or row.eager_min_time_s is None:
             continue
-        if time.s <= _FLOORS * floor_s and row.bound_s <= floor_s / 2:
+        if time.s <= _FLOORS * floor_s and row.eager_min_time_s <= floor_s / 2:
             rows.append(row)
     if len(rows) < _FEW:
         return []
     taken_s = sum(each.s for row in rows if (each := subject.time(row)))
-    bound_s = sum(row.bound_s or 0.0 for row in rows)
+    eager_min_time_s = sum(row.eager_min_time_s or 0.0 for row in rows)
     return subject.finding(
         "ruled by dispatch",
         rows,
-        Saving(before_s=taken_s, after_s=min(taken_s, bound_s)),
+        Saving(before_s=taken_s, after_s=min(taken_s, eager_min_time_s)),
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
         f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
-        f" least {format_s(bound_s / len(rows))} each, and a call that does next to nothing"
+        f" least {format_s(eager_min_time_s / len(rows))} each, and a call that does next to nothing"
         f" {_calls(rows, floors)}",
         change="make them fewer and larger: a larger batch, fused layers, torch.compile",
     )

@@ -9,7 +9,7 @@ from roofline.design.advice.alternatives import Alternative, as_it_is
 from roofline.design.advice.proposals import Proposal, Swap
 from roofline.design.advice.savings import Saving, saving_of
 from roofline.design.advice.subject import Subject
-from roofline.foundation.units import format_byte_per_s
+from roofline.foundation.units import format_bytes_per_s
 
 _FAR = 10.0
 """So many times its bound: what takes longer does not use the machine's vectors."""
@@ -28,9 +28,9 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
     saving, basis = saving_of(pairs, subject.basis), subject.basis
     if not saving.is_worth(subject.pass_s):
         # Of the other layout little was learned.
-        bound_s = sum(row.bound_s or 0.0 for row in rows)
-        saving, basis = Saving(before_s=taken_s, after_s=min(taken_s, bound_s)), "at most"
-    byte = sum(row.traffic_byte for row in rows)
+        eager_min_time_s = sum(row.eager_min_time_s or 0.0 for row in rows)
+        saving, basis = Saving(before_s=taken_s, after_s=min(taken_s, eager_min_time_s)), "at most"
+    byte = sum(row.traffic_bytes for row in rows)
     many = len(rows) != 1
     return subject.finding(
         "pooling of contiguous images",
@@ -38,8 +38,8 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
         saving,
         basis=basis,
         evidence=f"{len(rows)} pooling{'s' * many} of images that lie row by row:"
-        f" {subject.share(rows)}, {format_byte_per_s(byte / taken_s)} of traffic, where"
-        f" {format_byte_per_s(byte / sum(row.bound_s or 0.0 for row in rows))} are possible",
+        f" {subject.share(rows)}, {format_bytes_per_s(byte / taken_s)} of traffic, where"
+        f" {format_bytes_per_s(byte / sum(row.eager_min_time_s or 0.0 for row in rows))} are possible",
         change="have images with channels last (model and input.to(memory_format="
         "torch.channels_last)), or strides in the convolutions instead",
         swaps=[
@@ -60,8 +60,8 @@ def _is_slow(subject: Subject, row: OperatorRow) -> bool:
         # Of a single channel, or a single pixel, both layouts are the same.
         and min(row.inputs[0].shape[1:]) > 1
         and time is not None
-        and bool(row.bound_s)
-        and time.s > _FAR * (row.bound_s or 0.0)
+        and bool(row.eager_min_time_s)
+        and time.s > _FAR * (row.eager_min_time_s or 0.0)
     )
 
 

@@ -73,7 +73,7 @@ class Subject:
     def time(self, row: OperatorRow) -> Time | None:
         """The time of an operator as it is; None: nobody can say."""
         if self.basis == "bound":
-            return Time(s=row.bound_s) if row.bound_s is not None else None
+            return Time(s=row.eager_min_time_s) if row.eager_min_time_s is not None else None
         if row.predicted_s is None:
             return None
         return Time(s=row.predicted_s, low_s=row.predicted_low_s, high_s=row.predicted_high_s)

@@ -50,7 +50,7 @@ class OnMachine:
         """The time of each, by the predictor or the roof."""
         placements = [self._placed(each) for each in operators]
         if self._predictor is None:
-            bounds_s = [each.bound_s for each in placements]
+            bounds_s = [each.eager_min_time_s for each in placements]
             return [Time(s=each) if each is not None else None for each in bounds_s]
         found = self._predictor.predict(placements, self._roof.threads).operators
         return [
@@ -59,17 +59,17 @@ class OnMachine:
         ]
 
     def _placed(self, operator: Alternative) -> Placement:
-        reuses = reuses_for(operator.level_byte, self._roof)
+        reuses = reuses_for(operator.level_bytes, self._roof)
         return self._roof.place(operator.record, reuses)
 
 
-def reuses_for(level_byte: Mapping[str, int], roof: Roof) -> list[Reuse]:
+def reuses_for(level_bytes: Mapping[str, int], roof: Roof) -> list[Reuse]:
     """Reuses by which a roof finds these bytes at its levels again, nearest level first."""
     levels = roof.profile.memory
-    byte = [level_byte.get(level.name, 0) for level in levels]
+    byte = [level_bytes.get(level.name, 0) for level in levels]
     reuses: list[Reuse] = []
     inner = 0
-    for place, capacity in enumerate(roof.held_byte):
+    for place, capacity in enumerate(roof.held_bytes):
         farther = byte[place + 1] if place + 1 < len(levels) else 0
         stays = max(0, byte[place] - farther)
         if place + 1 == len(levels) or capacity is None:
@@ -88,5 +88,5 @@ def reuses_for(level_byte: Mapping[str, int], roof: Roof) -> list[Reuse]:
 def time_of_pass(analysis: Analysis, basis: Basis) -> float | None:
     """The seconds of a pass that savings are held against."""
     if basis == "bound":
-        return analysis.totals.bound_s
+        return analysis.totals.eager_min_time_s
     return analysis.prediction.predicted_s if analysis.prediction else None

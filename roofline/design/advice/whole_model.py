@@ -10,7 +10,7 @@ from roofline.analysis import Analysis, Finding, OperatorRow, fit_of, groups, wo
 from roofline.design.advice.savings import LEAST_SHARE, Saving, saving_of
 from roofline.design.advice.times import Time
 from roofline.foundation.text import counted
-from roofline.foundation.units import format_byte, format_flop_per_s, format_percent, format_s
+from roofline.foundation.units import format_bytes, format_flop_per_s, format_percent, format_s
 from roofline.placement import Roof
 from roofline.workload.tensors import Role
 
@@ -123,10 +123,10 @@ def _batches(analysis: Analysis) -> Iterable[Variant]:
     shapes = [each.shape for each in analysis.inputs if each.shape]
     levels = Roof(analysis.hardware, analysis.threads).levels
     prediction = analysis.prediction
-    pass_s = prediction.predicted_s if prediction else analysis.totals.bound_s
+    pass_s = prediction.predicted_s if prediction else analysis.totals.eager_min_time_s
     if analysis.run.train or not (shapes and levels and pass_s) or share < _HEAVY:
         return
-    read_s = share * byte / levels[-1].byte_per_s
+    read_s = share * byte / levels[-1].bytes_per_s
     if read_s < _LONG * pass_s:
         return
     batch = shapes[0][0]
@@ -137,7 +137,7 @@ def _batches(analysis: Analysis) -> Iterable[Variant]:
             options={"batch": batch * factor},
             samples=factor,
             change=f"put {batch * factor} samples in a pass, where they may wait for each other",
-            why=f"weights are {format_percent(share)} of the {format_byte(byte)} that must come"
+            why=f"weights are {format_percent(share)} of the {format_bytes(byte)} that must come"
             f" from memory in a pass of {counted(batch, 'sample')}, and reading them takes"
             f" at least {format_s(read_s)} of {format_s(pass_s)}",
         )
@@ -147,8 +147,8 @@ def weight_traffic(analysis: Analysis) -> tuple[float, int]:
     """The share of weights among the bytes from the farthest memory in a pass, and those bytes."""
     byte = kept = 0
     for row in working(analysis.operators):
-        crossing = list(row.level_byte.values())
-        far = crossing[-1] if crossing else row.traffic_byte
+        crossing = list(row.level_bytes.values())
+        far = crossing[-1] if crossing else row.traffic_bytes
         byte += far
         kept += min(far, sum(each.byte for each in row.inputs if each.role is Role.PARAMETER))
     return (kept / byte if byte else 0.0), byte
@@ -170,7 +170,7 @@ def _threads(analysis: Analysis) -> Iterable[Variant]:
 def _allocators(analysis: Analysis) -> Iterable[Variant]:
     """Settings of glibc with which memory is not given back after every pass."""
     prediction = analysis.prediction
-    if prediction is None or not prediction.tunables or not prediction.faults:
+    if prediction is None or not prediction.tunables or not prediction.page_faults:
         return
     faults_s = prediction.predicted_s - prediction.settled_s
     share = format_percent(faults_s / prediction.predicted_s)
@@ -178,7 +178,7 @@ def _allocators(analysis: Analysis) -> Iterable[Variant]:
         rule="allocator",
         name="without page faults",
         change=f"set GLIBC_TUNABLES={prediction.tunables} (or preload jemalloc)",
-        why=f"{prediction.faults:,} page faults a pass cost {format_s(faults_s)} of"
+        why=f"{prediction.page_faults:,} page faults a pass cost {format_s(faults_s)} of"
         f" {format_s(prediction.predicted_s)} ({share})",
         environment={"GLIBC_TUNABLES": prediction.tunables},
     )
@@ -270,9 +270,9 @@ def _library_rate(analysis: Analysis) -> float | None:
     """What torch itself reaches in matrix products of the model's type; None: it is not known."""
     products: dict[str, int] = {}
     for row in working(analysis.operators):
-        if row.multiply_add and row.outputs:
+        if row.macs and row.outputs:
             name = row.outputs[0].dtype.name
-            products[name] = products.get(name, 0) + row.multiply_add
+            products[name] = products.get(name, 0) + row.macs
     if not products:
         return None
     name = max(products, key=lambda each: products[each])
@@ -288,7 +288,7 @@ def _library_rate(analysis: Analysis) -> float | None:
 def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | None:
     """The seconds saved in a pass; bounds where nothing is predicted of the model as it is."""
     if before.prediction is None:
-        known = before.totals.bound_s, after.totals.bound_s
+        known = before.totals.eager_min_time_s, after.totals.eager_min_time_s
         if known[0] is None or known[1] is None:
             return None
         return Saving(before_s=known[0], after_s=known[1] / variant.samples)
@@ -304,7 +304,10 @@ def _saving(variant: Variant, before: Analysis, after: Analysis) -> Saving | Non
 def _moved(variant: Variant, before: Analysis, after: Analysis) -> list[str]:
     """The kinds of operators whose times change most, in words."""
     times = [
-        {each.name: each.predicted_s if analysis.prediction else each.bound_s for each in kinds}
+        {
+            each.name: each.predicted_s if analysis.prediction else each.eager_min_time_s
+            for each in kinds
+        }
         for analysis, kinds in (
             (before, groups(before, lambda row: row.type)),
             (after, groups(after, lambda row: row.type)),

@@ -1,7 +1,7 @@
 """Conditions on what a pass costs, as ``--fail-if`` takes them.
 
 ``flop>+1%`` is more than a hundredth above the baseline, ``launches>+3`` more than three above it,
-``peak_memory_byte>512MiB`` more than that, whatever the baseline says. All of it is worked out in
+``peak_memory_bytes>512MiB`` more than that, whatever the baseline says. All of it is worked out in
 exact fractions: what is allowed to the last FLOP passes.
 """
 

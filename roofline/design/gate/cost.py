@@ -40,7 +40,7 @@ class Part:
     name: str
     calls: int
     flop: int | None
-    traffic_byte: int
+    traffic_bytes: int
 
     def __post_init__(self) -> None:
         check_numbers(self, _OF_PARTS)
@@ -78,9 +78,9 @@ class Machine:
 class Cost:
     """What a pass of a model costs.
 
-    ``flop`` and ``multiply_add`` are null where an operator has no formula (``unknown_operators``
+    ``flop`` and ``macs`` are null where an operator has no formula (``unknown_operators``
     calls): a part of a sum is compared with nothing. ``launches`` are the calls of operators that
-    are not free. ``bound_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
+    are not free. ``eager_min_time_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
     ``machine``, null where there is none or nothing is known; ``calibration`` says what the
     prediction was learned from. ``versions`` are those of what counted, by name; ``types`` and
     ``modules`` what the totals are made of.
@@ -93,13 +93,13 @@ class Cost:
     inputs: tuple[InputSpec, ...] = ()
     run: Run = field(default_factory=Run)
     flop: int | None
-    multiply_add: int | None
-    traffic_byte: int
+    macs: int | None
+    traffic_bytes: int
     parameters: int
-    peak_memory_byte: int
+    peak_memory_bytes: int
     launches: int
     unknown_operators: int
-    bound_s: float | None = None
+    eager_min_time_s: float | None = None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
@@ -113,13 +113,13 @@ class Cost:
 
     def __post_init__(self) -> None:
         check_numbers(self, _NUMBERS)
-        for name in ("flop", "multiply_add"):
+        for name in ("flop", "macs"):
             if (getattr(self, name) is None) != bool(self.unknown_operators):
                 raise ValueError(
                     f"{name} is {getattr(self, name)}, but {self.unknown_operators} operators have"
                     " no formula"
                 )
-        times = ("bound_s", *MINIMUM_TIMES, "predicted_s")
+        times = ("eager_min_time_s", *MINIMUM_TIMES, "predicted_s")
         if self.machine is None and any(getattr(self, name) is not None for name in times):
             raise ValueError(f"{', '.join(times[:-1])} and {times[-1]} belong to a machine")
 
@@ -137,8 +137,8 @@ class Counts:
     """The part of a cost that follows from operators, whatever the machine."""
 
     flop: int | None
-    multiply_add: int | None
-    traffic_byte: int
+    macs: int | None
+    traffic_bytes: int
     launches: int
     unknown_operators: int
     types: tuple[Part, ...]
@@ -150,8 +150,8 @@ def counts_of(records: Iterable[OperatorRecord]) -> Counts:
     at_work = [each for each in records if each.state is not State.FREE]
     return Counts(
         flop=sum_known([each.work.flop for each in at_work]),
-        multiply_add=sum_known([each.work.multiply_add for each in at_work]),
-        traffic_byte=sum(each.work.traffic_byte for each in at_work),
+        macs=sum_known([each.work.macs for each in at_work]),
+        traffic_bytes=sum(each.work.traffic_bytes for each in at_work),
         launches=len(at_work),
         unknown_operators=sum(each.state is State.UNKNOWN for each in at_work),
         types=_parts(at_work, lambda each: each.type),
@@ -177,8 +177,8 @@ def cost_of(
         run=analysis.run,
         **fields_of(counts),
         parameters=analysis.totals.parameters,
-        peak_memory_byte=analysis.totals.peak_memory_byte,
-        bound_s=analysis.totals.bound_s if known else None,
+        peak_memory_bytes=analysis.totals.peak_memory_bytes,
+        eager_min_time_s=analysis.totals.eager_min_time_s if known else None,
         **minimum_times_of(analysis.totals if known else None),
         predicted_s=predicted_s(analysis),
         machine=Machine.of(analysis.hardware, analysis.threads) if known else None,
@@ -205,7 +205,7 @@ def _parts(
             name=name,
             calls=len(found),
             flop=sum_known([each.work.flop for each in found]),
-            traffic_byte=sum(each.work.traffic_byte for each in found),
+            traffic_bytes=sum(each.work.traffic_bytes for each in found),
         )
         for name, found in by_name.items()
     )

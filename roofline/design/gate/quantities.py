@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from roofline.foundation.units import format_byte, format_flop, format_s, format_si
+from roofline.foundation.units import format_bytes, format_flop, format_s, format_si
 
 Kind = Literal["flop", "count", "byte", "s"]
 """What a total is counted in."""
@@ -37,7 +37,7 @@ class Quantity:
             case "flop":
                 return format_flop(value)
             case "byte":
-                return format_byte(value)
+                return format_bytes(value)
             case "s":
                 return format_s(value)
             case "count":
@@ -61,13 +61,13 @@ def share_of(before: float, now: float) -> float | None:
 
 QUANTITIES = (
     Quantity(name="flop", title="FLOP", kind="flop"),
-    Quantity(name="multiply_add", title="multiply-adds", kind="count"),
-    Quantity(name="traffic_byte", title="traffic", kind="byte"),
+    Quantity(name="macs", title="multiply-adds", kind="count"),
+    Quantity(name="traffic_bytes", title="traffic", kind="byte"),
     Quantity(name="parameters", title="parameters", kind="count"),
-    Quantity(name="peak_memory_byte", title="peak memory", kind="byte"),
+    Quantity(name="peak_memory_bytes", title="peak memory", kind="byte"),
     Quantity(name="launches", title="launches", kind="count"),
     Quantity(name="unknown_operators", title="calls without a formula", kind="count"),
-    Quantity(name="bound_s", title="bound", kind="s"),
+    Quantity(name="eager_min_time_s", title="bound", kind="s"),
     Quantity(name="eager_min_time_s", title="minimum, eager", kind="s"),
     Quantity(name="fused_min_time_s", title="minimum, fused", kind="s"),
     Quantity(name="model_min_time_s", title="minimum, model", kind="s"),

@@ -238,7 +238,7 @@ def _unknown(quantity: Quantity, cost: Cost) -> str:
     if cost.machine is None:
         return "no machine was asked for (--hardware, or `roofline measure` for this one)"
     name = cost.machine.name
-    if quantity.name != "predicted_s" and cost.bound_s is not None:
+    if quantity.name != "predicted_s" and cost.eager_min_time_s is not None:
         return f"there is no {quantity.name}; write it anew with --update"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"

@@ -32,13 +32,13 @@ class GroupAcross:
     sides: tuple[Side, ...]
 
     @property
-    def bound_s(self) -> tuple[float | None, ...]:
+    def eager_min_time_s(self) -> tuple[float | None, ...]:
         """Their bound in seconds on every machine, as in `Group`."""
-        return tuple(each.bound_s for each in self.groups)
+        return tuple(each.eager_min_time_s for each in self.groups)
 
     @property
     def eager_min_time_s(self) -> tuple[float | None, ...]:
-        """Their eager minimum in seconds on every machine: the same as ``bound_s``."""
+        """Their eager minimum in seconds on every machine: the same as ``eager_min_time_s``."""
         return tuple(each.eager_min_time_s for each in self.groups)
 
     @property
@@ -115,7 +115,7 @@ def side_of(rows: Sequence[OperatorRow]) -> Side:
     """What binds most of the time of `rows` on one machine."""
     times: dict[Bound, float] = {}
     for row in rows:
-        times[row.bound] = times.get(row.bound, 0.0) + (row.bound_s or 0.0)
+        times[row.bound] = times.get(row.bound, 0.0) + (row.eager_min_time_s or 0.0)
     if not times:
         return Side(bound=Bound.UNKNOWN, whole=True)
     return Side(bound=max(times, key=lambda bound: times[bound]), whole=len(times) == 1)

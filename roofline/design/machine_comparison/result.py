@@ -124,7 +124,7 @@ class MachineComparison:
                 found,
                 key=lambda each: (
                     -each.largest_share,
-                    -sum(across[0].traffic_byte for across in each.operators),
+                    -sum(across[0].traffic_bytes for across in each.operators),
                 ),
             )
         )

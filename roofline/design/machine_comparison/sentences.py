@@ -69,9 +69,9 @@ def _crossing(operators: Sequence[Across], here: int, there: int) -> int:
 def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
     """Where the bound is lowest and where highest of those that it fits on, and where none is."""
     known = [
-        (each.totals.bound_s, name)
+        (each.totals.eager_min_time_s, name)
         for name, each in zip(names, analyses, strict=True)
-        if each.totals.bound_s and each.fits is not False
+        if each.totals.eager_min_time_s and each.fits is not False
     ]
     if len(known) > 1:
         (least, lowest), (most, highest) = min(known), max(known)
@@ -84,7 +84,9 @@ def bounds(names: Sequence[str], analyses: Sequence[Analysis]) -> Iterable[str]:
         fits = "fits" if analyses[names.index(only)].fits else "may fit"
         yield f"the bound is {format_s(only_s)} on {only}, the only one where it {fits}"
     unknown = [
-        name for name, each in zip(names, analyses, strict=True) if each.totals.bound_s is None
+        name
+        for name, each in zip(names, analyses, strict=True)
+        if each.totals.eager_min_time_s is None
     ]
     if unknown:
         yield f"no bound on {', '.join(unknown)}: the ceilings are unknown"

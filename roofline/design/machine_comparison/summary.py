@@ -23,11 +23,11 @@ class MachineSummary:
 
     ``compute`` is the highest ceiling of the data type that most of its FLOP are in, ``memory`` the
     farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
-    The shares are fractions of ``bound_s``, in seconds, by what binds; None without a bound.
+    The shares are fractions of ``eager_min_time_s``, in seconds, by what binds; None without a bound.
     ``eager_min_time_s``, ``fused_min_time_s`` and ``model_min_time_s`` are those of `Totals`.
     ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end to end;
     None where there is none. ``fits`` says whether the peak of memory fits into that of the machine
-    (``memory_capacity_byte``); both None where the capacity is not known.
+    (``memory_capacity_bytes``); both None where the capacity is not known.
     """
 
     name: str
@@ -36,7 +36,7 @@ class MachineSummary:
     compute: ComputeRoof | None
     memory: LevelRoof | None
     ridge_flop_per_byte: float | None
-    bound_s: float | None
+    eager_min_time_s: float | None
     eager_min_time_s: float | None
     fused_min_time_s: float | None
     model_min_time_s: float | None
@@ -45,7 +45,7 @@ class MachineSummary:
     predicted_s: float | None = None
     interval_s: tuple[float, float] | None = None
     measured_s: float | None = None
-    memory_capacity_byte: int | None = None
+    memory_capacity_bytes: int | None = None
     fits: bool | None = None
 
 
@@ -54,12 +54,12 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
     roof = Roof(analysis.hardware, analysis.threads)
     compute = _main_ceiling(analysis, roof)
     memory = roof.levels[-1] if roof.levels else None
-    whole = analysis.totals.bound_s
+    whole = analysis.totals.eager_min_time_s
 
     def share(bound: Bound) -> float | None:
         if whole is None:
             return None
-        part = sum(row.bound_s or 0.0 for row in analysis.operators if row.bound is bound)
+        part = sum(row.eager_min_time_s or 0.0 for row in analysis.operators if row.bound is bound)
         # Rounding in a sum must not show as "> 99.9 %".
         return min(1.0, round(part / whole, 12)) if whole else 0.0
 
@@ -70,14 +70,14 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         compute=compute,
         memory=memory,
         ridge_flop_per_byte=ridge_flop_per_byte(compute, memory) if compute and memory else None,
-        bound_s=whole,
+        eager_min_time_s=whole,
         **minimum_times_of(analysis.totals),
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),
         predicted_s=predicted_s(analysis),
         interval_s=interval_s(analysis),
         measured_s=measured_s(analysis),
-        memory_capacity_byte=analysis.hardware.memory_capacity_byte,
+        memory_capacity_bytes=analysis.hardware.memory_capacity_bytes,
         fits=analysis.fits,
     )
 

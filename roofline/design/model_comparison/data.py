@@ -45,7 +45,7 @@ def rows_of(comparison: Comparison) -> list[dict[str, Any]]:
         row[f"predicted_low_s{per}"], row[f"predicted_high_s{per}"] = ends or (None, None)
         row["ceiling"] = ceilings.shares[0][0] if ceilings.shares else None
     for row, each in zip(rows, comparison.analyses, strict=True):
-        row["memory_capacity_byte"] = each.hardware.memory_capacity_byte
+        row["memory_capacity_bytes"] = each.hardware.memory_capacity_bytes
         row["fits"] = each.fits
     return rows
 

@@ -118,7 +118,7 @@ def _speeds(
     for ratio, how, of in found:
         yield f"{_as_fast(ratio, place)} ({how}{_ends(ratio, of)})", ratio.value
         place = ""
-    bounds = (base.analysis.totals.bound_s, other.analysis.totals.bound_s)
+    bounds = (base.analysis.totals.eager_min_time_s, other.analysis.totals.eager_min_time_s)
     if not found and bounds[0] and bounds[1]:
         ratio = bounds[0] / base.samples / (bounds[1] / other.samples)
         factor = max(ratio, 1 / ratio)

@@ -174,7 +174,11 @@ class ComparisonGrid:
 
 
 def _winner(machine: str, comparison: Comparison) -> Winner | None:
-    quantities = (("measured", "measured_s"), ("predicted", "predicted_s"), ("bound", "bound_s"))
+    quantities = (
+        ("measured", "measured_s"),
+        ("predicted", "predicted_s"),
+        ("bound", "eager_min_time_s"),
+    )
     fitting = comparison.fitting
     if len(fitting) < 2:
         return None

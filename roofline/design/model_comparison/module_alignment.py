@@ -26,7 +26,7 @@ class Counterpart:
     name: str
     kind: str
     flop: float | None
-    traffic_byte: float
+    traffic_bytes: float
     time_s: float | None
     share: float | None
     eager_min_time_s: float | None = None
@@ -48,7 +48,7 @@ class AlignedRow:
     def difference(self, reference: int) -> float:
         """How far any model is from the reference: seconds; bytes, where times are unknown."""
         if any(each is not None and each.time_s is None for each in self.parts):
-            sizes = [each.traffic_byte if each else 0.0 for each in self.parts]
+            sizes = [each.traffic_bytes if each else 0.0 for each in self.parts]
         else:
             sizes = [(each.time_s or 0.0) if each else 0.0 for each in self.parts]
         return max(abs(size - sizes[reference]) for size in sizes)
@@ -141,14 +141,14 @@ def _counterpart(
     kind: Kind | None,
     samples: int,
 ) -> Counterpart:
-    time_s = {None: None, "predicted": group.predicted_s, "bound": group.bound_s}[kind]
+    time_s = {None: None, "predicted": group.predicted_s, "bound": group.eager_min_time_s}[kind]
     whole_s = whole_of(analysis, kind) if kind else 0.0
     minimum = minimum_times_of(group)
     return Counterpart(
         name=name,
         kind=kind_of_module,
         flop=None if group.unknown_operators else (group.work.flop or 0) / samples,
-        traffic_byte=group.work.traffic_byte / samples,
+        traffic_bytes=group.work.traffic_bytes / samples,
         time_s=None if time_s is None else time_s / samples,
         share=time_s / whole_s if time_s is not None and whole_s else None,
         **{name: each and each / samples for name, each in minimum.items()},

@@ -9,7 +9,7 @@ from roofline.analysis import Analysis
 from roofline.design.model_comparison.measured_rounds import MeasuredRounds
 from roofline.design.pass_times import DIGITS, measured_s, predicted_s
 from roofline.foundation.units import (
-    format_byte,
+    format_bytes,
     format_flop,
     format_intensity,
     format_s,
@@ -103,9 +103,9 @@ _QUANTITIES = (
         grows=True,
     ),
     _Kind(
-        name="multiply_add",
+        name="macs",
         title="multiply-adds",
-        value=lambda each: each.totals.multiply_add,
+        value=lambda each: each.totals.macs,
         form=_count,
         is_flop=True,
         grows=True,
@@ -117,23 +117,23 @@ _QUANTITIES = (
         form=_count,
     ),
     _Kind(
-        name="parameter_bytes",
+        name="parameter_size_bytes",
         title="parameter size",
-        value=lambda each: each.totals.parameter_bytes,
-        form=format_byte,
+        value=lambda each: each.totals.parameter_size_bytes,
+        form=format_bytes,
     ),
     _Kind(
-        name="traffic_byte",
+        name="traffic_bytes",
         title="traffic",
-        value=lambda each: each.totals.traffic_byte,
-        form=format_byte,
+        value=lambda each: each.totals.traffic_bytes,
+        form=format_bytes,
         grows=True,
     ),
     _Kind(
-        name="peak_memory_byte",
+        name="peak_memory_bytes",
         title="peak memory",
-        value=lambda each: each.totals.peak_memory_byte,
-        form=format_byte,
+        value=lambda each: each.totals.peak_memory_bytes,
+        form=format_bytes,
     ),
     _Kind(
         name="intensity_flop_per_byte",
@@ -142,9 +142,9 @@ _QUANTITIES = (
         form=format_intensity,
     ),
     _Kind(
-        name="bound_s",
+        name="eager_min_time_s",
         title="minimum, eager",
-        value=lambda each: each.totals.bound_s,
+        value=lambda each: each.totals.eager_min_time_s,
         form=format_s,
         grows=True,
     ),

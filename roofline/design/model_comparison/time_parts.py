@@ -21,7 +21,7 @@ _NOUNS = ("convolution", "matrix product")
 
 def time_of(row: OperatorRow, kind: Kind) -> float | None:
     """The row's predicted time or bound in seconds."""
-    return row.predicted_s if kind == "predicted" else row.bound_s
+    return row.predicted_s if kind == "predicted" else row.eager_min_time_s
 
 
 def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
@@ -38,7 +38,7 @@ def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
 class Part:
     """The operators of one type, or (``type`` empty) what runs between operators.
 
-    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``bound_s`` is the sum of their
+    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``eager_min_time_s`` is the sum of their
     bounds, None where one is unknown; ``ceiling`` binds ``ceiling_share`` of their time, more than
     any other does.
     """
@@ -47,7 +47,7 @@ class Part:
     calls: int
     time_s: float
     share: float
-    bound_s: float | None
+    eager_min_time_s: float | None
     ceiling: str
     ceiling_share: float
 
@@ -68,9 +68,9 @@ class Part:
         one = self.calls == 1 or not self.type
         takes, are = ("takes", "is") if one else ("take", "are")
         said = f"{self.name} {takes} {whole_percent(self.share)} of {whose}"
-        if not self.ceiling or self.bound_s is None:
+        if not self.ceiling or self.eager_min_time_s is None:
             return said
-        reached = self.bound_s / self.time_s if self.time_s else 1.0
+        reached = self.eager_min_time_s / self.time_s if self.time_s else 1.0
         if reached < _NEAR_ITS_ROOF:
             reach = "reaches" if one else "reach"
             its = "its" if one else "their"
@@ -99,7 +99,7 @@ def parts_of(analysis: Analysis, kind: Kind) -> tuple[Part, ...]:
                 calls=0,
                 time_s=between_s,
                 share=between_s / whole_s,
-                bound_s=None,
+                eager_min_time_s=None,
                 ceiling="",
                 ceiling_share=0.0,
             )
@@ -138,7 +138,7 @@ def whole_percent(share: float) -> str:
 
 def _part(name: str, rows: Sequence[OperatorRow], kind: Kind, whole_s: float) -> Part:
     time_s = sum(time_of(row, kind) or 0.0 for row in rows)
-    bounds = [row.bound_s for row in rows if row.bound_s is not None]
+    bounds = [row.eager_min_time_s for row in rows if row.eager_min_time_s is not None]
     by_ceiling: dict[str, float] = {}
     for row in rows:
         if row.ceiling:
@@ -149,7 +149,7 @@ def _part(name: str, rows: Sequence[OperatorRow], kind: Kind, whole_s: float) ->
         calls=len(rows),
         time_s=time_s,
         share=min(1.0, time_s / whole_s) if whole_s else 0.0,
-        bound_s=sum(bounds) if len(bounds) == len(rows) else None,
+        eager_min_time_s=sum(bounds) if len(bounds) == len(rows) else None,
         ceiling=ceiling,
         ceiling_share=by_ceiling[ceiling] / time_s if ceiling and time_s else 0.0,
     )

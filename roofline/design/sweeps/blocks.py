@@ -202,10 +202,12 @@ def _time_text(cell: Cell) -> str:
 
 def _known_time(cell: Cell) -> str:
     if cell.predicted_s is None:
-        return f"bound {format_s(cell.bound_s, DIGITS)}" if cell.bound_s else MISSING
+        return (
+            f"bound {format_s(cell.eager_min_time_s, DIGITS)}" if cell.eager_min_time_s else MISSING
+        )
     low, high = cell.predicted_low_s, cell.predicted_high_s
     interval = (low, high) if low is not None and high is not None else None
-    return prediction_cell(cell.predicted_s, interval, cell.bound_s)
+    return prediction_cell(cell.predicted_s, interval, cell.eager_min_time_s)
 
 
 _WHAT_IT_IS = (
@@ -246,7 +248,7 @@ def ridge_blocks(ridge: RidgeSweep) -> Iterator[Block]:
     if ridge.machines:
         yield _known(ridge)
     said = list(ridge.warnings)
-    unknown = [each.name for each in ridge.machines if each.memory_capacity_byte is None]
+    unknown = [each.name for each in ridge.machines if each.memory_capacity_bytes is None]
     if unknown:
         said.append(f"memory capacity not known: {', '.join(unknown)}")
     if ridge.left_out:
@@ -296,7 +298,7 @@ def _hypothetical(ridge: RidgeSweep) -> Table:
         columns=tuple(_headings(ridge)),
         rows=tuple(
             _cells(ridge, balance, times, ridge.names[times.index(min(times))])
-            for balance, times in zip(ridge.balances, ridge.bound_s, strict=True)
+            for balance, times in zip(ridge.balances, ridge.eager_min_time_s, strict=True)
         ),
     )
 
@@ -312,7 +314,7 @@ def _known(ridge: RidgeSweep) -> Table:
         rows=tuple(
             (
                 each.name,
-                *_cells(ridge, each.balance, each.bound_s, _leads(ridge, each)),
+                *_cells(ridge, each.balance, each.eager_min_time_s, _leads(ridge, each)),
                 "its own" if each.has_caches else "not known",
             )
             for each in ridge.machines

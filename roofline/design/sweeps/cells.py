@@ -11,20 +11,20 @@ from roofline.analysis import Analysis, fits, groups, minimum_times_of
 class Cell:
     """One design at one point: work, bound and prediction of a pass, or why there is none.
 
-    ``flop`` and ``multiply_add`` are None where an operator has no formula, ``bound_s`` and the
+    ``flop`` and ``macs`` are None where an operator has no formula, ``eager_min_time_s`` and the
     minimum times where the machine has no ceilings, ``predicted_s`` and the ends of its 10-90 %
     interval where nothing was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than
     any other.
-    ``peak_memory_byte`` is the most that a pass keeps alive at once, ``memory_capacity_byte`` what
+    ``peak_memory_bytes`` is the most that a pass keeps alive at once, ``memory_capacity_bytes`` what
     the memory of that machine holds (None: not known).
     ``problem`` says why the design cannot be built there; all else is None then.
     """
 
     flop: int | None = None
-    multiply_add: int | None = None
+    macs: int | None = None
     parameters: int | None = None
-    traffic_byte: int | None = None
-    bound_s: float | None = None
+    traffic_bytes: int | None = None
+    eager_min_time_s: float | None = None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
@@ -33,8 +33,8 @@ class Cell:
     predicted_high_s: float | None = None
     ceiling: str = ""
     ceiling_share: float | None = None
-    peak_memory_byte: int | None = None
-    memory_capacity_byte: int | None = None
+    peak_memory_bytes: int | None = None
+    memory_capacity_bytes: int | None = None
     problem: str = ""
 
     @property
@@ -45,7 +45,7 @@ class Cell:
     @property
     def fits(self) -> bool | None:
         """Whether the peak of memory fits into the machine's; None: capacity not known."""
-        return fits(self.peak_memory_byte, self.memory_capacity_byte)
+        return fits(self.peak_memory_bytes, self.memory_capacity_bytes)
 
     @property
     def can_run(self) -> bool:
@@ -67,16 +67,16 @@ def cell_of(analysis: Analysis) -> Cell:
     first = next(iter(groups(analysis, lambda row: row.ceiling or row.bound)), None)
     return Cell(
         flop=totals.flop if is_known else None,
-        multiply_add=totals.multiply_add if is_known else None,
+        macs=totals.macs if is_known else None,
         parameters=totals.parameters,
-        traffic_byte=totals.traffic_byte,
-        bound_s=totals.bound_s,
+        traffic_bytes=totals.traffic_bytes,
+        eager_min_time_s=totals.eager_min_time_s,
         **minimum_times_of(totals),
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,
         predicted_high_s=run.high_s if run else None,
         ceiling=first.name if first else "",
         ceiling_share=first.share if first else None,
-        peak_memory_byte=totals.peak_memory_byte,
-        memory_capacity_byte=analysis.hardware.memory_capacity_byte,
+        peak_memory_bytes=totals.peak_memory_bytes,
+        memory_capacity_bytes=analysis.hardware.memory_capacity_bytes,
     )

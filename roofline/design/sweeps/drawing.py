@@ -246,7 +246,12 @@ def _draw_lines(figure: Figure, result: SweepResult) -> None:
     seconds = [
         time
         for each in (cell for of in cells for cell in of)
-        for time in (_time(each), each.bound_s, each.predicted_low_s, each.predicted_high_s)
+        for time in (
+            _time(each),
+            each.eager_min_time_s,
+            each.predicted_low_s,
+            each.predicted_high_s,
+        )
         if time
     ]
     _value_axes(axes, values, (min(seconds) / 1.25, max(seconds) * 1.25))
@@ -263,7 +268,11 @@ def _draw_lines(figure: Figure, result: SweepResult) -> None:
             [x for x, _ in spans], [low for _, (low, _) in spans], [high for _, (_, high) in spans],
             color=style.colour, alpha=0.16, linewidth=0, zorder=1,
         )  # fmt: skip
-        bounds = [(x, each.bound_s) for x, each in named if each.bound_s and each.predicted_s]
+        bounds = [
+            (x, each.eager_min_time_s)
+            for x, each in named
+            if each.eager_min_time_s and each.predicted_s
+        ]
         axes.plot(*_columns(bounds), linewidth=1.0, linestyle=(0, (1, 2)), **look)
         strokes = (0, style.strokes) if style.strokes else "solid"
         axes.plot(
@@ -293,7 +302,7 @@ def _value_axes(axes: Axes, values: Sequence[float], y: tuple[float, float]) -> 
 
 
 def _time(cell: Cell) -> float | None:
-    return cell.predicted_s or cell.bound_s
+    return cell.predicted_s or cell.eager_min_time_s
 
 
 def _line_notes(result: SweepResult) -> list[str]:
@@ -344,7 +353,7 @@ def draw_ridge(figure: Figure, ridge: RidgeSweep) -> None:
     inside = [each for each in ridge.machines if low <= each.balance <= high]
     ratios = [
         *(ratio for each in ridge.ratios for ratio in each),
-        *(ratio for each in inside for ratio in ridge.over_reference(each.bound_s)),
+        *(ratio for each in inside for ratio in ridge.over_reference(each.eager_min_time_s)),
     ]
     _value_axes(axes, ridge.balances, (min(ratios) / 1.3, max(ratios) * 1.3))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -396,7 +405,7 @@ def _draw_machines(axes: Axes, ridge: RidgeSweep, inside: Sequence[Any]) -> None
                         "shrinkB": 0}, **words(),
         )  # fmt: skip
         fits = ridge.fits_on(machine)
-        for index, ratio in enumerate(ridge.over_reference(machine.bound_s)):
+        for index, ratio in enumerate(ridge.over_reference(machine.eager_min_time_s)):
             if index == ridge.reference:
                 continue
             color = styles[index].colour

@@ -210,7 +210,7 @@ class _Saved:
 
 
 def _pandas_type(name: str) -> str:
-    if name.endswith("_byte") or name in ("flop", "multiply_add", "parameters"):
+    if name.endswith("_bytes") or name in ("flop", "macs", "parameters"):
         return "Int64"
     if name.endswith(("_s", "_share")):
         return "Float64"

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 class KnownMachine:
     """A machine that there is: its ``balance`` in FLOP/byte, and the bound of each design there.
 
-    ``bound_s`` are those of its own profile, with its caches, where the profile knows them.
-    ``memory_capacity_byte`` is what its memory holds; None: not known.
+    ``eager_min_time_s`` are those of its own profile, with its caches, where the profile knows them.
+    ``memory_capacity_bytes`` is what its memory holds; None: not known.
     """
 
     name: str
     balance: float
-    bound_s: tuple[float, ...]
+    eager_min_time_s: tuple[float, ...]
     has_caches: bool
-    memory_capacity_byte: int | None = None
+    memory_capacity_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class RidgeSweep(Result):
 
     The compute ceilings are those of ``base`` on ``threads`` threads; memory is one level, whose
     bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked for. Every
-    operand is charged to it: the classic roofline model. ``bound_s`` are by balance, then by
+    operand is charged to it: the classic roofline model. ``eager_min_time_s`` are by balance, then by
     design. ``machines`` are those that are known, ``left_out`` says of which one nothing is known.
-    ``peak_memory_byte`` is the most that a pass of each design keeps alive at once.
+    ``peak_memory_bytes`` is the most that a pass of each design keeps alive at once.
     """
 
     kind: ClassVar = "balance sweep"
@@ -61,7 +61,7 @@ class RidgeSweep(Result):
         "machine": "object",
         "balance_flop_per_byte": "Float64",
         "design": "object",
-        **dict.fromkeys(("bound_s", *MINIMUM_TIMES, "over_reference"), "Float64"),
+        **dict.fromkeys(("eager_min_time_s", *MINIMUM_TIMES, "over_reference"), "Float64"),
         **dict.fromkeys(("fits", "is_best"), "boolean"),
     }
     ALSO_WRITTEN: ClassVar = ("summary", "sentences")
@@ -72,8 +72,8 @@ class RidgeSweep(Result):
     threads: int
     dtype: str
     balances: tuple[float, ...]
-    bound_s: tuple[tuple[float, ...], ...]
-    peak_memory_byte: tuple[int, ...]
+    eager_min_time_s: tuple[tuple[float, ...], ...]
+    peak_memory_bytes: tuple[int, ...]
     crossings: tuple[Crossing, ...]
     machines: tuple[KnownMachine, ...]
     left_out: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class RidgeSweep(Result):
     @property
     def ratios(self) -> tuple[tuple[float, ...], ...]:
         """The bound of each design over the reference's, by balance, then by design."""
-        return tuple(self.over_reference(each) for each in self.bound_s)
+        return tuple(self.over_reference(each) for each in self.eager_min_time_s)
 
     def over_reference(self, times_s: tuple[float, ...]) -> tuple[float, ...]:
         """Times of the designs over that of the reference."""
@@ -101,16 +101,16 @@ class RidgeSweep(Result):
 
     def fits_on(self, machine: KnownMachine) -> tuple[bool | None, ...]:
         """Whether each design fits into the memory of a machine; None: capacity not known."""
-        return tuple(fits(each, machine.memory_capacity_byte) for each in self.peak_memory_byte)
+        return tuple(fits(each, machine.memory_capacity_bytes) for each in self.peak_memory_bytes)
 
     def best_on(self, machine: KnownMachine) -> int | None:
         """The design with the lowest bound of those that fit on a machine; None: none does."""
         able = [i for i, each in enumerate(self.fits_on(machine)) if each is not False]
-        return min(able, key=lambda i: (machine.bound_s[i], i), default=None)
+        return min(able, key=lambda i: (machine.eager_min_time_s[i], i), default=None)
 
     def winner_at(self, balance: float) -> int:
         """The design with the lowest bound at a balance."""
-        found = _best(self.bound_s[0])
+        found = _best(self.eager_min_time_s[0])
         for each in self.crossings:
             if each.balance <= balance:
                 found = each.after
@@ -145,7 +145,8 @@ class RidgeSweep(Result):
             each.name
             for each in self.machines
             if (best := self.best_on(each)) is not None
-            and each.bound_s[best] * SAME_BOUND < each.bound_s[self.winner_at(each.balance)]
+            and each.eager_min_time_s[best] * SAME_BOUND
+            < each.eager_min_time_s[self.winner_at(each.balance)]
         ]
         if other:
             yield f"with its own ceilings and caches, another design leads on {words(other)}"
@@ -173,11 +174,17 @@ class RidgeSweep(Result):
         operators one by one: of the minimum times, ``eager_min_time_s`` alone is known.
         """
         unknown = (None,) * len(self.designs)
-        lines = zip(self.balances, self.bound_s, strict=True)
+        lines = zip(self.balances, self.eager_min_time_s, strict=True)
         for name, balance, times, best, fit in (
             *((None, balance, times, _best(times), unknown) for balance, times in lines),
             *(
-                (each.name, each.balance, each.bound_s, self.best_on(each), self.fits_on(each))
+                (
+                    each.name,
+                    each.balance,
+                    each.eager_min_time_s,
+                    self.best_on(each),
+                    self.fits_on(each),
+                )
                 for each in self.machines
             ),
         ):
@@ -186,7 +193,7 @@ class RidgeSweep(Result):
                     "machine": name,
                     "balance_flop_per_byte": balance,
                     "design": self.designs[index],
-                    "bound_s": times[index],
+                    "eager_min_time_s": times[index],
                     **minimum_times_of(MinTimes(eager_min_time_s=times[index])),
                     "over_reference": ratio,
                     "fits": fit[index],

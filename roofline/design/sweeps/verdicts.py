@@ -68,7 +68,7 @@ def verdict_of(cells: Sequence[Cell], reference: int) -> Verdict:
     basis: Basis = "predicted"
     times = {i: cells[i].predicted_s for i in able}
     if any(not time for time in times.values()):
-        basis, times = "bound", {i: cells[i].bound_s for i in able}
+        basis, times = "bound", {i: cells[i].eager_min_time_s for i in able}
     known = {i: time for i, time in times.items() if time}
     if len(known) < len(able):
         return _NOTHING
@@ -91,7 +91,7 @@ def factor_text(factor: float) -> str:
 
 def _is_close(best: Cell, other: Cell, basis: Basis) -> bool:
     if basis == "bound":
-        return (other.bound_s or 0.0) < SAME_BOUND * (best.bound_s or 0.0)
+        return (other.eager_min_time_s or 0.0) < SAME_BOUND * (best.eager_min_time_s or 0.0)
     if not best.predicted_s or not other.predicted_s:
         return False
     ratio = ratio_of_predictions(

@@ -38,7 +38,7 @@ class TensorNeed:
     """A tensor among the arguments of a call.
 
     ``storage`` numbers the storages of the call by first appearance: two with the same number share
-    memory, and ``offset_byte`` is where in it this one begins. ``is_kept`` says that it lives from
+    memory, and ``offset_bytes`` is where in it this one begins. ``is_kept`` says that it lives from
     pass to pass (weights, inputs), so that much else was touched since; others were just computed.
     """
 
@@ -46,22 +46,22 @@ class TensorNeed:
     stride: tuple[int, ...]
     dtype: torch.dtype
     storage: int
-    offset_byte: int
+    offset_bytes: int
     is_kept: bool
 
     @property
     def end_byte(self) -> int:
         """Where in its storage its last element ends."""
         if 0 in self.shape:
-            return self.offset_byte
+            return self.offset_bytes
         reach = 1 + sum(
             (size - 1) * step for size, step in zip(self.shape, self.stride, strict=True)
         )
-        return self.offset_byte + reach * self.dtype.itemsize
+        return self.offset_bytes + reach * self.dtype.itemsize
 
     def __str__(self) -> str:
         role = "kept" if self.is_kept else "made"
-        place = f"#{self.storage}" + (f"+{self.offset_byte}" if self.offset_byte else "")
+        place = f"#{self.storage}" + (f"+{self.offset_bytes}" if self.offset_bytes else "")
         return f"{role}:{_name(self.dtype)}{_plain(self.shape)}/{_plain(self.stride)}{place}"
 
 
@@ -184,7 +184,9 @@ class _Describing:
         for each in tensors:
             _check(each)
             address = each.untyped_storage()._cdata
-            start_byte = min(self._starts_byte.get(address, _offset_byte(each)), _offset_byte(each))
+            start_byte = min(
+                self._starts_byte.get(address, _offset_bytes(each)), _offset_bytes(each)
+            )
             self._starts_byte[address] = start_byte
 
     def argument(self, value: Any) -> Argument:
@@ -208,7 +210,7 @@ class _Describing:
             stride=tuple(map(int, tensor.stride())),
             dtype=tensor.dtype,
             storage=number,
-            offset_byte=_offset_byte(tensor) - start_byte,
+            offset_bytes=_offset_bytes(tensor) - start_byte,
             is_kept=self._roles.get(address, Role.ACTIVATION).persists,
         )
 
@@ -228,7 +230,7 @@ def _check(tensor: torch.Tensor) -> None:
         raise _CannotDescribe(f"it runs on {tensor.device.type}")
 
 
-def _offset_byte(tensor: torch.Tensor) -> int:
+def _offset_bytes(tensor: torch.Tensor) -> int:
     return int(tensor.storage_offset()) * tensor.element_size()
 
 

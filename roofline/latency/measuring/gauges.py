@@ -52,7 +52,7 @@ class Passage:
     which all of its threads had the cores that they asked for."""
 
     wall_s: float
-    faults: int
+    page_faults: int
     cpu_share: float
 
     @property
@@ -67,7 +67,7 @@ class Reading:
 
     wall_s: float
     thread_cpu_s: float
-    faults: int
+    page_faults: int
     waited_s: float
 
 
@@ -87,7 +87,7 @@ class Gauges:
 
     wall: Clock = time.perf_counter
     thread_cpu: Clock = time.thread_time
-    faults: Callable[[], int] = process_faults
+    page_faults: Callable[[], int] = process_faults
     waited: Clock = waited_for_cores_s
     pace: Callable[[], Pace] = Pace
     wait: Callable[[], None] = field(default=lambda: None)
@@ -96,9 +96,12 @@ class Gauges:
     def read(self) -> Reading:
         """All of them, now; the wall clock last before a pass begins."""
         self.wait()
-        faults, waited_s, thread_cpu_s = self.faults(), self.waited(), self.thread_cpu()
+        page_faults, waited_s, thread_cpu_s = self.page_faults(), self.waited(), self.thread_cpu()
         return Reading(
-            wall_s=self.wall(), thread_cpu_s=thread_cpu_s, faults=faults, waited_s=waited_s
+            wall_s=self.wall(),
+            thread_cpu_s=thread_cpu_s,
+            page_faults=page_faults,
+            waited_s=waited_s,
         )
 
     def since(self, before: Reading) -> Passage:
@@ -110,6 +113,6 @@ class Gauges:
         share = min(share, 1.0 - (self.waited() - before.waited_s) / wall_s)
         return Passage(
             wall_s=wall_s,
-            faults=max(0, self.faults() - before.faults),
+            page_faults=max(0, self.page_faults() - before.page_faults),
             cpu_share=1.0 if self.waits else min(1.0, max(0.0, share)),
         )

@@ -15,7 +15,7 @@ import torch
 from roofline.errors import MeasurementError, ModelError, RooflineError
 from roofline.foundation.progress import Progress
 from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.operator_clock import (
     EventStopwatch,
@@ -55,7 +55,7 @@ class InPlace:
     capture: Capture
     end_to_end: Sample
     operators: tuple[Sample, ...]
-    faults: int
+    page_faults: int
     operator_faults: tuple[int, ...]
     discarded: int
     are_disturbed: bool
@@ -195,7 +195,7 @@ class _Timed:
         self._clock = OperatorClock(stopwatch)
         self._silence = _Silence()
         self._seconds: list[list[float]] = []
-        self._resident_byte: list[int] = []
+        self._resident_bytes: list[int] = []
         self._expected = [each.op for each in recording.recorder.records]
 
     def measured(self, *, compiled: bool, progress: Progress | None) -> InPlace:
@@ -210,12 +210,12 @@ class _Timed:
             except BaseException as error:
                 said = " ".join(str(error).split()) or type(error).__name__
                 notes.append(f"torch.compile failed, so it was not timed: {said[:200]}")
-        faults = self._faults()
+        page_faults = self._faults()
         rounds = run_rounds(
             subjects, self._gauges, self._effort, progress=progress, what=f"timing {self._name}"
         )
         seconds = self._of_kept(rounds)
-        notes += growth(self._resident_byte, len(subjects))
+        notes += growth(self._resident_bytes, len(subjects))
         return InPlace(
             # Replaced when the model has its own tensors again.
             capture=_NO_CAPTURE,
@@ -224,8 +224,8 @@ class _Timed:
                 Sample(times_s=tuple(max(each, _SHORTEST_S) for each in times))
                 for times in zip(*seconds, strict=True)
             ),
-            faults=round(median(rounds.faults(0))),
-            operator_faults=tuple(faults),
+            page_faults=round(median(rounds.page_faults(0))),
+            operator_faults=tuple(page_faults),
             discarded=rounds.discarded,
             are_disturbed=rounds.are_disturbed,
             pace=rounds.pace,
@@ -248,7 +248,7 @@ class _Timed:
         del alive
         self._check(clock.names)
         self._seconds.append(clock.seconds())
-        self._resident_byte.append(psutil.Process().memory_info().rss)
+        self._resident_bytes.append(psutil.Process().memory_info().rss)
 
     def _faults(self) -> list[int]:
         """The page faults of each operator, in a pass of their own."""
@@ -297,22 +297,22 @@ _GROWTH_BYTE = 2**16
 _LEAST_ROUNDS = 4
 
 
-def growth(resident_byte: Sequence[int], passes: int) -> tuple[str, ...]:
+def growth(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
     """A note on a model that keeps more memory after every round.
 
     Args:
-        resident_byte: of the process, after each round.
+        resident_bytes: of the process, after each round.
         passes: how many passes a round has.
     """
-    more = [after - before for before, after in itertools.pairwise(resident_byte)]
+    more = [after - before for before, after in itertools.pairwise(resident_bytes)]
     if len(more) < _LEAST_ROUNDS or min(more) < _GROWTH_BYTE:
         return ()
     return (
-        f"the model keeps {format_byte(round(median(more) / passes))} more after every pass: it has"
+        f"the model keeps {format_bytes(round(median(more) / passes))} more after every pass: it has"
         " page faults and times that grow with the number of passes",
     )
 
 
 _NO_CAPTURE = Capture(
-    run=Run(), records=(), parameters=0, parameter_bytes=0, buffer_bytes=0, input_bytes=0
+    run=Run(), records=(), parameters=0, parameter_size_bytes=0, buffer_size_bytes=0, input_bytes=0
 )

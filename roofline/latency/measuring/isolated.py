@@ -20,7 +20,7 @@ import torch
 from roofline.errors import MeasurementError, said_by
 from roofline.foundation.progress import Progress, Say
 from roofline.foundation.sampling import Sample
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.latency.measuring.calls import Call
 from roofline.latency.measuring.gauges import Gauges
 from roofline.latency.measuring.rounds import Effort, run_rounds
@@ -53,26 +53,26 @@ class Cache(Protocol):
         ...
 
 
-def cycle_of(last_level_byte: int, pass_byte: int | None = None) -> int:
+def cycle_of(last_level_bytes: int, pass_bytes: int | None = None) -> int:
     """How many bytes are touched between two uses of a weight: of a few sizes, so that models share
     what is measured.
 
     Args:
-        last_level_byte: size of the last-level cache.
-        pass_byte: what one pass of the model touches, each byte once; None: more than the cache.
+        last_level_bytes: size of the last-level cache.
+        pass_bytes: what one pass of the model touches, each byte once; None: more than the cache.
     """
-    most = _CYCLE_CACHES * last_level_byte
-    if pass_byte is None:
+    most = _CYCLE_CACHES * last_level_bytes
+    if pass_bytes is None:
         return most
-    return min(most, max(_LEAST_CYCLE_BYTE, 2 ** math.ceil(math.log2(max(1, pass_byte)))))
+    return min(most, max(_LEAST_CYCLE_BYTE, 2 ** math.ceil(math.log2(max(1, pass_bytes)))))
 
 
 def measure_call(
     call: Call,
     *,
     threads: int,
-    last_level_byte: int,
-    pass_byte: int | None = None,
+    last_level_bytes: int,
+    pass_bytes: int | None = None,
     cores: Sequence[int] = (),
     gauges: Gauges | None = None,
     effort: Effort = EFFORT,
@@ -82,8 +82,8 @@ def measure_call(
     Args:
         call: what is called.
         threads: how many torch computes with.
-        last_level_byte: size of the last-level cache.
-        pass_byte: what one pass of the model touches; None: more than the cache.
+        last_level_bytes: size of the last-level cache.
+        pass_bytes: what one pass of the model touches; None: more than the cache.
         cores: one CPU for each physical core that may be used, the fastest first.
         gauges: what is read around each call.
         effort: how many calls.
@@ -92,7 +92,7 @@ def measure_call(
         MeasurementError: it cannot be made again, or there is no memory for it.
         Exception: whatever the operator raises.
     """
-    bench = _Bench(gauges or Gauges(), cycle_of(last_level_byte, pass_byte), effort)
+    bench = _Bench(gauges or Gauges(), cycle_of(last_level_bytes, pass_bytes), effort)
     with _conditions(threads, cores):
         return bench.measured(call).sample
 
@@ -102,9 +102,9 @@ def measure_unique(
     *,
     store: Cache,
     threads: int,
-    last_level_byte: int,
+    last_level_bytes: int,
     say: Say,
-    pass_byte: int | None = None,
+    pass_bytes: int | None = None,
     cores: Sequence[int] = (),
     gauges: Gauges | None = None,
     effort: Effort = EFFORT,
@@ -118,9 +118,9 @@ def measure_unique(
         calls: what is called; None: nobody asks.
         store: keeps times from process to process.
         threads: how many torch computes with.
-        last_level_byte: size of the last-level cache.
+        last_level_bytes: size of the last-level cache.
         say: called with a line for each kind of operator that cannot be measured.
-        pass_byte: what one pass of the model touches; None: more than the cache.
+        pass_bytes: what one pass of the model touches; None: more than the cache.
         cores: one CPU for each physical core that may be used, the fastest first.
         gauges: what is read around each call.
         effort: how many calls for each.
@@ -129,14 +129,14 @@ def measure_unique(
     Returns:
         For each of `calls` its times; None for those that cannot be measured, and that nobody asks.
     """
-    cycle_byte = cycle_of(last_level_byte, pass_byte)
-    keys = [_key(call, threads, cycle_byte) if call is not None else "" for call in calls]
+    cycle_bytes = cycle_of(last_level_bytes, pass_bytes)
+    keys = [_key(call, threads, cycle_bytes) if call is not None else "" for call in calls]
     unique = {key: call for key, call in zip(keys, calls, strict=True) if call is not None}
     found = {key: store.isolated(key) for key, call in unique.items() if not call.problem}
     missing = [key for key in unique if found.get(key) is None]
     silenced: set[str] = set()
     if missing:
-        bench = _Bench(gauges or Gauges(), cycle_byte, effort)
+        bench = _Bench(gauges or Gauges(), cycle_bytes, effort)
         with _conditions(threads, cores):
             for done, key in enumerate(missing):
                 call = unique[key]
@@ -152,9 +152,9 @@ def measure_unique(
     return [found.get(key) for key in keys]
 
 
-def _key(call: Call, threads: int, cycle_byte: int) -> str:
+def _key(call: Call, threads: int, cycle_bytes: int) -> str:
     is_cold = any(each.is_kept and each.byte for each in call.storages)
-    return call.key(threads) + (f" cycle={cycle_byte}" if is_cold else "")
+    return call.key(threads) + (f" cycle={cycle_bytes}" if is_cold else "")
 
 
 def _attempt(bench: _Bench, call: Call, say: Say, silenced: set[str]) -> _Measured | None:
@@ -198,22 +198,22 @@ class _Bench:
 
     Args:
         gauges: what is read around each call.
-        cycle_byte: bytes that are touched between two uses of what is cold.
+        cycle_bytes: bytes that are touched between two uses of what is cold.
         effort: how many calls.
-        free_byte: how much memory there is.
+        free_bytes: how much memory there is.
     """
 
     def __init__(
         self,
         gauges: Gauges,
-        cycle_byte: int,
+        cycle_bytes: int,
         effort: Effort,
-        free_byte: Callable[[], int] = lambda: psutil.virtual_memory().available,
+        free_bytes: Callable[[], int] = lambda: psutil.virtual_memory().available,
     ) -> None:
         self._gauges = gauges
-        self._cycle_byte = cycle_byte
+        self._cycle_bytes = cycle_bytes
         self._effort = effort
-        self._free_byte = free_byte
+        self._free_bytes = free_bytes
 
     def measured(self, call: Call) -> _Measured:
         """The times of `call`, in rounds of what comes before it, and the call.
@@ -226,12 +226,12 @@ class _Bench:
             raise MeasurementError(call.problem)
         effort = self._effort
         plan = plan_for(
-            call.storages, cycle_byte=self._cycle_byte, turns=effort.warm_ups + effort.most
+            call.storages, cycle_bytes=self._cycle_bytes, turns=effort.warm_ups + effort.most
         )
-        free_byte = self._free_byte()
-        if plan.byte > _FREE_MEMORY_SHARE * free_byte:
+        free_bytes = self._free_bytes()
+        if plan.byte > _FREE_MEMORY_SHARE * free_bytes:
             raise MeasurementError(
-                f"its operands take {format_byte(plan.byte)}, and {format_byte(free_byte)} are free"
+                f"its operands take {format_bytes(plan.byte)}, and {format_bytes(free_bytes)} are free"
             )
         sweep = self._swept if plan.is_swept else None
         turns = Turns(call, plan, sweep=sweep, clock=self._gauges.wall)
@@ -253,4 +253,4 @@ class _Bench:
     @functools.cached_property
     def _swept_memory(self) -> torch.Tensor:
         # Zeros that nobody wrote would all be the same page.
-        return torch.ones(self._cycle_byte // 8, dtype=torch.int64)
+        return torch.ones(self._cycle_bytes // 8, dtype=torch.int64)

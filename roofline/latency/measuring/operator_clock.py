@@ -141,8 +141,8 @@ class OperatorClock(TorchDispatchMode):
 class FaultCounter(OperatorClock):
     """Counts the minor page faults of the operators of a pass in place of their time."""
 
-    def __init__(self, faults: Callable[[], int] = process_faults) -> None:
-        super().__init__(WallStopwatch(faults))
+    def __init__(self, page_faults: Callable[[], int] = process_faults) -> None:
+        super().__init__(WallStopwatch(page_faults))
 
     def counts(self) -> list[int]:
         """The faults of each operator."""

@@ -50,9 +50,9 @@ class Rounds:
         """The seconds that the subject of this number took, in the rounds that count."""
         return tuple(each[subject].wall_s for each in self.passages)
 
-    def faults(self, subject: int) -> tuple[int, ...]:
+    def page_faults(self, subject: int) -> tuple[int, ...]:
         """Its minor page faults."""
-        return tuple(each[subject].faults for each in self.passages)
+        return tuple(each[subject].page_faults for each in self.passages)
 
     @property
     def pace(self) -> Pace:

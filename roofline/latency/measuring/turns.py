@@ -36,26 +36,26 @@ class Plan:
     byte: int
 
 
-def plan_for(storages: Sequence[StorageNeed], *, cycle_byte: int, turns: int) -> Plan:
+def plan_for(storages: Sequence[StorageNeed], *, cycle_bytes: int, turns: int) -> Plan:
     """As many copies as are cold when their turn comes again, or that and other memory.
 
     Args:
         storages: of the call.
-        cycle_byte: what is touched between two uses of one, all memory together.
+        cycle_bytes: what is touched between two uses of one, all memory together.
         turns: how many there will be, unless some are disturbed.
     """
-    kept_byte = sum(each.byte for each in storages if each.is_kept)
-    made_byte = sum(each.byte for each in storages if not each.is_kept)
+    kept_bytes = sum(each.byte for each in storages if each.is_kept)
+    made_bytes = sum(each.byte for each in storages if not each.is_kept)
     copies = 1
-    if kept_byte:
+    if kept_bytes:
         # No more than have a turn.
-        most = min(_MOST_COPIES, turns, _MOST_COPY_BYTE // kept_byte)
-        copies = max(1, min(math.ceil(cycle_byte / kept_byte), most))
+        most = min(_MOST_COPIES, turns, _MOST_COPY_BYTE // kept_bytes)
+        copies = max(1, min(math.ceil(cycle_bytes / kept_bytes), most))
     return Plan(
         copies=copies,
-        is_swept=0 < copies * kept_byte < cycle_byte,
+        is_swept=0 < copies * kept_bytes < cycle_bytes,
         # What is made is there twice.
-        byte=copies * kept_byte + 2 * made_byte,
+        byte=copies * kept_bytes + 2 * made_bytes,
     )
 
 
@@ -116,7 +116,7 @@ class Turns:
 def _real(value: Argument, memory: Mapping[int, torch.Tensor]) -> Any:
     """An argument with tensors in the place of their descriptions."""
     if isinstance(value, TensorNeed):
-        offset = value.offset_byte // value.dtype.itemsize
+        offset = value.offset_bytes // value.dtype.itemsize
         tensor = torch.empty(0, dtype=value.dtype)
         storage = memory[value.storage].untyped_storage()
         return tensor.set_(storage, offset, value.shape, value.stride)

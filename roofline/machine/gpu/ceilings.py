@@ -129,6 +129,6 @@ def describe(facts: DeviceFacts) -> str:
     """A device in a line: name, size, what runs it."""
     major, minor = facts.capability
     return (
-        f"{facts.name}, {facts.multiprocessors} SMs, {facts.memory_byte / (1 << 30):.0f} GiB,"
+        f"{facts.name}, {facts.multiprocessors} SMs, {facts.memory_bytes / (1 << 30):.0f} GiB,"
         f" compute capability {major}.{minor}, driver {facts.driver}"
     )

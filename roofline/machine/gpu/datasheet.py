@@ -67,8 +67,8 @@ class DataSheet:
             return None
         for path in bundled_folder().glob("*.toml"):
             sheet = read_profile(path)
-            least_byte = _LEAST_SHARE * (sheet.memory_capacity_byte or 0)
-            if self.facts.name in sheet.aliases and self.facts.memory_byte >= least_byte:
+            min_bytes = _LEAST_SHARE * (sheet.memory_capacity_bytes or 0)
+            if self.facts.name in sheet.aliases and self.facts.memory_bytes >= min_bytes:
                 return sheet
         return None
 
@@ -94,7 +94,7 @@ class DataSheet:
         """The bandwidth of the device's own memory, in byte per second; None: not known."""
         if self.profile:
             sheet = self.profile.memory[-1].bandwidth[0]
-            return TheoreticalRate(per_s=sheet.peak_byte_per_s, provenance=sheet.provenance)
+            return TheoreticalRate(per_s=sheet.peak_bytes_per_s, provenance=sheet.provenance)
         clock_hz, bus_bit = self.facts.memory_clock_hz, self.facts.bus_bit
         if not clock_hz or not bus_bit or self.facts.integrated or self.facts.mig:
             return None

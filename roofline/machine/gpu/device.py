@@ -44,8 +44,8 @@ class DeviceFacts:
     name: str
     capability: Capability
     multiprocessors: int
-    memory_byte: int
-    l2_byte: int
+    memory_bytes: int
+    l2_bytes: int
     clock_hz: float | None = None
     memory_clock_hz: float | None = None
     bus_bit: int | None = None
@@ -107,7 +107,7 @@ class Device(Protocol):
     @property
     def facts(self) -> DeviceFacts: ...
 
-    def free_byte(self) -> int:
+    def free_bytes(self) -> int:
         """Bytes of its memory that are free."""
         ...
 

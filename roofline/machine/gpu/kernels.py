@@ -134,7 +134,7 @@ def _program(form: _Form, instruction: str) -> Program:
         blocks=_BLOCKS,
         least=(9, 0),
         only_major=9,
-        shared_byte=_A_BYTE + _B_BYTE,
+        shared_bytes=_A_BYTE + _B_BYTE,
     )
 
 

@@ -124,17 +124,17 @@ def _duration(device: Device, call: Call, calls: int, note: str) -> Duration:
 def memory_levels(found: Sequence[Rated], sheet: DataSheet) -> Iterable[MemoryLevel]:
     """The L2 and the device's own memory; nothing if the latter was not measured."""
     reported = measured("reported by the CUDA driver")
-    capacities = {L2: sheet.facts.l2_byte, sheet.memory_name: sheet.facts.memory_byte}
+    capacities = {L2: sheet.facts.l2_bytes, sheet.memory_name: sheet.facts.memory_bytes}
     if not any(_level(each) == sheet.memory_name for each in found):
         # The L2 alone would be taken for all the memory there is.
         return
-    for name, capacity_byte in capacities.items():
+    for name, capacity_bytes in capacities.items():
         paper = sheet.memory() if name != L2 else None
         bandwidth = tuple(_bandwidth(each, paper) for each in found if _level(each) == name)
         if bandwidth:
             yield MemoryLevel(
                 name=name,
-                capacity_byte=capacity_byte,
+                capacity_bytes=capacity_bytes,
                 scope="shared",
                 capacity_provenance=reported,
                 bandwidth=bandwidth,
@@ -150,8 +150,8 @@ def _bandwidth(each: Rated, theoretical: TheoreticalRate | None) -> Bandwidth:
     return Bandwidth(
         kernel=each.subject.kernel.name,
         threads=1,
-        peak_byte_per_s=each.rate.peak,
-        sustained_byte_per_s=each.rate.sustained,
+        peak_bytes_per_s=each.rate.peak,
+        sustained_bytes_per_s=each.rate.sustained,
         spread=each.rate.spread,
         # A GPU's caches keep track of bytes: a line that is written whole is not read first.
         write_allocate="none",
@@ -175,8 +175,8 @@ def links(found: Sequence[Rated], latencies: dict[str, Duration]) -> list[Link]:
                 target="device" if to_device else "host",
                 kernel=f"copy, {transfer.memory}",
                 threads=1,
-                peak_byte_per_s=each.rate.peak,
-                sustained_byte_per_s=each.rate.sustained,
+                peak_bytes_per_s=each.rate.peak,
+                sustained_bytes_per_s=each.rate.sustained,
                 spread=each.rate.spread,
                 latency=latencies.get(transfer.label),
                 provenance=measured(

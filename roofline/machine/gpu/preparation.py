@@ -135,8 +135,8 @@ class Preparation:
         kernels = stream_kernels()
         most = max(kernel.arrays for kernel in kernels)
         self.report(f"allocating {memory_name}")
-        free_byte = self.device.free_byte()
-        byte = self._array_byte(most)
+        free_bytes = self.device.free_bytes()
+        byte = self._array_bytes(most)
         while byte >= CHUNK_BYTE and not arrays:
             try:
                 arrays = [self.device.allocate(byte) for _ in range(most)]
@@ -146,11 +146,11 @@ class Preparation:
         if not arrays or byte < grid * CHUNK_BYTE:
             self.conditions.append(f"left out: {memory_name} and {L2}: too little memory is free")
             return
-        doubt = self._judge(byte, free_byte)
+        doubt = self._judge(byte, free_bytes)
         for kernel in kernels:
             for level in (L2, memory_name):
                 period, steps = (
-                    _cached_shape(self.device.facts.l2_byte, byte, kernel.arrays, grid)
+                    _cached_shape(self.device.facts.l2_bytes, byte, kernel.arrays, grid)
                     if level == L2
                     else (grid, byte // (grid * CHUNK_BYTE))
                 )
@@ -163,28 +163,28 @@ class Preparation:
                 except DeviceError as error:
                     self.conditions.append(f"left out: {level} {kernel.name}: {error}")
 
-    def _array_byte(self, arrays: int) -> int:
+    def _array_bytes(self, arrays: int) -> int:
         facts = self.device.facts
-        room = self.device.free_byte() // _MEMORY_SHARE // arrays
-        return min(_BEYOND_L2 * facts.l2_byte, room)
+        room = self.device.free_bytes() // _MEMORY_SHARE // arrays
+        return min(_BEYOND_L2 * facts.l2_bytes, room)
 
-    def _judge(self, byte: int, free_byte: int) -> str:
+    def _judge(self, byte: int, free_bytes: int) -> str:
         """Why arrays of that size give doubtful figures of the memory; ``""``: they do not."""
-        l2_byte = self.device.facts.l2_byte
-        if byte < _LEAST_BEYOND_L2 * l2_byte:
+        l2_bytes = self.device.facts.l2_bytes
+        if byte < _LEAST_BEYOND_L2 * l2_bytes:
             self.conditions.append(
-                f"little memory: {format_capacity(free_byte)} are free;"
+                f"little memory: {format_capacity(free_bytes)} are free;"
                 " free the device's memory and measure again"
             )
             return (
                 f"too high: arrays of {format_capacity(byte)} are less than"
                 f" {_LEAST_BEYOND_L2} times the L2"
             )
-        if byte < _BEYOND_L2 * l2_byte:
+        if byte < _BEYOND_L2 * l2_bytes:
             self.conditions.append(
                 f"arrays were scaled down to {format_capacity(byte)}"
-                f" ({byte / l2_byte:.0f} times the L2), since"
-                f" {format_capacity(free_byte)} of the device's memory are free"
+                f" ({byte / l2_bytes:.0f} times the L2), since"
+                f" {format_capacity(free_bytes)} of the device's memory are free"
             )
         return ""
 
@@ -214,7 +214,7 @@ class Preparation:
 
     def _product(self, product: Product, limit_s: float) -> Trial:
         """The size at which torch multiplies fastest, of those that are not too long."""
-        room = self.device.free_byte() // _PRODUCT_MEMORY_SHARE
+        room = self.device.free_bytes() // _PRODUCT_MEMORY_SHARE
         best: tuple[float, int, Call] | None = None
         last_s, last_size = 0.0, 0
         for size in _PRODUCT_SIZES:
@@ -256,10 +256,10 @@ class Preparation:
         self._try(transfer.label, make)
 
 
-def _cached_shape(l2_byte: int, array_byte: int, arrays: int, grid: int) -> tuple[int, int]:
+def _cached_shape(l2_bytes: int, array_bytes: int, arrays: int, grid: int) -> tuple[int, int]:
     """Period and steps of a kernel whose arrays together take their share of the L2.
 
     Where all blocks together are too many for it, several go over the same chunk.
     """
-    chunks = min(l2_byte // _L2_SHARE // arrays, array_byte) // CHUNK_BYTE
+    chunks = min(l2_bytes // _L2_SHARE // arrays, array_bytes) // CHUNK_BYTE
     return (grid, chunks // grid) if chunks >= grid else (chunks, 1)

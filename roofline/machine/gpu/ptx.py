@@ -59,7 +59,7 @@ def assemble(
     blocks: int,
     least: Capability,
     only_major: int | None = None,
-    shared_byte: int = 0,
+    shared_bytes: int = 0,
 ) -> Program:
     """A program of one entry point.
 
@@ -72,11 +72,11 @@ def assemble(
         blocks: blocks per multiprocessor.
         least: the compute capability whose instructions it uses.
         only_major: given, the instructions exist on that major version alone.
-        shared_byte: shared memory per block, named ``tile``.
+        shared_bytes: shared memory per block, named ``tile``.
     """
     target = f"sm_{least[0]}{least[1]}" + ("a" if only_major is not None else "")
     names = ", ".join(f".param .{kind} {name}" for kind, name in parameters)
-    shared = [f".shared .align 1024 .b8 tile[{shared_byte}];"] if shared_byte else []
+    shared = [f".shared .align 1024 .b8 tile[{shared_bytes}];"] if shared_bytes else []
     lines = (
         f".version {_ISA[least]}",
         f".target {target}",

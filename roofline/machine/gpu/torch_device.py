@@ -293,8 +293,8 @@ class TorchDevice:
             name=properties.name,
             capability=(properties.major, properties.minor),
             multiprocessors=properties.multi_processor_count,
-            memory_byte=properties.total_memory,
-            l2_byte=properties.L2_cache_size,
+            memory_bytes=properties.total_memory,
+            l2_bytes=properties.L2_cache_size,
             clock_hz=known["clock_khz"] * 1e3 or None,
             memory_clock_hz=known["memory_clock_khz"] * 1e3 or None,
             bus_bit=known["bus_bit"] or None,
@@ -308,7 +308,7 @@ class TorchDevice:
     def facts(self) -> DeviceFacts:
         return self._facts
 
-    def free_byte(self) -> int:
+    def free_bytes(self) -> int:
         return torch.cuda.mem_get_info(self._device)[0]
 
     def allocate(self, byte: int) -> int:

@@ -141,8 +141,8 @@ class Bandwidth:
     kind: Kind = "hardware"
     kernel: MemoryKernel
     threads: int
-    peak_byte_per_s: float
-    sustained_byte_per_s: float
+    peak_bytes_per_s: float
+    sustained_bytes_per_s: float
     spread: float | None = None
     clock_hz: float | None = None
     write_allocate: WriteAllocate = "unspecified"
@@ -152,7 +152,7 @@ class Bandwidth:
 
     def __post_init__(self) -> None:
         check_positive("threads", self.threads)
-        check_rates("byte_per_s", self.peak_byte_per_s, self.sustained_byte_per_s, self.spread)
+        check_rates("bytes_per_s", self.peak_bytes_per_s, self.sustained_bytes_per_s, self.spread)
         check_positive("clock_hz", self.clock_hz)
 
 
@@ -183,7 +183,7 @@ class Duration:
 class MemoryLevel:
     """One level of memory, with the bandwidths measured from it.
 
-    ``capacity_byte`` is that of one instance (None: no limit known). A ``private``
+    ``capacity_bytes`` is that of one instance (None: no limit known). A ``private``
     level exists once per core: k threads have k times its capacity; of a ``shared`` one it is that
     of all instances together which all threads reach. ``capacity_provenance`` says
     whether the size was found by measuring or is what the operating system reports (None: not
@@ -195,7 +195,7 @@ class MemoryLevel:
     """
 
     name: str
-    capacity_byte: int | None = None
+    capacity_bytes: int | None = None
     scope: Literal["private", "shared"]
     capacity_provenance: Provenance | None = None
     latency: Duration | None = None
@@ -203,7 +203,7 @@ class MemoryLevel:
 
     def __post_init__(self) -> None:
         check_name("name", self.name)
-        check_positive("capacity_byte", self.capacity_byte)
+        check_positive("capacity_bytes", self.capacity_bytes)
         if not any(each.kind == "hardware" for each in self.bandwidth):
             raise ValueError(f"memory level '{self.name}' has no bandwidth of the hardware")
         labels = (f"{each.kind} {each.kernel}, {each.threads} threads" for each in self.bandwidth)
@@ -211,14 +211,14 @@ class MemoryLevel:
 
     def capacity_for(self, threads: int) -> int | None:
         """Bytes that `threads` threads can hold in this level; None: no limit known."""
-        if self.capacity_byte is None:
+        if self.capacity_bytes is None:
             return None
-        return self.capacity_byte * (threads if self.scope == "private" else 1)
+        return self.capacity_bytes * (threads if self.scope == "private" else 1)
 
 
 def describe_level(level: MemoryLevel) -> str:
     """A memory level in words: ``"L2 (1 MiB per core)"``."""
-    if level.capacity_byte is None:
+    if level.capacity_bytes is None:
         return level.name
     per_core = " per core" if level.scope == "private" else ""
-    return f"{level.name} ({format_capacity(level.capacity_byte)}{per_core})"
+    return f"{level.name} ({format_capacity(level.capacity_bytes)}{per_core})"

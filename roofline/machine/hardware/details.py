@@ -54,7 +54,7 @@ class Overhead:
 class BandwidthCurve:
     """How the bandwidth of one kernel falls as its working set grows.
 
-    ``size_byte`` is what each thread goes over, rising; ``byte_per_s`` the median rate of all
+    ``size_bytes`` is what each thread goes over, rising; ``bytes_per_s`` the median rate of all
     `threads` threads together at that size.
 
     Raises:
@@ -64,31 +64,31 @@ class BandwidthCurve:
 
     kernel: MemoryKernel
     threads: int
-    size_byte: tuple[int, ...]
-    byte_per_s: tuple[float, ...]
+    size_bytes: tuple[int, ...]
+    bytes_per_s: tuple[float, ...]
     provenance: Provenance
 
     def __post_init__(self) -> None:
         check_positive("threads", self.threads)
-        _check_curve("byte_per_s", self.size_byte, self.byte_per_s)
+        _check_curve("bytes_per_s", self.size_bytes, self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyCurve:
     """How long a load takes at random places of a working set, as that grows; on one thread.
 
-    ``size_byte`` rises; ``latency_s`` are medians.
+    ``size_bytes`` rises; ``latency_s`` are medians.
 
     Raises:
         ValueError: as `BandwidthCurve`.
     """
 
-    size_byte: tuple[int, ...]
+    size_bytes: tuple[int, ...]
     latency_s: tuple[float, ...]
     provenance: Provenance
 
     def __post_init__(self) -> None:
-        _check_curve("latency_s", self.size_byte, self.latency_s)
+        _check_curve("latency_s", self.size_bytes, self.latency_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,8 @@ class Link:
     target: str
     kernel: str
     threads: int
-    peak_byte_per_s: float
-    sustained_byte_per_s: float
+    peak_bytes_per_s: float
+    sustained_bytes_per_s: float
     spread: float | None = None
     latency: Duration | None = None
     provenance: Provenance
@@ -118,16 +118,16 @@ class Link:
         check_name("target", self.target)
         check_name("kernel", self.kernel)
         check_positive("threads", self.threads)
-        check_rates("byte_per_s", self.peak_byte_per_s, self.sustained_byte_per_s, self.spread)
+        check_rates("bytes_per_s", self.peak_bytes_per_s, self.sustained_bytes_per_s, self.spread)
 
 
-def _check_curve(name: str, size_byte: tuple[int, ...], values: tuple[float, ...]) -> None:
-    if not size_byte or len(size_byte) != len(values):
+def _check_curve(name: str, size_bytes: tuple[int, ...], values: tuple[float, ...]) -> None:
+    if not size_bytes or len(size_bytes) != len(values):
         raise ValueError(
-            f"size_byte and {name} must have as many entries, and at least one each,"
-            f" got {len(size_byte)} and {len(values)}"
+            f"size_bytes and {name} must have as many entries, and at least one each,"
+            f" got {len(size_bytes)} and {len(values)}"
         )
-    for each in (*size_byte, *values):
-        check_positive(f"each of size_byte and {name}", each)
-    if any(one >= other for one, other in itertools.pairwise(size_byte)):
-        raise ValueError("size_byte must rise from entry to entry")
+    for each in (*size_bytes, *values):
+        check_positive(f"each of size_bytes and {name}", each)
+    if any(one >= other for one, other in itertools.pairwise(size_bytes)):
+        raise ValueError("size_bytes must rise from entry to entry")

@@ -197,9 +197,9 @@ class HardwareProfile(Result):
         return len(self.memory) == 1
 
     @property
-    def memory_capacity_byte(self) -> int | None:
+    def memory_capacity_bytes(self) -> int | None:
         """Bytes that the last memory level holds, that of all tensors; None: not known."""
-        return self.memory[-1].capacity_byte if self.memory else None
+        return self.memory[-1].capacity_bytes if self.memory else None
 
     @property
     def date(self) -> str:
@@ -234,7 +234,7 @@ class HardwareProfile(Result):
                 replace(
                     level,
                     bandwidth=tuple(
-                        _at_clock(each, clock_hz, "byte_per_s") for each in level.bandwidth
+                        _at_clock(each, clock_hz, "bytes_per_s") for each in level.bandwidth
                     ),
                 )
                 for level in self.memory
@@ -348,9 +348,9 @@ def _at_clock(ceiling: _Ceiling, clock_hz: float, unit: str) -> _Ceiling:
 
 def _check_order(nearer: MemoryLevel, farther: MemoryLevel) -> None:
     """Refuses a level that could hold nothing that the one before it did not hold already."""
-    if farther.capacity_byte is None:
+    if farther.capacity_bytes is None:
         return
-    if nearer.capacity_byte is None or nearer.capacity_byte > farther.capacity_byte:
+    if nearer.capacity_bytes is None or nearer.capacity_bytes > farther.capacity_bytes:
         raise ValueError(
             f"memory must run from the nearest level to the farthest, but {describe_level(nearer)}"
             f" stands before {describe_level(farther)}"

@@ -14,8 +14,8 @@ from roofline.machine.hardware import Duration, Provenance
 class CacheLevel:
     """One level of cache, as far as it is known.
 
-    ``capacity_byte`` of one instance enters bounds: of what it may be, the larger, since a cache
-    taken too small makes a bound that can be beaten. ``held_byte`` is what is sure to stay in it,
+    ``capacity_bytes`` of one instance enters bounds: of what it may be, the larger, since a cache
+    taken too small makes a bound that can be beaten. ``held_bytes`` is what is sure to stay in it,
     the smaller: working sets follow that. ``groups`` are the CPUs that share each instance; empty
     where that is not known: then a private level has one instance per thread, a shared one is one
     for all. ``proportions`` are the sizes of these instances as multiples of the one that the
@@ -24,8 +24,8 @@ class CacheLevel:
     """
 
     level: int
-    capacity_byte: int
-    held_byte: int
+    capacity_bytes: int
+    held_bytes: int
     scope: Literal["private", "shared"]
     groups: tuple[tuple[int, ...], ...] = ()
     proportions: tuple[float, ...] = ()
@@ -43,7 +43,7 @@ class CacheLevel:
             return max(1, *(len(set(group) & set(cpus)) for group in self.groups))
         return 1 if self.scope == "private" else max(1, len(cpus))
 
-    def reached_byte(self, cpus: Collection[int]) -> int:
+    def reached_bytes(self, cpus: Collection[int]) -> int:
         """Bytes of all instances together that `cpus` reach."""
         return sum(self.instances(cpus))
 
@@ -52,13 +52,13 @@ class CacheLevel:
         if self.groups:
             proportions = self.proportions or (1.0,) * len(self.groups)
             sizes = tuple(
-                round(self.capacity_byte * proportion)
+                round(self.capacity_bytes * proportion)
                 for group, proportion in zip(self.groups, proportions, strict=True)
                 if set(group) & set(cpus)
             )
         else:
-            sizes = (self.capacity_byte,) * (len(cpus) if self.scope == "private" else 1)
-        return sizes or (self.capacity_byte,)
+            sizes = (self.capacity_bytes,) * (len(cpus) if self.scope == "private" else 1)
+        return sizes or (self.capacity_bytes,)
 
 
 def with_instances(level: CacheLevel, cpus: Collection[int]) -> CacheLevel:

@@ -80,13 +80,15 @@ def paired(reported: Sequence[Cache], steps: Sequence[Step]) -> list[Pair]:
 def _place(pair: Pair) -> float:
     """About how large the cache is."""
     if pair.step:
-        return math.sqrt(pair.step.lower_byte * pair.step.upper_byte)
-    return pair.cache.size_byte if pair.cache else 0
+        return math.sqrt(pair.step.lower_bytes * pair.step.upper_byte)
+    return pair.cache.size_bytes if pair.cache else 0
 
 
 def _distance(cache: Cache, step: Step) -> float:
     """How far a reported size lies outside a step, in octaves."""
-    return math.log2(max(1.0, step.lower_byte / cache.size_byte, cache.size_byte / step.upper_byte))
+    return math.log2(
+        max(1.0, step.lower_bytes / cache.size_bytes, cache.size_bytes / step.upper_byte)
+    )
 
 
 FARTHER = 2.0
@@ -98,10 +100,10 @@ _WELL_INSIDE = 0.6
 
 def with_latency(level: CacheLevel, below: CacheLevel | None, samples: Samples) -> CacheLevel:
     """The level with the latency of working sets that it holds and the one below does not."""
-    least = 0 if below is None else 2 * below.capacity_byte
-    inside = [size for size in samples if least <= size <= _WELL_INSIDE * level.held_byte]
+    least = 0 if below is None else 2 * below.capacity_bytes
+    inside = [size for size in samples if least <= size <= _WELL_INSIDE * level.held_bytes]
     # The larger ones: the smaller a working set, the more of it the level below still serves.
-    middle = math.sqrt(max(least, level.held_byte // 16) * level.held_byte)
+    middle = math.sqrt(max(least, level.held_bytes // 16) * level.held_bytes)
     sizes = [size for size in inside if size >= middle] or inside
     return replace(level, latency=_duration(samples, sizes)) if sizes else level
 
@@ -190,9 +192,9 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
             )
             continue
         level, condition = _level(pair, number, topology, latencies)
-        if levels and level.capacity_byte <= levels[-1].capacity_byte:
+        if levels and level.capacity_bytes <= levels[-1].capacity_bytes:
             conditions.append(
-                f"{level.name} of {format_capacity(level.capacity_byte)} is left out: it is no"
+                f"{level.name} of {format_capacity(level.capacity_bytes)} is left out: it is no"
                 f" larger than {levels[-1].name}"
             )
             continue
@@ -208,7 +210,7 @@ def find_levels(latencies: Latencies | None, topology: Topology) -> Hierarchy:
             conditions.pop()
         levels.append(level)
         conditions.append(condition)
-    last = levels[-1].capacity_byte if levels else 0
+    last = levels[-1].capacity_bytes if levels else 0
     return Hierarchy(
         levels=tuple(
             with_latency(level, below, latencies.samples)
@@ -228,8 +230,8 @@ def _beyond_the_curve(
     levels: Sequence[CacheLevel], pairs: Sequence[Pair], latencies: Latencies
 ) -> tuple[CacheLevel, str] | None:
     """The last cache, if the curve ends in one that is larger than what is reported."""
-    end, end_s = latencies.curve.size_byte[-1], latencies.curve.latency_s[-1]
-    if not levels or not ends_in_a_cache(latencies) or levels[-1].capacity_byte >= end:
+    end, end_s = latencies.curve.size_bytes[-1], latencies.curve.latency_s[-1]
+    if not levels or not ends_in_a_cache(latencies) or levels[-1].capacity_bytes >= end:
         return None
     size, taken = (
         format_capacity(end),
@@ -238,12 +240,12 @@ def _beyond_the_curve(
     fact = f"working sets of {size} are still served in {format_s(end_s)}, as no memory does"
     last, cache = levels[-1], pairs[-1].cache
     if pairs[-1].step is None and cache is not None:
-        told = f"the operating system reports {format_capacity(cache.size_byte)}"
+        told = f"the operating system reports {format_capacity(cache.size_bytes)}"
     else:
         told = "not reported by the operating system"
         last = replace(last, level=last.level + 1, scope="shared", groups=(), proportions=())
     why = f"{told}, but {fact}; {size} {taken}"
-    found = replace(last, capacity_byte=end, held_byte=end, provenance=provenance(why))
+    found = replace(last, capacity_bytes=end, held_bytes=end, provenance=provenance(why))
     return found, f"{found.name}: {why}"
 
 
@@ -257,11 +259,11 @@ def _level(
         return _unreported(step, number)
     scope, groups = _sharing(cache, topology)
     instances = (each for each in topology.caches if each.level == cache.level and each.cpus)
-    proportions = tuple(each.size_byte / cache.size_byte for each in instances) if groups else ()
+    proportions = tuple(each.size_bytes / cache.size_bytes for each in instances) if groups else ()
     reported = CacheLevel(
         level=cache.level,
-        capacity_byte=cache.size_byte,
-        held_byte=cache.size_byte,
+        capacity_bytes=cache.size_bytes,
+        held_bytes=cache.size_bytes,
         scope=scope,
         groups=groups,
         proportions=proportions,
@@ -272,7 +274,7 @@ def _level(
             note="not confirmed: no latency curve was measured",
         ),
     )
-    size = format_capacity(cache.size_byte)
+    size = format_capacity(cache.size_bytes)
     if latencies is None:
         return reported, ""
     if step is None:
@@ -280,7 +282,7 @@ def _level(
         stated = replace(reported.provenance, note=note)
         condition = f"{reported.name}: {size} as reported by the operating system is {note}"
         return replace(reported, provenance=stated), condition
-    if step.lower_byte / _GRID <= cache.size_byte <= step.upper_byte * _GRID:
+    if step.lower_bytes / _GRID <= cache.size_bytes <= step.upper_byte * _GRID:
         confirmed = provenance(
             f"reported by the operating system, confirmed by the latency curve: step {_edges(step)}"
         )
@@ -290,14 +292,14 @@ def _level(
     # caches with another thread of the same core.
     shared = scope == "shared" or cache.level > _PRIVATE_LEVELS
     most = step.upper_byte * (_NEIGHBOURS if shared else _SIBLINGS)
-    if step.upper_byte < cache.size_byte <= most:
+    if step.upper_byte < cache.size_bytes <= most:
         why += "; neighbours on the host may hold the rest, so the reported size stands"
-        capacity = cache.size_byte
+        capacity = cache.size_bytes
     else:
         why += "; the upper edge is taken"
         capacity = step.upper_byte
     found = replace(
-        reported, capacity_byte=capacity, held_byte=step.lower_byte, provenance=provenance(why)
+        reported, capacity_bytes=capacity, held_bytes=step.lower_bytes, provenance=provenance(why)
     )
     return found, f"{found.name}: {why}"
 
@@ -307,8 +309,8 @@ def _unreported(step: Step, number: int) -> tuple[CacheLevel, str]:
     why = f"not reported by the operating system; the latency curve steps {_edges(step)}"
     level = CacheLevel(
         level=number,
-        capacity_byte=step.upper_byte,
-        held_byte=step.lower_byte,
+        capacity_bytes=step.upper_byte,
+        held_bytes=step.lower_bytes,
         scope="private" if private else "shared",
         provenance=provenance(f"{why}, the upper edge is taken"),
     )
@@ -329,7 +331,7 @@ def _sharing(
 
 def _edges(step: Step) -> str:
     """``"between 44 and 52 KiB"``."""
-    low, high = (format_capacity(_rounded(each)) for each in (step.lower_byte, step.upper_byte))
+    low, high = (format_capacity(_rounded(each)) for each in (step.lower_bytes, step.upper_byte))
     if low.split()[1] == high.split()[1]:
         low = low.split()[0]
     return f"between {low} and {high}"
@@ -342,7 +344,7 @@ def _rounded(byte: int) -> int:
 
 
 def _silence(cache: Cache, latencies: Latencies) -> str:
-    end = latencies.curve.size_byte[-1]
-    if end < FARTHER * cache.size_byte:
+    end = latencies.curve.size_bytes[-1]
+    if end < FARTHER * cache.size_bytes:
         return f"ends at {format_capacity(end)}"
     return "shows no step for it"

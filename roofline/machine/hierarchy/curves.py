@@ -78,9 +78,9 @@ class Bandwidths:
     samples: Samples
 
 
-def curve_sizes(largest_byte: int, places: Sequence[int] = _PLACES) -> list[int]:
-    """Working-set sizes from 16 KiB to `largest_byte` in whole lines, four an octave."""
-    end = max(SMALLEST_BYTE, largest_byte // _LINE_BYTE * _LINE_BYTE)
+def curve_sizes(largest_bytes: int, places: Sequence[int] = _PLACES) -> list[int]:
+    """Working-set sizes from 16 KiB to `largest_bytes` in whole lines, four an octave."""
+    end = max(SMALLEST_BYTE, largest_bytes // _LINE_BYTE * _LINE_BYTE)
     octaves = (1 << exponent for exponent in range(SMALLEST_BYTE.bit_length() - 1, 63))
     sizes = (octave * place // 32 for octave in octaves for place in places)
     between = itertools.takewhile(lambda size: size * _APART < end, sizes)
@@ -90,11 +90,11 @@ def curve_sizes(largest_byte: int, places: Sequence[int] = _PLACES) -> list[int]
 def measure_latencies(
     time_chase: Timer,
     *,
-    largest_byte: int,
+    largest_bytes: int,
     deadline: float,
     clock: Callable[[], float],
 ) -> Latencies:
-    """How long a dependent load takes, over working sets from 16 KiB to `largest_byte`.
+    """How long a dependent load takes, over working sets from 16 KiB to `largest_bytes`.
 
     One round over two sizes an octave shows where latency rises; there the sizes between are added,
     and all are gone over, round after round, until `deadline` by `clock`, three times at least.
@@ -103,22 +103,22 @@ def measure_latencies(
         MeasurementError: no size could be timed.
     """
     seconds = _seconds(time_chase)
-    first = {size: seconds(size) for size in curve_sizes(largest_byte, _COARSE_PLACES)}
-    sizes = _refined(curve_sizes(largest_byte), first)
+    first = {size: seconds(size) for size in curve_sizes(largest_bytes, _COARSE_PLACES)}
+    sizes = _refined(curve_sizes(largest_bytes), first)
     samples = _rounds(sizes, seconds, deadline, clock)
     return _latencies(samples)
 
 
 def extend_latencies(
-    known: Latencies, time_chase: Timer, *, largest_byte: int, clock: Callable[[], float]
+    known: Latencies, time_chase: Timer, *, largest_bytes: int, clock: Callable[[], float]
 ) -> Latencies:
-    """The curve with the sizes between its end and `largest_byte`, each measured in three rounds.
+    """The curve with the sizes between its end and `largest_bytes`, each measured in three rounds.
 
     Raises:
         MeasurementError: none of these sizes could be timed.
     """
-    end = known.curve.size_byte[-1]
-    sizes = [size for size in curve_sizes(largest_byte) if size > end]
+    end = known.curve.size_bytes[-1]
+    sizes = [size for size in curve_sizes(largest_bytes) if size > end]
     samples = _rounds(sizes, _seconds(time_chase), -math.inf, clock)
     _medians(samples, "latency")
     return _latencies({**known.samples, **samples})
@@ -136,7 +136,7 @@ def _latencies(samples: Samples) -> Latencies:
     medians = _medians(samples, "latency")
     return Latencies(
         curve=LatencyCurve(
-            size_byte=tuple(medians),
+            size_bytes=tuple(medians),
             latency_s=tuple(medians.values()),
             provenance=provenance(
                 "median of interleaved bursts of dependent loads, a random cycle over all lines of"
@@ -154,11 +154,11 @@ def measure_bandwidths(
     *,
     kernel: MemoryKernel,
     threads: int,
-    largest_byte: int,
+    largest_bytes: int,
     deadline: float,
     clock: Callable[[], float],
 ) -> Bandwidths:
-    """How fast `kernel` goes over working sets from 16 KiB to `largest_byte` per thread.
+    """How fast `kernel` goes over working sets from 16 KiB to `largest_bytes` per thread.
 
     Two sizes an octave, round after round until `deadline` by `clock`, three times at least.
 
@@ -170,14 +170,14 @@ def measure_bandwidths(
         timing = time_read(size)
         return [_Value(timing.work / burst.wall_s, burst.busy) for burst in timing.bursts]
 
-    samples = _rounds(curve_sizes(largest_byte, _COARSE_PLACES), rates, deadline, clock)
+    samples = _rounds(curve_sizes(largest_bytes, _COARSE_PLACES), rates, deadline, clock)
     medians = _medians(samples, f"{kernel} on {threads} threads")
     return Bandwidths(
         curve=BandwidthCurve(
             kernel=kernel,
             threads=threads,
-            size_byte=tuple(medians),
-            byte_per_s=tuple(medians.values()),
+            size_bytes=tuple(medians),
+            bytes_per_s=tuple(medians.values()),
             provenance=provenance(
                 f"median of interleaved bursts of {BURST_S * 1e3:g} ms, or of one pass where that"
                 " takes longer",

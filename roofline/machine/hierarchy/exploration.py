@@ -122,26 +122,26 @@ class ChaseTimer:
         self._trials: dict[int, tuple[_Place, Trial]] = {}
         self._paces = _Paces()
 
-    def __call__(self, size_byte: int) -> Timing:
+    def __call__(self, size_bytes: int) -> Timing:
         """Bursts over a working set; a ValueError if it does not fit beside those before it."""
-        if size_byte not in self._trials:
-            self._trials[size_byte] = self._prepare(size_byte)
-        place, trial = self._trials[size_byte]
-        loads = self._paces.expected(size_byte) * _CURVE_BURST_S
+        if size_bytes not in self._trials:
+            self._trials[size_bytes] = self._prepare(size_bytes)
+        place, trial = self._trials[size_bytes]
+        loads = self._paces.expected(size_bytes) * _CURVE_BURST_S
         trial.repeats = max(1, round(loads / chase.UNROLL))
         memory = self._memory(place)
         self._crew.each(lambda i: _read_through(memory), 1)
         bursts = trial.run(self._crew, _CHASE_BURSTS)
         timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
-        _learn(self._paces, size_byte, timing)
+        _learn(self._paces, size_bytes, timing)
         return timing
 
     def _memory(self, place: _Place) -> Array:
         first = place.first * chase.LINE_BYTE
         return self._buffer[first : first + place.lines * chase.LINE_BYTE]
 
-    def _prepare(self, size_byte: int) -> tuple[_Place, Trial]:
-        place = self._places.take(size_byte // chase.LINE_BYTE)
+    def _prepare(self, size_bytes: int) -> tuple[_Place, Trial]:
+        place = self._places.take(size_bytes // chase.LINE_BYTE)
         memory = self._memory(place)
         order = chase.random_order(place.lines, most=CYCLE_BYTE // chase.LINE_BYTE)
         self._crew.each(lambda i: chase.write_cycle(memory, place.slot, order), 1)
@@ -189,20 +189,20 @@ class ReadTimer:
         self._buffers = tuple(buffers[:threads])
         self._paces = _Paces()
 
-    def __call__(self, size_byte: int) -> Timing:
+    def __call__(self, size_bytes: int) -> Timing:
         """Bursts over a working set of so many bytes per thread, all streams together."""
-        trial = self._trial(size_byte)
-        byte = self._paces.expected(size_byte) * _CURVE_BURST_S
+        trial = self._trial(size_bytes)
+        byte = self._paces.expected(size_bytes) * _CURVE_BURST_S
         trial.repeats = 1
         trial.repeats = max(1, round(byte / trial.work_per_burst))
         bursts = trial.run(self._crew, _READ_BURSTS)
         timing = Timing(work=trial.work_per_burst, bursts=tuple(bursts))
-        _learn(self._paces, size_byte, timing)
+        _learn(self._paces, size_bytes, timing)
         return timing
 
-    def _trial(self, size_byte: int) -> Trial:
+    def _trial(self, size_bytes: int) -> Trial:
         kernel = self._kernel
-        layout = lay_out(size_byte, kernel.streams, kernel.block_byte)
+        layout = lay_out(size_bytes, kernel.streams, kernel.block_bytes)
         length = layout.length
         return Trial(
             compiled=self._compiled,
@@ -226,11 +226,11 @@ def _read_through(memory: Array) -> None:
         np.add.reduce(words)
 
 
-def _learn(paces: _Paces, size_byte: int, timing: Timing) -> None:
+def _learn(paces: _Paces, size_bytes: int, timing: Timing) -> None:
     if timing.bursts:
         shortest_s = min(burst.cpu_s for burst in timing.bursts)
         if shortest_s > 0:
-            paces.learn(size_byte, timing.work / shortest_s)
+            paces.learn(size_bytes, timing.work / shortest_s)
 
 
 _LATENCY_SHARE = 0.5
@@ -262,8 +262,8 @@ def explore(
     topology: Topology,
     teams: Sequence[int],
     *,
-    largest_byte: int,
-    most_byte: int | None = None,
+    largest_bytes: int,
+    max_bytes: int | None = None,
     budget_s: float,
     clock: Callable[[], float],
     report: Progress,
@@ -277,15 +277,15 @@ def explore(
         probes: what runs.
         topology: what the operating system reports.
         teams: numbers of threads; latency is that of one.
-        largest_byte: where the curves end, on all threads together.
-        most_byte: how far they may be extended (None: not at all).
+        largest_bytes: where the curves end, on all threads together.
+        max_bytes: how far they may be extended (None: not at all).
         budget_s: seconds, by `clock`.
         clock: seconds.
         report: told what is measured next.
     """
     begin = clock()
     report(0.0, "allocating memory for curves")
-    memory = [_written(crew, largest_byte)]
+    memory = [_written(crew, largest_bytes)]
     conditions: list[str] = []
     latencies: Latencies | None = None
     bandwidths: list[Bandwidths] = []
@@ -294,7 +294,7 @@ def explore(
         try:
             latencies = measure_latencies(
                 ChaseTimer(probes.chase, crew, memory[0]),
-                largest_byte=largest_byte,
+                largest_bytes=largest_bytes,
                 deadline=begin + _LATENCY_SHARE * budget_s,
                 clock=clock,
             )
@@ -302,7 +302,7 @@ def explore(
             conditions.append(f"cache sizes could not be looked for: {error}")
     if probes.chase is not None and latencies is not None:
         latencies = _extended(
-            latencies, probes.chase, crew, memory, most_byte or largest_byte, clock, conditions
+            latencies, probes.chase, crew, memory, max_bytes or largest_bytes, clock, conditions
         )
     memory += _written_by_others(crew, memory[0].size // crew.threads)
     for number, team in enumerate(teams, start=1):
@@ -316,7 +316,7 @@ def explore(
                 ReadTimer(probes.read, kernel, crew, memory, team),
                 kernel=kernel.name,
                 threads=team,
-                largest_byte=min(each.size for each in memory[:team]),
+                largest_bytes=min(each.size for each in memory[:team]),
                 deadline=begin + share * budget_s,
                 clock=clock,
             )
@@ -360,22 +360,22 @@ def _extended(
     chase: CompiledKernel,
     crew: Crew,
     memory: list[Array],
-    most_byte: int,
+    max_bytes: int,
     clock: Callable[[], float],
     conditions: list[str],
 ) -> Latencies:
-    """The curve up to where it left the caches an octave ago, or to `most_byte`.
+    """The curve up to where it left the caches an octave ago, or to `max_bytes`.
 
     `memory` is given back for a larger one each time; what prevents that is told in `conditions`.
     """
     in_cache = ends_in_a_cache(latencies)
-    while in_cache and memory[0].size < most_byte:
+    while in_cache and memory[0].size < max_bytes:
         in_cache = ends_in_a_cache(latencies)
-        end = min(2 * memory[0].size, most_byte)
+        end = min(2 * memory[0].size, max_bytes)
         try:
             memory[0] = _written(crew, end)
             latencies = extend_latencies(
-                latencies, ChaseTimer(chase, crew, memory[0]), largest_byte=end, clock=clock
+                latencies, ChaseTimer(chase, crew, memory[0]), largest_bytes=end, clock=clock
             )
         except MeasurementError as error:
             conditions.append(f"the latency curve could not be extended: {error}")

@@ -39,10 +39,10 @@ _HALF_WINDOW = math.sqrt(2.0)
 class Step:
     """A rise from one level's latency to the next one's; the nearer holds ``lower`` to ``upper``.
 
-    ``lower_byte`` it holds whatever the replacement; at ``upper_byte`` it serves less than half.
+    ``lower_bytes`` it holds whatever the replacement; at ``upper_byte`` it serves less than half.
     """
 
-    lower_byte: int
+    lower_bytes: int
     upper_byte: int
     near_s: float
     far_s: float
@@ -55,7 +55,7 @@ def find_steps(curve: LatencyCurve) -> list[Step]:
     flat, and the curve is faster than the nearer one alone could make it. So gradual steps, as of
     random replacement or of neighbours that hold a part of the cache, are no levels.
     """
-    sizes, latencies = curve.size_byte, _rising(curve.latency_s)
+    sizes, latencies = curve.size_bytes, _rising(curve.latency_s)
     last = len(sizes) - 1
     if latencies[last] < CLEAR_RATIO * latencies[0]:
         return []
@@ -132,7 +132,7 @@ def _step(sizes: Sequence[int], latencies: Sequence[float], first: int, last: in
     # Beyond the upper edge a little noise of the fraction would be many bytes.
     held = max(size * h for size, h in zip(sizes[first:], served[:beyond], strict=False))
     return Step(
-        lower_byte=round(held),
+        lower_bytes=round(held),
         upper_byte=sizes[first + beyond],
         near_s=latencies[first],
         far_s=latencies[last],

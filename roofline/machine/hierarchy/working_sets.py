@@ -39,52 +39,52 @@ back before those of the working sets are allocated."""
 class WorkingSet:
     """Bytes of all streams together that each of `threads` threads goes over at one level.
 
-    ``capacity_byte`` is that of the level: of one core if it is private, of all instances in the
+    ``capacity_bytes`` is that of the level: of one core if it is private, of all instances in the
     reach of the largest team if it is shared (None: no limit known). ``source`` says in words what
     it rests on.
     """
 
     level: str
     threads: int
-    byte_per_thread: int
-    capacity_byte: int | None
+    bytes_per_thread: int
+    capacity_bytes: int | None
     scope: Literal["private", "shared"]
     source: str = ""
 
     @property
     def note(self) -> str:
         """What the working set rests on, for the provenance of its bandwidths."""
-        size = f"{format_capacity(self.byte_per_thread)} per thread"
-        if self.capacity_byte is None:
+        size = f"{format_capacity(self.bytes_per_thread)} per thread"
+        if self.capacity_bytes is None:
             return size
         source = f" ({self.source})" if self.source else ""
-        return f"{size} in {self.level} of {format_capacity(self.capacity_byte)}{source}"
+        return f"{size} in {self.level} of {format_capacity(self.capacity_bytes)}{source}"
 
 
-def largest_curve_byte(topology: Topology, available_byte: int) -> int:
+def largest_curve_bytes(topology: Topology, available_bytes: int) -> int:
     """The working set at which curves end at first: 4 times the last cache, as memory allows.
 
     The last cache is the largest that is reported, whatever its level: where the real one is not
-    reported, or too small, the curve is extended up to `most_curve_byte`. 256 MiB where none is
+    reported, or too small, the curve is extended up to `most_curve_bytes`. 256 MiB where none is
     reported; at most 1 GiB and an eighth of the available memory, or a quarter where an eighth is
     less than twice the cache.
     """
     caches = [topology.cache(cache.level) for cache in topology.caches]
-    last = max((cache.size_byte for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
-    most = _allowance(available_byte, _SCARCE_DRAM_FACTOR * last)
+    last = max((cache.size_bytes for cache in caches if cache), default=_UNKNOWN_CACHE_BYTE)
+    most = _allowance(available_bytes, _SCARCE_DRAM_FACTOR * last)
     return min(_CURVE_FACTOR * last, _WANTED_BYTE, most)
 
 
-def most_curve_byte(available_byte: int) -> int:
+def most_curve_bytes(available_bytes: int) -> int:
     """The working set up to which a curve that ends in a cache is extended."""
-    return min(_WANTED_BYTE, available_byte // _SCARCE_FRACTION)
+    return min(_WANTED_BYTE, available_bytes // _SCARCE_FRACTION)
 
 
 def plan_working_sets(
     levels: Sequence[CacheLevel],
     topology: Topology,
     teams: Sequence[int],
-    available_byte: int,
+    available_bytes: int,
 ) -> tuple[list[WorkingSet], list[str]]:
     """The working sets of every team at every level it can be measured at, nearest level first.
 
@@ -92,7 +92,7 @@ def plan_working_sets(
         levels: the caches, nearest first.
         topology: the cores that the teams run on.
         teams: numbers of threads.
-        available_byte: memory that may be allocated, in all and before the curve's.
+        available_bytes: memory that may be allocated, in all and before the curve's.
 
     Returns:
         The working sets, and what had to be left out or made smaller, in words.
@@ -104,8 +104,8 @@ def plan_working_sets(
     for threads in teams:
         used = topology.cores[:threads] or tuple(range(threads))
         sets += _cache_sets(levels, capacities, used)
-        reached = levels[-1].reached_byte(used) if levels else 0
-        memory, condition = _memory_set(reached, threads, available_byte)
+        reached = levels[-1].reached_bytes(used) if levels else 0
+        memory, condition = _memory_set(reached, threads, available_bytes)
         sets += [memory] if memory else []
         conditions += [condition] if condition else []
     return sets, conditions
@@ -119,7 +119,7 @@ def _capacities(levels: Sequence[CacheLevel], cpus: Sequence[int]) -> list[int]:
     capacities: list[int] = []
     least = 0
     for each in levels:
-        here = each.capacity_byte if each.scope == "private" else each.reached_byte(cpus)
+        here = each.capacity_bytes if each.scope == "private" else each.reached_bytes(cpus)
         least = max(least, here)
         capacities.append(least)
     return capacities
@@ -132,24 +132,24 @@ def _cache_sets(
     found: list[WorkingSet] = []
     below = 0
     for each, capacity in zip(levels, capacities, strict=True):
-        share = each.held_byte // each.sharers(cpus)
-        size = _cache_byte(each.level, share, below)
+        share = each.held_bytes // each.sharers(cpus)
+        size = _cache_bytes(each.level, share, below)
         if size is not None:
             found.append(
                 WorkingSet(
                     level=each.name,
                     threads=len(cpus),
-                    byte_per_thread=size,
-                    capacity_byte=capacity,
+                    bytes_per_thread=size,
+                    capacity_bytes=capacity,
                     scope=each.scope,
                     source=each.provenance.reference,
                 )
             )
-        below = each.capacity_byte // each.sharers(cpus)
+        below = each.capacity_bytes // each.sharers(cpus)
     return found
 
 
-def _cache_byte(level: int, share: int, below: int) -> int | None:
+def _cache_bytes(level: int, share: int, below: int) -> int | None:
     """Bytes for a thread whose share of a level is `share`, and of the level before it `below`."""
     match level:
         case 1:
@@ -164,23 +164,23 @@ def _cache_byte(level: int, share: int, below: int) -> int | None:
 
 
 def _memory_set(
-    caches_byte: int, threads: int, available_byte: int
+    caches_bytes: int, threads: int, available_bytes: int
 ) -> tuple[WorkingSet | None, str]:
     """What only main memory can hold, and what is wrong with it, in words.
 
     8 times the caches in reach; at least 4 times, and where memory is scarce 2 times.
     """
-    wanted = max(_LEAST_DRAM_BYTE, _DRAM_FACTOR * caches_byte)
-    least = max(_LEAST_DRAM_BYTE, _SCARCE_DRAM_FACTOR * caches_byte)
-    most = _allowance(available_byte, wanted)
+    wanted = max(_LEAST_DRAM_BYTE, _DRAM_FACTOR * caches_bytes)
+    least = max(_LEAST_DRAM_BYTE, _SCARCE_DRAM_FACTOR * caches_bytes)
+    most = _allowance(available_bytes, wanted)
     team = "1 thread" if threads == 1 else f"{threads} threads"
-    free = f"{format_capacity(available_byte)} of memory are available"
+    free = f"{format_capacity(available_bytes)} of memory are available"
     if most < least:
         return None, (
             f"{DRAM} on {team} is left out: only {free}, and a quarter of that is less"
             f" than the {format_capacity(least)} that no cache holds"
         )
-    total = min(max(wanted, min(_WANTED_FACTOR * caches_byte, _WANTED_BYTE)), most)
+    total = min(max(wanted, min(_WANTED_FACTOR * caches_bytes, _WANTED_BYTE)), most)
     condition = ""
     if total < wanted:
         condition = (
@@ -190,13 +190,15 @@ def _memory_set(
     return WorkingSet(
         level=DRAM,
         threads=threads,
-        byte_per_thread=total // threads,
-        capacity_byte=None,
+        bytes_per_thread=total // threads,
+        capacity_bytes=None,
         scope="shared",
     ), condition
 
 
-def _allowance(available_byte: int, wanted_byte: int) -> int:
-    """Bytes that may be allocated for one purpose where `wanted_byte` are needed for it."""
-    usual = available_byte // _FRACTION
-    return usual if usual >= wanted_byte else min(wanted_byte, available_byte // _SCARCE_FRACTION)
+def _allowance(available_bytes: int, wanted_bytes: int) -> int:
+    """Bytes that may be allocated for one purpose where `wanted_bytes` are needed for it."""
+    usual = available_bytes // _FRACTION
+    return (
+        usual if usual >= wanted_bytes else min(wanted_bytes, available_bytes // _SCARCE_FRACTION)
+    )

@@ -102,7 +102,7 @@ class TileKernel(ComputeKernel):
 def tile_kernel(element: DType, unit: VectorUnit) -> TileKernel:
     """The tile product of a data type; it needs `request_permission` before it may run."""
     multiply = _MULTIPLY[element.name]
-    multiply_adds = _ROWS * (_ROW_BYTE // 4) * (8 * _ROW_BYTE // element.bits)
+    macs = _ROWS * (_ROW_BYTE // 4) * (8 * _ROW_BYTE // element.bits)
     return TileKernel(
         name="tile-dot",
         dtype=element,
@@ -113,7 +113,7 @@ def tile_kernel(element: DType, unit: VectorUnit) -> TileKernel:
         sums=dtype("int32" if element.kind == "int" else "float32"),
         factor_types=("", ""),
         accumulator_type="",
-        operations=(Operation(code=(), machine=(rf"{multiply}\s+%tmm",), flop=2 * multiply_adds),),
+        operations=(Operation(code=(), machine=(rf"{multiply}\s+%tmm",), flop=2 * macs),),
     )
 
 

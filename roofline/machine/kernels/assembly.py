@@ -163,22 +163,22 @@ def check(kernel: Kernel, assembly: str) -> HotLoop:
 
 def _faults(contract: LoopContract, loop: HotLoop) -> list[str]:
     """How a loop breaks its contract, in words that follow "was compiled"."""
-    faults = [
+    page_faults = [
         f"to {found} of {wanted} wanted instructions '{pattern}'"
         for pattern, wanted in contract.instructions
         if (found := loop.count(pattern)) != wanted
     ]
     if (found := loop.accesses()) != (contract.loads, contract.stores):
-        faults.append(
+        page_faults.append(
             f"to {found[0]} of {contract.loads} loads and {found[1]} of {contract.stores} stores"
         )
     if loop.non_temporal_stores != contract.stores * contract.non_temporal:
-        faults.append(f"to {loop.non_temporal_stores} non-temporal stores")
+        page_faults.append(f"to {loop.non_temporal_stores} non-temporal stores")
     memory = [line for line in loop.instructions if _MEMORY.match(line)]
     if contract.vector_bits is not None:
         wide = re.compile(_REGISTER[contract.vector_bits])
         narrow = [line for line in memory if not wide.match(line)]
-        faults += [f"with '{line}', not {contract.vector_bits} bits" for line in narrow]
+        page_faults += [f"with '{line}', not {contract.vector_bits} bits" for line in narrow]
     wanted = [re.compile(pattern) for pattern, _ in contract.instructions]
     others = len(loop.instructions) - len(
         {
@@ -188,5 +188,5 @@ def _faults(contract: LoopContract, loop: HotLoop) -> list[str]:
         }
     )
     if others > contract.others:
-        faults.append(f"with {others} other instructions, more than {contract.others}")
-    return faults
+        page_faults.append(f"with {others} other instructions, more than {contract.others}")
+    return page_faults

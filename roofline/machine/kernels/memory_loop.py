@@ -1,7 +1,7 @@
 """Loops that move whole vectors between memory and registers: what every stream kernel is.
 
 Every kernel has the signature ``void kernel(ptr state, i64 offset, i64 length)`` and goes once over
-`length` bytes of each of its streams, from `offset` on; both are multiples of ``block_byte``. The
+`length` bytes of each of its streams, from `offset` on; both are multiples of ``block_bytes``. The
 state holds the stream addresses (three pointers), then the factor s (float32), then, 64 bytes in, a
 vector that `read` leaves a combination of all it loaded in, so that no load is dead.
 """
@@ -88,19 +88,19 @@ class StreamKernel:
         return f"{self.name} {self.unit.name}{', second form' if self.form.number == 2 else ''}"
 
     @property
-    def vector_byte(self) -> int:
+    def vector_bytes(self) -> int:
         """Bytes of one load or store."""
         return self.unit.bits // 8
 
     @property
-    def block_byte(self) -> int:
+    def block_bytes(self) -> int:
         """Bytes of each stream in one loop iteration."""
         return self.form.lines * _LINE_BYTE
 
     @property
     def vectors(self) -> int:
         """Vectors of each stream in one loop iteration."""
-        return self.block_byte // self.vector_byte
+        return self.block_bytes // self.vector_bytes
 
     def byte(self, length: int) -> int:
         """Bytes that one call over `length` bytes of each stream loads and stores."""
@@ -139,8 +139,8 @@ class StreamKernel:
         """IR that loads vector `u` of `stream` into `result`."""
         at = f"%from{stream}.{u}"
         return [
-            f"  {at} = getelementptr i8, ptr %here{stream}, i64 {u * self.vector_byte}",
-            f"  {result} = load {kind}, ptr {at}, align {self.vector_byte}",
+            f"  {at} = getelementptr i8, ptr %here{stream}, i64 {u * self.vector_bytes}",
+            f"  {result} = load {kind}, ptr {at}, align {self.vector_bytes}",
         ]
 
     def store(self, us: range) -> list[str]:
@@ -172,8 +172,8 @@ class StreamKernel:
     def _store(self, kind: str, value: str, u: int) -> list[str]:
         hint = ", !nontemporal !0" if self.non_temporal else ""
         return [
-            f"  %to{u} = getelementptr i8, ptr %here0, i64 {u * self.vector_byte}",
-            f"  store {kind} {value}, ptr %to{u}, align {self.vector_byte}{hint}",
+            f"  %to{u} = getelementptr i8, ptr %here0, i64 {u * self.vector_bytes}",
+            f"  store {kind} {value}, ptr %to{u}, align {self.vector_bytes}{hint}",
         ]
 
     def _pass(self) -> list[str]:
@@ -225,7 +225,7 @@ class StreamKernel:
         lines += self._pass()
         lines += [
             *(
-                f"  %next{s} = getelementptr i8, ptr %here{s}, i64 {self.block_byte}"
+                f"  %next{s} = getelementptr i8, ptr %here{s}, i64 {self.block_bytes}"
                 for s in range(self.streams)
             ),
             "  %more = icmp ult ptr %next0, %end",
@@ -239,7 +239,7 @@ class StreamKernel:
                 seen = f"%sum{j}"
             lines += [
                 f"  %result = getelementptr i8, ptr %state, i64 {RESULT_BYTE}",
-                f"  store {bits} {seen}, ptr %result, align {self.vector_byte}",
+                f"  store {bits} {seen}, ptr %result, align {self.vector_bytes}",
             ]
         return "\n".join([*lines, "  ret void", "}", *_METADATA, ""])
 

@@ -86,7 +86,7 @@ class ComputeKernel:
         return SCALABLE_SLOT_BYTE if self.unit.scalable else SLOT_BYTE
 
     @property
-    def state_byte(self) -> int:
+    def state_bytes(self) -> int:
         """Bytes of the state: two factors and the accumulators."""
         return (2 + self.accumulators) * self.slot_byte
 

@@ -28,7 +28,7 @@ def element_bits(values: Array, element: DType) -> Array:
 
 def compute_state(kernel: ComputeKernel, m: Array, a: Array, accumulators: Array) -> Array:
     """A kernel's state: the factors `m` and `a`, and a row per accumulator, as bytes."""
-    state = _lines(kernel.state_byte)
+    state = _lines(kernel.state_bytes)
     slots = state.reshape(-1, kernel.slot_byte)
     for slot, values, element in [
         (slots[0], m, kernel.factors[0]),

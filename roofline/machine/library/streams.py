@@ -29,7 +29,7 @@ class Arena:
     """
 
     def __init__(self, sets: Sequence[WorkingSet]) -> None:
-        byte = max((each.byte_per_thread * each.threads for each in sets), default=0)
+        byte = max((each.bytes_per_thread * each.threads for each in sets), default=0)
         self._memory = torch.empty(byte // _ELEMENT_BYTE, dtype=torch.float32, device="cpu")
         self._memory.fill_(1.0)
         self._place = 0
@@ -94,7 +94,7 @@ def stream_subjects(
 
 
 def _candidate(kernel: MemoryKernel, each: WorkingSet, arena: Arena) -> Candidate:
-    total = each.byte_per_thread * each.threads
+    total = each.bytes_per_thread * each.threads
     byte = total
     make = arena.in_place
     if each.level == DRAM:

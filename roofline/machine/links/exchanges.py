@@ -13,17 +13,17 @@ from torch import distributed
 _WARM_UPS = 3
 
 
-def timed_all_reduces(rank: int, ranks: int, sizes_byte: tuple[int, ...], rounds: int) -> Times:
+def timed_all_reduces(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> Times:
     """The seconds of every all-reduce of float32, by size, as one rank sees them.
 
     Sizes take turns, so that what comes and goes meets all of them. Before each, ranks wait for one
     another.
     """
-    data = {byte: torch.zeros(max(1, byte // 4)) for byte in sizes_byte}
+    data = {byte: torch.zeros(max(1, byte // 4)) for byte in sizes_bytes}
     for each in data.values():
         for _ in range(_WARM_UPS):
             distributed.all_reduce(each)
-    times: dict[int, list[float]] = {byte: [] for byte in sizes_byte}
+    times: dict[int, list[float]] = {byte: [] for byte in sizes_bytes}
     for _ in range(rounds):
         for byte, each in data.items():
             distributed.barrier()
@@ -33,10 +33,10 @@ def timed_all_reduces(rank: int, ranks: int, sizes_byte: tuple[int, ...], rounds
     return times
 
 
-def timed_messages(rank: int, ranks: int, sizes_byte: tuple[int, ...], rounds: int) -> Times:
+def timed_messages(rank: int, ranks: int, sizes_bytes: tuple[int, ...], rounds: int) -> Times:
     """The seconds of a message there and back, by size, between the first two ranks."""
-    times: dict[int, list[float]] = {byte: [] for byte in sizes_byte}
-    for byte in sizes_byte:
+    times: dict[int, list[float]] = {byte: [] for byte in sizes_bytes}
+    for byte in sizes_bytes:
         data = torch.zeros(max(1, byte // 4))
         for each in range(_WARM_UPS + rounds):
             distributed.barrier()

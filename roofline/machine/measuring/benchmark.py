@@ -127,7 +127,7 @@ def measure_hardware(
         latency_curve=hardware.latency_curve,
         conditions=(
             *circumstances(
-                situation.host, topology, situation.frequency, situation.memory_limit_byte
+                situation.host, topology, situation.frequency, situation.memory_limit_bytes
             ),
             *disturbances(before, after, elapsed_s=clock() - begin, cpus=count),
             *hardware.conditions,

@@ -63,7 +63,7 @@ def fill(array: Array, stopped: Callable[[], bool]) -> None:
         piece[:] = noise[: piece.size]
 
 
-def huge_page_byte(memory: Sequence[Array], root: Path = Path("/")) -> int | None:
+def huge_page_bytes(memory: Sequence[Array], root: Path = Path("/")) -> int | None:
     """Bytes of these buffers in huge pages; None where the system does not say.
 
     Neighbours in one mapping share its count, of which a buffer has at most its own size.
@@ -96,8 +96,8 @@ class Layout:
         return self.starts[-1] + self.length
 
 
-def lay_out(total_byte: int, streams: int, block_byte: int) -> Layout:
-    """`streams` equally long streams, together as near to `total_byte` as whole blocks allow.
+def lay_out(total_bytes: int, streams: int, block_bytes: int) -> Layout:
+    """`streams` equally long streams, together as near to `total_bytes` as whole blocks allow.
 
     Their starts differ modulo 4 KiB: a load from an address that equals that of a store before it
     in the low 12 bits waits for that store.
@@ -105,14 +105,14 @@ def lay_out(total_byte: int, streams: int, block_byte: int) -> Layout:
     Raises:
         ValueError: not even one block each fits.
     """
-    length = total_byte // streams // block_byte * block_byte
+    length = total_bytes // streams // block_bytes * block_bytes
     if not length:
-        raise ValueError(f"{total_byte} bytes are too few for {streams} streams of {block_byte}")
+        raise ValueError(f"{total_bytes} bytes are too few for {streams} streams of {block_bytes}")
     skew = _PAGE_BYTE // streams // _LINE_BYTE * _LINE_BYTE % _PAGE_BYTE
     pitch = -(-length // _PAGE_BYTE) * _PAGE_BYTE + skew
     return Layout(tuple(s * pitch for s in range(streams)), length)
 
 
-def extent_byte(total_byte: int, streams: int) -> int:
-    """Bytes of a buffer in which any layout of `total_byte` in `streams` streams fits."""
-    return total_byte + 2 * streams * _PAGE_BYTE
+def extent_bytes(total_bytes: int, streams: int) -> int:
+    """Bytes of a buffer in which any layout of `total_bytes` in `streams` streams fits."""
+    return total_bytes + 2 * streams * _PAGE_BYTE

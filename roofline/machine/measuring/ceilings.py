@@ -193,15 +193,15 @@ def _bandwidth(
         level=working_set.level,
         kernel=kernel.name,
         threads=trial.threads,
-        vector_byte=kernel.vector_byte,
+        vector_bytes=kernel.vector_bytes,
         core=core,
         clock=clock,
     )
     return Bandwidth(
         kernel=kernel.name,
         threads=trial.threads,
-        peak_byte_per_s=rate.peak,
-        sustained_byte_per_s=rate.sustained,
+        peak_bytes_per_s=rate.peak,
+        sustained_bytes_per_s=rate.sustained,
         spread=rate.spread,
         # Caches are clocked with the cores, or not at all faster for it; memory is not.
         clock_hz=clock.peak_hz if clock and working_set.level != DRAM else None,
@@ -210,7 +210,7 @@ def _bandwidth(
         theoretical=memory if memory and allocate == "none" else on_paper,
         doubt=doubt(reached),
         provenance=provenance(
-            f"{METHOD}; {kernel.vector_byte} byte loads and stores; {working_set.note}",
+            f"{METHOD}; {kernel.vector_bytes} byte loads and stores; {working_set.note}",
             _bursts_note(rate),
         ),
     )
@@ -249,7 +249,7 @@ def memory_levels(
         facts = levels.get(name, LevelFacts())
         yield MemoryLevel(
             name=name,
-            capacity_byte=sets[name].capacity_byte or facts.capacity_byte,
+            capacity_bytes=sets[name].capacity_bytes or facts.capacity_bytes,
             scope=sets[name].scope,
             capacity_provenance=facts.capacity_provenance,
             latency=facts.latency,
@@ -271,10 +271,10 @@ def memory_levels(
 class LevelFacts:
     """What is known of a memory level besides its bandwidths.
 
-    ``capacity_byte`` is that of a level of which working sets say none, as of DRAM.
+    ``capacity_bytes`` is that of a level of which working sets say none, as of DRAM.
     """
 
-    capacity_byte: int | None = None
+    capacity_bytes: int | None = None
     capacity_provenance: Provenance | None = None
     latency: Duration | None = None
 

@@ -16,7 +16,7 @@ def kernel_conditions(found: Found) -> list[str]:
     bursts = sum(rate.bursts for rate in rates)
     disturbed = sum(rate.disturbed for rate in rates)
     hopeless = [each.trial.label for each in found if each.rate.only_disturbed]
-    faults = sum(each.trial.faults for each in found)
+    page_faults = sum(each.trial.page_faults for each in found)
     conditions: list[str] = []
     if disturbed > _NOTABLE * bursts:
         conditions.append(
@@ -34,16 +34,16 @@ def kernel_conditions(found: Found) -> list[str]:
             f"unsteady: bursts of {', '.join(unsteady)} differ by more than {percent(UNSTEADY)};"
             " the host has faster and slower phases, and another measurement may meet others"
         )
-    if faults > _NOTABLE * bursts:
-        conditions.append(f"page faults: {faults} happened inside timed calls")
+    if page_faults > _NOTABLE * bursts:
+        conditions.append(f"page faults: {page_faults} happened inside timed calls")
     return conditions
 
 
-def page_conditions(wanted_byte: int, huge_byte: int | None) -> list[str]:
+def page_conditions(wanted_bytes: int, huge_bytes: int | None) -> list[str]:
     """That the buffers are not in huge pages; empty if most are, or it is not known."""
-    if huge_byte is None or huge_byte >= wanted_byte / 2:
+    if huge_bytes is None or huge_bytes >= wanted_bytes / 2:
         return []
     return [
-        f"small pages: {format_capacity(huge_byte)} of {format_capacity(wanted_byte)} are in huge"
+        f"small pages: {format_capacity(huge_bytes)} of {format_capacity(wanted_bytes)} are in huge"
         " pages; scattered small ones can lower the bandwidth of L2 and beyond"
     ]

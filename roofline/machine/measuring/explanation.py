@@ -46,7 +46,7 @@ def explain(
     kernels: KernelPlan,
     *,
     threads: int,
-    array_byte: int | None,
+    array_bytes: int | None,
     profile_file: Path,
     last: HardwareProfile | None = None,
 ) -> tuple[Section, ...]:
@@ -56,7 +56,7 @@ def explain(
         situation: this host now.
         kernels: what will run on it.
         threads: what "all threads" means.
-        array_byte: what all threads together go over in DRAM; None: it cannot be measured.
+        array_bytes: what all threads together go over in DRAM; None: it cannot be measured.
         profile_file: where the profile is kept.
         last: the profile that is kept there; None: there is none.
     """
@@ -66,7 +66,7 @@ def explain(
         Section(title="Timing", lines=_TIMING),
         Section(title="Clock", lines=_clock(situation.frequency)),
         Section(title="Caches", lines=_caches(situation.topology)),
-        Section(title="Memory", lines=_memory(situation, array_byte)),
+        Section(title="Memory", lines=_memory(situation, array_bytes)),
         Section(title="What is counted", lines=_COUNTED),
         Section(title="What cannot be known here", lines=_unknowable(situation)),
         Section(title="The profile", lines=_profile(profile_file, last)),
@@ -158,7 +158,7 @@ def _caches(topology: Topology) -> tuple[str, ...]:
         cache = topology.cache(level)
         if cache is not None:
             shared = f", shared by {len(cache.cpus)} CPUs" if len(cache.cpus) > 1 else ""
-            shown.append(f"L{level} {format_capacity(cache.size_byte)}{shared}")
+            shown.append(f"L{level} {format_capacity(cache.size_bytes)}{shared}")
     return (
         f"Reported: {'; '.join(shown)}.",
         "Reported sizes can be wrong in virtual machines: they are found from the curve of the"
@@ -174,15 +174,15 @@ _HUGE_PAGES = {
 }
 
 
-def _memory(situation: Situation, array_byte: int | None) -> tuple[str, ...]:
-    limit = situation.memory_limit_byte
+def _memory(situation: Situation, array_bytes: int | None) -> tuple[str, ...]:
+    limit = situation.memory_limit_bytes
     within = f", of the {format_capacity(limit)} that the container may use" if limit else ""
-    lines = [f"Available: {format_capacity(situation.available_byte)}{within}."]
-    if array_byte is None:
+    lines = [f"Available: {format_capacity(situation.available_bytes)}{within}."]
+    if array_bytes is None:
         lines.append("That is too little to measure DRAM.")
     else:
         lines.append(
-            f"DRAM is measured over {format_capacity(array_byte)}, written before it is read, each"
+            f"DRAM is measured over {format_capacity(array_bytes)}, written before it is read, each"
             " part by the thread that uses it."
         )
     lines += [_HUGE_PAGES[situation.huge_pages], _nodes(situation.nodes)]
@@ -192,7 +192,7 @@ def _memory(situation: Situation, array_byte: int | None) -> tuple[str, ...]:
 def _nodes(nodes: tuple[Node, ...]) -> str:
     if len(nodes) < 2:
         return "All memory is equally near (one NUMA node)." if nodes else "NUMA is not told here."
-    shown = ", ".join(f"node {n.number} ({format_capacity(n.memory_byte)})" for n in nodes)
+    shown = ", ".join(f"node {n.number} ({format_capacity(n.memory_bytes)})" for n in nodes)
     return (
         f"NUMA: {shown}; ceilings use the memory of all nodes that have a thread, and the ways from"
         " node to node are measured besides."

@@ -26,8 +26,8 @@ from roofline.machine.hierarchy.exploration import Probes, explore
 from roofline.machine.hierarchy.working_sets import (
     DRAM,
     WorkingSet,
-    largest_curve_byte,
-    most_curve_byte,
+    largest_curve_bytes,
+    most_curve_bytes,
     plan_working_sets,
 )
 from roofline.machine.kernels import compiler
@@ -200,14 +200,14 @@ def measure_kernels(
             Probes(chase=kernels.chase, read=kernels.read),
             topology,
             teams,
-            largest_byte=largest_curve_byte(topology, situation.available_byte),
-            most_byte=most_curve_byte(situation.available_byte),
+            largest_bytes=largest_curve_bytes(topology, situation.available_bytes),
+            max_bytes=most_curve_bytes(situation.available_bytes),
             budget_s=program.curve_s,
             clock=clock,
             report=report,
         )
         sets, scarcity = plan_working_sets(
-            explored.hierarchy.levels, topology, teams, situation.available_byte
+            explored.hierarchy.levels, topology, teams, situation.available_bytes
         )
         links_until = clock() + _LINKS_SHARE * (deadline - clock())
         links = measure_node_links(
@@ -226,7 +226,7 @@ def measure_kernels(
             found=found,
         )
         stretches = _stretches(rounds, crew, program, clock, report, found)
-        faults = page_fault_overheads(crew, teams, clock)
+        page_faults = page_fault_overheads(crew, teams, clock)
         pinning = crew.pinning
     reached = stretches.reached
     core_clock = next(
@@ -240,7 +240,7 @@ def measure_kernels(
     levels[DRAM] = _memory_facts(
         situation,
         explored.hierarchy.memory_latency,
-        caches_byte=max((each.capacity_byte or 0 for each in sets), default=0),
+        caches_bytes=max((each.capacity_bytes or 0 for each in sets), default=0),
     )
     return KernelFindings(
         compute=without_lower_mixes(
@@ -250,7 +250,7 @@ def measure_kernels(
             memory_levels(_of(reached, "byte"), levels, core, core_clock, theoretical_memory())
         ),
         clock=core_clock,
-        overheads=(*rounds.overheads, *faults),
+        overheads=(*rounds.overheads, *page_faults),
         links=links.links,
         latency_curve=explored.latency_curve,
         bandwidth_curves=explored.bandwidth_curves,
@@ -273,22 +273,22 @@ def measure_kernels(
 
 
 def _memory_facts(
-    situation: Situation, latency: Duration | None, *, caches_byte: int
+    situation: Situation, latency: Duration | None, *, caches_bytes: int
 ) -> LevelFacts:
     """What the system says of its memory: the size, within the limit of the container.
 
-    Unknown where not told, and where the limit is below the largest cache, of `caches_byte`.
+    Unknown where not told, and where the limit is below the largest cache, of `caches_bytes`.
     """
     known = {
-        "reported by the operating system": situation.memory_byte,
-        "limit of the container (cgroup)": situation.memory_limit_byte,
+        "reported by the operating system": situation.memory_bytes,
+        "limit of the container (cgroup)": situation.memory_limit_bytes,
     }
     sizes = {how: byte for how, byte in known.items() if byte is not None}
     how = min(sizes, key=sizes.__getitem__, default="")
-    if not how or sizes[how] < caches_byte:
+    if not how or sizes[how] < caches_bytes:
         return LevelFacts(latency=latency)
     return LevelFacts(
-        capacity_byte=sizes[how],
+        capacity_bytes=sizes[how],
         capacity_provenance=Provenance(source="datasheet", reference=how, date=""),
         latency=latency,
     )
@@ -358,15 +358,15 @@ def _memory(
     report(0.0, "allocating memory")
     memory = [
         buffers.allocate(
-            buffers.extent_byte(
-                max((each.byte_per_thread for each in sets if i < each.threads), default=0),
+            buffers.extent_bytes(
+                max((each.bytes_per_thread for each in sets if i < each.threads), default=0),
                 _STREAMS,
             )
         )
         for i in range(crew.threads)
     ]
     crew.each(lambda i: buffers.fill(memory[i], lambda: crew.stopped))
-    huge = buffers.huge_page_byte(memory)
+    huge = buffers.huge_page_bytes(memory)
     return memory, page_conditions(sum(each.size for each in memory), huge)
 
 

@@ -64,16 +64,16 @@ def pace_gauge(
         return cycles / best_s
 
     with contextlib.ExitStack() as stack:
-        hop_s: Callable[[], float | None] = _unknown
+        core_to_core_latency_s: Callable[[], float | None] = _unknown
         if len(cores) > 1 and (crew := _crew(stack, cores)) is not None:
             timer = HopTimer(hopping, hop_kernel(_architecture()))
 
-            def timed_hop_s() -> float | None:
+            def timed_core_to_core_latency_s() -> float | None:
                 found = [each for _ in range(_HOPS) if (each := timer(crew)) is not None]
                 return median(found) if found else None
 
-            hop_s = timed_hop_s
-        yield lambda: Pace(clock_hz=clock_hz(), hop_s=hop_s())
+            core_to_core_latency_s = timed_core_to_core_latency_s
+        yield lambda: Pace(clock_hz=clock_hz(), core_to_core_latency_s=core_to_core_latency_s())
 
 
 def compile_gauge() -> None:

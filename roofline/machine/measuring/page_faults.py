@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from roofline.foundation.sampling import Sample, quantile
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.machine.hardware import HUGE_PAGE_FAULT, PAGE_FAULT, Duration, Overhead
 from roofline.machine.measuring.ceilings import provenance
 from roofline.machine.measuring.crew import Crew
@@ -28,10 +28,10 @@ _MOST_WRONG = 0.1
 @dataclass(frozen=True, slots=True)
 class _Pages:
     name: str
-    page_byte: int
+    page_bytes: int
     advice: str
     """The constant of `mmap` that asks the system for them."""
-    region_byte: int
+    region_bytes: int
 
 
 # A region of small pages is as large as a tensor of a model: threads that write a part each share
@@ -74,8 +74,8 @@ def _overhead(kind: _Pages, threads: int, times_s: tuple[float, ...]) -> Overhea
             spread=sample.spread,
             provenance=provenance(
                 f"5th percentile (fast) and median of mapping, writing and unmapping"
-                f" {format_byte(kind.region_byte)}, less writing what is mapped already",
-                f"pages of {format_byte(kind.page_byte)}, cleared by the system;"
+                f" {format_bytes(kind.region_bytes)}, less writing what is mapped already",
+                f"pages of {format_bytes(kind.page_bytes)}, cleared by the system;"
                 f" {len(times_s)} rounds",
             ),
         ),
@@ -91,28 +91,28 @@ def _fault_s(crew: Crew, threads: int, kind: _Pages, clock: Callable[[], float])
     try:
         # Room to begin at a huge page.
         region = mmap.mmap(
-            -1, kind.region_byte + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            -1, kind.region_bytes + _HUGE_BYTE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         )
         region.madvise(advice)
     except (OSError, ValueError):
         return None
     address = ctypes.addressof(ctypes.c_char.from_buffer(region))
     address += -address % _HUGE_BYTE
-    part_byte = kind.region_byte // threads
+    part_bytes = kind.region_bytes // threads
 
     def write(worker: int) -> int:
         before = minor_faults()
-        ctypes.memset(address + worker * part_byte, 1, part_byte)
+        ctypes.memset(address + worker * part_bytes, 1, part_bytes)
         return minor_faults() - before
 
-    faults = sum(crew.each(write, threads))
+    page_faults = sum(crew.each(write, threads))
     written_s = clock()
     crew.each(write, threads)
     again_s = clock()
     region.close()
     end_s = clock()
-    pages = threads * part_byte // kind.page_byte
-    if not abs(faults - pages) <= _MOST_WRONG * pages + 1:
+    pages = threads * part_bytes // kind.page_bytes
+    if not abs(page_faults - pages) <= _MOST_WRONG * pages + 1:
         return None
     fresh_s = written_s - begin_s + end_s - again_s
     return (fresh_s - (again_s - written_s)) / pages

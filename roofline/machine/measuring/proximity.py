@@ -108,13 +108,13 @@ class Proximity:
         """Whether the CPUs were near each other at times and apart at others."""
         return self.low_s is not None or self.high_s is not None
 
-    def prevails(self, hop_s: float) -> bool:
+    def prevails(self, core_to_core_latency_s: float) -> bool:
         """Whether the CPUs were where they mostly were when a hop took so long."""
         if not self.moved:
             return True
-        above = self.low_s is None or hop_s > self.low_s
-        below = self.high_s is None or hop_s <= self.high_s
-        return not math.isnan(hop_s) and above and below
+        above = self.low_s is None or core_to_core_latency_s > self.low_s
+        below = self.high_s is None or core_to_core_latency_s <= self.high_s
+        return not math.isnan(core_to_core_latency_s) and above and below
 
     @property
     def prevailing_s(self) -> list[float]:

@@ -73,11 +73,11 @@ def run_rounds(
 
     def run(trial: Trial) -> list[_Call]:
         moves = trial.threads > 1 and trial.working_set is not None
-        hop_s = hop(crew) or math.nan if hop is not None and moves else None
+        core_to_core_latency_s = hop(crew) or math.nan if hop is not None and moves else None
         bursts = bursts_per_call(budget_s, len(trials), trial.burst_s)
         done = trial.run(crew, min(bursts, trial.most_bursts or bursts))
         _tell(trial, done, found)
-        return [_Call(bursts=done, hop_s=hop_s)]
+        return [_Call(bursts=done, core_to_core_latency_s=core_to_core_latency_s)]
 
     calls = interleave(
         trials,
@@ -86,7 +86,12 @@ def run_rounds(
         clock=clock,
         progress=lambda done, trial: report(done, trial.label),
     )
-    hops_s = [call.hop_s for each in calls for call in each if call.hop_s is not None]
+    hops_s = [
+        call.core_to_core_latency_s
+        for each in calls
+        for call in each
+        if call.core_to_core_latency_s is not None
+    ]
     where = proximity(hops_s)
     by_trial = list(zip(trials, calls, strict=True))
     forms = iter(by_trial)
@@ -121,7 +126,7 @@ class _Call:
     """The bursts of one stay in a kernel, and how long a hop took just before; None: no matter."""
 
     bursts: list[Burst]
-    hop_s: float | None
+    core_to_core_latency_s: float | None
 
 
 def _bursts(calls: Sequence[_Call]) -> list[Burst]:
@@ -130,7 +135,13 @@ def _bursts(calls: Sequence[_Call]) -> list[Burst]:
 
 def _settled(calls: Sequence[_Call], where: Proximity) -> list[Burst]:
     """The bursts while the CPUs were where they mostly were."""
-    return _bursts([each for each in calls if each.hop_s is None or where.prevails(each.hop_s)])
+    return _bursts(
+        [
+            each
+            for each in calls
+            if each.core_to_core_latency_s is None or where.prevails(each.core_to_core_latency_s)
+        ]
+    )
 
 
 def _rate(trial: Trial, calls: Sequence[_Call], where: Proximity) -> Estimate | None:
@@ -162,7 +173,12 @@ def _series(trial: Trial, bursts: Sequence[Burst], how: str = "") -> Series:
 
 def _with_hops(trial: Trial, calls: Sequence[_Call], where: Proximity) -> Series:
     series = _series(trial, _bursts(calls))
-    hops_s = [each.hop_s for each in calls for _ in each.bursts if each.hop_s is not None]
+    hops_s = [
+        each.core_to_core_latency_s
+        for each in calls
+        for _ in each.bursts
+        if each.core_to_core_latency_s is not None
+    ]
     bounds_s = (where.low_s, where.high_s)
     return dataclasses.replace(series, hops_s=tuple(hops_s), mostly_s=bounds_s)
 

@@ -75,7 +75,7 @@ def _hops(series: Series) -> dict[str, Any]:
     if not series.hops_s:
         return {}
     return {
-        "hop_ns": [_known_ns(each) for each in series.hops_s],
+        "core_to_core_latency_ns": [_known_ns(each) for each in series.hops_s],
         "mostly_ns": [None if each is None else _ns(each) for each in series.mostly_s],
     }
 

@@ -77,12 +77,14 @@ def _attempt(compiled: CompiledKernel) -> Callable[[], object]:
         state = random_state(kernel)
         return lambda: compiled.call(state.ctypes.data, 0, 1)
     assert isinstance(kernel, StreamKernel)
-    memory = buffers.allocate(buffers.extent_byte(kernel.block_byte * kernel.streams, 3))
-    layout = buffers.lay_out(kernel.block_byte * kernel.streams, kernel.streams, kernel.block_byte)
+    memory = buffers.allocate(buffers.extent_bytes(kernel.block_bytes * kernel.streams, 3))
+    layout = buffers.lay_out(
+        kernel.block_bytes * kernel.streams, kernel.streams, kernel.block_bytes
+    )
     first = memory.ctypes.data
     streams = stream_state(tuple(first + start for start in layout.starts), 1.0)
     # The closure keeps the memory alive whose address is in the state.
-    return lambda: (compiled.call(streams.ctypes.data, 0, kernel.block_byte), memory)
+    return lambda: (compiled.call(streams.ctypes.data, 0, kernel.block_bytes), memory)
 
 
 def compute_candidates(compiled: Sequence[Forms], teams: Sequence[int]) -> list[Candidate]:

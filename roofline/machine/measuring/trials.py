@@ -76,7 +76,7 @@ class Trial:
     repeats: int = 1
     burst_s: float = BURST_S
     cursor: Cursor = field(default_factory=Cursor)
-    faults: int = 0
+    page_faults: int = 0
     clocks: tuple[int, int, int] = field(default_factory=clocks)
 
     @property
@@ -139,7 +139,7 @@ class Trial:
 
         self.repeats = repeats_for(run, BURST_S, most=self.most_repeats)
         self.burst_s = self._shortest_s(crew)
-        self.faults = 0
+        self.page_faults = 0
 
     def calibrate_like(self, other: Trial) -> None:
         """Takes over what `other`, of the same kind, needs for a burst; saves finding it anew."""
@@ -189,7 +189,7 @@ class Trial:
             return times[1:done].tolist(), minor_faults() - before
 
         outcomes = crew.each(work, self.threads)
-        self.faults += sum(faults for _, faults in outcomes)
+        self.page_faults += sum(page_faults for _, page_faults in outcomes)
         self.cursor.fraction = (first + rows) / slices % 1.0
         return [readings for readings, _ in outcomes]
 
@@ -218,7 +218,7 @@ def stream_trial(
 
     Trials in memory that share `buffers` should share a `cursor`, too.
     """
-    layout = lay_out(working_set.byte_per_thread, kernel.streams, kernel.block_byte)
+    layout = lay_out(working_set.bytes_per_thread, kernel.streams, kernel.block_bytes)
 
     def resident(repeats: int) -> Shape:
         return Shape(repeats, layout.length, layout.length)
@@ -239,7 +239,7 @@ def stream_trial(
 
 def part_trial(compiled: CompiledKernel, kernel: StreamKernel, memory: list[Array]) -> Trial:
     """A trial of a stream kernel that goes over a part of a memory with each worker, and on."""
-    layout = lay_out(min(part.size for part in memory), kernel.streams, kernel.block_byte)
+    layout = lay_out(min(part.size for part in memory), kernel.streams, kernel.block_bytes)
     return Trial(
         compiled=compiled,
         threads=len(memory),

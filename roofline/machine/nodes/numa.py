@@ -54,7 +54,7 @@ class Plan:
     """The nodes to measure between; none where there are not two. ``left_out`` says which not."""
 
     places: tuple[Place, ...]
-    byte_per_node: int
+    bytes_per_node: int
     left_out: tuple[str, ...] = ()
 
     @property
@@ -66,15 +66,15 @@ class Plan:
 
 
 def plan(
-    nodes: Sequence[Node], *, cores: tuple[int, ...], byte_per_node: int, available_byte: int
+    nodes: Sequence[Node], *, cores: tuple[int, ...], bytes_per_node: int, available_bytes: int
 ) -> Plan:
     """What to measure on a host with these nodes, on these cores.
 
     Args:
         nodes: those with memory.
         cores: one CPU per physical core that may be used.
-        byte_per_node: what is read there; more than the caches of any one node hold.
-        available_byte: what may be allocated in all, within the container's limit; half is used.
+        bytes_per_node: what is read there; more than the caches of any one node hold.
+        available_bytes: what may be allocated in all, within the container's limit; half is used.
     """
     places: list[Place] = []
     left_out: list[str] = []
@@ -82,23 +82,23 @@ def plan(
         mine = tuple(cpu for cpu in cores if cpu in node.cpus)
         if not mine:
             left_out.append(f"memory of node {node.number}: none of the cores in use is on it")
-        elif node.free_byte is not None and node.free_byte < _FREE_FACTOR * byte_per_node:
+        elif node.free_bytes is not None and node.free_bytes < _FREE_FACTOR * bytes_per_node:
             left_out.append(
-                f"memory of node {node.number}: {format_capacity(node.free_byte)} free, too little"
-                f" to be sure of {format_capacity(byte_per_node)} there"
+                f"memory of node {node.number}: {format_capacity(node.free_bytes)} free, too little"
+                f" to be sure of {format_capacity(bytes_per_node)} there"
             )
         else:
             places.append(Place(node=node.number, cores=mine))
-    wanted = byte_per_node * len(places)
-    if len(places) > 1 and wanted > available_byte / 2:
+    wanted = bytes_per_node * len(places)
+    if len(places) > 1 and wanted > available_bytes / 2:
         left_out.append(
             f"what leads from node to node: {format_capacity(wanted)} of memory are more than half"
-            f" of the {format_capacity(available_byte)} available"
+            f" of the {format_capacity(available_bytes)} available"
         )
         places.clear()
     return Plan(
         places=tuple(places) if len(places) > 1 else (),
-        byte_per_node=byte_per_node,
+        bytes_per_node=bytes_per_node,
         left_out=tuple(left_out),
     )
 
@@ -109,7 +109,7 @@ class Instruments(Generic[Team, Memory]):
 
     ``team`` opens workers, one pinned to each of the CPUs; ``place`` has a team's own workers write
     that many bytes of new memory first, which puts it on their node; ``read`` times bursts in which
-    all workers of a team together read each its equal part of a memory, ``read_byte`` bytes a burst
+    all workers of a team together read each its equal part of a memory, ``read_bytes`` bytes a burst
     in all; ``latency`` times dependent loads of one worker (None: not available).
     """
 
@@ -157,11 +157,13 @@ def measure_links(
         return NumaFindings(conditions=left_out)
     with ExitStack() as stack:
         teams = {p.node: stack.enter_context(instruments.team(p.cores)) for p in what.places}
-        memory = {p.node: instruments.place(teams[p.node], what.byte_per_node) for p in what.places}
+        memory = {
+            p.node: instruments.place(teams[p.node], what.bytes_per_node) for p in what.places
+        }
         readings: dict[tuple[int, int], _Reading] = {}
         for source, target in _turns(what, rounds, in_time):
-            read_byte, bursts = instruments.read(teams[source.node], memory[target.node])
-            reading = readings.setdefault((source.node, target.node), _Reading(read_byte, []))
+            read_bytes, bursts = instruments.read(teams[source.node], memory[target.node])
+            reading = readings.setdefault((source.node, target.node), _Reading(read_bytes, []))
             reading.bursts.extend(bursts)
         links = tuple(
             _link(
@@ -208,8 +210,8 @@ def _link(
         target=target.target,
         kernel="read",
         threads=len(source.cores),
-        peak_byte_per_s=rate.peak,
-        sustained_byte_per_s=rate.sustained,
+        peak_bytes_per_s=rate.peak,
+        sustained_bytes_per_s=rate.sustained,
         spread=rate.spread,
         latency=latency,
         provenance=provenance(
@@ -298,7 +300,7 @@ def measure_node_links(
     if read is None or not isinstance(kernel, StreamKernel) or len(situation.nodes) < 2:
         return NumaFindings()
     cores = situation.topology.cores
-    caches = hierarchy.levels[-1].reached_byte(cores) if hierarchy.levels else 0
+    caches = hierarchy.levels[-1].reached_bytes(cores) if hierarchy.levels else 0
     trials: dict[tuple[int, int], Trial] = {}
 
     def time_read(crew: Crew, memory: Array) -> tuple[float, Sequence[Burst]]:
@@ -312,8 +314,8 @@ def measure_node_links(
     what = plan(
         situation.nodes,
         cores=cores,
-        byte_per_node=max(_LEAST_BYTE, _CACHES * caches),
-        available_byte=situation.available_byte,
+        bytes_per_node=max(_LEAST_BYTE, _CACHES * caches),
+        available_bytes=situation.available_bytes,
     )
     return measure_links(
         what,

@@ -35,12 +35,12 @@ class ControlGroup:
         """Seconds that its tasks, or those of one above it, waited for new quota, all together."""
         return sum(_throttled_s(folder) for folder in self.cpu)
 
-    def memory_limit_byte(self) -> int | None:
+    def memory_limit_bytes(self) -> int | None:
         """Bytes that this group, or one above it, may use in all; None: no limit."""
         limits = [limit for folder in self.memory if (limit := _memory_limit(folder)) is not None]
         return min(limits, default=None)
 
-    def available_memory_byte(self) -> int | None:
+    def available_memory_bytes(self) -> int | None:
         """Bytes that may still be allocated, reclaimable file cache included; None: no limit."""
         rooms = [room for folder in self.memory if (room := _memory_room(folder)) is not None]
         return min(rooms, default=None)

@@ -14,7 +14,7 @@ def circumstances(
     host: Host,
     topology: Topology,
     frequency: Frequency | None = None,
-    memory_limit_byte: int | None = None,
+    memory_limit_bytes: int | None = None,
 ) -> list[str]:
     """Which CPUs are used and why, what limits them, and what the system does not tell.
 
@@ -22,13 +22,13 @@ def circumstances(
         host: this host.
         topology: its CPUs.
         frequency: what the system says about their clock; None: it was not asked.
-        memory_limit_byte: the container's; None: there is none.
+        memory_limit_bytes: the container's; None: there is none.
     """
     found = [*core_conditions(topology), *unknown_conditions(host, topology)]
     if frequency is not None:
         found += frequency_conditions(frequency)
-    if memory_limit_byte is not None:
-        found.append(f"the container may use {format_capacity(memory_limit_byte)} of memory")
+    if memory_limit_bytes is not None:
+        found.append(f"the container may use {format_capacity(memory_limit_bytes)} of memory")
     return found
 
 

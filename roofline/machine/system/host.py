@@ -106,7 +106,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def total_memory_byte(root: Path = ROOT) -> int | None:
+def total_memory_bytes(root: Path = ROOT) -> int | None:
     """Bytes of memory that the operating system has; None: it does not say."""
     if sys.platform == "darwin" and root == ROOT:
         import psutil
@@ -115,7 +115,7 @@ def total_memory_byte(root: Path = ROOT) -> int | None:
     return kilobytes(table(read(root / "proc/meminfo")).get("MemTotal", ""))
 
 
-def available_memory_byte(
+def available_memory_bytes(
     root: Path = ROOT,
     ask_system: Callable[[], int] | None = None,
     address_limit: Callable[[], int | None] | None = None,
@@ -133,16 +133,16 @@ def available_memory_byte(
     # Kernels before 3.14 do not estimate what is available: what is free is less than that.
     told = (kilobytes(meminfo.get(key, "")) for key in ("MemAvailable", "MemFree"))
     free = next((byte for byte in told if byte is not None), None)
-    free = (ask_system or _unused_byte)() if free is None else free
-    room = control_group(root).available_memory_byte()
-    limit = (address_limit or _address_limit_byte)()
+    free = (ask_system or _unused_bytes)() if free is None else free
+    room = control_group(root).available_memory_bytes()
+    limit = (address_limit or _address_limit_bytes)()
     addresses = (
-        None if limit is None else max(0, limit - _address_space_byte(root)) // _ADDRESS_SHARE
+        None if limit is None else max(0, limit - _address_space_bytes(root)) // _ADDRESS_SHARE
     )
     return min(each for each in (free, room, addresses) if each is not None)
 
 
-def _address_limit_byte() -> int | None:
+def _address_limit_bytes() -> int | None:
     try:
         import resource
     except ImportError:
@@ -151,13 +151,13 @@ def _address_limit_byte() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def _address_space_byte(root: Path) -> int:
+def _address_space_bytes(root: Path) -> int:
     """Bytes of addresses that this process has; 0 where that is not shown."""
     pages = read(root / "proc/self/statm").partition(" ")[0]
     return int(pages) * os.sysconf("SC_PAGE_SIZE") if pages.isdecimal() else 0
 
 
-def _unused_byte() -> int:
+def _unused_bytes() -> int:
     """Bytes in pages that nothing uses, by a system call; 0 where there is none that says it."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

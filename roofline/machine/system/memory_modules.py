@@ -31,7 +31,7 @@ class MemoryModule:
 
     channel: str
     transfer_per_s: float
-    bus_byte: int
+    bus_bytes: int
 
 
 def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
@@ -48,19 +48,19 @@ def theoretical_memory(root: Path = ROOT) -> TheoreticalRate | None:
     if not modules:
         return None
     channels = [each.channel for each in modules]
-    kinds = {(each.transfer_per_s, each.bus_byte) for each in modules}
+    kinds = {(each.transfer_per_s, each.bus_bytes) for each in modules}
     # More modules of one name than a channel has slots are on channels that the name leaves open.
     if len(kinds) != 1 or any(channels.count(each) > _MOST_SLOTS for each in channels):
         return None
-    transfer_per_s, bus_byte = kinds.pop()
+    transfer_per_s, bus_bytes = kinds.pop()
     count = len(set(channels))
     return TheoreticalRate(
-        per_s=count * transfer_per_s * bus_byte,
+        per_s=count * transfer_per_s * bus_bytes,
         provenance=Provenance(
             source="derived",
             reference=f"SMBIOS tables of this machine (/{_TABLES})",
             date="",
-            note=f"{counted(count, 'channel')} x {transfer_per_s / 1e6:g} MT/s x {bus_byte} byte",
+            note=f"{counted(count, 'channel')} x {transfer_per_s / 1e6:g} MT/s x {bus_bytes} byte",
         ),
     )
 
@@ -78,7 +78,7 @@ def memory_modules(tables: bytes) -> list[MemoryModule]:
         (rate,) = struct.unpack_from("<H", body, 0x20)
         if not channel or rate in _UNKNOWN or width in _UNKNOWN or width % 8:
             return []
-        found.append(MemoryModule(channel=channel, transfer_per_s=rate * 1e6, bus_byte=width // 8))
+        found.append(MemoryModule(channel=channel, transfer_per_s=rate * 1e6, bus_bytes=width // 8))
     return found
 
 

@@ -14,8 +14,8 @@ class Node:
 
     number: int
     cpus: tuple[int, ...]
-    memory_byte: int | None
-    free_byte: int | None
+    memory_bytes: int | None
+    free_bytes: int | None
 
 
 def read_nodes(root: Path) -> tuple[Node, ...]:
@@ -33,8 +33,8 @@ def read_nodes(root: Path) -> tuple[Node, ...]:
             Node(
                 number=number,
                 cpus=cpu_list(read(here / "cpulist")),
-                memory_byte=kilobytes(meminfo.get(f"Node {number} MemTotal", "")),
-                free_byte=kilobytes(meminfo.get(f"Node {number} MemFree", "")),
+                memory_bytes=kilobytes(meminfo.get(f"Node {number} MemTotal", "")),
+                free_bytes=kilobytes(meminfo.get(f"Node {number} MemFree", "")),
             )
         )
     return tuple(found)

@@ -10,9 +10,9 @@ from roofline.machine.system.cgroups import control_group
 from roofline.machine.system.frequency import Frequency, read_frequency
 from roofline.machine.system.host import (
     CompilerFeatures,
-    available_memory_byte,
+    available_memory_bytes,
     describe_host,
-    total_memory_byte,
+    total_memory_bytes,
 )
 from roofline.machine.system.memory_nodes import Node, read_nodes
 from roofline.machine.system.system_files import read
@@ -23,7 +23,7 @@ from roofline.machine.system.topology import ROOT, Topology, describe_topology
 class Situation:
     """What the system tells about this host.
 
-    ``memory_byte`` is all that the operating system has (None: not told); ``memory_limit_byte`` is
+    ``memory_bytes`` is all that the operating system has (None: not told); ``memory_limit_bytes`` is
     the container's (None: there is none); ``huge_pages`` is whether memory gets them: ``always``,
     ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
     """
@@ -32,9 +32,9 @@ class Situation:
     topology: Topology
     frequency: Frequency
     nodes: tuple[Node, ...]
-    available_byte: int
-    memory_byte: int | None
-    memory_limit_byte: int | None
+    available_bytes: int
+    memory_bytes: int | None
+    memory_limit_bytes: int | None
     huge_pages: str
 
 
@@ -48,9 +48,9 @@ def read_situation(
         topology=topology,
         frequency=read_frequency(root, topology.cores),
         nodes=read_nodes(root),
-        available_byte=available_memory_byte(root),
-        memory_byte=total_memory_byte(root),
-        memory_limit_byte=control_group(root).memory_limit_byte(),
+        available_bytes=available_memory_bytes(root),
+        memory_bytes=total_memory_bytes(root),
+        memory_limit_bytes=control_group(root).memory_limit_bytes(),
         huge_pages=_huge_pages(read(root / "sys/kernel/mm/transparent_hugepage/enabled")),
     )
 

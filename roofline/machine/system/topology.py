@@ -98,7 +98,7 @@ class Cache:
     """
 
     level: int
-    size_byte: int
+    size_bytes: int
     cpus: tuple[int, ...]
 
 
@@ -188,11 +188,11 @@ def _caches(root: Path, cpus: tuple[int, ...]) -> tuple[Cache, ...]:
     found: dict[tuple[int, tuple[int, ...]], Cache] = {}
     for cpu in cpus:
         for folder in sorted((_cpu_folder(root, cpu) / "cache").glob("index*")):
-            level, byte = whole_number(read(folder / "level")), _size_byte(read(folder / "size"))
+            level, byte = whole_number(read(folder / "level")), _size_bytes(read(folder / "size"))
             if read(folder / "type") not in ("Data", "Unified") or not level or not byte:
                 continue
             shared = cpu_list(read(folder / "shared_cpu_list")) or (cpu,)
-            found[level, shared] = Cache(level=level, size_byte=byte, cpus=shared)
+            found[level, shared] = Cache(level=level, size_bytes=byte, cpus=shared)
     return tuple(found[key] for key in sorted(found))
 
 
@@ -202,7 +202,7 @@ _LARGEST_CACHE_BYTE = 1 << 40
 """What claims to be larger is a damaged number, and arrays of four times that must not be tried."""
 
 
-def _size_byte(text: str) -> int | None:
+def _size_bytes(text: str) -> int | None:
     """The bytes of ``"48K"``; None for what is no size of a cache."""
     number = whole_number(text.rstrip("KMG"))
     byte = None if number is None else number * _SIZE_FACTOR.get(text[-1:], 1)
@@ -246,7 +246,7 @@ def macos_topology(ask: Callable[[str], str]) -> Topology:
     caches = [
         Cache(
             level=level,
-            size_byte=size,
+            size_bytes=size,
             cpus=tuple(range(first, min(first + sharing[level], cores))),
         )
         for level, size in sizes.items()

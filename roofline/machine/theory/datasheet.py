@@ -30,7 +30,7 @@ class DataSheet:
 
     ``clock_hz`` is the one that all ceilings are for; ``units`` what each core has, or ``core`` the
     microarchitecture that says so. Of the memory: ``channels``, each with ``transfer_per_s``
-    transfers per second of ``bus_byte`` bytes.
+    transfers per second of ``bus_bytes`` bytes.
     """
 
     name: str
@@ -40,7 +40,7 @@ class DataSheet:
     core: Core | None = None
     channels: int
     transfer_per_s: float
-    bus_byte: int = 8
+    bus_bytes: int = 8
     caches: tuple[CacheFigures, ...] = ()
     reference: str = ""
     date: str = ""
@@ -76,7 +76,7 @@ def left_out(sheet: DataSheet) -> str:
     A cache without a bandwidth would have what it holds charged to the memory behind it; with
     others present, the times that follow would pass for bounds and be none.
     """
-    unknown = [each.name for each in sheet.caches if each.byte_per_cycle is None]
+    unknown = [each.name for each in sheet.caches if each.bytes_per_cycle is None]
     if not unknown:
         return ""
     return (
@@ -88,7 +88,7 @@ def left_out(sheet: DataSheet) -> str:
 def _description(sheet: DataSheet) -> str:
     core = f"{sheet.core.name}, " if sheet.core else ""
     caches = "".join(
-        f", {each.name} {format_capacity(each.capacity_byte)}{' per core' * each.private}"
+        f", {each.name} {format_capacity(each.capacity_bytes)}{' per core' * each.private}"
         for each in sheet.caches
     )
     return f"{core}{_cores(sheet.cores)} at {_ghz(sheet)}{caches}; from its data sheet"
@@ -138,15 +138,15 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
     for cache in sorted(sheet.caches, key=lambda each: each.name):
         yield MemoryLevel(
             name=cache.name,
-            capacity_byte=cache.capacity_byte,
+            capacity_bytes=cache.capacity_bytes,
             scope="private" if cache.private else "shared",
             capacity_provenance=_provenance(sheet, ""),
             bandwidth=tuple(
                 _bandwidth(
                     sheet,
                     threads,
-                    threads * sheet.clock_hz * (cache.byte_per_cycle or 0),
-                    f"{_cores(threads)} x {_ghz(sheet)} x {cache.byte_per_cycle} byte",
+                    threads * sheet.clock_hz * (cache.bytes_per_cycle or 0),
+                    f"{_cores(threads)} x {_ghz(sheet)} x {cache.bytes_per_cycle} byte",
                 )
                 for threads in _threads(sheet)
             ),
@@ -154,21 +154,21 @@ def _cache_levels(sheet: DataSheet) -> Iterable[MemoryLevel]:
 
 
 def _memory(sheet: DataSheet) -> MemoryLevel:
-    rate = sheet.channels * sheet.transfer_per_s * sheet.bus_byte
+    rate = sheet.channels * sheet.transfer_per_s * sheet.bus_bytes
     channels = f"{counted(sheet.channels, 'channel')}"
-    note = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_byte} byte"
+    note = f"{channels} x {sheet.transfer_per_s / 1e6:.10g} MT/s x {sheet.bus_bytes} byte"
     return MemoryLevel(
         name="DRAM", scope="shared", bandwidth=(_bandwidth(sheet, sheet.cores, rate, note),)
     )
 
 
-def _bandwidth(sheet: DataSheet, threads: int, byte_per_s: float, note: str) -> Bandwidth:
+def _bandwidth(sheet: DataSheet, threads: int, bytes_per_s: float, note: str) -> Bandwidth:
     # A data sheet does not say what would reach this: it is what the wires carry.
     return Bandwidth(
         kernel="unspecified",
         threads=threads,
-        peak_byte_per_s=byte_per_s,
-        sustained_byte_per_s=byte_per_s,
+        peak_bytes_per_s=bytes_per_s,
+        sustained_bytes_per_s=bytes_per_s,
         provenance=_provenance(sheet, note),
     )
 
@@ -181,7 +181,13 @@ def arithmetic_lines(profile: HardwareProfile) -> list[str]:
             for each in profile.compute
         ),
         *(
-            (describe_level(level), each.threads, each.provenance.note, each.peak_byte_per_s, "B/s")
+            (
+                describe_level(level),
+                each.threads,
+                each.provenance.note,
+                each.peak_bytes_per_s,
+                "B/s",
+            )
             for level in profile.memory
             for each in level.bandwidth
         ),

@@ -88,14 +88,14 @@ def width_is_possible(bits: int) -> bool:
 class CacheFigures:
     """A cache of the data sheet.
 
-    ``private``: each core has one of ``capacity_byte``. ``byte_per_cycle`` is what each core moves
+    ``private``: each core has one of ``capacity_bytes``. ``bytes_per_cycle`` is what each core moves
     to and from it each cycle; None: that is not known.
     """
 
     name: str
-    capacity_byte: int
+    capacity_bytes: int
     private: bool
-    byte_per_cycle: int | None
+    bytes_per_cycle: int | None
 
 
 def parse_cache(text: str) -> CacheFigures:
@@ -114,7 +114,7 @@ def parse_cache(text: str) -> CacheFigures:
         )
     return CacheFigures(
         name=match[1],
-        capacity_byte=parse_capacity(match[2]),
+        capacity_bytes=parse_capacity(match[2]),
         private=bool(match[3]),
-        byte_per_cycle=int(match[4]) if match[4] else None,
+        bytes_per_cycle=int(match[4]) if match[4] else None,
     )

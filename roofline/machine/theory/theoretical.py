@@ -52,7 +52,7 @@ def theoretical_bandwidth(
     level: str,
     kernel: str,
     threads: int,
-    vector_byte: int,
+    vector_bytes: int,
     core: Core | None,
     clock: Clock | None,
 ) -> TheoreticalRate | None:
@@ -67,9 +67,9 @@ def theoretical_bandwidth(
     if core is None or clock is None:
         return None
     if level == "L1" and core.l1:
-        byte = l1_byte_per_cycle(core.l1, kernel) if 8 * vector_byte >= core.l1.bits else None
+        byte = l1_bytes_per_cycle(core.l1, kernel) if 8 * vector_bytes >= core.l1.bits else None
     else:
-        byte = core.l2_read_byte if (level, kernel) == ("L2", "read") else None
+        byte = core.l2_read_bytes if (level, kernel) == ("L2", "read") else None
     if byte is None:
         return None
     return TheoreticalRate(
@@ -78,17 +78,17 @@ def theoretical_bandwidth(
     )
 
 
-def l1_byte_per_cycle(cache: NearestCache, kernel: str) -> float | None:
+def l1_bytes_per_cycle(cache: NearestCache, kernel: str) -> float | None:
     """Bytes that a kernel's loads and stores name, each cycle; None: not known."""
     if kernel not in _MOVES:
         return None
     loads, stores = _MOVES[kernel]
-    if stores and (cache.store_byte is None or cache.together_byte is None):
+    if stores and (cache.store_bytes is None or cache.together_bytes is None):
         return None
     cycles = max(
-        loads / cache.load_byte,
-        stores / cache.store_byte if cache.store_byte else 0.0,
-        (loads + stores) / cache.together_byte if cache.together_byte else 0.0,
+        loads / cache.load_bytes,
+        stores / cache.store_bytes if cache.store_bytes else 0.0,
+        (loads + stores) / cache.together_bytes if cache.together_bytes else 0.0,
     )
     return (loads + stores) / cycles
 

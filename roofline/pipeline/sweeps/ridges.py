@@ -160,8 +160,8 @@ def ridge_of(plan: Plan, balances: tuple[float, ...]) -> RidgeSweep:
         threads=threads,
         dtype=of.name,
         balances=balances,
-        bound_s=rows,
-        peak_memory_byte=tuple(memory_peak(each.capture, each.reuse).byte for each in captures),
+        eager_min_time_s=rows,
+        peak_memory_bytes=tuple(memory_peak(each.capture, each.reuse).byte for each in captures),
         crossings=_crossings(balances, rows, bounds_s),
         machines=machines,
         left_out=left_out,
@@ -198,15 +198,15 @@ def _bounds_s(captures: Sequence[Captured], roof: Roof) -> tuple[float, ...] | N
     """The bound of each design in seconds; None where that of an operator is not known."""
     found: list[float] = []
     for each in captures:
-        bounds_s = [one.bound_s for one in place(each.capture.records, each.reuse, roof)]
-        known = [bound_s for bound_s in bounds_s if bound_s is not None]
+        bounds_s = [one.eager_min_time_s for one in place(each.capture.records, each.reuse, roof)]
+        known = [eager_min_time_s for eager_min_time_s in bounds_s if eager_min_time_s is not None]
         if len(known) < len(bounds_s):
             return None
         found.append(sum(known))
     return tuple(found)
 
 
-def with_bandwidth(base: HardwareProfile, byte_per_s: float, threads: int) -> HardwareProfile:
+def with_bandwidth(base: HardwareProfile, bytes_per_s: float, threads: int) -> HardwareProfile:
     """A hypothetical machine: the compute ceilings of `base`, and one memory of that bandwidth."""
     memory = MemoryLevel(
         name=base.memory[-1].name,
@@ -215,8 +215,8 @@ def with_bandwidth(base: HardwareProfile, byte_per_s: float, threads: int) -> Ha
             Bandwidth(
                 kernel="unspecified",
                 threads=threads,
-                peak_byte_per_s=byte_per_s,
-                sustained_byte_per_s=byte_per_s,
+                peak_bytes_per_s=bytes_per_s,
+                sustained_bytes_per_s=bytes_per_s,
                 provenance=Provenance(
                     source="derived", reference=f"hypothetical, made of {base.name}", date=""
                 ),
@@ -238,7 +238,7 @@ def balance_of(profile: HardwareProfile, of: DType) -> float | None:
     """FLOP that a machine does for each byte of its farthest memory, all of it at work."""
     roof = Roof(profile, profile.threads)
     peak = roof.compute(of)
-    return peak.flop_per_s / roof.levels[-1].byte_per_s if peak and roof.levels else None
+    return peak.flop_per_s / roof.levels[-1].bytes_per_s if peak and roof.levels else None
 
 
 def _known(
@@ -262,9 +262,9 @@ def _known(
             KnownMachine(
                 name=entry.name,
                 balance=balance,
-                bound_s=times,
+                eager_min_time_s=times,
                 has_caches=not profile.knows_only_dram,
-                memory_capacity_byte=profile.memory_capacity_byte,
+                memory_capacity_bytes=profile.memory_capacity_bytes,
             )
         )
     return tuple(sorted(found, key=lambda each: each.balance)), tuple(left_out)

@@ -28,7 +28,7 @@ _TICKS = 5
 
 _TIMES: tuple[Drawn, ...] = ("bound", "predicted", "measured")
 _QUANTITY = {
-    "bound": "bound_s",
+    "bound": "eager_min_time_s",
     "predicted": "predicted_s",
     "measured": "measured_s",
     "flop": "flop",

@@ -10,7 +10,7 @@ from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte_per_s,
+    format_bytes_per_s,
     format_intensity,
     format_percent,
     format_s,
@@ -86,7 +86,7 @@ def panel_of(
     """The panel in `area`; its columns are as wide as what they say, the time takes the rest."""
     names = [cut_to(printable(each.name), _NAME_PT, SMALL_PT) for each in machines]
     rates = [
-        format_byte_per_s(each.memory.byte_per_s if each.memory else None) for each in machines
+        format_bytes_per_s(each.memory.bytes_per_s if each.memory else None) for each in machines
     ]
     ridges = [format_intensity(each.ridge_flop_per_byte) for each in machines]
     shares = [format_percent(each.compute_share) for each in machines]
@@ -116,7 +116,7 @@ def panel_of(
             _to_right(ridges[i], right_of_ridges, y),
             _to_right(shares[i], right_of_shares, y),
         ]
-        at = time.pt(machine.bound_s) if time and machine.bound_s else None
+        at = time.pt(machine.eager_min_time_s) if time and machine.eager_min_time_s else None
         words.append(
             _from_left(_time_text(machine), at + 7 if at else right_of_ridges + _GAP_PT, y)
         )
@@ -148,7 +148,7 @@ def _widest(texts: Sequence[str]) -> float:
 
 def _time_axis(machines: Sequence[MachineSummary], start: float, end: float) -> LogAxis | None:
     """From below the least bound to above the largest, with room for its words at the right."""
-    bounds = [each.bound_s for each in machines if each.bound_s]
+    bounds = [each.eager_min_time_s for each in machines if each.eager_min_time_s]
     if not bounds:
         return None
     room = 12 + _widest([_time_text(each) for each in machines])
@@ -162,7 +162,7 @@ def _time_axis(machines: Sequence[MachineSummary], start: float, end: float) -> 
 
 def _time_text(machine: MachineSummary) -> str:
     """The bound, and that the model does not fit there."""
-    said = format_s(machine.bound_s) if machine.bound_s else MISSING
+    said = format_s(machine.eager_min_time_s) if machine.eager_min_time_s else MISSING
     return f"{said}, does not fit" if machine.fits is False else said
 
 
@@ -184,7 +184,7 @@ def _ticks(
 
 def _bars(machine: MachineSummary, box: Box) -> tuple[tuple[Bound, Box], ...]:
     compute, memory = machine.compute_share, machine.memory_share
-    if compute is None or memory is None or not machine.bound_s:
+    if compute is None or memory is None or not machine.eager_min_time_s:
         return ()
     bars: list[tuple[Bound, Box]] = []
     edge = box.left
@@ -256,4 +256,4 @@ def names_of(
 
 def _intensity(group: GroupAcross) -> float | None:
     row = group.operators[0][0]
-    return row.flop / row.traffic_byte if row.flop is not None and row.traffic_byte else None
+    return row.flop / row.traffic_bytes if row.flop is not None and row.traffic_bytes else None

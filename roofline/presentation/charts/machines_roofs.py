@@ -59,7 +59,7 @@ def roof_of(analysis: Analysis, machine: MachineSummary, style: RoofStyle) -> Ma
     """The roof of a machine for the model, its words and turns not yet known."""
     name, compute = printable(machine.name), machine.compute
     levels = Roof(analysis.hardware, analysis.threads).levels
-    fastest = max((level.byte_per_s for level in levels), default=None)
+    fastest = max((level.bytes_per_s for level in levels), default=None)
     ceiling = None
     if compute is not None:
         rate = compute.flop_per_s
@@ -76,7 +76,7 @@ def roof_of(analysis: Analysis, machine: MachineSummary, style: RoofStyle) -> Ma
         return Diagonal(
             label=f"{name} {printable(levels[level].level.name)}",
             level=printable(levels[level].level.name),
-            byte_per_s=levels[level].byte_per_s,
+            bytes_per_s=levels[level].bytes_per_s,
             ridge_flop_per_byte=ridge,
             cut_flop_per_byte=ridge,
         )
@@ -156,7 +156,7 @@ def in_turns(roofs: Sequence[MachineRoof], x: LogAxis, y: LogAxis) -> tuple[Mach
     heights = [y.pt(roof.ceiling.flop_per_s) if roof.ceiling else None for roof in roofs]
     # Where diagonals of one slope stand is told by where they cross any one intensity.
     slopes = [
-        y.pt(x.low * roof.diagonals[-1].byte_per_s) if roof.diagonals else None for roof in roofs
+        y.pt(x.low * roof.diagonals[-1].bytes_per_s) if roof.diagonals else None for roof in roofs
     ]
     return tuple(
         replace(roof, ceiling_turns=ceiling, diagonal_turns=diagonal)

@@ -107,7 +107,7 @@ def _operators(analysis: Analysis, strings: Strings) -> dict[str, Column]:
         "shape": named(shape_of),
         "dtype": named(lambda row: str(arithmetic_dtype((*row.inputs, *row.outputs)) or "")),
         "flop": _known(row.flop for row in rows),
-        "traffic_byte": [row.traffic_byte for row in rows],
+        "traffic_bytes": [row.traffic_bytes for row in rows],
     }
 
 
@@ -129,7 +129,7 @@ def _machine(name: str, analysis: Analysis, strings: Strings) -> dict[str, Any]:
         "levels": list(map(printable, levels)),
         **_lines(analysis),
         "level": [places.get(row.level, -1) for row in rows],
-        "level_byte": [[row.level_byte.get(level, 0) for row in rows] for level in levels],
+        "level_bytes": [[row.level_bytes.get(level, 0) for row in rows] for level in levels],
         "ceiling": named(row.ceiling for row in rows),
         "bound": named(row.bound for row in rows),
         "source": _sources(rows, strings),
@@ -197,7 +197,7 @@ def _lines(analysis: Analysis) -> dict[str, Any]:
             {
                 "label": each.label,
                 "level": each.level,
-                "byte_per_s": each.byte_per_s,
+                "bytes_per_s": each.bytes_per_s,
                 "ridge": each.ridge_flop_per_byte,
                 "cut": each.cut_flop_per_byte,
             }

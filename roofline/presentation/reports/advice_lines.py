@@ -21,7 +21,9 @@ _SHOWN = 3
 
 def pass_s(analysis: Analysis) -> float | None:
     """The seconds that savings are part of: predicted, else the bound."""
-    return analysis.prediction.predicted_s if analysis.prediction else analysis.totals.bound_s
+    return (
+        analysis.prediction.predicted_s if analysis.prediction else analysis.totals.eager_min_time_s
+    )
 
 
 def basis_words(finding: Finding) -> str:
@@ -45,7 +47,7 @@ def names_of(analysis: Analysis, finding: Finding) -> str:
     rows = [analysis.operators[index] for index in finding.operators]
     if not rows:
         return "the whole model"
-    first = max(rows, key=lambda row: row.predicted_s or row.bound_s or 0.0)
+    first = max(rows, key=lambda row: row.predicted_s or row.eager_min_time_s or 0.0)
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
     return f"{short_op(first)} in {module_of(first)}{more}"
 

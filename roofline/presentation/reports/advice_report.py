@@ -110,7 +110,7 @@ def _facts(analysis: Analysis, today: date | None) -> list[tuple[str, str]]:
         low, high = format_s(prediction.low_s), format_s(prediction.high_s)
         said = f"{format_s(prediction.predicted_s)} predicted ({low} to {high})"
     else:
-        said = f"{format_s(analysis.totals.bound_s)} at least; nothing is predicted here"
+        said = f"{format_s(analysis.totals.eager_min_time_s)} at least; nothing is predicted here"
     return [*facts, ("Pass", said)]
 
 

@@ -10,7 +10,7 @@ from roofline.design.gate.result import Judgement, Line
 from roofline.design.gate.settings import describe_run
 from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import MISSING, format_byte, format_flop, format_shape
+from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
 
 SAME = "same"
 _MOST_PARTS = 10
@@ -96,7 +96,7 @@ def _changed(
 def _distance(before: Part | None, now: Part | None) -> int:
     """How much of work changed, in FLOP, or bytes where FLOP did not."""
     flop = abs((now.flop or 0 if now else 0) - (before.flop or 0 if before else 0))
-    byte = abs((now.traffic_byte if now else 0) - (before.traffic_byte if before else 0))
+    byte = abs((now.traffic_bytes if now else 0) - (before.traffic_bytes if before else 0))
     return max(flop, byte)
 
 
@@ -109,8 +109,8 @@ def _parts(title: str, changed: Sequence[tuple[str, Part | None, Part | None]]) 
             _pair(before and str(before.calls), now and str(now.calls)),
             _pair(before and format_flop(before.flop), now and format_flop(now.flop)),
             _pair(
-                before and format_byte(before.traffic_byte),
-                now and format_byte(now.traffic_byte),
+                before and format_bytes(before.traffic_bytes),
+                now and format_bytes(now.traffic_bytes),
             ),
         )
         for name, before, now in changed[:_MOST_PARTS]

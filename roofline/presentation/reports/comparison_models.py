@@ -30,7 +30,7 @@ def cells_of(comparison: Comparison, quantity: Quantity) -> tuple[str, ...]:
     if quantity.of != "predicted_s":
         return quantity.text
     return tuple(
-        prediction_cell(value, interval, each.totals.bound_s)
+        prediction_cell(value, interval, each.totals.eager_min_time_s)
         for value, interval, each in zip(
             quantity.values, comparison.intervals_s, comparison.analyses, strict=True
         )
@@ -79,7 +79,7 @@ def models_grid(comparison: Comparison, *, only: Sequence[str] = ()) -> Grid:
     if len(set(runs)) > 1:
         add(Column(heading="run", sacrifice=9), runs)
     for place, each in enumerate(quantities):
-        least = 0 if each.of in ("flop", "bound_s", *TIMES) else 10 + place
+        least = 0 if each.of in ("flop", "eager_min_time_s", *TIMES) else 10 + place
         column = Column(heading=each.title, align="right", sacrifice=least)
         add(column, cells_of(comparison, each))
     add(
@@ -175,7 +175,7 @@ def _machine_rows(
     machine: str, comparison: Comparison, *, is_measured: bool, any_fit: bool
 ) -> list[tuple[str, ...]]:
     bound, predicted, measured = (
-        comparison.quantity(name) for name in ("bound_s", "predicted_s", "measured_s")
+        comparison.quantity(name) for name in ("eager_min_time_s", "predicted_s", "measured_s")
     )
     ratios = {
         each: comparison.uncertain_ratios(quantity)
@@ -194,7 +194,7 @@ def _machine_rows(
                 format_s(analysis.totals.fused_min_time_s),
                 format_s(analysis.totals.model_min_time_s),
                 prediction_cell(
-                    predicted.values[i], comparison.intervals_s[i], analysis.totals.bound_s
+                    predicted.values[i], comparison.intervals_s[i], analysis.totals.eager_min_time_s
                 ),
                 *([measured.text[i]] if is_measured else []),
                 "1" if i == comparison.reference else ratio.text if ratio else MISSING,

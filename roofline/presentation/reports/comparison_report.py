@@ -31,8 +31,8 @@ _WHAT_A_BOUND_IS = (
     " closer to it for one design than for another"
 )
 
-_OF_THE_MODEL = ("flop", "multiply_add", "parameters", "parameter_bytes", "traffic_byte")
-_OF_ANY_MACHINE = (*_OF_THE_MODEL, "peak_memory_byte", "intensity_flop_per_byte")
+_OF_THE_MODEL = ("flop", "macs", "parameters", "parameter_size_bytes", "traffic_bytes")
+_OF_ANY_MACHINE = (*_OF_THE_MODEL, "peak_memory_bytes", "intensity_flop_per_byte")
 """The quantities that are the same on every machine."""
 
 _MOST_COLUMNS = 3
@@ -58,7 +58,7 @@ def comparison_report(comparison: Comparison, view: CompareView | None = None) -
     table = aligned_grid(comparison, view)
     if table is not None:
         blocks.append(table)
-    knows_bounds = any(each.totals.bound_s is not None for each in comparison.analyses)
+    knows_bounds = any(each.totals.eager_min_time_s is not None for each in comparison.analyses)
     blocks.append(
         Notes(
             title="In short",

@@ -20,7 +20,7 @@ from roofline.foundation.blocks import Column, Grid
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_s,
 )
@@ -123,7 +123,7 @@ def _cells(comparison: Comparison, alignment: Alignment, row: AlignedRow) -> tup
             found.append(_difference(comparison, row))
     if _shows_work(alignment, row.parts):
         found += [format_flop(each.flop) if each else MISSING for each in row.parts]
-        found += [format_byte(each.traffic_byte) if each else MISSING for each in row.parts]
+        found += [format_bytes(each.traffic_bytes) if each else MISSING for each in row.parts]
     return (_name(row), *found)
 
 
@@ -173,7 +173,7 @@ def _sum(parts: list[Counterpart]) -> Counterpart:
         name="",
         kind="",
         flop=sum(flop) if len(flop) == len(parts) else None,
-        traffic_byte=sum(each.traffic_byte for each in parts),
+        traffic_bytes=sum(each.traffic_bytes for each in parts),
         time_s=sum(times) if len(times) == len(parts) else None,
         share=sum(shares) if len(shares) == len(parts) else None,
     )

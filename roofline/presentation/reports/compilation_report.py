@@ -12,7 +12,7 @@ from roofline.analysis.words import hardware_fact
 from roofline.design.compilation import Compilation, Side
 from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import MISSING, format_byte
+from roofline.foundation.units import MISSING, format_bytes
 from roofline.render.pages import report_html
 from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, Part
 from roofline.workload.operators import Phase
@@ -106,17 +106,17 @@ def _buffers(compilation: Compilation) -> str:
     """Intermediate buffers of all graphs, and what the eager pass has alive at most."""
     graphs = compilation.compiled.graphs
     buffers, reused = sum(each.buffers for each in graphs), sum(each.reused for each in graphs)
-    allocated = sum(each.allocated_byte * each.calls for each in graphs)
+    allocated = sum(each.allocated_bytes * each.calls for each in graphs)
     said = (
         f"{counted(buffers, 'buffer')}, {reused:,} in the memory of an earlier one;"
-        f" {format_byte(allocated)} allocated"
+        f" {format_bytes(allocated)} allocated"
     )
     if len(graphs) > 1:
         return said
     eager = compilation.analysis.peak
-    beside = f" (eager torch: {format_byte(eager.activation_byte)})" if eager is not None else ""
+    beside = f" (eager torch: {format_bytes(eager.activation_bytes)})" if eager is not None else ""
     return (
-        f"{said}, {format_byte(sum(each.peak_byte for each in graphs))} alive at the most{beside}"
+        f"{said}, {format_bytes(sum(each.peak_bytes for each in graphs))} alive at the most{beside}"
     )
 
 
@@ -171,8 +171,8 @@ def _side_cells(side: Side | None, eager: Side) -> tuple[str, str, str]:
     if side is None:
         return MISSING, MISSING, MISSING
     share = MISSING
-    if eager.traffic_byte and not side.unknown:
-        share = f"{side.traffic_byte / eager.traffic_byte:.0%}"
+    if eager.traffic_bytes and not side.unknown:
+        share = f"{side.traffic_bytes / eager.traffic_bytes:.0%}"
     return f"{side.launches:,}", side.traffic, share
 
 
@@ -186,14 +186,14 @@ class _Line:
 
     @property
     def byte(self) -> int:
-        return (self.kernel.traffic_byte or 0) * self.calls
+        return (self.kernel.traffic_bytes or 0) * self.calls
 
 
 def _kernels_grid(compilation: Compilation, top: int) -> Grid:
     lines: dict[object, _Line] = {}
     for graph in compilation.compiled.graphs:
         for kernel in graph.kernels:
-            key = (graph.phase, kernel.name, kernel.operators, kernel.traffic_byte)
+            key = (graph.phase, kernel.name, kernel.operators, kernel.traffic_bytes)
             lines.setdefault(key, _Line(kernel, graph.phase)).calls += graph.calls
     ranked = sorted(lines.values(), key=lambda each: -each.byte)
     rest = ranked[top:]
@@ -201,7 +201,7 @@ def _kernels_grid(compilation: Compilation, top: int) -> Grid:
     if rest:
         calls = sum(each.calls for each in rest)
         name = f"({counted(len(rest), 'more row')})"
-        sums.append((name, f"{calls:,}", "", "", "", "", format_byte(sum(e.byte for e in rest))))
+        sums.append((name, f"{calls:,}", "", "", "", "", format_bytes(sum(e.byte for e in rest))))
     inductor = compilation.inductor()
     if inductor is not None:
         launches = compilation.compiled.launches()
@@ -224,20 +224,20 @@ def _kernels_grid(compilation: Compilation, top: int) -> Grid:
 
 def _cells(line: _Line) -> tuple[str, ...]:
     kernel = line.kernel
-    byte = MISSING if kernel.traffic_byte is None else format_byte(line.byte)
+    byte = MISSING if kernel.traffic_bytes is None else format_bytes(line.byte)
     return (
         printable(kernel.name),
         f"{line.calls:,}",
         _some(each.removeprefix("aten.") for each in kernel.operators),
         _some(kernel.modules),
-        _times(kernel.read_byte, line.calls),
-        _times(kernel.written_byte, line.calls),
+        _times(kernel.read_bytes, line.calls),
+        _times(kernel.written_bytes, line.calls),
         byte,
     )
 
 
 def _times(byte: int | None, calls: int) -> str:
-    return MISSING if byte is None else format_byte(byte * calls)
+    return MISSING if byte is None else format_bytes(byte * calls)
 
 
 def _warnings(compilation: Compilation) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ from roofline.render.pages import report_html
 
 CROSSCHECK_FORMATS = (".json", ".md")
 
-_UNIT: dict[Measure, str] = {"multiply_add": "multiply-adds", "flop": "FLOP"}
+_UNIT: dict[Measure, str] = {"macs": "multiply-adds", "flop": "FLOP"}
 _TITLE: dict[Measure, str] = {
-    "multiply_add": "Multiply-adds of convolutions and matrix products",
+    "macs": "Multiply-adds of convolutions and matrix products",
     "flop": "All floating-point operations",
 }
 _WHAT_WE_COUNT: dict[Measure, str] = {
-    "multiply_add": "1 a multiply-add",
+    "macs": "1 a multiply-add",
     "flop": "2 a multiply-add, and all that does arithmetic",
 }
 
@@ -31,7 +31,7 @@ def crosscheck_report(crosscheck: Crosscheck) -> Report:
     if crosscheck.inputs:
         given = ", ".join(f"{format_shape(each.shape)} {each.dtype}" for each in crosscheck.inputs)
         blocks.append(Facts(lines=(("input", given),)))
-    measures: tuple[Measure, ...] = ("multiply_add", "flop")
+    measures: tuple[Measure, ...] = ("macs", "flop")
     for measure in measures:
         counters = [each for each in crosscheck.counters if each.measure == measure]
         if counters:
@@ -72,7 +72,7 @@ def render_crosscheck(crosscheck: Crosscheck, suffix: str) -> str:
 
 
 def _headline(crosscheck: Crosscheck) -> str:
-    ours = crosscheck.multiply_add
+    ours = crosscheck.macs
     at_least = "at least " if crosscheck.unknown_operators else ""
     in_training = " in a step of training" if crosscheck.train else ""
     said = (
@@ -155,7 +155,7 @@ def _unit_reason(counted: CountedBy) -> str:
     """What its unit does to its number, where it is another than ours by its name or its size."""
     if counted.per_unit != 1:
         return f"counts {counted.per_unit} for a multiply-add: divided by {counted.per_unit} here"
-    if counted.measure == "multiply_add" and counted.number_name.lower().startswith("flop"):
+    if counted.measure == "macs" and counted.number_name.lower().startswith("flop"):
         return f"its '{counted.number_name}' is one multiply-add, not two operations"
     return ""
 

@@ -7,7 +7,7 @@ from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte,
+    format_bytes,
     format_flop,
     format_shape,
     format_si,
@@ -36,11 +36,11 @@ def render_export(export: Export, format: str) -> str:
 
 def _headline(export: Export) -> str:
     worst = max(each.largest_error for each in export.files)
-    same = all(each.multiply_add == export.multiply_add for each in export.files)
+    same = all(each.macs == export.macs for each in export.files)
     names = " and ".join(printable(each.path) for each in export.files)
     counted = (
         f"{'its' if len(export.files) == 1 else 'their'} multiply-adds are those of the model"
-        f" ({format_si(export.multiply_add, '', 4)})"
+        f" ({format_si(export.macs, '', 4)})"
         if same
         else "multiply-adds differ from the model's"
     )
@@ -63,16 +63,16 @@ def _files(export: Export) -> Grid:
         "(the model)",
         MISSING,
         MISSING,
-        f"{export.multiply_add:,}",
+        f"{export.macs:,}",
         format_flop(export.flop),
         str(export.unknown_operators),
     )
     rows = [
         (
             printable(each.path) + (f" (opset {each.opset})" if each.opset else ""),
-            format_byte(each.size_byte),
+            format_bytes(each.size_bytes),
             f"{each.largest_error:.1e} ≤ {each.limit:.0e}",
-            f"{each.multiply_add:,}",
+            f"{each.macs:,}",
             format_flop(each.flop),
             str(each.unknown_operators),
         )

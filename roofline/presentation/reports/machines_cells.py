@@ -13,7 +13,7 @@ _LETTERS = {Bound.COMPUTE: "C", Bound.MEMORY: "M"}
 
 def range_of(group: GroupAcross) -> tuple[str, str]:
     """The shortest and the longest bound on any machine."""
-    known = [time for time in group.bound_s if time is not None]
+    known = [time for time in group.eager_min_time_s if time is not None]
     return (format_s(min(known, default=None)), format_s(max(known, default=None)))
 
 
@@ -32,7 +32,7 @@ def predicted_cell(group: GroupAcross, place: int) -> str:
     """What the operators are predicted to take on the machine at `place`, without an interval."""
     is_known = group.predicted_s[place] is not None
     if not is_known and all(across[place].predicted_s is None for across in group.operators):
-        return prediction_cell(None, None, group.bound_s[place])
+        return prediction_cell(None, None, group.eager_min_time_s[place])
     # Of sums of which an operator is not predicted, nothing is known.
     return interval_cell(group.predicted_s[place], None, None)
 

@@ -17,7 +17,7 @@ from roofline.foundation.blocks import Block, Column, Facts, Grid, Notes, Report
 from roofline.foundation.text import printable
 from roofline.foundation.units import (
     MISSING,
-    format_byte_per_s,
+    format_bytes_per_s,
     format_flop_per_s,
     format_intensity,
     format_percent,
@@ -79,7 +79,9 @@ def machines_grid(comparison: MachineComparison) -> Grid:
     crowded = is_predicted or is_measured
 
     def times(machine: MachineSummary) -> tuple[str, ...]:
-        predicted = prediction_cell(machine.predicted_s, machine.interval_s, machine.bound_s)
+        predicted = prediction_cell(
+            machine.predicted_s, machine.interval_s, machine.eager_min_time_s
+        )
         measured = format_s(machine.measured_s, DIGITS)
         return (
             *([predicted] * is_predicted),
@@ -126,7 +128,7 @@ def _machine_cells(key: str, machine: MachineSummary, *, is_cpu: bool) -> tuple[
         printable(machine.description) or MISSING,
         str(machine.threads) if is_cpu else MISSING,
         format_flop_per_s(compute.flop_per_s if compute else None),
-        format_byte_per_s(memory.byte_per_s if memory else None),
+        format_bytes_per_s(memory.bytes_per_s if memory else None),
         format_intensity(machine.ridge_flop_per_byte),
         format_s(machine.eager_min_time_s),
         format_s(machine.fused_min_time_s),

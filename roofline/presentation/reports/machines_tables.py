@@ -120,8 +120,8 @@ def _operator_rows(comparison: MachineComparison) -> _Rows:
 
     def intensity(group: GroupAcross) -> str:
         row = group.operators[0][0]
-        known = row.flop is not None and row.traffic_byte
-        return format_intensity((row.flop or 0) / row.traffic_byte if known else None)
+        known = row.flop is not None and row.traffic_bytes
+        return format_intensity((row.flop or 0) / row.traffic_bytes if known else None)
 
     def full(group: GroupAcross) -> tuple[str, ...]:
         row, count = group.operators[0][0], len(group.operators)
@@ -217,14 +217,15 @@ def _choice(
                     *cells(group),
                     *(
                         f"{in_words(side) if words else letter(side)} {format_s(time)}"
-                        for side, time in zip(group.sides, group.bound_s, strict=True)
+                        for side, time in zip(group.sides, group.eager_min_time_s, strict=True)
                     ),
                     *more(group),
                 )
                 for group in shown
             ),
             sums=tuple(
-                (name, *blank, *map(format_s, group.bound_s), *more(group)) for name, group in sums
+                (name, *blank, *map(format_s, group.eager_min_time_s), *more(group))
+                for name, group in sums
             ),
         )
 

@@ -9,7 +9,7 @@ from roofline.foundation.blocks import Column, Grid, Notes, Report
 from roofline.foundation.rows import csv_text, json_text
 from roofline.foundation.schema import to_data
 from roofline.foundation.text import counted, printable
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.presentation.reports.operators_report import (
     SCHEMA_VERSION,
 )
@@ -58,7 +58,7 @@ def _missing_grid(missing: Sequence[MissingOperator]) -> Grid:
             (
                 printable(each.op),
                 str(each.calls),
-                format_byte(each.traffic_byte),
+                format_bytes(each.traffic_bytes),
                 printable(each.examples[0]) + _more(each.examples),
                 (printable(each.modules[0]) or MODEL_ITSELF) + _more(each.modules),
                 "complex numbers" if each.formula else "no formula",
@@ -85,7 +85,7 @@ def render_missing(found: Missing, suffix: str) -> str:
             data = {"schema_version": SCHEMA_VERSION, "kind": "missing operators"}
             return json_text({**data, **to_data(found)})
         case ".csv":
-            columns = ("op", "formula", "calls", "traffic_byte")
+            columns = ("op", "formula", "calls", "traffic_bytes")
             lists = ("phases", "modules", "examples")
             return csv_text(
                 (*columns, *lists),

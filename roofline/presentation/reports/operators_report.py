@@ -89,7 +89,7 @@ def _flop(entry: Entry) -> str:
     return printable(entry.flop_rule or _UNSAID)
 
 
-def _byte(entry: Entry) -> str:
+def _bytes(entry: Entry) -> str:
     return _SHORT if entry.byte_rule == EACH_OPERAND_ONCE else printable(entry.byte_rule)
 
 
@@ -99,7 +99,7 @@ _COLUMNS = tuple(
 
 
 def _cells(names: str, entry: Entry) -> tuple[str, ...]:
-    return (names, printable(entry.type), _flop(entry), _byte(entry), printable(entry.where))
+    return (names, printable(entry.type), _flop(entry), _bytes(entry), printable(entry.where))
 
 
 def _lines(entries: Sequence[Entry]) -> Grid:
@@ -134,7 +134,7 @@ def _wide(kind: str, rules: Sequence[Sequence[Entry]], width: int) -> Grid:
         columns = (
             _names(rule, names),
             _wrapped(_flop(first), widths[0]),
-            _wrapped(_byte(first), widths[1]),
+            _wrapped(_bytes(first), widths[1]),
             _wrapped(_place(first), widths[2]),
         )
         rows += zip_longest(*columns, fillvalue="")
@@ -150,7 +150,7 @@ def _narrow(kind: str, rules: Sequence[Sequence[Entry]], width: int) -> Grid:
         first = rule[0]
         texts = [_flop(first)]
         if first.byte_rule != EACH_OPERAND_ONCE:
-            texts.append(f"bytes: {_byte(first)}")
+            texts.append(f"bytes: {_bytes(first)}")
         said = [line for text in (*texts, _place(first)) for line in _wrapped(text, rest)]
         rows += zip_longest(_names(rule, names), said, fillvalue="")
     return _table(kind, rules, ("operator", "FLOP, bytes if not each operand once, where"), rows)

@@ -28,15 +28,15 @@ from roofline.render.markdown import report_markdown
 _ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
 
 _OF_OPERATORS = (
-    *("flop", "multiply_add", "traffic_byte", "intensity_flop_per_byte", "attainable_flop_per_s"),
-    *("bound_s", "eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
+    *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
+    *("eager_min_time_s", "eager_min_time_s", "fused_min_time_s", "predicted_s", "measured_s"),
 )
 """Columns of operators that are drawn over the pass."""
 
 _TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
     "measured": lambda row: row.measured_s,
     "predicted": lambda row: row.predicted_s,
-    "bound": lambda row: row.bound_s,
+    "bound": lambda row: row.eager_min_time_s,
 }
 
 
@@ -104,8 +104,11 @@ def scalars(analysis: Analysis) -> Iterator[tuple[str, int, float]]:
         yield from _numbers(name, of)
     for group in groups(analysis, lambda row: printable(row.type)):
         yield f"types/{group.name}/calls", 0, group.calls
-        yield f"types/{group.name}/traffic_byte", 0, group.work.traffic_byte
-        for name, time_s in {"bound_s": group.bound_s, **minimum_times_of(group)}.items():
+        yield f"types/{group.name}/traffic_bytes", 0, group.work.traffic_bytes
+        for name, time_s in {
+            "eager_min_time_s": group.eager_min_time_s,
+            **minimum_times_of(group),
+        }.items():
             if time_s is not None:
                 yield f"types/{group.name}/{name}", 0, time_s
     for column in _OF_OPERATORS:

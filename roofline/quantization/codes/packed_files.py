@@ -21,7 +21,7 @@ import torch
 from roofline.errors import FileFormatError, InputError, said_by
 from roofline.foundation.reading import refused
 from roofline.quantization.codes.contents import InputBits, PackedModel, PackedWeight, in_module
-from roofline.quantization.codes.packing import packed_byte, unpack
+from roofline.quantization.codes.packing import packed_bytes, unpack
 from roofline.quantization.quantizers.coefficients import check_width
 
 _FORMAT = "roofline packed model"
@@ -237,7 +237,7 @@ def _inputs(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, InputBits]]:
 def _weight(row: dict[str, Any], cut: _Cut) -> PackedWeight:
     bits, levels, shape = row["bits"], row["levels"], _shape(row["shape"])
     check_width(bits)
-    packed = cut.bytes(packed_byte(math.prod(shape), bits))
+    packed = cut.bytes(packed_bytes(math.prod(shape), bits))
     alpha = cut.tensor(row["alpha"])
     axis = row["axis"]
     if not isinstance(levels, int) or not 2 <= levels <= 2**bits or axis not in range(len(shape)):

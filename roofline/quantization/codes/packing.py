@@ -16,7 +16,7 @@ from roofline.errors import InputError
 from roofline.quantization.policy import MOST_BITS
 
 
-def packed_byte(count: int, bits: int) -> int:
+def packed_bytes(count: int, bits: int) -> int:
     """The bytes that so many codes take, packed: ``ceil(count * bits / 8)``."""
     return (count * bits + 7) // 8
 
@@ -41,7 +41,7 @@ def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
             f"pack: codes from {int(wide.min())} to {int(wide.max())}; {bits} bits hold 0 to"
             f" {2**bits - 1}"
         )
-    return _cut_anew(wide, bits, 8)[: packed_byte(count, bits)].to(torch.uint8)
+    return _cut_anew(wide, bits, 8)[: packed_bytes(count, bits)].to(torch.uint8)
 
 
 def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tensor:
@@ -58,7 +58,7 @@ def unpack(packed: torch.Tensor, bits: int, shape: Sequence[int]) -> torch.Tenso
     _check_bits(bits)
     sizes = tuple(shape)
     count = math.prod(sizes)
-    due = packed_byte(count, bits)
+    due = packed_bytes(count, bits)
     if min(sizes, default=0) < 0:
         raise InputError(f"unpack: shape {sizes}; no size can be below 0")
     if packed.dtype != torch.uint8 or packed.dim() != 1 or packed.numel() != due:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from roofline.analysis import Analysis, OperatorRow, row_of, sum_bound_s
+from roofline.analysis import Analysis, OperatorRow, row_of, sum_eager_min_time_s
 from roofline.design.advice.times import Time
 from roofline.latency.predicted import Predicts
 from roofline.placement import Bound, Roof
@@ -94,9 +94,9 @@ def layers_of(after: After) -> tuple[LayerWhatIf, ...]:
 def _layer(operators: tuple[int, ...], node: Node, after: After) -> LayerWhatIf:
     layer, plan = node.layer, after.plan
     rows = [after.analysis.operators[each] for each in operators]
-    multiply_add = rows[0].multiply_add
+    macs = rows[0].macs
     assert layer is not None
-    assert multiply_add is not None
+    assert macs is not None
     bits = plan.bits[layer.index]
     executable = plan.widths.executable(bits, plan.base(layer))
     places = after.places(operators)
@@ -109,7 +109,7 @@ def _layer(operators: tuple[int, ...], node: Node, after: After) -> LayerWhatIf:
         executable=executable.dtype.name,
         has_kernel=executable.has_kernel,
         parameters=rows[0].inputs[layer.weight].elements,
-        multiply_add=multiply_add,
+        macs=macs,
         before=side_of(rows, time_of_rows(rows)),
         after=side_of([after.rows[each] for each in places], after.time(places)),
     )
@@ -122,22 +122,22 @@ def side_of(rows: Sequence[OperatorRow], time: Time | None) -> Side:
         rows: a layer, and what is folded into it.
         time: the prediction of all of them.
     """
-    decisive = max(rows, key=lambda row: row.bound_s or 0.0)
+    decisive = max(rows, key=lambda row: row.eager_min_time_s or 0.0)
     known = [row.flop for row in rows if row.flop is not None]
     flop = sum(known) if len(known) == len(rows) else None
-    bound_s = sum_bound_s(rows)
-    crossing = sum(row.level_byte.get(decisive.level, 0) for row in rows)
-    is_known = bound_s is not None and decisive.bound is not Bound.UNKNOWN
+    eager_min_time_s = sum_eager_min_time_s(rows)
+    crossing = sum(row.level_bytes.get(decisive.level, 0) for row in rows)
+    is_known = eager_min_time_s is not None and decisive.bound is not Bound.UNKNOWN
     return Side(
-        weight_byte=sum(row.parameter_byte for row in rows),
-        input_byte=sum(row.input_byte for row in rows),
-        output_byte=sum(row.output_byte for row in rows),
+        weight_bytes=sum(row.parameter_bytes for row in rows),
+        input_bytes=sum(row.input_bytes for row in rows),
+        output_bytes=sum(row.output_bytes for row in rows),
         flop=flop,
         level=decisive.level,
         ceiling=decisive.ceiling,
         bound=decisive.bound,
-        bound_s=bound_s,
-        eager_min_time_s=bound_s,
+        eager_min_time_s=eager_min_time_s,
+        eager_min_time_s=eager_min_time_s,
         intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
         attainable_flop_per_s=_attainable(rows, flop) if is_known else None,
         time=time,
@@ -153,7 +153,7 @@ def _attainable(rows: Sequence[OperatorRow], flop: int | None) -> float | None:
     taken_s = [
         row.flop / row.attainable_flop_per_s
         if row.flop and row.attainable_flop_per_s
-        else row.bound_s
+        else row.eager_min_time_s
         for row in rows
     ]
     known = [each for each in taken_s if each is not None]

@@ -11,7 +11,7 @@ from roofline.analysis import (
     MinTimes,
     OperatorRow,
     minimum_times_of,
-    sum_bound_s,
+    sum_eager_min_time_s,
     working,
 )
 from roofline.design.advice.times import Time
@@ -27,7 +27,7 @@ from roofline.quantization.what_if.after import After, after_of, layers_of
 from roofline.quantization.what_if.left import left_of, notes_of
 from roofline.quantization.what_if.planning import Plan, plan_of
 from roofline.quantization.what_if.records import executed_records
-from roofline.quantization.what_if.sizes import layer_byte, model_byte
+from roofline.quantization.what_if.sizes import layer_bytes, model_bytes
 from roofline.quantization.what_if.steps import Conversion, Step, steps_of
 from roofline.quantization.what_if.times import NO_TIME, time_of_rows, total
 from roofline.quantization.what_if.widths import Widths
@@ -66,11 +66,11 @@ def _conversion(step: Step, conversion: Conversion, place: int, after: After) ->
         elements=record.inputs[0].elements,
         from_bits=_width(conversion.from_bits, record.inputs[0]),
         to_bits=_width(conversion.to_bits, record.outputs[0]),
-        read_byte=record.inputs[0].byte,
-        written_byte=record.outputs[0].byte,
+        read_bytes=record.inputs[0].byte,
+        written_bytes=record.outputs[0].byte,
         flop=record.work.flop,
         is_separate=True,
-        eager_min_time_s=after.rows[place].bound_s,
+        eager_min_time_s=after.rows[place].eager_min_time_s,
         time=after.times.steps[place],
     )
 
@@ -97,11 +97,11 @@ def _requantization(step: Step, after: After) -> QuantizationPass:
         elements=codes.elements,
         from_bits=_ACCUMULATOR.bits,
         to_bits=codes.dtype.bits,
-        read_byte=sums.byte,
-        written_byte=codes.byte,
+        read_bytes=sums.byte,
+        written_bytes=codes.byte,
         flop=record.work.flop,
         is_separate=False,
-        eager_min_time_s=after.roof.place(record, near).bound_s,
+        eager_min_time_s=after.roof.place(record, near).eager_min_time_s,
         time=None,
     )
 
@@ -113,7 +113,7 @@ def _walk(layer: OperatorRecord, codes: TensorSpec) -> OperatorRecord:
         codes,
         dtype=_ACCUMULATOR,
         storage=codes.storage + 1,
-        offset_byte=0,
+        offset_bytes=0,
         distinct_elements=elements,
         role=Role.ACTIVATION,
     )
@@ -123,7 +123,7 @@ def _walk(layer: OperatorRecord, codes: TensorSpec) -> OperatorRecord:
         type="quantization",
         inputs=(sums,),
         outputs=(codes,),
-        work=Work(flop=QUANTIZE_FLOP * elements, least_flop=0, **traffic_of((sums,), (codes,))),
+        work=Work(flop=QUANTIZE_FLOP * elements, min_flop=0, **traffic_of((sums,), (codes,))),
     )
 
 
@@ -184,10 +184,10 @@ def _part(
     return Part(
         name=name,
         count=counts.get(name, len(working(before))),
-        before_byte=sum(row.traffic_byte for row in before),
-        after_byte=sum(row.traffic_byte for row in now),
-        before_eager_min_time_s=sum_bound_s(before),
-        after_eager_min_time_s=sum_bound_s(now),
+        before_bytes=sum(row.traffic_bytes for row in before),
+        after_bytes=sum(row.traffic_bytes for row in now),
+        before_eager_min_time_s=sum_eager_min_time_s(before),
+        after_eager_min_time_s=sum_eager_min_time_s(now),
         before_time=time_of_rows(before) if timed_before else None,
         after_time=after.time(places) if after.times.are_known else None,
     )
@@ -198,8 +198,8 @@ def _added(name: PartName, passes: Sequence[QuantizationPass], after: After) -> 
     return Part(
         name=name,
         count=len(passes),
-        before_byte=0,
-        after_byte=sum(each.traffic_byte for each in passes),
+        before_bytes=0,
+        after_bytes=sum(each.traffic_bytes for each in passes),
         before_eager_min_time_s=0.0,
         after_eager_min_time_s=bound_of(passes),
         before_time=NO_TIME if after.analysis.prediction is not None else None,
@@ -236,25 +236,25 @@ def what_if(analysis: Analysis, policy: Policy, predictor: Predicts | None = Non
     after = after_of(analysis, plan, predictor)
     layers, passes = layers_of(after), passes_of(after)
     parts = parts_of(after, passes)
-    bound_after_s = sum_known(
+    eager_min_time_after_s = sum_known(
         each.after_eager_min_time_s for each in parts if each.name != "requantization"
     )
-    layer_before, layer_after = layer_byte(plan)
-    model_before, model_after = model_byte(analysis, plan)
+    layer_before, layer_after = layer_bytes(plan)
+    model_before, model_after = model_bytes(analysis, plan)
     has_kernels = all(each.has_kernel for each in layers)
     return WhatIf(
         policy=policy,
         layers=layers,
         passes=passes,
         parts=parts,
-        layer_byte_before=layer_before,
-        layer_byte_after=layer_after,
-        model_byte_before=model_before,
-        model_byte_after=model_after,
-        bound_before_s=analysis.totals.bound_s,
-        bound_after_s=bound_after_s,
-        separate_bound_s=sum_known(
-            (bound_after_s, bound_of([each for each in passes if not each.is_separate]))
+        layer_bytes_before=layer_before,
+        layer_bytes_after=layer_after,
+        model_bytes_before=model_before,
+        model_bytes_after=model_after,
+        eager_min_time_before_s=analysis.totals.eager_min_time_s,
+        eager_min_time_after_s=eager_min_time_after_s,
+        separate_eager_min_time_s=sum_known(
+            (eager_min_time_after_s, bound_of([each for each in passes if not each.is_separate]))
         ),
         minimum_before=MinTimes(**minimum_times_of(analysis.totals)),
         before=_before(analysis),

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from roofline.analysis import Analysis
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.text import counted
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.latency.predicted import Predicts
 from roofline.quantization.policy import FLOAT_BITS
 from roofline.quantization.result import BANDWIDTH_ONLY, LayerWhatIf
 from roofline.quantization.what_if.after import After
 from roofline.quantization.what_if.grouping import KEPT
 from roofline.quantization.what_if.planning import Plan
-from roofline.quantization.what_if.sizes import kept_byte, weights_of_others
+from roofline.quantization.what_if.sizes import kept_bytes, weights_of_others
 from roofline.quantization.what_if.widths import INT8
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role, TensorSpec
@@ -48,7 +48,7 @@ def _borrowed(analysis: Analysis, plan: Plan) -> dict[str, int]:
         for spec in record.inputs if record.state is not State.FREE else ():
             if spec.role is Role.PARAMETER:
                 found = read.setdefault(record.module_path, {})
-                found[spec.storage, spec.offset_byte] = spec.elements
+                found[spec.storage, spec.offset_bytes] = spec.elements
     own = {each.path: each.parameters for each in analysis.modules}
     return {path: sum(found.values()) - own.get(path, 0) for path, found in read.items()}
 
@@ -72,13 +72,13 @@ def _operators(plan: Plan) -> Iterable[str]:
             and plan.parameter_bits(nodes[place], each) == FLOAT_BITS
         ]
         for spec in own:
-            kept.setdefault(record.type, {})[spec.storage, spec.offset_byte] = spec
+            kept.setdefault(record.type, {})[spec.storage, spec.offset_bytes] = spec
         if own:
             modules.setdefault(record.type, []).append(record.module_path)
-        elif record.work.multiply_add and plan.floats == FLOAT_BITS:
+        elif record.work.macs and plan.floats == FLOAT_BITS:
             products += 1
     found = [
-        f"{kind} ({_names(modules[kind])}): {format_byte(_byte(weights.values()))} of weights"
+        f"{kind} ({_names(modules[kind])}): {format_bytes(_bytes(weights.values()))} of weights"
         for kind, weights in kept.items()
     ]
     if products:
@@ -86,8 +86,8 @@ def _operators(plan: Plan) -> Iterable[str]:
     return found
 
 
-def _byte(weights: Iterable[TensorSpec]) -> int:
-    return sum(kept_byte(each, each.dtype.bits) for each in weights)
+def _bytes(weights: Iterable[TensorSpec]) -> int:
+    return sum(kept_bytes(each, each.dtype.bits) for each in weights)
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ def placed(
         compute_as: the type that each computes in where its operands have another.
     """
     types = compute_as or (None,) * len(records)
-    crossing = _level_byte(records, roof, cache)
+    crossing = _level_bytes(records, roof, cache)
     return tuple(
         roof.place(record, reuses_for(_moved(byte, record, each), roof), compute_as=of)
         for record, byte, each, of in zip(records, crossing, farther, types, strict=True)
@@ -48,9 +48,9 @@ def placed(
 def farther_of(analysis: Analysis, roof: Roof) -> list[dict[str, int]]:
     """Bytes of each operator by memory level beyond those that short lives would give."""
     rows = analysis.operators
-    short = _level_byte([row.record for row in rows], roof, analysis.cache)
+    short = _level_bytes([row.record for row in rows], roof, analysis.cache)
     return [
-        {name: crossing - byte.get(name, 0) for name, crossing in row.level_byte.items()}
+        {name: crossing - byte.get(name, 0) for name, crossing in row.level_bytes.items()}
         for row, byte in zip(rows, short, strict=True)
     ]
 
@@ -59,7 +59,7 @@ def together(
     operators: Sequence[int], farther: Sequence[Mapping[str, int]], analysis: Analysis
 ) -> Farther:
     """The same of operators that become one, for each byte that they move."""
-    moved = sum(analysis.operators[each].traffic_byte for each in operators)
+    moved = sum(analysis.operators[each].traffic_bytes for each in operators)
     found: dict[str, float] = {}
     for each in operators if moved else ():
         for name, byte in farther[each].items():
@@ -67,13 +67,13 @@ def together(
     return found
 
 
-def _level_byte(
+def _level_bytes(
     records: Sequence[OperatorRecord], roof: Roof, cache: Pass
 ) -> list[Mapping[str, int]]:
     reuse = residency(with_ends(records))
     by_pass = reuse.steady if cache == "steady" else reuse.cold
     return [
-        {} if record.state is State.FREE else roof.level_byte(reuses)
+        {} if record.state is State.FREE else roof.level_bytes(reuses)
         for record, reuses in zip(records, by_pass, strict=True)
     ]
 
@@ -83,7 +83,7 @@ def _moved(byte: Mapping[str, int], record: OperatorRecord, farther: Farther) ->
     found: dict[str, int] = {}
     most: int | None = None
     for name, crossing in byte.items():
-        more = crossing + round(farther.get(name, 0.0) * record.work.traffic_byte)
+        more = crossing + round(farther.get(name, 0.0) * record.work.traffic_bytes)
         # The nearest gives all there is.
         most = crossing if most is None else max(0, min(most, more))
         found[name] = most

@@ -127,7 +127,7 @@ def _asked(
     for each in structure.layers:
         record = records[each.index]
         weight = record.inputs[each.weight]
-        key = (weight.storage, weight.offset_byte)
+        key = (weight.storage, weight.offset_bytes)
         sharing.setdefault(key, []).append(each)
         runs.setdefault((record.module_path, key), []).append(each)
     weights = {

@@ -49,7 +49,7 @@ def narrowed(spec: TensorSpec, to: DType, renamed: Mapping[int, int]) -> TensorS
 def retyped(record: OperatorRecord, inputs: Specs, outputs: Specs) -> OperatorRecord:
     """The operator on other operands of the same sizes."""
     counts: dict[str, Any] = {
-        name: getattr(record.work, name) for name in (*COUNTS, "internal_byte")
+        name: getattr(record.work, name) for name in (*COUNTS, "internal_bytes")
     }
     work = Work(**counts, **traffic_of(inputs, outputs))
     return replace(record, inputs=inputs, outputs=outputs, work=work, freed=())
@@ -194,7 +194,7 @@ class _Calls:
         is_transposed = first.attributes.get("transposed") is True
         has_relu = bool(ends) and plain(ends[0]) == _RELU and not is_transposed
         source = self._as_it_lies(step.record.inputs[node.layer.activation])
-        given = replace(source, least_elements=None)
+        given = replace(source, min_elements=None)
         output = self._new((folded or [first])[-1].outputs[0], _CODES)
         if first.op.endswith("convolution"):
             output = replace(output, layout=images_layout(output))
@@ -287,7 +287,7 @@ class _Calls:
     def _new(self, spec: TensorSpec, of: DType) -> TensorSpec:
         """A tensor of the same sizes in another type, in a storage of its own."""
         self._next += 1
-        return replace(spec, dtype=of, storage=self._next - 1, offset_byte=0, least_elements=None)
+        return replace(spec, dtype=of, storage=self._next - 1, offset_bytes=0, min_elements=None)
 
     def _ended(
         self, product: OperatorRecord, ends: Sequence[OperatorRecord], step: Step
@@ -310,7 +310,7 @@ class _Calls:
             made = self._new(made, _CODES)
             calls.append(call("aten.quantize_per_tensor", step.record, calls[-1].outputs, made))
         # The last of them writes what others read.
-        last = replace(made, storage=written.storage, offset_byte=written.offset_byte)
+        last = replace(made, storage=written.storage, offset_bytes=written.offset_bytes)
         calls[-1] = replace(calls[-1], outputs=(last,))
         self._layouts[last.storage] = last.layout
         return tuple(calls)
@@ -332,7 +332,7 @@ def _packed(
     assert node.layer is not None
     own = len(first.inputs)
     kept = step.record.inputs[node.layer.weight]
-    weight = replace(kept, dtype=_WEIGHTS, least_elements=None)
+    weight = replace(kept, dtype=_WEIGHTS, min_elements=None)
     bias = [
         spec
         for place, spec in enumerate(first.inputs)

@@ -20,7 +20,7 @@ SCALE_BYTE = 4
 _Weight = tuple[int, int]
 
 
-def layer_byte(plan: Plan) -> tuple[int, int]:
+def layer_bytes(plan: Plan) -> tuple[int, int]:
     """What layers move, in bytes, before and after: weights once, their own results twice.
 
     All at the bits of the layer itself; scales and biases are left out.
@@ -31,14 +31,14 @@ def layer_byte(plan: Plan) -> tuple[int, int]:
         weight, result, bits = _tensors(plan, layer)
         if _key(weight) not in seen:
             seen.add(_key(weight))
-            before += _byte(weight, weight.dtype.bits)
-            after += _byte(weight, own_bits(bits.weights, weight.dtype))
-        before += 2 * _byte(result, result.dtype.bits)
-        after += 2 * _byte(result, own_bits(bits.activations, result.dtype))
+            before += _bytes(weight, weight.dtype.bits)
+            after += _bytes(weight, own_bits(bits.weights, weight.dtype))
+        before += 2 * _bytes(result, result.dtype.bits)
+        after += 2 * _bytes(result, own_bits(bits.activations, result.dtype))
     return before, after
 
 
-def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
+def model_bytes(analysis: Analysis, plan: Plan) -> tuple[int, int]:
     """All parameters and buffers in bytes, before and after, as they would lie in a file.
 
     Codes are packed; beside them lie a scale for the weights, or one for each channel, and the
@@ -46,10 +46,10 @@ def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
     Functions keep weights of which no module knows: at least those of the layers are counted.
     """
     known = {
-        _key(weight): _byte(weight, weight.dtype.bits)
+        _key(weight): _bytes(weight, weight.dtype.bits)
         for weight in (_tensors(plan, each)[0] for each in plan.structure.layers)
     }
-    kept = analysis.totals.parameter_bytes + analysis.totals.buffer_bytes
+    kept = analysis.totals.parameter_size_bytes + analysis.totals.buffer_size_bytes
     before = after = max(kept, sum(known.values()))
     shared = weights_of_others(plan)
     seen: set[_Weight] = set()
@@ -66,15 +66,15 @@ def model_byte(analysis: Analysis, plan: Plan) -> tuple[int, int]:
         seen.add(_key(weight))
         if own_bits(bits.weights, weight.dtype) == weight.dtype.bits:
             continue
-        after += _byte(weight, bits.weights)
+        after += _bytes(weight, bits.weights)
         if _is_coded(plan, bits.weights, weight.dtype):
             after += SCALE_BYTE * (_channels(plan, layer) if plan.policy.per_channel else 1)
         if _key(weight) not in shared:
-            after -= _byte(weight, weight.dtype.bits)
-    return before, after - _narrowed_byte(plan)
+            after -= _bytes(weight, weight.dtype.bits)
+    return before, after - _narrowed_bytes(plan)
 
 
-def _narrowed_byte(plan: Plan) -> int:
+def _narrowed_bytes(plan: Plan) -> int:
     """What all parameters but layers' weights lose where the whole model has fewer bits."""
     weights = {_key(_tensors(plan, each)[0]) for each in plan.structure.layers}
     lost: dict[_Weight, int] = {}
@@ -86,7 +86,7 @@ def _narrowed_byte(plan: Plan) -> int:
         if bits == FLOAT_BITS:
             stays.add(_key(spec))
         else:
-            lost[_key(spec)] = kept_byte(spec, spec.dtype.bits) - kept_byte(spec, bits)
+            lost[_key(spec)] = kept_bytes(spec, spec.dtype.bits) - kept_bytes(spec, bits)
     return sum(byte for key, byte in lost.items() if key not in stays)
 
 
@@ -127,16 +127,16 @@ def _channels(plan: Plan, layer: Layer) -> int:
 
 
 def _key(weight: TensorSpec) -> _Weight:
-    return weight.storage, weight.offset_byte
+    return weight.storage, weight.offset_bytes
 
 
-def kept_byte(spec: TensorSpec, bits: int) -> int:
+def kept_bytes(spec: TensorSpec, bits: int) -> int:
     """Bytes of what the model keeps: a table whole, however few of its rows are read, and what is
     spread over a batch once."""
     elements = spec.distinct_elements if spec.layout == "strided" else spec.elements
     return (elements * bits + 7) // 8
 
 
-def _byte(spec: TensorSpec, bits: int) -> int:
+def _bytes(spec: TensorSpec, bits: int) -> int:
     """Bytes of all elements in so many bits, packed."""
     return (spec.elements * bits + 7) // 8

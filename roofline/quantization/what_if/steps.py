@@ -82,7 +82,7 @@ class _Storages:
             spec,
             dtype=self._widths.kept_in(bits, is_weight=is_weight),
             storage=self._of_codes[key],
-            offset_byte=spec.offset_byte * bits // spec.dtype.bits,
+            offset_bytes=spec.offset_bytes * bits // spec.dtype.bits,
         )
 
 
@@ -97,10 +97,10 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
         for operand in node.reads:
             kept, read = plan.kept(operand), plan.read(node, operand)
             value, spec = operand.reading.value, operand.reading.spec
-            key = value or (spec.storage, spec.offset_byte, spec.byte)
+            key = value or (spec.storage, spec.offset_bytes, spec.byte)
             if kept != read and (key, read) not in converted:
                 converted.add((key, read))
-                whole = given.get((spec.storage, spec.offset_byte, spec.byte), spec)
+                whole = given.get((spec.storage, spec.offset_bytes, spec.byte), spec)
                 if value is not None:
                     whole = specs.get(value, spec)
                 steps.append(_conversion(whole, kept, read, node, plan, storages))
@@ -125,7 +125,7 @@ def _given(plan: Plan) -> dict[tuple[int, int, int], TensorSpec]:
     found: dict[tuple[int, int, int], TensorSpec] = {}
     for record in plan.records:
         for spec in record.inputs:
-            found.setdefault((spec.storage, spec.offset_byte, spec.byte), spec)
+            found.setdefault((spec.storage, spec.offset_bytes, spec.byte), spec)
     return found
 
 
@@ -141,8 +141,8 @@ def _conversion(
         op, kind, flop = "aten.quantize_per_tensor", "quantization", QUANTIZE_FLOP
     else:
         op, kind, flop = "aten.dequantize", "quantization", DEQUANTIZE_FLOP
-    before = replace(before, least_elements=None)
-    after = replace(after, least_elements=None, role=Role.ACTIVATION)
+    before = replace(before, min_elements=None)
+    after = replace(after, min_elements=None, role=Role.ACTIVATION)
     return Step(
         record=replace(
             reader,
@@ -153,7 +153,7 @@ def _conversion(
             attributes={},
             state=State.COUNTED,
             formula=op,
-            work=Work(flop=flop * spec.elements, least_flop=0, **traffic_of((before,), (after,))),
+            work=Work(flop=flop * spec.elements, min_flop=0, **traffic_of((before,), (after,))),
         ),
         conversion=Conversion(
             kind="quantize" if is_down else "dequantize",
@@ -242,7 +242,7 @@ def _other_record(node: Node, plan: Plan, storages: _Storages) -> OperatorRecord
         first,
         inputs=inputs,
         outputs=outputs,
-        work=Work(**counts, internal_byte=work.internal_byte, **traffic_of(inputs, outputs)),
+        work=Work(**counts, internal_bytes=work.internal_bytes, **traffic_of(inputs, outputs)),
     )
 
 

@@ -40,31 +40,31 @@ class BoundCosts:
         self._launches = launches
         self._bounds = Remembered(
             lambda record, reuses: (
-                roof.place(record, reuses).bound_s if has_bound(record, roof) else None
+                roof.place(record, reuses).eager_min_time_s if has_bound(record, roof) else None
             )
         )
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         """The cost of one pass; see `Costs`."""
-        counted = self._count(graph, around_byte=around_byte)
-        own = own_records(counted, around_byte)
+        counted = self._count(graph, around_bytes=around_bytes)
+        own = own_records(counted, around_bytes)
         bounds_s = launches_s = 0.0
         unknown: list[str] = []
         for record, reuses in zip(own, self._reuses(counted.records), strict=False):
             if record.state is State.FREE:
                 continue
-            bound_s = self._bounds.of(record, reuses)
-            if bound_s is None:
+            eager_min_time_s = self._bounds.of(record, reuses)
+            if eager_min_time_s is None:
                 unknown.append(record.op)
                 continue
-            bounds_s += bound_s
+            bounds_s += eager_min_time_s
             launches_s += self._launches.of(record)
         working = launched(own)
         return Cost(
             total_s=bounds_s + launches_s,
-            bound_s=bounds_s,
+            eager_min_time_s=bounds_s,
             launches=len(working),
-            traffic_byte=sum(each.work.traffic_byte for each in working),
+            traffic_bytes=sum(each.work.traffic_bytes for each in working),
             flop=known_flop(working),
             unknown=repeated(unknown),
         )
@@ -94,53 +94,53 @@ class FusedCosts:
         self._roof = roof
         self._launches = launches
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         """The cost of one pass; see `Costs`."""
-        records = own_records(self._count(graph, around_byte=around_byte), around_byte)
+        records = own_records(self._count(graph, around_bytes=around_bytes), around_bytes)
         kernels: dict[int, list[OperatorRecord]] = {}
         traffic: dict[int, int] = {}
         for record, fused in zip(records, fused_traffic(records, only_chains=True), strict=True):
             if record.state is State.FREE:
                 continue
-            traffic[fused.chain] = traffic.get(fused.chain, 0) + fused.traffic_byte
+            traffic[fused.chain] = traffic.get(fused.chain, 0) + fused.traffic_bytes
             members = kernels.setdefault(fused.chain, [])
             if not fused.is_folded:
                 members.append(record)
         bounds_s = launches_s = 0.0
         unknown: list[str] = []
         for chain, members in kernels.items():
-            bound_s = kernel_bound_s(members, traffic[chain], self._roof)
-            if bound_s is None:
+            eager_min_time_s = kernel_bound_s(members, traffic[chain], self._roof)
+            if eager_min_time_s is None:
                 # What runs as one takes one time, and that is not known.
                 unknown += [each.op for each in members]
                 continue
-            bounds_s += bound_s
+            bounds_s += eager_min_time_s
             launches_s += max(map(self._launches.of, members), default=0.0)
         return Cost(
             total_s=bounds_s + launches_s,
-            bound_s=bounds_s,
+            eager_min_time_s=bounds_s,
             launches=len(kernels),
-            traffic_byte=sum(traffic.values()),
+            traffic_bytes=sum(traffic.values()),
             flop=known_flop(each for members in kernels.values() for each in members),
             unknown=repeated(unknown),
         )
 
 
 def kernel_bound_s(
-    members: Sequence[OperatorRecord], traffic_byte: int, roof: Roof
+    members: Sequence[OperatorRecord], traffic_bytes: int, roof: Roof
 ) -> float | None:
     """The least seconds of operators that run as one kernel: their arithmetic, or what they move.
 
     Args:
         members: the operators.
-        traffic_byte: what of theirs crosses memory; it is charged to the farthest level.
+        traffic_bytes: what of theirs crosses memory; it is charged to the farthest level.
         roof: the machine's. None comes back where it does not know one of them.
     """
     if not roof.levels or not all(has_bound(each, roof) for each in members):
         return None
     # What has a bound and no time in its arithmetic has none to do that a ceiling is known for.
     compute_s = sum(filter(None, map(roof.compute_s, members)))
-    return max(compute_s, traffic_byte / roof.levels[-1].byte_per_s)
+    return max(compute_s, traffic_bytes / roof.levels[-1].bytes_per_s)
 
 
 def has_bound(record: OperatorRecord, roof: Roof) -> bool:
@@ -148,8 +148,8 @@ def has_bound(record: OperatorRecord, roof: Roof) -> bool:
 
     Arithmetic of whole numbers has no ceilings: there the bytes decide.
     """
-    if record.work.least_flop is None:
+    if record.work.min_flop is None:
         return False
     if roof.compute_s(record) is not None:
         return True
-    return not ceiling_types(record.inputs, record.outputs, record.work.multiply_add)
+    return not ceiling_types(record.inputs, record.outputs, record.work.macs)

@@ -18,17 +18,17 @@ class Cost:
 
     ``total_s`` is the sum over operators whose time is known; ``unknown`` are the others, sorted,
     each as often as it is called: two costs can be compared only where these are equal.
-    ``launches`` are kernels that are called, ``traffic_byte`` what they move, ``flop`` what they
-    compute, None where one of them has no formula. ``bound_s`` is the part of ``total_s`` that the
+    ``launches`` are kernels that are called, ``traffic_bytes`` what they move, ``flop`` what they
+    compute, None where one of them has no formula. ``eager_min_time_s`` is the part of ``total_s`` that the
     roofline bounds from below, without launches; None where seconds are no bounds.
     """
 
     total_s: float
     launches: int
-    traffic_byte: int
+    traffic_bytes: int
     flop: int | None
     unknown: tuple[str, ...] = ()
-    bound_s: float | None = None
+    eager_min_time_s: float | None = None
 
     def is_comparable(self, other: Cost) -> bool:
         """Whether both leave out the same operators."""
@@ -43,12 +43,12 @@ class Costs(Protocol):
         """What its seconds are."""
         ...
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         """The cost of one pass.
 
         Args:
             graph: a model, or a piece of one.
-            around_byte: what the rest of the model touches between two passes of a piece; 0: the
+            around_bytes: what the rest of the model touches between two passes of a piece; 0: the
                 graph is all of the model.
         """
         ...

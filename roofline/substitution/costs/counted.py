@@ -39,14 +39,14 @@ class Counted(Protocol):
 class CountGraph(Protocol):
     """Counts graphs, without running anything."""
 
-    def __call__(self, graph: Graph, /, *, around_byte: int = 0) -> Counted:
-        """The operators of a graph, and with `around_byte` a last one that touches so much."""
+    def __call__(self, graph: Graph, /, *, around_bytes: int = 0) -> Counted:
+        """The operators of a graph, and with `around_bytes` a last one that touches so much."""
         ...
 
 
-def own_records(counted: Counted, around_byte: int) -> tuple[OperatorRecord, ...]:
+def own_records(counted: Counted, around_bytes: int) -> tuple[OperatorRecord, ...]:
     """The operators of the graph itself."""
-    return counted.records[:-1] if around_byte else counted.records
+    return counted.records[:-1] if around_bytes else counted.records
 
 
 def launched(records: Iterable[OperatorRecord]) -> list[OperatorRecord]:

@@ -43,10 +43,10 @@ class PredictedCosts:
             lambda record, reuses: facts_of(roof.place(record, reuses), roof.threads)
         )
 
-    def cost(self, graph: Graph, /, *, around_byte: int = 0) -> Cost:
+    def cost(self, graph: Graph, /, *, around_bytes: int = 0) -> Cost:
         """The cost of one pass; see `Costs`."""
-        counted = self._count(graph, around_byte=around_byte)
-        own = own_records(counted, around_byte)
+        counted = self._count(graph, around_bytes=around_bytes)
+        own = own_records(counted, around_bytes)
         reuses = residency(counted.records).steady
         at_work = [
             (record, each)
@@ -68,7 +68,7 @@ class PredictedCosts:
         return Cost(
             total_s=total_s,
             launches=len(working),
-            traffic_byte=sum(each.work.traffic_byte for each in working),
+            traffic_bytes=sum(each.work.traffic_bytes for each in working),
             flop=known_flop(working),
             unknown=repeated(unknown),
         )

@@ -40,12 +40,12 @@ class Overwriting:
         self._stale: set[Value | Weight] = set()
 
     def put(
-        self, tensor: Value | Weight, base: Value | Weight | None = None, offset_byte: int = 0
+        self, tensor: Value | Weight, base: Value | Weight | None = None, offset_bytes: int = 0
     ) -> None:
         """Puts a tensor so many bytes behind the beginning of `base`, or into a storage of its own;
         one that is there stays."""
         storage, begin_byte = (len(self._places), 0) if base is None else self._places[base]
-        self._places.setdefault(tensor, (storage, begin_byte + offset_byte))
+        self._places.setdefault(tensor, (storage, begin_byte + offset_bytes))
 
     def view(self, old: Value | Weight, new: Value) -> None:
         """From now on, `new` stands for `old`, whose elements stay.
@@ -290,8 +290,8 @@ class Conversion:
         plan = self._operators.plan(made, self._type_of)
         number = self._put(plan.node).node
         values = tuple(Value(number, output) for output in range(len(plan.node.outputs)))
-        for value, base, offset_byte in zip(values, plan.bases, plan.offsets_byte, strict=True):
-            self._memory.put(value, None if base is None else plan.operands[base], offset_byte)
+        for value, base, offset_bytes in zip(values, plan.bases, plan.offsets_bytes, strict=True):
+            self._memory.put(value, None if base is None else plan.operands[base], offset_bytes)
         if written:
             # What gives its operand as it is (dropout in eval mode) writes nothing.
             is_view = moves_view or plan.bases[0] is not None

@@ -34,13 +34,13 @@ class Counted:
     calls: tuple[Call | None, ...]
 
 
-def records(graph: Graph, operators: Operators, *, around_byte: int = 0) -> Counted:
+def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Counted:
     """What a capture of the module that is built of `graph` would record.
 
     Args:
         graph: a model, or a piece of one.
         operators: calls operators; those that are known are not called again.
-        around_byte: what the rest of the model touches between two passes of a piece: a last record
+        around_bytes: what the rest of the model touches between two passes of a piece: a last record
             reads as much of what persists, so that what the piece finds in caches at its next pass
             is what it finds there in the model; 0: there is no rest.
 
@@ -51,7 +51,7 @@ def records(graph: Graph, operators: Operators, *, around_byte: int = 0) -> Coun
     for position, (number, node) in enumerate(graph.nodes.items()):
         if node.op != INPUT:
             counting.add(number, position)
-    return counting.counted(around_byte)
+    return counting.counted(around_bytes)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,12 +182,12 @@ class _Counting:
             moved.append(self._operators.moved(each, number, shift))
         return tuple(moved)
 
-    def counted(self, around_byte: int) -> Counted:
-        if around_byte:
+    def counted(self, around_bytes: int) -> Counted:
+        if around_bytes:
             spec = TensorSpec(
-                shape=(around_byte,),
+                shape=(around_bytes,),
                 dtype=dtype("uint8"),
-                distinct_elements=around_byte,
+                distinct_elements=around_bytes,
                 storage=len(self._numbers),
                 role=Role.BUFFER,
             )
@@ -200,7 +200,7 @@ class _Counting:
                 inputs=(spec,),
                 outputs=(),
                 state=State.COUNTED,
-                work=Work(parameter_byte=around_byte),
+                work=Work(parameter_bytes=around_bytes),
             )
             self._pending.append(
                 _Pending(like=like, module_path="", inputs=(spec,), outputs=(), freed=[])

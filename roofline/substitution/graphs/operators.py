@@ -27,7 +27,7 @@ class Plan:
 
     ``operands`` are the values and weights that it takes, each once, ``types`` theirs;
     ``arguments`` have `Nth` in their place. ``bases`` say for each output in the storage of which
-    operand it lies, None: in one of its own; ``offsets_byte`` where in it, from where the operand
+    operand it lies, None: in one of its own; ``offsets_bytes`` where in it, from where the operand
     begins on. ``outcomes`` are those of calls whose operands share storages or have other roles.
     """
 
@@ -36,7 +36,7 @@ class Plan:
     types: tuple[TensorType, ...]
     arguments: tuple[Argument, ...]
     bases: tuple[int | None, ...]
-    offsets_byte: tuple[int, ...]
+    offsets_bytes: tuple[int, ...]
     outcomes: dict[tuple[Any, ...], Outcome]
 
     def is_for(self, type_of: Callable[[Value], TensorType]) -> bool:
@@ -115,7 +115,7 @@ class Operators:
                 each.storage if each and each.storage < len(operands) else None
                 for each in outcome.outputs
             ),
-            offsets_byte=tuple(each.offset_byte if each else 0 for each in outcome.outputs),
+            offsets_bytes=tuple(each.offset_bytes if each else 0 for each in outcome.outputs),
             outcomes={},
         )
         if len(self._plans) >= _MOST_PLANS:
@@ -157,15 +157,15 @@ class Operators:
             raise RewriteError(known)
         return known
 
-    def moved(self, spec: TensorSpec, storage: int, shift_byte: int) -> TensorSpec:
+    def moved(self, spec: TensorSpec, storage: int, shift_bytes: int) -> TensorSpec:
         """The spec of an outcome, as it is in another storage and further on in it."""
-        key = (id(spec), storage, shift_byte)
+        key = (id(spec), storage, shift_bytes)
         found = self._specs.get(key)
         if found is None:
             if len(self._specs) >= _MOST_PLANS:
                 self._specs.clear()
-            offset_byte = spec.offset_byte + shift_byte
-            made = replace(spec, storage=storage, offset_byte=offset_byte)
+            offset_bytes = spec.offset_bytes + shift_bytes
+            made = replace(spec, storage=storage, offset_bytes=offset_bytes)
             # The spec is kept, so that no other gets its identity.
             found = self._specs[key] = spec, made
         return found[1]

@@ -32,7 +32,7 @@ class Place:
 
     type: TensorType
     storage: int
-    offset_byte: int
+    offset_bytes: int
     role: Role
     is_trained: bool = True
 
@@ -53,7 +53,7 @@ class Output:
 
     type: TensorType
     storage: int
-    offset_byte: int
+    offset_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +107,19 @@ def with_tensors(argument: Argument, tensors: Sequence[Any]) -> Any:
     return argument
 
 
-def end_byte(type: TensorType, offset_byte: int = 0) -> int:
+def end_byte(type: TensorType, offset_bytes: int = 0) -> int:
     """Where in its storage a tensor's last element ends."""
     if 0 in type.shape:
-        return offset_byte
+        return offset_bytes
     reach = sum((size - 1) * step for size, step in zip(type.shape, type.stride, strict=True))
-    return offset_byte + (1 + reach) * torch_dtype(type.dtype).itemsize
+    return offset_bytes + (1 + reach) * torch_dtype(type.dtype).itemsize
 
 
 def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
     """A tensor in each place."""
     ends: dict[int, int] = {}
     for each in places:
-        ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_byte))
+        ends[each.storage] = max(ends.get(each.storage, 0), end_byte(each.type, each.offset_bytes))
     bases = {
         number: torch.empty(byte, dtype=torch.uint8, device="meta") for number, byte in ends.items()
     }
@@ -129,7 +129,7 @@ def _tensors(fakes: Fakes, places: tuple[Place, ...]) -> list[torch.Tensor]:
         plain = torch.empty(0, dtype=dtype, device="meta")
         plain.set_(
             bases[each.storage].untyped_storage(),
-            each.offset_byte // dtype.itemsize,
+            each.offset_bytes // dtype.itemsize,
             each.type.shape,
             each.type.stride,
         )
@@ -154,5 +154,5 @@ def _output(value: Any, operands: Operands) -> Output | None:
             dtype=str(value.dtype).removeprefix("torch."),
         ),
         storage=number,
-        offset_byte=int(value.storage_offset()) * value.element_size(),
+        offset_bytes=int(value.storage_offset()) * value.element_size(),
     )

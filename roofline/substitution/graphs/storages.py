@@ -69,21 +69,21 @@ class _Found:
                 assert isinstance(each, Weight)
                 self._new(each, role_of(each), position)
             self._uses[self._places[each][0]].append((position, each))
-        for output, (base, offset_byte) in enumerate(
-            zip(plan.bases, plan.offsets_byte, strict=True)
+        for output, (base, offset_bytes) in enumerate(
+            zip(plan.bases, plan.offsets_bytes, strict=True)
         ):
             value = Value(number, output)
             if base is None:
-                self._new(value, Role.ACTIVATION, position, offset_byte)
+                self._new(value, Role.ACTIVATION, position, offset_bytes)
             else:
                 storage, begin_byte = self._places[plan.operands[base]]
-                self._places[value] = storage, begin_byte + offset_byte
+                self._places[value] = storage, begin_byte + offset_bytes
                 self._uses[storage].append((position, value))
 
-    def _new(self, value: Value | Weight, role: Role, position: int, offset_byte: int = 0) -> None:
+    def _new(self, value: Value | Weight, role: Role, position: int, offset_bytes: int = 0) -> None:
         number = len(self._roles)
         self._roles.append(role)
-        self._places[value] = number, offset_byte
+        self._places[value] = number, offset_bytes
         self._uses[number] = [(position, value)]
 
     def settled(self) -> Storages:
@@ -104,14 +104,14 @@ class _Found:
                 continue
             overwriting.add(number)
             storage, begin_byte = self._places[_overwritten(plan)]
-            outer, more_byte = joined.get(storage, (storage, 0))
+            outer, more_bytes = joined.get(storage, (storage, 0))
             own = self._places[Value(number)][0]
-            joined[own] = outer, more_byte + begin_byte
+            joined[own] = outer, more_bytes + begin_byte
             last_uses[outer] = max(last_uses[outer], last_uses[own])
         for value, (storage, begin_byte) in self._places.items() if joined else ():
             if storage in joined:
-                outer, more_byte = joined[storage]
-                self._places[value] = outer, begin_byte + more_byte
+                outer, more_bytes = joined[storage]
+                self._places[value] = outer, begin_byte + more_bytes
         return Storages(
             plans=self._plans,
             places=self._places,

@@ -33,11 +33,11 @@ class Around:
     """What the rest of a model costs and touches, where a piece of it is searched.
 
     ``total_s`` are its seconds: what a rewrite may add is relative to the whole model.
-    ``touched_byte`` is what it touches between two passes of the piece.
+    ``touched_bytes`` is what it touches between two passes of the piece.
     """
 
     total_s: float = 0.0
-    touched_byte: int = 0
+    touched_bytes: int = 0
 
 
 class _LateError(Exception):
@@ -98,7 +98,7 @@ class Exploration:
         return f"{self.evaluated} graphs, best {format_s(best_s)}"
 
     def _cost(self, graph: Graph) -> Cost:
-        return self.costs.cost(graph, around_byte=self.around.touched_byte)
+        return self.costs.cost(graph, around_bytes=self.around.touched_bytes)
 
     def _put(self, state: State) -> None:
         # Of graphs that cost as much, but for rounding, the one with more rewrites comes first.

@@ -99,16 +99,20 @@ def cost_of_whole(whole: Cost, before: Cost, after: Cost) -> Cost:
     flop = None
     if whole.flop is not None and before.flop is not None and after.flop is not None:
         flop = whole.flop + after.flop - before.flop
-    bound_s = None
-    if whole.bound_s is not None and before.bound_s is not None and after.bound_s is not None:
-        bound_s = whole.bound_s + after.bound_s - before.bound_s
+    eager_min_time_s = None
+    if (
+        whole.eager_min_time_s is not None
+        and before.eager_min_time_s is not None
+        and after.eager_min_time_s is not None
+    ):
+        eager_min_time_s = whole.eager_min_time_s + after.eager_min_time_s - before.eager_min_time_s
     return Cost(
         total_s=whole.total_s + after.total_s - before.total_s,
         launches=whole.launches + after.launches - before.launches,
-        traffic_byte=whole.traffic_byte + after.traffic_byte - before.traffic_byte,
+        traffic_bytes=whole.traffic_bytes + after.traffic_bytes - before.traffic_bytes,
         flop=flop,
         unknown=whole.unknown,
-        bound_s=bound_s,
+        eager_min_time_s=eager_min_time_s,
     )
 
 
@@ -370,9 +374,9 @@ class _InPieces:
     def _around(self, piece: Graph) -> Around:
         """What all but a piece costs and touches."""
         whole = self.now.cost
-        touched_byte = max(0, whole.traffic_byte - self.costs.cost(piece).traffic_byte)
-        cost = self.costs.cost(piece, around_byte=touched_byte)
-        return Around(total_s=max(0.0, whole.total_s - cost.total_s), touched_byte=touched_byte)
+        touched_bytes = max(0, whole.traffic_bytes - self.costs.cost(piece).traffic_bytes)
+        cost = self.costs.cost(piece, around_bytes=touched_bytes)
+        return Around(total_s=max(0.0, whole.total_s - cost.total_s), touched_bytes=touched_bytes)
 
     def _count(self, found: Found) -> None:
         statistics = found.statistics

@@ -19,7 +19,7 @@ import torch
 
 from roofline.errors import ModelError, said_by
 from roofline.foundation.quiet import quiet
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.workload.capture.compiled import is_compiled
 from roofline.workload.capture.fakes import Fakes
 from roofline.workload.capture.inductor_schedule import UnknownScheduleError
@@ -201,7 +201,9 @@ def compiled_pass(
             reason = _reason(error)
         byte = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
         if not has_room_for(byte):
-            why_not = f"{reason} (and {format_byte(byte)} of weights are too many for real tensors)"
+            why_not = (
+                f"{reason} (and {format_bytes(byte)} of weights are too many for real tensors)"
+            )
             return CompiledPass(compiler=compiler, why_not=why_not)
         real = with_weights(model, rebuild)
         if real is None:

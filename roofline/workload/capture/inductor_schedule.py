@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from roofline.workload.capture.compiled import path_of_own
-from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_byte
+from roofline.workload.compiled_kernels import CompiledGraph, CompiledKernel, peak_bytes
 from roofline.workload.operators import Phase
 
 # They are the scheduler's own (`get_read_write_buffer_accesses`: every buffer once, for the worst
@@ -27,7 +27,7 @@ from roofline.workload.operators import Phase
 #   nothing.
 
 
-def read_byte(graph: Any, node: Any) -> int:
+def read_bytes(graph: Any, node: Any) -> int:
     """What a scheduled node reads. The scheduler leaves out constants; they are read all the same.
 
     Args:
@@ -41,8 +41,8 @@ def read_byte(graph: Any, node: Any) -> int:
     return sum(moved.values()) + sum(constants[name].nbytes for name in left_out)
 
 
-def written_byte(graph: Any, node: Any) -> int:
-    """What a scheduled node writes, as `read_byte`."""
+def written_bytes(graph: Any, node: Any) -> int:
+    """What a scheduled node writes, as `read_bytes`."""
     return sum(_narrowed(graph, node, reads=False).values())
 
 
@@ -218,8 +218,8 @@ def graph_of(
         kernels=kernels,
         buffers=buffers,
         reused=reused,
-        allocated_byte=sum(byte for _, byte in steps if byte > 0),
-        peak_byte=peak_byte(steps),
+        allocated_bytes=sum(byte for _, byte in steps if byte > 0),
+        peak_bytes=peak_bytes(steps),
     )
 
 
@@ -281,8 +281,8 @@ def _library_name(node: Any) -> str:
 
 
 def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) -> CompiledKernel:
-    read = sum(read_byte(graph, each) for each in loops)
-    written = sum(written_byte(graph, each) for each in loops)
+    read = sum(read_bytes(graph, each) for each in loops)
+    written = sum(written_bytes(graph, each) for each in loops)
     # A kernel that moves nothing is one whose layouts Inductor does not follow.
     is_known = read + written > 0
     calls = dict.fromkeys(
@@ -296,8 +296,8 @@ def _kernel(graph: Any, name: str, loops: Sequence[Any], *, is_library: bool) ->
         loops=len(loops),
         operators=tuple(operator for operator, _ in calls),
         modules=tuple(dict.fromkeys(module for _, module in calls if module)),
-        read_byte=read if is_known else None,
-        written_byte=written if is_known else None,
+        read_bytes=read if is_known else None,
+        written_bytes=written if is_known else None,
     )
 
 

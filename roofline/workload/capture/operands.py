@@ -130,11 +130,11 @@ class Operands:
                 dtype=dtype_of(tensor.dtype),
                 distinct_elements=_distinct_elements(shape, stride),
                 storage=number,
-                offset_byte=int(offset) * tensor.element_size(),
+                offset_bytes=int(offset) * tensor.element_size(),
                 layout=_layout(shape, stride),
                 role=role,
             )
-            place = (number, spec.offset_byte, _elements_of_storage(shape, stride))
+            place = (number, spec.offset_bytes, _elements_of_storage(shape, stride))
             operand = self._known[key] = Operand(spec, place)
         return operand
 

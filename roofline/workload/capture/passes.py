@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from roofline.errors import ModelError, RooflineError
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.workload.capture.compiled import path_of_own
 from roofline.workload.capture.failures import NoFakesError, PassError, model_error, ran_elsewhere
 from roofline.workload.capture.fakes import Fakes
@@ -88,7 +88,7 @@ def capture(
             raise said from said.__cause__
         if not has_room_for(byte):
             raise ModelError(
-                f"{said} (its {format_byte(byte)} of weights are too many to run it for real)"
+                f"{said} (its {format_bytes(byte)} of weights are too many to run it for real)"
             ) from said.__cause__
         try:
             with torch.random.fork_rng(devices=[]):
@@ -145,9 +145,9 @@ class _Asked:
             raise PassError(model_error(error, self.name, paths), error) from error
 
 
-def has_room_for(weight_byte: int) -> bool:
+def has_room_for(weight_bytes: int) -> bool:
     """Whether there is memory to run a model with weights of so many bytes for real."""
-    return weight_byte <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available
+    return weight_bytes <= _FREE_MEMORY_SHARE * psutil.virtual_memory().available
 
 
 def with_weights(

@@ -27,7 +27,7 @@ from roofline.workload.work import COUNTS, Work, traffic_of
 _DEVICE = torch.ops.prim.device.default
 """Asked several times a call; the answer need not go through the modes."""
 
-_COUNTS = (*COUNTS, "internal_byte")
+_COUNTS = (*COUNTS, "internal_bytes")
 """What of an operator's work its formula says."""
 
 _WITHOUT_PADDING = "aten._nested_tensor_from_mask"
@@ -196,9 +196,9 @@ class Recorder(TorchDispatchMode):
                 if operator.name in _OF_PADDED:
                     operands = {**arguments, "output": output}
                     count = self._without_padding(operator, formula, count, operands)
-                if count.elements or count.least_elements:
+                if count.elements or count.min_elements:
                     inputs = tuple(_as_touched(spec, count, arguments) for spec in inputs)
-                    is_said = "output" in {*count.elements, *count.least_elements}
+                    is_said = "output" in {*count.elements, *count.min_elements}
                     outputs = tuple(
                         _as_touched(spec, count, {"output": output} if is_said else arguments)
                         for spec in outputs
@@ -251,9 +251,9 @@ class Recorder(TorchDispatchMode):
         least = formula.count({**operands, **tokens})
         return replace(
             count,
-            least=least.least_flop,
-            least_multiply_add=least.least_multiply_add,
-            least_elements={name: each.elements for name, each in tokens.items()},
+            least=least.min_flop,
+            min_macs=least.min_macs,
+            min_elements={name: each.elements for name, each in tokens.items()},
         )
 
     def _as_specs(self, value: Any, found: list[Operand]) -> Any:
@@ -327,13 +327,13 @@ def _as_touched(spec: TensorSpec, count: Flop, arguments: Mapping[str, Any]) -> 
         if operand == spec or (isinstance(operand, list) and spec in operand):
             touched = min(spec.distinct_elements, count.elements.get(name, spec.distinct_elements))
             distinct.append(touched)
-            least.append(min(touched, count.least_elements.get(name, touched)))
+            least.append(min(touched, count.min_elements.get(name, touched)))
     if not distinct:
         return spec
     return replace(
         spec,
         distinct_elements=max(distinct),
-        least_elements=max(least) if max(least) < max(distinct) else None,
+        min_elements=max(least) if max(least) < max(distinct) else None,
     )
 
 

@@ -61,7 +61,7 @@ class Gradients:
         self.found = [
             replace(
                 each,
-                state_byte=sum(
+                state_bytes=sum(
                     tensor.nbytes
                     for tensor in tensors_in(dict(kept.get(named[each.parameter], {})))
                 ),
@@ -169,10 +169,10 @@ def in_order(modules: Iterable[Module], calls: Mapping[str, int]) -> tuple[Modul
 class Capture:
     """What a model asked for in one pass: its operators, and the tensors it keeps.
 
-    ``run`` is how it was run. ``parameters`` counts elements, ``parameter_bytes`` and
-    ``buffer_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of what a
+    ``run`` is how it was run. ``parameters`` counts elements, ``parameter_size_bytes`` and
+    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of what a
     loss holds outputs against. Parameters that no operator touched are in them.
-    ``optimizer_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
+    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
     the order of their first calls. ``notes`` say how it was captured where that was not on fakes.
     ``gradients`` are those of parameters, in the order in which they were done; ``trained`` are all
     parameters that may get one, in the order of the model.
@@ -181,10 +181,10 @@ class Capture:
     run: Run
     records: tuple[OperatorRecord, ...]
     parameters: int
-    parameter_bytes: int
-    buffer_bytes: int
+    parameter_size_bytes: int
+    buffer_size_bytes: int
     input_bytes: int
-    optimizer_bytes: int = 0
+    optimizer_state_bytes: int = 0
     modules: tuple[Module, ...] = ()
     gradients: tuple[Gradient, ...] = ()
     trained: tuple[Trained, ...] = ()
@@ -273,11 +273,11 @@ class Recording:
             run=replace(run, loss=lesson.said) if lesson is not None else run,
             records=tuple(records),
             parameters=sum(elements for elements, _ in self.parameters.values()),
-            parameter_bytes=sum(byte for _, byte in self.parameters.values()),
-            buffer_bytes=sum(buffers),
+            parameter_size_bytes=sum(byte for _, byte in self.parameters.values()),
+            buffer_size_bytes=sum(buffers),
             input_bytes=sum(each.nbytes for each in stage.given.values())
-            + (lesson.target_byte if lesson is not None else 0),
-            optimizer_bytes=lesson.state_byte if lesson is not None else 0,
+            + (lesson.target_bytes if lesson is not None else 0),
+            optimizer_state_bytes=lesson.state_bytes if lesson is not None else 0,
             modules=in_order(self.found, modules.calls),
             gradients=tuple(self.gradients.found),
             trained=self.gradients.trained,

@@ -35,14 +35,14 @@ class _Held:
     """A storage that was there before: how much of it tensors take, each place of it once."""
 
     role: Role
-    element_byte: int
-    whole_byte: int
+    element_bytes: int
+    whole_bytes: int
     places: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int])
 
     @property
     def byte(self) -> int:
         """The bytes that are taken; overlapping views have no more than all of it."""
-        return min(sum(self.places.values()), self.whole_byte)
+        return min(sum(self.places.values()), self.whole_bytes)
 
 
 class _AsTheyAre:
@@ -70,7 +70,7 @@ class _AsTheyAre:
         if address not in self.held:
             self.roles[address] = role
             self.held[address] = _Held(
-                role=role, element_byte=tensor.element_size(), whole_byte=storage.nbytes()
+                role=role, element_bytes=tensor.element_size(), whole_bytes=storage.nbytes()
             )
         place = (tensor.storage_offset(), tensor.shape, tensor.stride())
         self.held[address].places[place] = tensor.nbytes
@@ -168,10 +168,10 @@ class Tracking:
     @property
     def parameters(self) -> int:
         """The elements of the parameters, each place once."""
-        return sum(each.byte // each.element_byte for each in self._of(Role.PARAMETER))
+        return sum(each.byte // each.element_bytes for each in self._of(Role.PARAMETER))
 
     @property
-    def kept_byte(self) -> int:
+    def kept_bytes(self) -> int:
         """The bytes of what is there from before on: parameters, buffers, inputs, states."""
         return sum(each.byte for role in _KEPT for each in self._of(role))
 

@@ -203,8 +203,8 @@ class Teaching:
 class Lesson:
     """One step of training.
 
-    ``said`` is what was differentiated, in words; ``state_byte`` what the optimizer keeps,
-    ``target_byte`` what the output is held against.
+    ``said`` is what was differentiated, in words; ``state_bytes`` what the optimizer keeps,
+    ``target_bytes`` what the output is held against.
 
     Args:
         make: as the optimizer of `Teaching`.
@@ -216,8 +216,8 @@ class Lesson:
         self, make: MakeOptimizer | None, loss: Loss | None, *, scales: bool = False
     ) -> None:
         self.said = ""
-        self.state_byte = 0
-        self.target_byte = 0
+        self.state_bytes = 0
+        self.target_bytes = 0
         self._targets: list[torch.Tensor] = []
         self._unused: list[Any] = []
         self._make = make
@@ -265,7 +265,7 @@ class Lesson:
             if asked == len(self._targets):
                 with listener.paused():
                     self._targets.append(tensors.given(InputRequest(shape=shape), kind))
-                self.target_byte += self._targets[-1].nbytes
+                self.target_bytes += self._targets[-1].nbytes
             asked += 1
             return self._targets[asked - 1]
 
@@ -312,7 +312,7 @@ class Lesson:
                 self._unused.append(optimizer.state.pop(parameter, None))
             kept = dict(optimizer.state.get(parameter, {}))
             listener.own([parameter, parameter.grad, kept], owners.get(id(parameter), ""))
-        self.state_byte = sum(
+        self.state_bytes = sum(
             {
                 each.untyped_storage()._cdata: each.nbytes
                 for state in optimizer.state.values()

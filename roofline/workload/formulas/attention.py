@@ -56,7 +56,7 @@ class Heads:
         """Scores in all heads: the rectangles."""
         return self.rows * self.pairs
 
-    def internal_byte(self, written: int, read: int) -> int:
+    def internal_bytes(self, written: int, read: int) -> int:
         """Bytes of so many rectangles of scores, written and read."""
         return self.dtype.byte(self.scores * written) + self.dtype.byte(self.scores * read)
 
@@ -94,12 +94,12 @@ def of_heads(heads: Heads, *, is_masked: bool = False, operations: int = 0) -> F
     softmax = heads.scores * SOFTMAX_FLOP - 2 * heads.rows * heads.queries
     products = heads.rows * heads.least_pairs * vectors
     return Flop(
-        multiply_add=heads.scores * vectors,
+        macs=heads.scores * vectors,
         # With fewer keys than queries there are queries of packed sequences that have none.
         other=max(softmax, heads.scores * TRANSCENDENTAL_FLOP) + heads.scores * operations,
         least=FLOP_PER_FMA * products + heads.rows * exponentials,
-        least_multiply_add=products,
-        internal_byte=heads.internal_byte(2, 2),
+        min_macs=products,
+        internal_bytes=heads.internal_bytes(2, 2),
     )
 
 
@@ -126,7 +126,7 @@ def with_logarithms(count: Flop, queries: int) -> Flop:
     return replace(
         count,
         other=count.other + queries * (1 + TRANSCENDENTAL_FLOP),
-        least=count.least_flop + queries,
+        least=count.min_flop + queries,
     )
 
 
@@ -135,7 +135,7 @@ def scaled(count: Flop, heads: Heads, scale: float | None, times: int = 1) -> Fl
     if scale == 1:
         return count
     multiplications = times * heads.rows * heads.queries * heads.features
-    return replace(count, other=count.other + multiplications, least=count.least_flop)
+    return replace(count, other=count.other + multiplications, least=count.min_flop)
 
 
 def _of_tensors(
@@ -152,7 +152,7 @@ def _of_tensors(
     heads = heads_of(query, key, value, result, is_causal)
     core = of_heads(heads, is_masked=mask is not None, operations=floats(mask) + (dropout_p > 0))
     least = needed(heads, query=query, key=key, value=value)
-    return replace(scaled(core, heads, scale), least_elements=least), heads
+    return replace(scaled(core, heads, scale), min_elements=least), heads
 
 
 def heads_of(
@@ -187,7 +187,7 @@ def scaled_dot_product_attention(
     is_alone = isinstance(output, TensorSpec)
     result = output if is_alone else output[0]
     count, heads = _of_tensors(query, key, value, result, attn_mask, dropout_p, is_causal, scale)
-    return count if is_alone else replace(count, internal_byte=heads.internal_byte(1, 2))
+    return count if is_alone else replace(count, internal_bytes=heads.internal_bytes(1, 2))
 
 
 @formula("aten._triton_scaled_dot_attention", byte=BYTE)
@@ -233,4 +233,4 @@ def fused_attention(
 def unscaled_values(count: Flop, result: TensorSpec, v_descale: TensorSpec | None) -> Flop:
     """`count`, and a multiplication for each number of the result where the values have a scale."""
     operations = 0 if v_descale is None else result.elements
-    return replace(count, other=count.other + operations, least=count.least_flop + operations)
+    return replace(count, other=count.other + operations, least=count.min_flop + operations)

@@ -80,7 +80,7 @@ def packed(
 
 
 def _are_one(first: TensorSpec, second: TensorSpec) -> bool:
-    return (first.storage, first.offset_byte) == (second.storage, second.offset_byte)
+    return (first.storage, first.offset_bytes) == (second.storage, second.offset_bytes)
 
 
 def heads_of_packed(
@@ -169,15 +169,15 @@ def flash_attention(
             *(query, key, value, (cum_seq_q, cum_seq_k), (max_q, max_k), is_causal),
             *(window_size_left, window_size_right),
         )
-    least_elements = needed(heads, query=query, key=key, value=value)
+    min_elements = needed(heads, query=query, key=key, value=value)
     if seqused_k is not None or block_table is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        least_elements = {"key": 0, "value": 0}
+        min_elements = {"key": 0, "value": 0}
     operations = (dropout_p > 0) + 2 * (alibi_slopes is not None)
     count = scaled(of_heads(heads, operations=operations), heads, scale)
     count = unscaled_values(count, query, v_descale)
     count = with_logarithms(count, heads.rows * heads.queries)
-    return replace(count, elements=elements, least_elements=least_elements)
+    return replace(count, elements=elements, min_elements=min_elements)
 
 
 def _paged_heads(
@@ -249,16 +249,16 @@ def efficient_attention(
         *(query, key, value, (cu_seqlens_q, cu_seqlens_k), (max_seqlen_q, max_seqlen_k)),
         *(custom_mask_type, window_size),
     )
-    least_elements = needed(heads, query=query, key=key, value=value)
+    min_elements = needed(heads, query=query, key=key, value=value)
     if seqlen_k is not None:
         heads = replace(heads, least_pairs=0, band=None)
-        least_elements = {"key": 0, "value": 0}
+        min_elements = {"key": 0, "value": 0}
     operations = floats(bias) + (dropout_p > 0)
     core = of_heads(heads, is_masked=bias is not None, operations=operations)
     count = with_logarithms(
         scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
     )
-    return replace(count, least_elements=least_elements)
+    return replace(count, min_elements=min_elements)
 
 
 def cudnn_heads(
@@ -302,4 +302,4 @@ def cudnn_attention(
     count = with_logarithms(
         scaled(core, heads, scale), heads.rows * heads.queries if output[1].elements else 0
     )
-    return replace(count, least_elements=needed(heads, query=query, key=key, value=value))
+    return replace(count, min_elements=needed(heads, query=query, key=key, value=value))

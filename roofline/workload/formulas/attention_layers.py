@@ -18,17 +18,17 @@ from roofline.workload.tensors import TensorSpec
 
 def _sum(*parts: Flop) -> Flop:
     return Flop(
-        multiply_add=sum(each.multiply_add for each in parts),
+        macs=sum(each.macs for each in parts),
         other=sum(each.other for each in parts),
-        least=sum(each.least_flop for each in parts),
-        least_multiply_add=sum(each.least_multiply_add or 0 for each in parts),
-        internal_byte=sum(each.internal_byte for each in parts),
+        least=sum(each.min_flop for each in parts),
+        min_macs=sum(each.min_macs or 0 for each in parts),
+        internal_bytes=sum(each.internal_bytes for each in parts),
     )
 
 
 def _handed_over(*tensors: TensorSpec) -> Flop:
     """What one part writes and another one reads."""
-    return Flop(internal_byte=sum(2 * each.dtype.byte(each.elements) for each in tensors))
+    return Flop(internal_bytes=sum(2 * each.dtype.byte(each.elements) for each in tensors))
 
 
 @formula(
@@ -70,7 +70,7 @@ def multi_head_attention(
     is_averaged = need_weights and average_attn_weights
     if need_weights:
         written, read = (2, 3) if is_averaged else (1, 2)
-        core = replace(core, internal_byte=heads.internal_byte(written, read))
+        core = replace(core, internal_bytes=heads.internal_bytes(written, read))
     return _sum(
         *(
             linear(each, out, bias=qkv_bias)

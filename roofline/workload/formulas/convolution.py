@@ -148,24 +148,24 @@ def convolution(
     kernel = weight.shape[2:]
     swept, swept_over = (input, output) if transposed else (output, input)
     channels = weight.shape[1] * swept.shape[1]
-    multiply_add = swept.shape[0] * channels * math.prod(swept.shape[2:]) * math.prod(kernel)
+    macs = swept.shape[0] * channels * math.prod(swept.shape[2:]) * math.prod(kernel)
     dimensions = spatial_dimensions(swept_over, swept, kernel, stride, padding, dilation)
     taps = math.prod(inner_taps(*each) for each in dimensions)
     depthwise = groups > 1 and groups == input.shape[1]
-    least_elements = {
+    min_elements = {
         # Taps that meet only padding multiply nothing.
         "weight": math.prod(weight.shape[:2]) * math.prod(needed(*each)[0] for each in dimensions)
     }
     if not transposed:
-        least_elements["input"] = math.prod(input.shape[:2]) * math.prod(
+        min_elements["input"] = math.prod(input.shape[:2]) * math.prod(
             touched(*each) for each in dimensions
         )
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=output.elements if bias is not None else 0,
         least=FLOP_PER_FMA * swept.shape[0] * channels * taps,
-        least_multiply_add=swept.shape[0] * channels * taps,
-        least_elements=least_elements,
+        min_macs=swept.shape[0] * channels * taps,
+        min_elements=min_elements,
         type="depthwise convolution" if depthwise else "",
     )
 
@@ -196,8 +196,8 @@ def convolution_over_time(
     taps = inner_taps(self.shape[0], kernel, 1, pad, 1, output.shape[0])
     products = taps * self.shape[1] * inputs * outputs
     return Flop(
-        multiply_add=output.elements * kernel * inputs,
+        macs=output.elements * kernel * inputs,
         other=output.elements,
         least=FLOP_PER_FMA * products,
-        least_multiply_add=products,
+        min_macs=products,
     )

@@ -55,20 +55,20 @@ def is_convolution(record: OperatorRecord) -> bool:
         and record.type in ("convolution", "depthwise convolution")
         and record.op.startswith("aten.")
         and record.op != "aten.conv_tbc"
-        and bool(record.work.multiply_add)
+        and bool(record.work.macs)
     )
 
 
 def least_flop_of_algorithms(record: OperatorRecord) -> int | None:
-    """The least FLOP that any of the algorithms takes; of other operators ``work.least_flop``."""
-    least = record.work.least_flop
+    """The least FLOP that any of the algorithms takes; of other operators ``work.min_flop``."""
+    least = record.work.min_flop
     if least is None or not is_convolution(record):
         return least
     given = record.attributes
     if "backward" in record.op:
         if len(record.inputs) < len(("gradient", "image", "weight")):
             # One tensor is two of them, and which is not known: no product is certain.
-            return max(0, least - FLOP_PER_FMA * (record.work.multiply_add or 0))
+            return max(0, least - FLOP_PER_FMA * (record.work.macs or 0))
         result, image, weight = record.inputs[:3]
         if record.op.startswith("aten.mps_"):
             result, image = image, result
@@ -87,9 +87,7 @@ def least_flop_of_algorithms(record: OperatorRecord) -> int | None:
     )
     pairs = swept.shape[0] * swept.shape[1] * weight.shape[1]
     # One or both of the gradients.
-    times = (record.work.multiply_add or 0) // (
-        pairs * math.prod(swept.shape[2:]) * math.prod(kernel)
-    )
+    times = (record.work.macs or 0) // (pairs * math.prod(swept.shape[2:]) * math.prod(kernel))
     direct = math.prod(inner_taps(*each) for each in dimensions)
     spared = direct - min((direct, *_products(dimensions)))
     return least - FLOP_PER_FMA * times * pairs * spared

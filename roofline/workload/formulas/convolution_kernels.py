@@ -16,8 +16,8 @@ from roofline.workload.tensors import TensorSpec
 
 def _of_self(count: Flop) -> Flop:
     """The same of an operator whose input is named `self`."""
-    least = {("self" if name == "input" else name): n for name, n in count.least_elements.items()}
-    return replace(count, least_elements=least)
+    least = {("self" if name == "input" else name): n for name, n in count.min_elements.items()}
+    return replace(count, min_elements=least)
 
 
 @formula("aten.cudnn_convolution", "aten.miopen_convolution", type="convolution", byte=UNTOUCHED)
@@ -178,5 +178,5 @@ def _with(count: Flop, more: int, least: int | None = None) -> Flop:
     return replace(
         count,
         other=count.other + more,
-        least=count.least_flop + (more if least is None else least),
+        least=count.min_flop + (more if least is None else least),
     )

@@ -55,7 +55,7 @@ def _sampled(input: TensorSpec, rois: TensorSpec, pooled: TensorSpec, sampling_r
         # Places outside of the image give 0.
         least=0,
         elements={"input": 4 * samples * pooled.elements},
-        least_elements={"input": 0},
+        min_elements={"input": 0},
     )
 
 
@@ -95,7 +95,7 @@ def roi_pool(rois: TensorSpec, output: Sequence[TensorSpec], **_: Any) -> Flop:
         other=8 * rois.shape[0] + output[0].elements,
         least=0,
         elements={"input": output[0].elements},
-        least_elements={"input": 0},
+        min_elements={"input": 0},
     )
 
 
@@ -142,10 +142,10 @@ def deformable_convolution(
     )
     products = samples * weight.shape[0] * weight.shape[1] * taps
     return Flop(
-        multiply_add=output.elements * math.prod(weight.shape[1:]),
+        macs=output.elements * math.prod(weight.shape[1:]),
         other=places * offset_groups * 12 + columns * (7 + use_mask) + output.elements,
         least=FLOP_PER_FMA * products,
-        least_multiply_add=products,
-        least_elements={"input": 0},
-        internal_byte=2 * input.dtype.byte(columns),
+        min_macs=products,
+        min_elements={"input": 0},
+        internal_bytes=2 * input.dtype.byte(columns),
     )

@@ -54,10 +54,10 @@ def euclidean(x1: TensorSpec, x2: TensorSpec, output: TensorSpec, **_: Any) -> F
         return Flop()
     pairs, vectors = output.elements, (x1.elements + x2.elements) // size
     return Flop(
-        multiply_add=pairs * (size + 2),
+        macs=pairs * (size + 2),
         other=vectors * (2 * size - 1) + x1.elements + 2 * pairs,
         least=pairs * (FLOP_PER_FMA * size + 1),
-        least_multiply_add=pairs * size,
+        min_macs=pairs * size,
     )
 
 

@@ -49,10 +49,10 @@ def _sum_of(single: Formula, arguments: dict[str, Any], output: Any) -> Flop:
         for i, result in enumerate(results)
     ]
     return Flop(
-        multiply_add=sum(each.multiply_add for each in counts),
+        macs=sum(each.macs for each in counts),
         other=sum(each.other for each in counts),
-        least=sum(each.least_flop for each in counts),
-        least_multiply_add=sum(each.least_multiply_add or 0 for each in counts),
+        least=sum(each.min_flop for each in counts),
+        min_macs=sum(each.min_macs or 0 for each in counts),
     )
 
 

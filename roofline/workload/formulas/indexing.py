@@ -76,7 +76,7 @@ def _selected(self: TensorSpec, output: TensorSpec, least: int) -> Flop:
         least = min(least, 1)
     return Flop(
         elements={"self": output.elements},
-        least_elements={"self": min(least, output.elements)},
+        min_elements={"self": min(least, output.elements)},
     )
 
 
@@ -100,7 +100,7 @@ def _slice(self: TensorSpec, indices: Sequence[TensorSpec | None]) -> int:
 def embedding(weight: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """The rows that are looked up are read, not the table."""
     row = min(weight.shape[-1], output.elements)
-    return Flop(elements={"weight": output.elements}, least_elements={"weight": row})
+    return Flop(elements={"weight": output.elements}, min_elements={"weight": row})
 
 
 @formula(
@@ -133,7 +133,7 @@ def embedding_bag(
         # The mean of a bag without rows is not divided.
         least=0 if may_be_none else min(operations, looked_up) if mode == 1 else operations,
         elements={"weight": looked_up},
-        least_elements={"weight": 0 if may_be_none else min(weight.shape[-1], looked_up)},
+        min_elements={"weight": 0 if may_be_none else min(weight.shape[-1], looked_up)},
     )
 
 
@@ -156,7 +156,7 @@ def _updated(
     return Flop(
         other=operations if floats(self) else 0,
         elements={"self": touched} if is_in_place else {},
-        least_elements={"self": min(least, touched)} if is_in_place else {},
+        min_elements={"self": min(least, touched)} if is_in_place else {},
     )
 
 
@@ -228,7 +228,7 @@ def put(
 )
 def masked_scatter(**_: Any) -> Flop:
     """What a mask selects is replaced, which cannot be known from shapes: it may be nothing."""
-    return Flop(least_elements={"self": 0, "source": 0})
+    return Flop(min_elements={"self": 0, "source": 0})
 
 
 @formula("aten.index_copy", type="data movement", byte=_TOUCHED)
@@ -300,7 +300,7 @@ def index_put(
     """
     given = [each for each in indices if each is not None]
     if any(each.dtype.kind == "bool" for each in given):
-        return Flop(least_elements={"self": 0})
+        return Flop(min_elements={"self": 0})
     shapes = [each.shape[::-1] for each in given]
     places = math.prod(
         max((shape[i] for shape in shapes if i < len(shape)), default=1)

@@ -76,7 +76,7 @@ def part(output: TensorSpec, **_: Any) -> Flop:
 )
 def part_replaced(self: TensorSpec, src: TensorSpec, **_: Any) -> Flop:
     """A copy with another part; what is replaced need not be read."""
-    return Flop(least_elements={"self": max(0, self.elements - src.elements)})
+    return Flop(min_elements={"self": max(0, self.elements - src.elements)})
 
 
 @formula(
@@ -169,7 +169,7 @@ def _triangle(self: TensorSpec, output: TensorSpec, kept: int) -> Flop:
 )
 def masked_fill(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """A value where a mask says so; what else there is stays, or is copied."""
-    return Flop(least_elements={"self": 0} if output.storage == self.storage else {})
+    return Flop(min_elements={"self": 0} if output.storage == self.storage else {})
 
 
 @formula(

@@ -52,7 +52,7 @@ def followed(
     return replace(
         count,
         other=count.other + each * output.elements,
-        least=count.least_flop + least * output.elements,
+        least=count.min_flop + least * output.elements,
     )
 
 
@@ -107,7 +107,7 @@ def _convolved(X: TensorSpec, W: TensorSpec, is_transposed: bool, **arguments: A
     return replace(
         count,
         elements={_NAMES[name]: n for name, n in count.elements.items()},
-        least_elements={_NAMES[name]: n for name, n in count.least_elements.items()},
+        min_elements={_NAMES[name]: n for name, n in count.min_elements.items()},
     )
 
 
@@ -191,13 +191,13 @@ def scaled_product(
     A scale for each block of a row takes more, which is left out, as is what the least can put
     into the product.
     """
-    multiply_add = output.elements * _inner(self)
+    macs = output.elements * _inner(self)
     each = 2 + (bias is not None) + (scale_result is not None)
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=each * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
@@ -215,14 +215,14 @@ def scaled_grouped_product(
 ) -> Flop:
     """As `aten._grouped_mm`; the result is scaled for both matrices, and a bias added."""
     count = grouped_product(self, mat2, output)
-    multiply_add = count.multiply_add * (_inner(self) // max(1, self.shape[-1]))
+    macs = count.macs * (_inner(self) // max(1, self.shape[-1]))
     each = 2 + (bias is not None)
     return replace(
         count,
-        multiply_add=multiply_add,
+        macs=macs,
         other=each * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
@@ -238,20 +238,20 @@ def half_sparse_product(
     **_: Any,
 ) -> Flop:
     """Two of four elements of the first matrix are 0: half of the multiply-adds are there."""
-    multiply_add = output.elements * dense_B.shape[0] // 2
+    macs = output.elements * dense_B.shape[0] // 2
     each = (bias is not None) + (alpha is not None)
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=each * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
 @formula("aten._sparse_semi_structured_mm", type="matrix product")
 def compressed_product(mat1: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Half of a row is kept of the first matrix: as many multiply-adds an element of the result."""
-    return Flop(multiply_add=output.elements * mat1.shape[-1])
+    return Flop(macs=output.elements * mat1.shape[-1])
 
 
 @formula("aten._sparse_semi_structured_addmm", type="matrix product")
@@ -259,13 +259,13 @@ def added_compressed_product(
     mat1: TensorSpec, output: TensorSpec, alpha: float = 1, beta: float = 1, **_: Any
 ) -> Flop:
     """beta * input + alpha * mat1 @ mat2, as `aten.addmm`."""
-    multiply_add = output.elements * mat1.shape[-1]
+    macs = output.elements * mat1.shape[-1]
     each = (beta != 0) + (beta not in (0, 1)) + (alpha != 1)
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=each * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
@@ -278,12 +278,12 @@ def compressed_linear(
     **_: Any,
 ) -> Flop:
     """A linear layer with half of each row of its weight, and an activation."""
-    multiply_add = output.elements * weight.shape[-1]
+    macs = output.elements * weight.shape[-1]
     count = Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=output.elements if bias is not None else 0,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
     return followed(count, output, [activation])
 

@@ -6,7 +6,7 @@ Comparisons that look for a pivot are left out. Sources of that convention: S. B
 Dongarra, "Installation Guide for LAPACK", LAPACK Working Note 41, 1999, appendix C; G. H. Golub and
 C. F. Van Loan, "Matrix Computations".
 
-Nothing of this is a `multiply_add`: those are of matrix products, and how much of a factorization
+Nothing of this is a `macs`: those are of matrix products, and how much of a factorization
 is one depends on its block size.
 """
 

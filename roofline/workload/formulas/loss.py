@@ -97,7 +97,7 @@ def cross_entropy_of_two_from_logits(
     weighted = (weight is not None) + 3 * (pos_weight is not None)
     each = _loss(self, target, reduction, 6 + weighted, 2)
     more = pos_weight.elements if pos_weight is not None and each.flop else 0
-    return Flop(other=each.flop + more, least=each.least_flop + more)
+    return Flop(other=each.flop + more, least=each.min_flop + more)
 
 
 @formula("aten.soft_margin_loss", type="loss")
@@ -179,7 +179,7 @@ def negative_log_likelihood(
         other=operations,
         least=0,
         elements=touched,
-        least_elements=dict.fromkeys(touched, 0),
+        min_elements=dict.fromkeys(touched, 0),
     )
 
 

@@ -18,17 +18,17 @@ from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
 
-def _of(multiply_add: int, numbers: TensorSpec) -> int:
+def _of(macs: int, numbers: TensorSpec) -> int:
     """Real multiply-adds of so many on the type of `numbers`."""
     if not floats(numbers):
         return 0
-    return multiply_add * (REAL_FMA if is_complex(numbers) else 1)
+    return macs * (REAL_FMA if is_complex(numbers) else 1)
 
 
 @formula("aten.mm", "aten.bmm", type="matrix product", is_for_complex=True)
 def product(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output element is a dot product along the last dimension of the first matrix."""
-    return Flop(multiply_add=_of(output.elements * self.shape[-1], output))
+    return Flop(macs=_of(output.elements * self.shape[-1], output))
 
 
 @formula(
@@ -44,27 +44,27 @@ def grouped_product(self: TensorSpec, mat2: TensorSpec, output: TensorSpec, **_:
     """
     rows = self.shape[0] if len(self.shape) == 2 else 0
     if len(self.shape) == len(mat2.shape) == 2:
-        return Flop(multiply_add=rows * self.shape[1] * mat2.shape[1] if floats(output) else 0)
+        return Flop(macs=rows * self.shape[1] * mat2.shape[1] if floats(output) else 0)
     elements: dict[str, int] = {}
-    least_elements: dict[str, int] = {}
+    min_elements: dict[str, int] = {}
     if rows and len(mat2.shape) == 3:
         matrix = math.prod(mat2.shape[1:])
         elements["mat2"] = min(mat2.shape[0], rows) * matrix
-        least_elements["mat2"] = matrix
+        min_elements["mat2"] = matrix
     return Flop(
-        multiply_add=output.elements * self.shape[-1] if floats(output) else 0,
+        macs=output.elements * self.shape[-1] if floats(output) else 0,
         elements=elements,
-        least_elements=least_elements,
+        min_elements=min_elements,
     )
 
 
 @formula("aten.mv", "aten.dot", "aten.vdot", type="matrix product", is_for_complex=True)
 def vector_product(self: TensorSpec, **_: Any) -> Flop:
     """Every element of the matrix, or of the first vector, is multiplied and added once."""
-    return Flop(multiply_add=_of(self.elements, self))
+    return Flop(macs=_of(self.elements, self))
 
 
-def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
+def _added(macs: int, output: TensorSpec, beta: float, alpha: float) -> Flop:
     """A product plus a term: one addition an output, and a multiplication for each scale but 1.
 
     The accumulator can start with the unscaled term, so only the FMAs cannot be avoided; not even
@@ -78,26 +78,24 @@ def _added(multiply_add: int, output: TensorSpec, beta: float, alpha: float) -> 
         operations = 2 * (beta != 0) + products
     else:
         operations = (beta != 0) + len(scales)
-    products = _of(multiply_add, output)
+    products = _of(macs, output)
     return Flop(
-        multiply_add=products,
+        macs=products,
         other=operations * output.elements,
         least=FLOP_PER_FMA * products if alpha else 0,
-        least_multiply_add=products if alpha else 0,
+        min_macs=products if alpha else 0,
     )
 
 
 _TERMS = "each operand once, but no term of beta 0; minimum: no product of alpha 0"
 
 
-def _of_terms(
-    multiply_add: int, output: TensorSpec, beta: float, alpha: float, *factors: str
-) -> Flop:
+def _of_terms(macs: int, output: TensorSpec, beta: float, alpha: float, *factors: str) -> Flop:
     """As `_added`; of the operands, ``self`` is the term, and `factors` are multiplied."""
     return replace(
-        _added(multiply_add, output, beta, alpha),
+        _added(macs, output, beta, alpha),
         elements={"self": 0, "output": output.elements} if beta == 0 else {},
-        least_elements=dict.fromkeys(factors, 0) if alpha == 0 else {},
+        min_elements=dict.fromkeys(factors, 0) if alpha == 0 else {},
     )
 
 
@@ -143,8 +141,8 @@ def outer_product(output: TensorSpec, beta: float = 1, alpha: float = 1, **_: An
 @formula("aten.linear", type="matrix product", is_for_complex=True)
 def linear(input: TensorSpec, output: TensorSpec, bias: TensorSpec | None = None, **_: Any) -> Flop:
     """Each output element is a dot product along the features, plus the bias."""
-    multiply_add = output.elements * input.shape[-1]
-    return _added(multiply_add, output, 0 if bias is None else 1, 1)
+    macs = output.elements * input.shape[-1]
+    return _added(macs, output, 0 if bias is None else 1, 1)
 
 
 @formula("aten._addmm_activation", type="matrix product", byte=_TERMS)
@@ -162,7 +160,7 @@ def added_product_with_activation(
     return replace(
         product,
         other=product.other + after.other,
-        least=product.least_flop + after.least_flop,
+        least=product.min_flop + after.min_flop,
     )
 
 
@@ -190,7 +188,7 @@ def trilinear(
     pairs = [max(a, b) if a and b else 0 for a, b in zip(first, second, strict=True)]
     kept = [1 if dim in sumdim and dim in expand3 else size for dim, size in enumerate(pairs)]
     rest = [max(a, b) if a and b else 0 for a, b in zip(kept, third, strict=True)]
-    return Flop(multiply_add=math.prod(pairs) + math.prod(rest))
+    return Flop(macs=math.prod(pairs) + math.prod(rest))
 
 
 def _expanded(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
@@ -202,7 +200,7 @@ def _expanded(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
 @formula("aten.affine_grid_generator", "aten.cudnn_affine_grid_generator", type="matrix product")
 def affine_grid(theta: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each place, as a vector with a 1 at its end, times the matrix of its sample."""
-    return Flop(multiply_add=output.elements * theta.shape[-1])
+    return Flop(macs=output.elements * theta.shape[-1])
 
 
 @formula("aten.linalg_cross", type="pointwise", is_for_complex=True)

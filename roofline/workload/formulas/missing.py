@@ -24,7 +24,7 @@ class MissingOperator:
     op: str
     formula: str = ""
     calls: int
-    traffic_byte: int
+    traffic_bytes: int
     examples: tuple[str, ...]
     modules: tuple[str, ...]
     phases: tuple[Phase, ...]
@@ -57,7 +57,7 @@ def missing_in(
         if each.state is State.UNKNOWN:
             calls.setdefault(each.op, []).append(each)
     found = [_missing(op, of_it, parameters) for op, of_it in calls.items()]
-    return tuple(sorted(found, key=lambda each: (-each.traffic_byte, each.op)))
+    return tuple(sorted(found, key=lambda each: (-each.traffic_bytes, each.op)))
 
 
 def _missing(op: str, calls: list[OperatorRecord], parameters: Parameters) -> MissingOperator:
@@ -66,7 +66,7 @@ def _missing(op: str, calls: list[OperatorRecord], parameters: Parameters) -> Mi
         op=op,
         formula=first.formula,
         calls=len(calls),
-        traffic_byte=sum(each.work.traffic_byte for each in calls),
+        traffic_bytes=sum(each.work.traffic_bytes for each in calls),
         examples=tuple(dict.fromkeys(map(_operands, calls))),
         modules=tuple(dict.fromkeys(each.module_path for each in calls)),
         phases=tuple(dict.fromkeys(each.phase for each in calls)),
@@ -96,5 +96,5 @@ def stub(op: str, parameters: Sequence[str]) -> str:
         f'@roofline.formula("{op}")\n'
         f"def {name}({', '.join([*names, 'output', '**_'])}):\n"
         '    """What one call takes, in words."""\n'
-        "    return roofline.Flop(multiply_add=..., other=...)\n"
+        "    return roofline.Flop(macs=..., other=...)\n"
     )

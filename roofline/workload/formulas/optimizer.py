@@ -1,7 +1,7 @@
 """Updates of parameters, fused over all of them, and the scaling of gradients.
 
 An update takes the operations that torch's unfused one takes, element by element. What it computes
-once for a list (corrections of the bias, the learning rate) is not counted. ``internal_byte`` are
+once for a list (corrections of the bias, the learning rate) is not counted. ``internal_bytes`` are
 the values between those operations, each written and read: all but new parameters and states, and
 unscaled gradients, which are kept.
 """
@@ -23,7 +23,7 @@ def _updated(
     """So many operations an element, and values in between, of the gradient's type."""
     elements = sum(each.elements for each in self)
     byte = sum(each.dtype.byte(each.elements) for each in grads)
-    return Flop(other=elements * operations, internal_byte=2 * values * byte)
+    return Flop(other=elements * operations, internal_bytes=2 * values * byte)
 
 
 @formula("aten._fused_sgd", type="optimizer", byte=_BYTE)

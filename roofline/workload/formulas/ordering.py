@@ -55,7 +55,7 @@ def _bisection(values: Any, boundaries: Mapping[str, TensorSpec | None], rows: i
         other=looked_at if is_counted else 0,
         least=values_count if is_counted else 0,
         elements=dict.fromkeys(given, looked_at),
-        least_elements=dict.fromkeys(given, rows),
+        min_elements=dict.fromkeys(given, rows),
     )
 
 

@@ -79,7 +79,7 @@ def one_operation_a_part(output: TensorSpec, **arguments: Any) -> Flop:
 def equal(self: TensorSpec, other: TensorSpec, **_: Any) -> Flop:
     """A comparison an element, of complex numbers two; it stops at the first that differs."""
     whole = one_operation_a_part(self, other=other)
-    return Flop(other=whole.other, least=0, least_elements={"self": 0, "other": 0})
+    return Flop(other=whole.other, least=0, min_elements={"self": 0, "other": 0})
 
 
 @formula("aten.round.decimals")

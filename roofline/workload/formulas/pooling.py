@@ -60,7 +60,7 @@ def max_pool(
     return Flop(
         other=pooled.elements * (math.prod(kernel_size) - 1) if floats(self) else 0,
         least=max(0, inner - pooled.elements) if floats(self) else 0,
-        least_elements={"self": planes * math.prod(touched(*each) for each in along)},
+        min_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
 
@@ -80,7 +80,7 @@ def avg_pool(
     return Flop(
         other=output.elements * math.prod(kernel_size) if floats(self) else 0,
         least=inner if floats(self) else 0,
-        least_elements={"self": planes * math.prod(touched(*each) for each in along)},
+        min_elements={"self": planes * math.prod(touched(*each) for each in along)},
     )
 
 
@@ -89,7 +89,7 @@ def fractional_max_pool(kernel_size: Sequence[int], output: Sequence[TensorSpec]
     """A window of k elements takes k - 1 comparisons; windows lie where random samples say."""
     return Flop(
         other=output[0].elements * (math.prod(kernel_size) - 1),
-        least_elements={"self": output[0].elements},
+        min_elements={"self": output[0].elements},
     )
 
 
@@ -110,7 +110,7 @@ def col2im(
     return Flop(
         other=self.elements,
         least=max(0, inner - output.elements),
-        least_elements={"self": inner},
+        min_elements={"self": inner},
     )
 
 
@@ -126,7 +126,7 @@ def im2col(
     """Each window of the image is copied to a column."""
     along = _windows_over(self.shape[-2:], kernel_size, stride, padding, dilation)
     planes = math.prod(self.shape[:-2])
-    return Flop(least_elements={"self": planes * math.prod(touched(*each) for each in along)})
+    return Flop(min_elements={"self": planes * math.prod(touched(*each) for each in along)})
 
 
 def _windows_over(

@@ -163,12 +163,12 @@ def normalization_of_channels(output: TensorSpec, **_: Any) -> Flop:
 @formula("quantized.matmul", type="matrix product")
 def product(qa: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Integers times integers; the result is quantised."""
-    multiply_add = output.elements * qa.shape[-1]
+    macs = output.elements * qa.shape[-1]
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=QUANTIZE_FLOP * output.elements,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
@@ -182,7 +182,7 @@ def embedding(output: TensorSpec, **_: Any) -> Flop:
         other=DEQUANTIZE_FLOP * output.elements,
         least=0,
         elements={"weight": output.elements},
-        least_elements={"weight": min(output.shape[-1], output.elements)},
+        min_elements={"weight": min(output.shape[-1], output.elements)},
     )
 
 
@@ -214,5 +214,5 @@ def _bags(numbers: int, elements: int) -> Flop:
         other=(DEQUANTIZE_FLOP + 1) * numbers,
         least=0,
         elements={"weight": elements},
-        least_elements={"weight": 0},
+        min_elements={"weight": 0},
     )

@@ -27,12 +27,12 @@ LIMITS_FLOP = 2
 Packed = Sequence[TensorSpec | None]
 
 
-def _product(multiply_add: int, other: int) -> Flop:
+def _product(macs: int, other: int) -> Flop:
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=other,
-        least=FLOP_PER_FMA * multiply_add,
-        least_multiply_add=multiply_add,
+        least=FLOP_PER_FMA * macs,
+        min_macs=macs,
     )
 
 
@@ -169,7 +169,7 @@ def linear_of_onednn_halves(
 @formula("aten._int_mm", type="matrix product")
 def product_of_integers(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """int8 times int8, summed as int32."""
-    return Flop(multiply_add=output.elements * self.shape[-1])
+    return Flop(macs=output.elements * self.shape[-1])
 
 
 @formula("aten._weight_int8pack_mm", type="matrix product")

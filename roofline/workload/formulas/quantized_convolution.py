@@ -28,10 +28,10 @@ def _convolution(qx: TensorSpec, packed: Packed, output: TensorSpec, each: int) 
     taps = weight.shape[1] if len(weight.shape) > 1 else 1
     products = output.elements * taps if qx.elements else 0
     return Flop(
-        multiply_add=output.elements * inner,
+        macs=output.elements * inner,
         other=output.elements * (each + has_bias(packed)),
         least=FLOP_PER_FMA * products,
-        least_multiply_add=products,
+        min_macs=products,
     )
 
 
@@ -83,7 +83,7 @@ def dynamic_convolution(
     """The limits of the input are found and it is quantised; the result is scaled, a bias added."""
     count = _convolution(qx, packed_weight, output, 1)
     before = (LIMITS_FLOP + QUANTIZE_FLOP) * qx.elements
-    return replace(count, other=count.other + before, least=count.least_flop)
+    return replace(count, other=count.other + before, least=count.min_flop)
 
 
 @formula(
@@ -101,7 +101,7 @@ def transposed_convolution(
     before = (LIMITS_FLOP + QUANTIZE_FLOP) * qx.elements if is_dynamic else 0
     each = end(output) + has_bias(packed_weight)
     return Flop(
-        multiply_add=qx.elements * math.prod(weight.shape[1:]),
+        macs=qx.elements * math.prod(weight.shape[1:]),
         other=before + output.elements * each,
         least=0,
     )
@@ -131,12 +131,12 @@ def convolution_of_onednn(
     """
     places = output.elements // output.shape[1] if output.elements else 0
     each, _least = after([attr, binary_attr, unary_attr], algorithm or unary_algorithm)
-    multiply_add = places * qw.elements
+    macs = places * qw.elements
     kernel = math.prod(qw.shape[-(len(output.shape) - 2) :])
-    products = multiply_add // max(1, kernel) if qx.elements else 0
+    products = macs // max(1, kernel) if qx.elements else 0
     return Flop(
-        multiply_add=multiply_add,
+        macs=macs,
         other=output.elements * (each + (bias is not None) + end(output)),
         least=FLOP_PER_FMA * products,
-        least_multiply_add=products,
+        min_macs=products,
     )

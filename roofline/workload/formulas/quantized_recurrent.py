@@ -42,7 +42,7 @@ def _layers(
     return replace(
         count,
         other=count.other + before,
-        internal_byte=count.internal_byte - whole.dtype.byte(whole.repeated_weights) + narrow,
+        internal_bytes=count.internal_bytes - whole.dtype.byte(whole.repeated_weights) + narrow,
     )
 
 

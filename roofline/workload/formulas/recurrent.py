@@ -219,7 +219,7 @@ def fused_lstm_cell(
     """A cell after its two products; it returns its four gates too, which are written anyway."""
     inside = LSTM.flop(cx.elements, input_bias is not None)
     internal = cx.elements * (LSTM.internal - 4)
-    return replace(inside, internal_byte=input_gates.dtype.byte(internal))
+    return replace(inside, internal_bytes=input_gates.dtype.byte(internal))
 
 
 @formula("aten._thnn_fused_gru_cell", byte=CELL)
@@ -229,4 +229,4 @@ def fused_gru_cell(
     """A cell after its two products; it returns its three gates too, which are written anyway."""
     inside = GRU.flop(hx.elements, input_bias is not None)
     internal = hx.elements * (GRU.internal - 3)
-    return replace(inside, internal_byte=input_gates.dtype.byte(internal))
+    return replace(inside, internal_bytes=input_gates.dtype.byte(internal))

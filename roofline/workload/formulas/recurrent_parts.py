@@ -133,11 +133,11 @@ class Layers:
         products = self.input_products + self.state_products
         dropped = self.between if self.is_dropping else 0
         return Flop(
-            multiply_add=products,
+            macs=products,
             other=inside.other + dropped,
-            least=FLOP_PER_FMA * products + inside.least_flop + dropped,
-            least_multiply_add=products,
-            internal_byte=self.dtype.byte(self._internal()),
+            least=FLOP_PER_FMA * products + inside.min_flop + dropped,
+            min_macs=products,
+            internal_bytes=self.dtype.byte(self._internal()),
         )
 
     def _internal(self) -> int:

@@ -145,7 +145,7 @@ def sum_of_powers(self: TensorSpec, output: TensorSpec, ord: float = 2, **_: Any
     if ord in (0, 1) or math.isinf(ord):
         return whole
     last = 1 if ord == 2 else TRANSCENDENTAL_FLOP
-    return Flop(other=whole.other - last * ends, least=whole.least_flop - ends)
+    return Flop(other=whole.other - last * ends, least=whole.min_flop - ends)
 
 
 @formula("aten.renorm", is_for_complex=True)
@@ -157,7 +157,7 @@ def renorm(self: TensorSpec, p: float, dim: int, **_: Any) -> Flop:
     slices = self.shape[dim] if self.elements else 0
     norms = norms_of_vectors(slices, self.elements, p, is_complex(self))
     products = self.elements * (2 if is_complex(self) else 1)
-    return Flop(other=norms.other + 3 * slices + products, least=norms.least_flop + slices)
+    return Flop(other=norms.other + 3 * slices + products, least=norms.min_flop + slices)
 
 
 @formula("aten.logsumexp")

@@ -20,15 +20,15 @@ _MOST = 2**100
 class Flop:
     """What a formula returns: floating-point operations of one call.
 
-    ``multiply_add`` are those of convolutions and matrix products by the usual convention,
+    ``macs`` are those of convolutions and matrix products by the usual convention,
     ``other`` every further operation (1 per add, multiply, division, comparison …), ``least`` what
-    no kernel of the direct algorithm can avoid (None: all of it), and ``least_multiply_add`` the
+    no kernel of the direct algorithm can avoid (None: all of it), and ``min_macs`` the
     multiply-adds among that (None: as many as are left of it if no other operation is optional).
     ``elements`` says how many
     elements of an operand are touched, by parameter name, where that is not all of them: the rows
-    of a table, say. ``least_elements`` says how many must be, where the others are there to be
+    of a table, say. ``min_elements`` says how many must be, where the others are there to be
     passed over or values decide. Of an operand that is changed in place both hold for what is read
-    and for what is written, unless ``"output"`` says otherwise of the latter. ``internal_byte`` is
+    and for what is written, unless ``"output"`` says otherwise of the latter. ``internal_bytes`` is
     what the parts of a fused operator hand to each other, each byte once written and once read, and
     the weights that they read again at every step: a kernel that keeps none of it on chip moves as
     much more.
@@ -38,42 +38,42 @@ class Flop:
         ValueError: a count that is negative or no whole number, or a least that exceeds all.
     """
 
-    multiply_add: int = 0
+    macs: int = 0
     other: int = 0
     least: int | None = None
-    least_multiply_add: int | None = None
+    min_macs: int | None = None
     elements: Mapping[str, int] = field(default_factory=dict[str, int])
-    least_elements: Mapping[str, int] = field(default_factory=dict[str, int])
-    internal_byte: int = 0
+    min_elements: Mapping[str, int] = field(default_factory=dict[str, int])
+    internal_bytes: int = 0
     type: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("multiply_add", "other", "least", "least_multiply_add", "internal_byte"):
+        for name in ("macs", "other", "least", "min_macs", "internal_bytes"):
             count = getattr(self, name)
             if count is not None or not name.startswith("least"):
                 _check_count(name, count)
-        for name in ("elements", "least_elements"):
+        for name in ("elements", "min_elements"):
             for operand, count in getattr(self, name).items():
                 _check_count(f"{name}[{operand!r}]", count)
-        if self.least_flop > self.flop:
+        if self.min_flop > self.flop:
             raise ValueError(f"least must not exceed flop ({self.flop}), got {self.least}")
-        if self.least_multiply_add is None:
-            products = least_products(self.multiply_add, self.flop, self.least_flop)
+        if self.min_macs is None:
+            products = least_products(self.macs, self.flop, self.min_flop)
             # So that it stays what it is when other operations are added.
-            object.__setattr__(self, "least_multiply_add", products)
-        elif self.least_multiply_add > min(self.multiply_add, self.least_flop // FLOP_PER_FMA):
+            object.__setattr__(self, "min_macs", products)
+        elif self.min_macs > min(self.macs, self.min_flop // FLOP_PER_FMA):
             raise ValueError(
-                f"least_multiply_add must not exceed multiply_add ({self.multiply_add}) or half of"
-                f" least ({self.least_flop}), got {self.least_multiply_add}"
+                f"min_macs must not exceed macs ({self.macs}) or half of"
+                f" least ({self.min_flop}), got {self.min_macs}"
             )
 
     @property
     def flop(self) -> int:
         """All floating-point operations."""
-        return FLOP_PER_FMA * self.multiply_add + self.other
+        return FLOP_PER_FMA * self.macs + self.other
 
     @property
-    def least_flop(self) -> int:
+    def min_flop(self) -> int:
         """The floating-point operations that no kernel can avoid."""
         return self.flop if self.least is None else self.least
 
@@ -121,7 +121,7 @@ class Formula:
             ) from error
         if not isinstance(count, Flop):  # pyright: ignore[reportUnnecessaryIsInstance]  user code
             raise RooflineError(f"{self} returned {type(count).__name__}; return roofline.Flop(…)")
-        for name in (*count.elements, *count.least_elements):
+        for name in (*count.elements, *count.min_elements):
             if name not in arguments:
                 raise RooflineError(
                     f"{self} speaks of elements of '{name}', but its operator has"

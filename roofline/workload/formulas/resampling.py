@@ -24,7 +24,7 @@ _BYTE = "sampling down passes over elements, but each output has at least one of
 )
 def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
     """Elements are copied, not computed; sampling down passes over some."""
-    return Flop(least_elements={"self": output.elements})
+    return Flop(min_elements={"self": output.elements})
 
 
 def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
@@ -36,7 +36,7 @@ def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
     return Flop(
         other=operations,
         least=0 if self.shape == output.shape else operations,
-        least_elements={"self": output.elements},
+        min_elements={"self": output.elements},
     )
 
 
@@ -198,5 +198,5 @@ def grid_sampler(
         other=places * (dimensions * position + weights) + output.elements * each,
         least=2 * dimensions * places,
         elements={"input": neighbours * output.elements},
-        least_elements={"input": 0},
+        min_elements={"input": 0},
     )

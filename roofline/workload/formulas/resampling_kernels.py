@@ -20,5 +20,5 @@ _BILINEAR = 0
 def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """As `grid_sampler_2d`: linear, with aligned corners."""
     count = grid_sampler(self, grid, _BILINEAR, True, output)
-    touched, least = ({"self": each["input"]} for each in (count.elements, count.least_elements))
-    return replace(count, elements=touched, least_elements=least)
+    touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
+    return replace(count, elements=touched, min_elements=least)

@@ -18,7 +18,7 @@ def _softmax(arguments: dict[str, Any], output: TensorSpec, dim: int) -> tuple[F
     """
     rows = rows_along(output, dim)
     each = elementwise(arguments, output, 4, 1)
-    return Flop(other=each.flop - 2 * rows, least=each.least_flop - 2 * rows), rows
+    return Flop(other=each.flop - 2 * rows, least=each.min_flop - 2 * rows), rows
 
 
 @formula("aten._softmax", "aten.softmax", "aten._safe_softmax")
@@ -38,4 +38,4 @@ def masked_softmax(output: TensorSpec, dim: int | None = None, **arguments: Any)
 def log_softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
     """As softmax, with one logarithm a row, and its subtraction instead of the division."""
     each, rows = _softmax(arguments, output, dim)
-    return Flop(other=each.flop + rows * TRANSCENDENTAL_FLOP, least=each.least_flop + rows)
+    return Flop(other=each.flop + rows * TRANSCENDENTAL_FLOP, least=each.min_flop + rows)

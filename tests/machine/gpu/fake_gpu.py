@@ -29,8 +29,8 @@ H200 = DeviceFacts(
     name="NVIDIA H200",
     capability=(9, 0),
     multiprocessors=132,
-    memory_byte=150_000_000_000,
-    l2_byte=60 << 20,
+    memory_bytes=150_000_000_000,
+    l2_bytes=60 << 20,
     clock_hz=1.98e9,
     memory_clock_hz=3.201e9,
     bus_bit=6144,
@@ -80,15 +80,15 @@ class FakeDevice:
     facts: DeviceFacts = H200
     rates: dict[str, float] = field(default_factory=dict[str, float])
     flop_per_s: float = 50e12
-    l2_byte_per_s: float = 9e12
-    memory_byte_per_s: float = 4.5e12
-    link_byte_per_s: dict[HostMemory, float] = field(
+    l2_bytes_per_s: float = 9e12
+    memory_bytes_per_s: float = 4.5e12
+    link_bytes_per_s: dict[HostMemory, float] = field(
         default_factory=lambda: {"pinned": 50e9, "pageable": 8e9}
     )
     noise: float = 0.01
     free: int | None = None
     fails: Sequence[str] = ()
-    faults: Sequence[str] = ()
+    page_faults: Sequence[str] = ()
     idle: Reading | None = field(default_factory=Reading)
     running: Callable[[str], Reading] = lambda what: Reading(clock_hz=1.9e9, power_w=600.0)
     obstacle: str = ""
@@ -107,12 +107,12 @@ class FakeDevice:
     def clock(self) -> float:
         return self.now
 
-    def free_byte(self) -> int:
-        total = self.facts.memory_byte if self.free is None else self.free
+    def free_bytes(self) -> int:
+        total = self.facts.memory_bytes if self.free is None else self.free
         return total - self.allocated
 
     def _take(self, byte: int) -> None:
-        if byte > self.free_byte():
+        if byte > self.free_bytes():
             raise DeviceMemoryError("out of memory")
         self.allocated += byte
 
@@ -148,8 +148,8 @@ class FakeDevice:
             assert period * steps * program.block * 64 <= self._least_array()
             byte = threads * accesses * 16 * steps * passes
             # A working set that fits stays in the L2; one that is much larger does not.
-            held = arrays * period * steps * program.block * 64 <= self.facts.l2_byte / 2
-            seconds = byte / (self.l2_byte_per_s if held else self.memory_byte_per_s)
+            held = arrays * period * steps * program.block * 64 <= self.facts.l2_bytes / 2
+            seconds = byte / (self.l2_bytes_per_s if held else self.memory_bytes_per_s)
         else:
             instruction, flop = flop_of_loop(program.text)
             work = flop * threads * values[-1]
@@ -169,9 +169,9 @@ class FakeDevice:
         return lambda: self._queue.append((product.label, LAUNCH_S + seconds))
 
     def transfer(self, direction: Direction, memory: HostMemory, byte: int) -> Call:
-        if memory not in self.link_byte_per_s:
+        if memory not in self.link_bytes_per_s:
             raise DeviceMemoryError("out of memory")
-        seconds = byte / self.link_byte_per_s[memory]
+        seconds = byte / self.link_bytes_per_s[memory]
         return lambda: self._queue.append((f"{memory} {direction}", 1e-6 + seconds))
 
     def small_calls(self) -> dict[str, Call]:
@@ -184,7 +184,7 @@ class FakeDevice:
         seconds = sum(each for _, each in self._queue) * (1 + self.noise * self._random.random())
         self._last = self._queue[-1][0]
         self._queue.clear()
-        if self._last in self.faults:
+        if self._last in self.page_faults:
             raise DeviceLostError("an illegal memory access was encountered")
         self.now += seconds
         self.ran[self._last] = self.ran.get(self._last, 0.0) + seconds

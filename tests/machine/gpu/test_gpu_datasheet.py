@@ -49,7 +49,7 @@ def test_only_the_very_device_has_the_data_sheet(name: str, sheet: str | None) -
 
 
 def test_a_smaller_orin_and_a_part_of_a_device_have_none() -> None:
-    assert named("Orin", memory_byte=16 * GB).profile is None
+    assert named("Orin", memory_bytes=16 * GB).profile is None
     assert named("NVIDIA H200", mig=True).profile is None
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_known_is_none() -> None:
     assert new.compute("float32", "cuda-core", "fma") is None
     assert new.compute("bfloat16", "tensor-core", "mma") is None
     unknown = DeviceFacts(
-        name="?", capability=(8, 0), multiprocessors=1, memory_byte=GB, l2_byte=GB
+        name="?", capability=(8, 0), multiprocessors=1, memory_bytes=GB, l2_bytes=GB
     )
     assert DataSheet(unknown).memory() is None
     assert DataSheet(unknown).compute("float32", "cuda-core", "fma") is None

@@ -89,13 +89,13 @@ def test_rates_come_back(
 def test_memory_comes_back(profile: HardwareProfile) -> None:
     l2, hbm = profile.memory
     assert profile.multiprocessors == 132
-    assert profile.memory_capacity_byte == hbm.capacity_byte
-    assert (l2.name, l2.capacity_byte, hbm.name) == ("L2", 60 << 20, "HBM")
+    assert profile.memory_capacity_bytes == hbm.capacity_bytes
+    assert (l2.name, l2.capacity_bytes, hbm.name) == ("L2", 60 << 20, "HBM")
     for level, rate in ((l2, 9e12), (hbm, 4.5e12)):
         kernels = {each.kernel: each for each in level.bandwidth}
         assert set(kernels) == {"read", "write", "copy", "triad", "update"}
         for each in kernels.values():
-            assert 0.985 * rate < each.sustained_byte_per_s <= each.peak_byte_per_s < rate
+            assert 0.985 * rate < each.sustained_bytes_per_s <= each.peak_bytes_per_s < rate
     for each in hbm.bandwidth:
         assert each.theoretical is not None and each.theoretical.per_s == 4.8e12
 
@@ -108,7 +108,7 @@ def test_links_and_overheads_come_back(profile: HardwareProfile) -> None:
         for memory in ("pinned", "pageable")
     }
     up = links["host", "device", "copy, pinned"]
-    assert up.peak_byte_per_s == pytest.approx(50e9, rel=0.02)
+    assert up.peak_bytes_per_s == pytest.approx(50e9, rel=0.02)
     assert up.latency is not None and up.latency.median_s == pytest.approx(1e-6, rel=0.02)
     overheads = {each.name: each.time.median_s for each in profile.overheads}
     assert overheads["launch of an empty kernel"] == pytest.approx(LAUNCH_S, rel=0.02)
@@ -280,7 +280,7 @@ def test_little_memory_scales_arrays_down_and_says_so() -> None:
     assert any("arrays were scaled down to 68" in each for each in profile.conditions)
     assert len(profile.memory) == 2
     for each in profile.memory[1].bandwidth:
-        assert each.peak_byte_per_s == pytest.approx(4.5e12, rel=0.02)
+        assert each.peak_bytes_per_s == pytest.approx(4.5e12, rel=0.02)
 
 
 def test_very_little_memory_makes_the_figures_doubtful_and_says_so() -> None:
@@ -293,8 +293,8 @@ def test_very_little_memory_makes_the_figures_doubtful_and_says_so() -> None:
 
 def test_no_kernel_goes_beyond_its_arrays() -> None:
     for free in (150 << 30, 16 << 30, 1 << 30, 64 << 20):
-        for l2_byte, multiprocessors in ((60 << 20, 132), (4 << 20, 40), (72 << 20, 128)):
-            facts = replace(H200, l2_byte=l2_byte, multiprocessors=multiprocessors)
+        for l2_bytes, multiprocessors in ((60 << 20, 132), (4 << 20, 40), (72 << 20, 128)):
+            facts = replace(H200, l2_bytes=l2_bytes, multiprocessors=multiprocessors)
             profile = measure(FakeDevice(facts=facts, free=free))
             # The L2 alone would be taken for all the memory there is.
             assert [level.name for level in profile.memory] in (["L2", "HBM"], [])
@@ -303,7 +303,7 @@ def test_no_kernel_goes_beyond_its_arrays() -> None:
 
 
 def test_no_memory_at_all_is_an_error() -> None:
-    device = FakeDevice(free=0, link_byte_per_s={})
+    device = FakeDevice(free=0, link_bytes_per_s={})
     with pytest.raises(MeasurementError, match="nothing could be measured; left out: float64"):
         measure(device)
     assert device.closed == 1
@@ -331,7 +331,7 @@ def test_what_shall_be_left_out_is() -> None:
 
 
 def test_a_fault_ends_the_measurement_with_its_cause() -> None:
-    device = FakeDevice(faults=("wgmma_float16",))
+    device = FakeDevice(page_faults=("wgmma_float16",))
     with pytest.raises(
         MeasurementError, match="lost while measuring float16 tensor-core mma"
     ) as it:

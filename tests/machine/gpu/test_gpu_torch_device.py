@@ -161,10 +161,10 @@ def on_host(monkeypatch: pytest.MonkeyPatch, library: Library) -> TorchDevice:
 
 def test_the_facts_are_those_of_torch_and_the_driver(on_host: TorchDevice) -> None:
     facts = on_host.facts
-    assert (facts.capability, facts.multiprocessors, facts.l2_byte) == ((9, 0), 16, 1 << 23)
+    assert (facts.capability, facts.multiprocessors, facts.l2_bytes) == ((9, 0), 16, 1 << 23)
     assert (facts.clock_hz, facts.memory_clock_hz, facts.bus_bit) == (1.98e9, 2.619e9, None)
     assert facts.mig and facts.driver == "580.1" and torch.__version__ in facts.library
-    assert on_host.free_byte() == 7
+    assert on_host.free_bytes() == 7
 
 
 def test_bursts_are_timed_by_events(on_host: TorchDevice) -> None:

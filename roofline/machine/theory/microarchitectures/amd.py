@@ -17,29 +17,29 @@ def _guide(family: str, number: str) -> str:
     return f"Software Optimization Guide for {family} ({number}), {_SITE}"
 
 
-_256_BIT = NearestCache(bits=256, load_byte=64, store_byte=32, together_byte=96)
+_256_BIT = NearestCache(bits=256, load_bytes=64, store_bytes=32, together_bytes=96)
 _ZEN5_GUIDE = _guide("the AMD Zen5 Microarchitecture", "58455")
 
 ZEN = Core(
     name="AMD Zen",
     reference=_guide("AMD Family 17h Processors", "55723"),
     throughputs=(*fma(2, scalar=0, sse=128, avx2=128),),
-    l1=NearestCache(bits=128, load_byte=32, store_byte=16, together_byte=32),
-    l2_read_byte=32,
+    l1=NearestCache(bits=128, load_bytes=32, store_bytes=16, together_bytes=32),
+    l2_read_bytes=32,
 )
 ZEN_2 = Core(
     name="AMD Zen 2",
     reference=_guide("AMD Family 17h Models 30h and Greater Processors", "56305"),
     throughputs=(*fma(2, scalar=0, sse=128, avx2=256),),
     l1=_256_BIT,
-    l2_read_byte=32,
+    l2_read_bytes=32,
 )
 ZEN_3 = Core(
     name="AMD Zen 3",
     reference=_guide("AMD Family 19h Processors", "56665"),
     throughputs=(*fma(2, adders=2, scalar=0, sse=128, avx2=256),),
     l1=_256_BIT,
-    l2_read_byte=32,
+    l2_read_bytes=32,
 )
 ZEN_4 = Core(
     name="AMD Zen 4",
@@ -51,7 +51,7 @@ ZEN_4 = Core(
         *dot("int8", 2, avx512_vnni=256),
     ),
     l1=_256_BIT,
-    l2_read_byte=32,
+    l2_read_bytes=32,
 )
 ZEN_5 = Core(
     name="AMD Zen 5",
@@ -65,8 +65,8 @@ ZEN_5 = Core(
             for unit, bits in (("sse", 128), ("avx2", 256), ("avx512", 512))
         ),
     ),
-    l1=NearestCache(bits=512, load_byte=128, store_byte=64, together_byte=192),
-    l2_read_byte=64,
+    l1=NearestCache(bits=512, load_bytes=128, store_bytes=64, together_bytes=192),
+    l2_read_bytes=64,
 )
 ZEN_5_256 = Core(
     name="AMD Zen 5, 256-bit data path",

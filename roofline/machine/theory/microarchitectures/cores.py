@@ -37,8 +37,8 @@ class Throughput:
 
     def flop_per_cycle(self, element: DType) -> int:
         """Operations of one core each cycle; a multiply and an add count one each."""
-        multiply_add = self.pipes * _FLOP_PER_MULTIPLY_ADD + self.adders
-        return multiply_add * self.products(element)
+        macs = self.pipes * _FLOP_PER_MULTIPLY_ADD + self.adders
+        return macs * self.products(element)
 
     def arithmetic(self, element: DType) -> str:
         """How `flop_per_cycle` follows: ``"2 pipes x 16 lanes x 2 FLOP"``."""
@@ -55,21 +55,21 @@ class Throughput:
 class NearestCache:
     """Bytes that a core can move each cycle between its registers and its nearest data cache.
 
-    With vectors of at least ``bits``; narrower ones may reach less. ``store_byte`` None: not
-    known. ``together_byte`` is the most that loads and stores move together.
+    With vectors of at least ``bits``; narrower ones may reach less. ``store_bytes`` None: not
+    known. ``together_bytes`` is the most that loads and stores move together.
     """
 
     bits: int
-    load_byte: int
-    store_byte: int | None = None
-    together_byte: int | None = None
+    load_bytes: int
+    store_bytes: int | None = None
+    together_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
     """A microarchitecture: what one core can do each cycle, as far as ``reference`` says it.
 
-    What is not listed is not known. ``l2_read_byte`` are bytes that it can read from the second
+    What is not listed is not known. ``l2_read_bytes`` are bytes that it can read from the second
     cache each cycle.
     """
 
@@ -77,7 +77,7 @@ class Core:
     reference: str
     throughputs: tuple[Throughput, ...]
     l1: NearestCache | None = None
-    l2_read_byte: int | None = None
+    l2_read_bytes: int | None = None
 
     def throughput(self, kernel: str, element: DType, unit: str) -> Throughput | None:
         """What it can start of that kernel each cycle; None: not known."""

@@ -21,8 +21,8 @@ _REFERENCE = (
     " https://www.intel.com/content/www/us/en/developer/articles/technical/"
     "intel64-and-ia32-architectures-optimization.html, and https://uops.info"
 )
-_256_BIT = NearestCache(bits=256, load_byte=64, store_byte=32, together_byte=96)
-_512_BIT = NearestCache(bits=512, load_byte=128, store_byte=64, together_byte=192)
+_256_BIT = NearestCache(bits=256, load_bytes=64, store_bytes=32, together_bytes=96)
+_512_BIT = NearestCache(bits=512, load_bytes=128, store_bytes=64, together_bytes=192)
 _VECTORS = fma(2, scalar=0, sse=128, avx2=256)
 # A tile product takes 16 cycles: of 16 x 16 x 32 elements of 16 bit, or 16 x 16 x 64 of 8 bit.
 _TILE_BIT = 16 * 16 * 32 * 16 // 16
@@ -36,7 +36,7 @@ _HALF = throughput("fma", "avx512-fp16", 2, 512, ["float16"])
 
 def _core(name: str, *throughputs: Throughput, l1: NearestCache | None = None) -> Core:
     # All of them move one line of 64 byte a cycle from the second cache.
-    return Core(name=name, reference=_REFERENCE, throughputs=throughputs, l1=l1, l2_read_byte=64)
+    return Core(name=name, reference=_REFERENCE, throughputs=throughputs, l1=l1, l2_read_bytes=64)
 
 
 def _tiles(*dtypes: str) -> Throughput:
@@ -61,7 +61,7 @@ ICE_LAKE = _core(
 )
 ICE_LAKE_SERVER = _core("Intel Ice Lake server", *_VECTORS, *_AVX512, *_VNNI, l1=_512_BIT)
 GOLDEN_COVE = _core(
-    "Intel Golden Cove", *_VECTORS, *_AVX_VNNI, l1=NearestCache(bits=256, load_byte=96)
+    "Intel Golden Cove", *_VECTORS, *_AVX_VNNI, l1=NearestCache(bits=256, load_bytes=96)
 )
 SAPPHIRE_RAPIDS = _core(
     "Intel Sapphire Rapids",
@@ -84,7 +84,7 @@ GRANITE_RAPIDS = _core(
     l1=_512_BIT,
 )
 REDWOOD_COVE = _core(
-    "Intel Redwood Cove", *_VECTORS, *_AVX_VNNI, l1=NearestCache(bits=256, load_byte=96)
+    "Intel Redwood Cove", *_VECTORS, *_AVX_VNNI, l1=NearestCache(bits=256, load_bytes=96)
 )
 LION_COVE = Core(name="Intel Lion Cove", reference=_REFERENCE, throughputs=tuple(_VECTORS))
 GRACEMONT = Core(

@@ -48,7 +48,7 @@ function diagonalLine(each) {
 function diagonalEnds(each) {
   const { x, y } = picture;
   const [low, high] = [10 ** x.low, Math.min(each.cut ?? Infinity, 10 ** x.high)];
-  const place = (value) => [x.place(value), y.place(value * each.byte_per_s)];
+  const place = (value) => [x.place(value), y.place(value * each.bytes_per_s)];
   return [...place(low), ...place(Math.max(low, high))];
 }
 
@@ -58,12 +58,12 @@ function write(words, x, y, kind, more = {}) {
 
 // Memory levels are parallel, so a name stands on the side where the next line is farther.
 function nameDiagonals(diagonals, frame, room) {
-  const order = [...diagonals].sort((a, b) => b.byte_per_s - a.byte_per_s);
+  const order = [...diagonals].sort((a, b) => b.bytes_per_s - a.bytes_per_s);
   order.forEach((each, i) => {
     const [x1, y1, x2, y2] = diagonalEnds(each);
     const angle = Math.atan2(y2 - y1, x2 - x1);
     const apart = (other) => (other
-      ? Math.abs(picture.y.perDecade * Math.log10(other.byte_per_s / each.byte_per_s))
+      ? Math.abs(picture.y.perDecade * Math.log10(other.bytes_per_s / each.bytes_per_s))
         * Math.cos(angle)
       : Infinity);
     const isCrowded = apart(order[i - 1]) < LINE + 5 && apart(order[i + 1]) > apart(order[i - 1]);

@@ -18,7 +18,7 @@ const operators = Array.from({ length: count }, (_, index) => {
     shape: named("shape"),
     dtype: named("dtype"),
     flop: known(data.operators.flop, index),
-    byte: data.operators.traffic_byte[index],
+    byte: data.operators.traffic_bytes[index],
   };
   row.words = [row.op, row.type, row.module || "(model)", row.shape, row.dtype, row.phase]
     .join(" ").toLowerCase();
@@ -72,7 +72,7 @@ class Machine {
 
   crossing(level, i) {
     const number = this.levelOf(level, i);
-    return number < 0 ? null : this.given.level_byte[number][i];
+    return number < 0 ? null : this.given.level_bytes[number][i];
   }
 
   intensity(level, i) {

@@ -72,10 +72,10 @@ function fullRange(spots, lines) {
   const heights = lines.ceilings.map((each) => each.flop_per_s);
   const rates = spots.map((spot) => spot.y);
   // Points say how far down to go; without them, the start of the slowest memory's roof does.
-  const starts = lines.diagonals.slice(-1).map((each) => low * each.byte_per_s);
+  const starts = lines.diagonals.slice(-1).map((each) => low * each.bytes_per_s);
   const slowest = spots.length ? [] : starts;
   const bottom = least([...rates, ...heights, ...slowest], 1e9) / 1.8;
-  const reached = lines.diagonals.map((each) => high * each.byte_per_s);
+  const reached = lines.diagonals.map((each) => high * each.bytes_per_s);
   const top = 2 * most([...rates, ...heights], most(reached, 5e11));
   return { x: [low, Math.max(high, 10 * low)], y: [bottom, Math.max(top, 10 * bottom)] };
 }

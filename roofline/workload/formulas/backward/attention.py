@@ -71,11 +71,11 @@ def _backward(
     rectangles = 2 + 2 * for_scores
     products = heads.rows * heads.least_pairs * vectors
     return Flop(
-        multiply_add=heads.scores * vectors,
+        macs=heads.scores * vectors,
         other=heads.scores * each + sums + scales + max(added_up, 0),
         least=FLOP_PER_FMA * products + softmax + sums,
-        least_multiply_add=products,
-        internal_byte=heads.internal_byte(rectangles, rectangles)
+        min_macs=products,
+        internal_bytes=heads.internal_bytes(rectangles, rectangles)
         + 2 * for_scores * logarithms.dtype.byte(queries),
     )
 
@@ -110,7 +110,7 @@ def fused_attention_backward(
     count = _backward(
         heads, logsumexp, scale=scale, mask=mask, dropout_p=dropout_p, wanted=grad_input_mask
     )
-    return replace(count, least_elements=_needed(heads, query, key, value))
+    return replace(count, min_elements=_needed(heads, query, key, value))
 
 
 def _needed(heads: Heads, query: TensorSpec, key: TensorSpec, value: TensorSpec) -> dict[str, int]:
@@ -163,7 +163,7 @@ def flash_kernel_backward(
         *(window_size_left, window_size_right),
     )
     count = _backward(heads, logsumexp, scale=scale, dropout_p=dropout_p)
-    return replace(count, least_elements=_needed(heads, query, key, value))
+    return replace(count, min_elements=_needed(heads, query, key, value))
 
 
 def _starts(
@@ -198,7 +198,7 @@ def efficient_kernel_backward(
     )
     wanted = (True, True, True, bias_requires_grad and bias is not None)
     count = _backward(heads, logsumexp, scale=scale, mask=bias, dropout_p=dropout_p, wanted=wanted)
-    return replace(count, least_elements=_needed(heads, query, key, value))
+    return replace(count, min_elements=_needed(heads, query, key, value))
 
 
 @formula("aten._cudnn_attention_backward", type="attention", byte=BYTE)
@@ -222,4 +222,4 @@ def cudnn_kernel_backward(
     heads = cudnn_heads(query, key, value, starts, (max_q, max_k), is_causal)
     mask = attn_bias if attn_bias is not None and attn_bias.elements else None
     count = _backward(heads, logsumexp, scale=scale, mask=mask, dropout_p=dropout_p)
-    return replace(count, least_elements=_needed(heads, query, key, value))
+    return replace(count, min_elements=_needed(heads, query, key, value))

@@ -52,7 +52,7 @@ def convolution_backward(
     least_of_input, least_of_gradient = (
         (least_swept, least_swept_over) if transposed else (least_swept_over, least_swept)
     )
-    least_elements = {
+    min_elements = {
         "input": least_of_input if for_weight else 0,
         "weight": math.prod(weight.shape[:2]) * taps if for_input else 0,
         # The gradient of the bias sums all of it.
@@ -63,12 +63,12 @@ def convolution_backward(
         unread["weight"] = 0
     depthwise = groups > 1 and groups == input.shape[1]
     return Flop(
-        multiply_add=gradients * pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
+        macs=gradients * pairs * math.prod(swept.shape[2:]) * math.prod(kernel),
         other=bias,
         least=gradients * FLOP_PER_FMA * pairs * inner + bias,
-        least_multiply_add=gradients * pairs * inner,
+        min_macs=gradients * pairs * inner,
         elements=unread,
-        least_elements=least_elements,
+        min_elements=min_elements,
         type="depthwise convolution" if depthwise else "",
     )
 
@@ -132,8 +132,8 @@ def transposed_convolution_backward_of_mps(
 
 def _of_self(count: Flop) -> Flop:
     """The same of an operator whose input is named `self`."""
-    elements, least_elements = (
+    elements, min_elements = (
         {("self" if name == "input" else name): many for name, many in each.items()}
-        for each in (count.elements, count.least_elements)
+        for each in (count.elements, count.min_elements)
     )
-    return replace(count, elements=elements, least_elements=least_elements)
+    return replace(count, elements=elements, min_elements=min_elements)

@@ -35,7 +35,7 @@ def part(**_: Any) -> Flop:
 )
 def masked_scatter(**_: Any) -> Flop:
     """What the mask selects of the gradient, and zeros."""
-    return Flop(least_elements={"grad_output": 0})
+    return Flop(min_elements={"grad_output": 0})
 
 
 @formula("aten.unfold_backward", type="data movement")
@@ -70,7 +70,7 @@ def embedding(
     return Flop(
         other=grad_output.elements + scaled,
         least=0,
-        least_elements={"grad_output": 0} if padding_idx >= 0 else {},
+        min_elements={"grad_output": 0} if padding_idx >= 0 else {},
     )
 
 
@@ -102,7 +102,7 @@ def embedding_bag(
     unread = {"offsets": 0} if offsets is not None and offset2bag.elements else {}
     if mode == LARGEST:
         unread |= {"indices": 0, "offset2bag": 0, "bag_size": 0}
-        return Flop(other=grad.elements, least=0, elements=unread, least_elements={"grad": 0})
+        return Flop(other=grad.elements, least=0, elements=unread, min_elements={"grad": 0})
     unread |= {"maximum_indices": 0}
     if mode != MEAN:
         unread |= {"bag_size": 0}
@@ -113,7 +113,7 @@ def embedding_bag(
         other=rows * (2 if is_scaled else 1) + divisions * indices.elements,
         least=0,
         elements=unread,
-        least_elements={"grad": 0 if padding_idx >= 0 else min(grad.shape[-1], rows)},
+        min_elements={"grad": 0 if padding_idx >= 0 else min(grad.shape[-1], rows)},
     )
 
 
@@ -141,7 +141,7 @@ def embedding_bag_weights(
             "weight": indices.elements * size,
             **({"offsets": 0} if offset2bag.elements else {}),
         },
-        least_elements=dict.fromkeys(
+        min_elements=dict.fromkeys(
             ("weight", "grad"), 0 if padding_idx >= 0 or not indices.elements else size
         ),
     )
@@ -166,5 +166,5 @@ def embedding_renorm(
         other=norms.flop + 3 * indices.elements + rows.elements,
         least=0,
         elements=touched,
-        least_elements={name: min(count, self.shape[-1]) for name, count in touched.items()},
+        min_elements={name: min(count, self.shape[-1]) for name, count in touched.items()},
     )

@@ -89,7 +89,7 @@ def negative_log_likelihood(
         other=(signs if rows else 0) + (rows if weight is not None else 0),
         least=0,
         elements={"self": 0, **weights},
-        least_elements=dict.fromkeys(weights, 0),
+        min_elements=dict.fromkeys(weights, 0),
     )
 
 

@@ -21,7 +21,7 @@ def linear(
     products = grad_output.elements * self.shape[-1]
     sums = max(0, grad_output.elements - outputs)
     return Flop(
-        multiply_add=products * (bool(output_mask[0]) + bool(output_mask[1])),
+        macs=products * (bool(output_mask[0]) + bool(output_mask[1])),
         other=sums if output_mask[2] else 0,
     )
 
@@ -33,4 +33,4 @@ def matmul(grad: TensorSpec, self: TensorSpec, mask: Sequence[bool], **_: Any) -
     A factor that was repeated over a batch sums over it, which its FMAs do.
     """
     inner = self.shape[-1] if self.shape else 1
-    return Flop(multiply_add=grad.elements * inner * (bool(mask[0]) + bool(mask[1])))
+    return Flop(macs=grad.elements * inner * (bool(mask[0]) + bool(mask[1])))

@@ -102,7 +102,7 @@ def max_pool_without_indices(
     return Flop(
         other=compared + added,
         least=least + max(0, grad_output.elements - elements),
-        least_elements={"self": elements},
+        min_elements={"self": elements},
     )
 
 

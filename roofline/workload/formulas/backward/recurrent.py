@@ -105,11 +105,11 @@ def _backward(
         own += layers.cells
     avoidable = 0 if for_state else last * cell.gates * layers.hidden * layers.output
     return Flop(
-        multiply_add=products,
+        macs=products,
         other=own + states,
         least=FLOP_PER_FMA * (products - avoidable) + own - (layers.cells if cell is GRU else 0),
-        least_multiply_add=products - avoidable,
-        internal_byte=layers.dtype.byte(_internal(layers, inside, for_input, for_weights)),
+        min_macs=products - avoidable,
+        internal_bytes=layers.dtype.byte(_internal(layers, inside, for_input, for_weights)),
     )
 
 
@@ -211,7 +211,7 @@ def fused_lstm_cell_backward(
     return Flop(
         other=cells * (each + functions * TRANSCENDENTAL_FLOP) + biases,
         least=cells * (each + functions) + biases,
-        internal_byte=cx.dtype.byte(cells * (LSTM_BACKWARD.internal + 2 * functions)),
+        internal_bytes=cx.dtype.byte(cells * (LSTM_BACKWARD.internal + 2 * functions)),
     )
 
 
@@ -225,7 +225,7 @@ def fused_gru_cell_backward(grad_hy: TensorSpec, has_bias: bool, **_: Any) -> Fl
     biases = GRU_BACKWARD.biases * cells // rows * (rows - 1) if has_bias and rows else 0
     return Flop(
         other=cells * GRU_BACKWARD.simple + biases,
-        internal_byte=grad_hy.dtype.byte(cells * GRU_BACKWARD.internal),
+        internal_bytes=grad_hy.dtype.byte(cells * GRU_BACKWARD.internal),
     )
 
 
@@ -246,8 +246,8 @@ def lstm_cell_backward(
     return replace(
         count,
         other=count.other + cx.elements * (sums + 3 * 3 + 4 * TRANSCENDENTAL_FLOP),
-        least=count.least_flop + cx.elements * (3 * 3 + 4),
-        internal_byte=count.internal_byte + cx.dtype.byte(cx.elements * 2 * 8),
+        least=count.min_flop + cx.elements * (3 * 3 + 4),
+        internal_bytes=count.internal_bytes + cx.dtype.byte(cx.elements * 2 * 8),
     )
 
 
@@ -264,6 +264,6 @@ def gru_cell_backward(
     return replace(
         count,
         other=count.other + hx.elements * (sums + 2 * 3 + 1 + 3 * TRANSCENDENTAL_FLOP),
-        least=count.least_flop + hx.elements * (2 * 3 + 1 + 3),
-        internal_byte=count.internal_byte + hx.dtype.byte(hx.elements * 2 * 7),
+        least=count.min_flop + hx.elements * (2 * 3 + 1 + 3),
+        internal_bytes=count.internal_bytes + hx.dtype.byte(hx.elements * 2 * 7),
     )

@@ -154,7 +154,7 @@ def _antialiased(
     (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
     fewer = planes * (height * (width - columns) + columns * (height - rows))
     count = forward(self=output, output=grad_output, **arguments)
-    return Flop(other=max(0, count.other - fewer), least=max(0, count.least_flop - fewer))
+    return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
 
 
 @formula("aten._upsample_bilinear2d_aa_backward", type="resampling")

@@ -70,7 +70,7 @@ def grid_sampler(
         other=flop,
         least=2 * dimensions * places,
         elements={"input": neighbours * grad_output.elements if of_grid else 0},
-        least_elements={"input": 0, "grad_output": 0},
+        min_elements={"input": 0, "grad_output": 0},
     )
 
 
@@ -88,7 +88,7 @@ def grid_sampler_of_cudnn(
         other=count.other,
         least=count.least,
         elements={"self": count.elements["input"]},
-        least_elements={"self": 0, "grad_output": 0},
+        min_elements={"self": 0, "grad_output": 0},
     )
 
 
@@ -96,4 +96,4 @@ def grid_sampler_of_cudnn(
 @formula("aten.cudnn_affine_grid_generator_backward", type="matrix product")
 def affine_grid(grad: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each element of the d x (d + 1) matrix sums a gradient times a coordinate over all places."""
-    return Flop(multiply_add=grad.elements * output.shape[-1])
+    return Flop(macs=grad.elements * output.shape[-1])

@@ -15,7 +15,7 @@ def softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
     """y * (g - sum(g * y)): two products, an addition, a subtraction; no addition for a first."""
     each = elementwise(arguments, output, 4)
     rows = rows_along(output, dim)
-    return Flop(other=each.flop - rows, least=each.least_flop - rows)
+    return Flop(other=each.flop - rows, least=each.min_flop - rows)
 
 
 @formula("aten._log_softmax_backward_data", type="softmax")
@@ -23,7 +23,7 @@ def log_softmax(output: TensorSpec, dim: int, **arguments: Any) -> Flop:
     """g - exp(y) * sum(g): an addition, an exponential, a product, a subtraction."""
     each = elementwise(arguments, output, 3, 1)
     rows = rows_along(output, dim)
-    return Flop(other=each.flop - rows, least=each.least_flop - rows)
+    return Flop(other=each.flop - rows, least=each.min_flop - rows)
 
 
 @formula("aten._masked_softmax_backward", type="softmax")

@@ -17,7 +17,7 @@ from typing import IO
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 
 _MOST_MEMBERS = 1_000_000
 _MOST_PACKED_BYTE = 2**30
@@ -39,34 +39,34 @@ UNREADABLE = (
 class Archive:
     """A zip whose list of contents can be trusted.
 
-    ``size_byte`` has the size of every member by its name, without the ``folder`` that all of them
+    ``size_bytes`` has the size of every member by its name, without the ``folder`` that all of them
     lie in.
     """
 
     path: Path
     folder: str
-    size_byte: Mapping[str, int]
+    size_bytes: Mapping[str, int]
 
     def __contains__(self, name: str) -> bool:
-        return name in self.size_byte
+        return name in self.size_bytes
 
     def within(self, folder: str) -> tuple[str, ...]:
         """The names of the members in a folder, ``"data/weights/"``."""
-        return tuple(each for each in self.size_byte if each.startswith(folder))
+        return tuple(each for each in self.size_bytes if each.startswith(folder))
 
-    def read(self, name: str, *, most_byte: int) -> bytes:
+    def read(self, name: str, *, max_bytes: int) -> bytes:
         """A member, checked against its checksum.
 
         Raises:
             FileFormatError: it is missing, damaged or too large.
         """
-        size_byte = self.size_byte.get(name)
-        if size_byte is None:
+        size_bytes = self.size_bytes.get(name)
+        if size_bytes is None:
             raise FileFormatError(f"{self.path}: '{name}' is missing in it")
-        if size_byte > most_byte:
+        if size_bytes > max_bytes:
             raise FileFormatError(
-                f"{self.path}: '{name}' in it has {format_byte(size_byte)}, more than the"
-                f" {format_byte(most_byte)} that are read"
+                f"{self.path}: '{name}' in it has {format_bytes(size_bytes)}, more than the"
+                f" {format_bytes(max_bytes)} that are read"
             )
         try:
             with zipfile.ZipFile(self.path) as opened:
@@ -113,7 +113,7 @@ def archive_in(path: Path, source: IO[bytes] | None = None) -> Archive:
     return Archive(
         path=path,
         folder=folder,
-        size_byte={each.filename.removeprefix(folder): each.file_size for each in members},
+        size_bytes={each.filename.removeprefix(folder): each.file_size for each in members},
     )
 
 
@@ -137,21 +137,21 @@ def _is_plain(opened: zipfile.ZipFile, count: int) -> bool:
     """
     file = opened.fp
     assert file is not None
-    size_byte = _length(opened)
-    file.seek(max(0, size_byte - _LONG_END.size - _LONG_PLACE.size - _END.size))
+    size_bytes = _length(opened)
+    file.seek(max(0, size_bytes - _LONG_END.size - _LONG_PLACE.size - _END.size))
     tail = file.read()
-    mark, *_, found, list_byte, place, comment_byte = _END.unpack(tail[-_END.size :])
+    mark, *_, found, list_bytes, place, comment_byte = _END.unpack(tail[-_END.size :])
     if mark != b"PK\5\6" or comment_byte:
         return False
-    end = size_byte - _END.size
+    end = size_bytes - _END.size
     long_place = tail[-_END.size - _LONG_PLACE.size : -_END.size]
     if long_place.startswith(b"PK\6\7"):
         _, _, end_place, _ = _LONG_PLACE.unpack(long_place)
         end -= _LONG_PLACE.size + _LONG_END.size
-        long_mark, *_, found, list_byte, place = _LONG_END.unpack(tail[: _LONG_END.size])
+        long_mark, *_, found, list_bytes, place = _LONG_END.unpack(tail[: _LONG_END.size])
         if long_mark != b"PK\6\6" or end_place != end:
             return False
-    return found == count and place + list_byte == end
+    return found == count and place + list_bytes == end
 
 
 def _check_names(path: Path, members: list[zipfile.ZipInfo]) -> None:
@@ -178,28 +178,28 @@ def _check_names(path: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _check_sizes(path: Path, members: list[zipfile.ZipInfo], end_byte: int) -> None:
-    packed_byte = reached_byte = 0
+    packed_bytes = reached_bytes = 0
     for each in sorted(members, key=lambda member: member.header_offset):
         shown = printable(each.filename)[:80]
         if each.compress_type not in _ALLOWED:
             raise FileFormatError(f"{path}: the member '{shown}' is packed in an unknown way")
-        if each.header_offset < reached_byte:
+        if each.header_offset < reached_bytes:
             raise FileFormatError(f"{path}: the member '{shown}' lies over another one; not opened")
-        reached_byte = each.header_offset + each.compress_size
-        if reached_byte > end_byte:
+        reached_bytes = each.header_offset + each.compress_size
+        if reached_bytes > end_byte:
             raise FileFormatError(f"{path}: the file is cut short: '{shown}' ends behind its end")
         if each.compress_type == zipfile.ZIP_STORED:
             if each.file_size != each.compress_size:
                 raise FileFormatError(f"{path}: the member '{shown}' has two sizes; not opened")
             continue
-        packed_byte += each.file_size
+        packed_bytes += each.file_size
         if (
             each.file_size > _MOST_TIMES_LARGER * max(each.compress_size, 1024)
-            or packed_byte > _MOST_PACKED_BYTE
+            or packed_bytes > _MOST_PACKED_BYTE
         ):
             raise FileFormatError(
-                f"{path}: '{shown}' would unpack from {format_byte(each.compress_size)} to"
-                f" {format_byte(each.file_size)}; not opened"
+                f"{path}: '{shown}' would unpack from {format_bytes(each.compress_size)} to"
+                f" {format_bytes(each.file_size)}; not opened"
             )
 
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from roofline.errors import FileFormatError, ModelError, said_by
 from roofline.foundation.dtypes import dtype
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.workload.inputs import InputRequest
 from roofline.workload.models.building import Source
 from roofline.workload.models.files.onnx_graph import Graph, Node, Value, graph_of
@@ -322,10 +322,10 @@ def onnx_package() -> Any:
 
 def _graph(path: Path) -> Graph:
     onnx = onnx_package()
-    size_byte = path.stat().st_size
-    if size_byte > _MOST_BYTE:
+    size_bytes = path.stat().st_size
+    if size_bytes > _MOST_BYTE:
         raise FileFormatError(
-            f"{path}: {format_byte(size_byte)} are more than an ONNX file can have; its weights"
+            f"{path}: {format_bytes(size_bytes)} are more than an ONNX file can have; its weights"
             " belong into a file beside it"
         )
     with _damage_said(path):

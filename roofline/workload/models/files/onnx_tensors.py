@@ -144,14 +144,14 @@ def _external(
                 f"{path}: the values of '{name}' are in '{shown}', which is missing beside it"
             )
         offset = int(told.get("offset", "0"))
-        size_byte = math.prod(shape) * kind.itemsize
-        length = int(told.get("length", str(size_byte)))
-        if length != size_byte or offset < 0 or offset + length > beside.stat().st_size:
+        size_bytes = math.prod(shape) * kind.itemsize
+        length = int(told.get("length", str(size_bytes)))
+        if length != size_bytes or offset < 0 or offset + length > beside.stat().st_size:
             raise FileFormatError(
                 f"{path}: the values of '{name}' do not lie in '{shown}' as it says; one of both is"
                 " cut short or of another model"
             )
-        if not size_byte:
+        if not size_bytes:
             return torch.empty(shape, dtype=kind)
         with beside.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -50,13 +50,13 @@ def tensors_in(path: Path) -> dict[str, torch.Tensor]:
     """
     try:
         with path.open("rb") as file:
-            size_byte = file.seek(0, 2)
-            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size_byte else b""
+            size_bytes = file.seek(0, 2)
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size_bytes else b""
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be read: {printable(str(error))}") from None
-    list_byte = int.from_bytes(content[:_LENGTH_BYTE], "little")
-    begin = _LENGTH_BYTE + list_byte
-    if list_byte > _MOST_LIST_BYTE or begin > len(content):
+    list_bytes = int.from_bytes(content[:_LENGTH_BYTE], "little")
+    begin = _LENGTH_BYTE + list_bytes
+    if list_bytes > _MOST_LIST_BYTE or begin > len(content):
         raise FileFormatError(f"{path}: the file is cut short or damaged: its list is not whole")
     try:
         told = json.loads(content[_LENGTH_BYTE:begin])
@@ -243,7 +243,7 @@ def imports_of(path: Path) -> tuple[str, ...]:
         raise FileFormatError(
             f"{path}: a zip, but nothing that torch wrote: there is no 'data.pkl' in it"
         )
-    return imported_by(archive.read("data.pkl", most_byte=_MOST_PICKLE_BYTE))
+    return imported_by(archive.read("data.pkl", max_bytes=_MOST_PICKLE_BYTE))
 
 
 def _weights_or_none(path: Path) -> Any:

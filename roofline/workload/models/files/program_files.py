@@ -15,7 +15,7 @@ import torch
 
 from roofline.errors import FileFormatError
 from roofline.foundation.text import printable
-from roofline.foundation.units import format_byte
+from roofline.foundation.units import format_bytes
 from roofline.workload.models.files.archives import UNREADABLE, Archive, archive_in
 from roofline.workload.models.files.pickles import imported_by, telling_among
 from roofline.workload.models.files.programs import check_path, check_program
@@ -53,14 +53,14 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
     """
     path = archive.path
     _check_compiled(archive)
-    for name in archive.size_byte:
+    for name in archive.size_bytes:
         # torch finds members whatever the case of their names, and writes none in capitals.
         if name != name.lower() and not name.startswith("extra"):
             raise FileFormatError(
                 f"{path}: not opened: '{printable(name)[:80]}' in it; torch.export writes no"
                 " capitals"
             )
-    if any(each.endswith(_EARLIER) for each in archive.size_byte):
+    if any(each.endswith(_EARLIER) for each in archive.size_bytes):
         return _earlier(archive, allow_pickle=allow_pickle)
     models = archive.within("models/")
     if not models:
@@ -75,7 +75,7 @@ def check_program_file(archive: Archive, *, allow_pickle: bool) -> Mapping[str, 
         )
     if not archive.folder:
         raise FileFormatError(f"{path}: not all of it lies in one folder, as torch writes it")
-    program = check_program(path, archive.read(models[0], most_byte=_MOST_TEXT_BYTE))
+    program = check_program(path, archive.read(models[0], max_bytes=_MOST_TEXT_BYTE))
     for kind in ("weights", "constants"):
         _check_payload(archive, kind, allow_pickle=allow_pickle)
     examples = "data/sample_inputs/model.pt"
@@ -90,13 +90,13 @@ def _earlier(archive: Archive, *, allow_pickle: bool) -> Mapping[str, Any]:
     torch looks for what it writes now first: what is here would not be what it opens.
     """
     known = (*_EARLIER_TEXTS, *_EARLIER_PICKLES)
-    for name in archive.size_byte:
+    for name in archive.size_bytes:
         if archive.folder or name.partition("/")[0] not in known:
             raise FileFormatError(
                 f"{archive.path}: not opened: '{printable(name)[:80]}' lies beside a program as"
                 " torch before 2.7 wrote it, which wrote no such thing"
             )
-    program = check_program(archive.path, archive.read(_EARLIER, most_byte=_MOST_TEXT_BYTE))
+    program = check_program(archive.path, archive.read(_EARLIER, max_bytes=_MOST_TEXT_BYTE))
     for name in _EARLIER_PICKLES:
         if name in archive and not allow_pickle:
             _check_plain(archive, name)
@@ -135,12 +135,12 @@ def _check_payload(archive: Archive, kind: str, *, allow_pickle: bool) -> None:
             if not allow_pickle:
                 _refuse_pickle(archive, where, f"'{shown}' is pickled")
             continue
-        _check_tensor(path, shown, entry, archive.size_byte[where])
+        _check_tensor(path, shown, entry, archive.size_bytes[where])
 
 
 def _entries(archive: Archive, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        entries = json.loads(archive.read(name, most_byte=_MOST_TEXT_BYTE))["config"]
+        entries = json.loads(archive.read(name, max_bytes=_MOST_TEXT_BYTE))["config"]
         for known, entry in entries.items():
             if not isinstance(entry, dict):
                 raise TypeError
@@ -149,7 +149,7 @@ def _entries(archive: Archive, name: str) -> Iterator[tuple[str, Mapping[str, An
         raise FileFormatError(f"{archive.path}: '{name}' in it is damaged") from None
 
 
-def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_byte: int) -> None:
+def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: int) -> None:
     """Where nothing is stored, torch makes as many zeros as are asked for."""
     try:
         meta = entry["tensor_meta"]
@@ -158,14 +158,14 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_byte: in
     except (TypeError, KeyError, ValueError):
         raise FileFormatError(f"{path}: what it says of the tensor '{name}' is damaged") from None
     elements = math.prod(sizes)
-    if min(sizes, default=0) < 0 or (elements and not size_byte):
+    if min(sizes, default=0) < 0 or (elements and not size_bytes):
         raise FileFormatError(
             f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and no values in the file"
         )
     # torch copies what is repeated.
-    if elements > max(size_byte, _MOST_REPEATED):
+    if elements > max(size_bytes, _MOST_REPEATED):
         raise FileFormatError(
-            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and {format_byte(size_byte)}"
+            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and {format_bytes(size_bytes)}"
             " of values in the file"
         )
     if device not in ("cpu", "meta"):
@@ -177,7 +177,7 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_byte: in
 
 def _check_plain(archive: Archive, name: str) -> None:
     """Refuses what torch cannot load without running a pickle: it would then run it."""
-    content = archive.read(name, most_byte=_MOST_EXAMPLES_BYTE)
+    content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
     if not content:
         return
     stream = io.BytesIO(content)
@@ -191,7 +191,7 @@ def _check_plain(archive: Archive, name: str) -> None:
 
 
 def _refuse_pickle(archive: Archive, name: str, what: str) -> None:
-    content = archive.read(name, most_byte=_MOST_EXAMPLES_BYTE)
+    content = archive.read(name, max_bytes=_MOST_EXAMPLES_BYTE)
     told = telling_among(imported_by(_pickled(content)))
     imports = f" that imports {printable(told)[:60]}" if told else ""
     raise FileFormatError(

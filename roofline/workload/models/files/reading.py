@@ -97,18 +97,18 @@ def _check_code(archive: Archive) -> None:
         for found in _CALLED.finditer(text):
             _check_operator(archive, found[1], found[2])
         _check_classes(archive, text)
-    for name in archive.size_byte:
+    for name in archive.size_bytes:
         if name.lower() in _PICKLES:
-            content = archive.read(name, most_byte=_MOST_CODE_BYTE)
+            content = archive.read(name, max_bytes=_MOST_CODE_BYTE)
             _check_classes(archive, content.decode("latin-1"))
 
 
 def _codes(archive: Archive) -> Iterator[str]:
     """The code of a file without texts, which may say anything."""
-    for name in archive.size_byte:
+    for name in archive.size_bytes:
         # torch finds members whatever the case of their names.
         if name.lower().startswith("code/") and name.lower().endswith(".py"):
-            text = archive.read(name, most_byte=_MOST_CODE_BYTE).decode("utf-8", "replace")
+            text = archive.read(name, max_bytes=_MOST_CODE_BYTE).decode("utf-8", "replace")
             yield _TEXTS.sub(lambda found: found[1] or "''", text)
 
 
