@@ -124,7 +124,8 @@ def main() -> None:
                 for row, s in faster
             ]
             row, s = max(working, key=lambda pair: (pair[0].eager_min_time_s or 0) / pair[1])
-            tightest = f"{row.op.removeprefix('aten.')} {row.module_path}: {(row.eager_min_time_s or 0) / s:.0%}"
+            share = (row.eager_min_time_s or 0) / s
+            tightest = f"{row.op.removeprefix('aten.')} {row.module_path}: {share:.0%}"
             print(
                 f"| {name} | {threads} | {len(working)} | {len(faster)} | {tightest} |"
                 f" {(analysis.totals.eager_min_time_s or 0) * 1e3:.2f} ms | {whole * 1e3:.2f} ms |"

@@ -205,7 +205,7 @@ def _searches(rows: Sequence[Row]) -> Iterable[str]:
             f" | {_change(format_flop, before['flop'], after['flop'])}"
             f" | {_change(format_flop_per_s, *achieved)}"
             f" | {ratio(before['cost_s'] / after['cost_s'])}"
-            f" | {_change(format_bytes, before['eager_traffic_bytes'], after['eager_traffic_bytes'])}"
+            f" | {_change(format_bytes, *(of['eager_traffic_bytes'] for of in (before, after)))}"
             f" | {_change(str, before['eager_launches'], after['eager_launches'])}"
             f" | {row['evaluated']} | {row['search_s']:.1f} | {counted(row['applied'])} |"
         )

@@ -167,7 +167,8 @@ def table() -> None:
         inside.append(found.low - PAGES <= middle <= found.high + PAGES)
         print(
             f"| {model} | {batch} | {threads} | {middle:,.0f} ({min(last):,}–{max(last):,})"
-            f" | {found.page_faults:,} ({found.low:,}–{found.high:,}) | {'yes' if held[-1] else 'no'} |",
+            f" | {found.page_faults:,} ({found.low:,}–{found.high:,})"
+            f" | {'yes' if held[-1] else 'no'} |",
             flush=True,
         )
     pairs = [holds(*pair) for same in counted.values() for pair in permutations(same, 2)]

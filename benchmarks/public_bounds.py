@@ -957,13 +957,13 @@ def _language(base: Measured, row: Cell) -> Measured:
     except RooflineError as error:
         return replace(base, reason=str(error).partition("\n")[0][:60])
     (result,) = found.stages
-    if result.asked.eager_min_time_s is None:
+    if result.asked.model_min_time_s is None:
         return replace(base, reason="no minimum")
     return replace(
         base,
         size=float(result.asked.flop),
         measured_s=result.tokens / rate,
-        minimum_s=result.asked.eager_min_time_s,
+        minimum_s=result.asked.model_min_time_s,
         row=f"{row['model']} {stage}",
     )
 

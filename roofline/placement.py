@@ -45,10 +45,10 @@ class Placement:
     ``level_bytes`` are the bytes that must come from each memory level; ``level`` is the level that
     takes longest to give them, ``ceiling`` the name of the ceiling that binds.
     ``intensity_flop_per_byte`` is FLOP per byte crossing ``level``, and ``attainable_flop_per_s``
-    the rate at that intensity under the roof; both None where FLOP is unknown. ``eager_min_time_s`` is a
-    time in seconds that nothing doing the operator's defined arithmetic and compulsory traffic can
-    beat; None where there are no ceilings. For an operator of unknown FLOP it is that of its bytes
-    alone, and ``bound`` says ``unknown``.
+    the rate at that intensity under the roof; both None where FLOP is unknown. ``eager_min_time_s``
+    is a time in seconds that nothing doing the operator's defined arithmetic and compulsory traffic
+    can beat; None where there are no ceilings. For an operator of unknown FLOP it is that of its
+    bytes alone, and ``bound`` says ``unknown``.
     """
 
     record: OperatorRecord

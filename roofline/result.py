@@ -37,12 +37,19 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "advice": "roofline.design.advice.result",
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
+    "check": "roofline.design.gate.result",
+    "compilation": "roofline.design.compilation",
+    "crosscheck": "roofline.counters.result",
+    "export": "roofline.design.export",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",
+    "missing operators": "roofline.workload.formulas.missing",
+    "operators": "roofline.workload.formulas.catalogue",
     "optimization": "roofline.substitution.result",
     "quantization": "roofline.quantization.result",
     "sweep": "roofline.design.sweeps.result",
@@ -241,15 +248,15 @@ class Result:
     @classmethod
     def _suffix(cls, path: Path) -> str:
         """Return the suffix that chooses the format of a file."""
-        name = path.name.lower()
-        fitting = [each for each in cls.suffixes if path.suffix and name.endswith(each)]
-        if not fitting:
-            known, last = ", ".join(cls.suffixes), path.suffix.lower()
+        fitting = [each for each in FORMATS if path.suffix and path.name.lower().endswith(each)]
+        chosen = max(fitting, key=len, default=path.suffix.lower())
+        if chosen not in cls.suffixes:
             near = nearest("".join(path.suffixes[-2:]).lower(), cls.suffixes)
-            near = near or nearest(last, cls.suffixes)
-            what = f"unknown suffix '{last}'" if last else "no suffix"
+            near = near or nearest(chosen, cls.suffixes)
+            what = f"unknown suffix '{chosen}'" if chosen else "no suffix"
+            known = ", ".join(cls.suffixes)
             raise InputError(f"{path}: {what}; {cls._written_as()} {known}{near}")
-        return max(fitting, key=len)
+        return chosen
 
     @classmethod
     def _written_as(cls) -> str:

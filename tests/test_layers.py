@@ -87,7 +87,7 @@ HOME = {
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),
     "textalloc": ("plots/",),
-    "jinja2": ("render/pages.py", "presentation/interactive/document.py"),
+    "jinja2": ("render/pages.py", "render/interactive.py"),
     "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),
     "pytest": ("testing.py",),

@@ -54,8 +54,8 @@ def contradictions(analysis: Analysis) -> Iterable[str]:
     kept_bytes = totals.parameter_size_bytes + totals.buffer_size_bytes
     if not kept_bytes <= totals.peak_memory_bytes <= totals.all_tensors_bytes:
         yield (
-            f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, not between the {kept_bytes} of"
-            f" parameters and buffers and the {totals.all_tensors_bytes} of all tensors"
+            f"totals.peak_memory_bytes is {totals.peak_memory_bytes}, not between the {kept_bytes}"
+            f" of parameters and buffers and the {totals.all_tensors_bytes} of all tensors"
         )
     if analysis.prediction is not None:
         said, expected = analysis.prediction.operators_s, totals.predicted_s
@@ -174,8 +174,6 @@ class _CeilingLabels:
 
 def _contradictions_of_row(row: OperatorRow, labels: _CeilingLabels) -> Iterable[str]:
     yield from _contradictions_of_work(row)
-    if row.eager_min_time_s != row.eager_min_time_s:
-        yield f"eager_min_time_s is {row.eager_min_time_s}, but eager_min_time_s is {row.eager_min_time_s}"
     if row.chain is not None and row.chain > row.index:
         yield f"chain is {row.chain}, but a chain begins with the first of its operators"
     if row.state is not State.FREE:
@@ -212,7 +210,10 @@ def _contradictions_of_place(row: OperatorRow, labels: _CeilingLabels) -> Iterab
         yield f"level is '{row.level}', but the hardware has {', '.join(levels) or 'none'}"
     is_known = row.state is State.COUNTED and row.eager_min_time_s is not None
     if is_known != (row.bound in (Bound.MEMORY, Bound.COMPUTE)):
-        yield f"state is '{row.state}' and eager_min_time_s {row.eager_min_time_s}, but bound is '{row.bound}'"
+        yield (
+            f"state is '{row.state}' and eager_min_time_s {row.eager_min_time_s},"
+            f" but bound is '{row.bound}'"
+        )
     of_level = levels.get(row.level, ("",))
     if row.ceiling not in (labels.compute if row.bound is Bound.COMPUTE else of_level):
         yield f"ceiling is '{row.ceiling}', but bound is '{row.bound}' and level '{row.level}'"
@@ -259,7 +260,6 @@ def _sums(rows: Sequence[OperatorRow]) -> dict[str, float | None]:
         "traffic_bytes": work.traffic_bytes,
         "fused_bytes": sum_fused_bytes(rows),
         "unknown_operators": sum(row.state is State.UNKNOWN for row in rows),
-        "eager_min_time_s": sum_eager_min_time_s(rows),
         "eager_min_time_s": sum_eager_min_time_s(rows),
         "predicted_s": together([row.predicted_s for row in working]),
         "measured_s": together([row.measured_s for row in working]),

@@ -49,7 +49,8 @@ def model_fact(analysis: Analysis) -> tuple[str, str]:
         f"{printable(each.name)} {format_shape(each.shape)} {each.dtype}".strip()
         for each in analysis.inputs
     ]
-    parameters = f"{format_si(totals.parameters, '')} parameters ({format_bytes(totals.parameter_size_bytes)})"
+    size = format_bytes(totals.parameter_size_bytes)
+    parameters = f"{format_si(totals.parameters, '')} parameters ({size})"
     return "Model", " · ".join([printable(analysis.model), *inputs, parameters])
 
 
@@ -117,8 +118,8 @@ def _fused(analysis: Analysis) -> str:
     kernels = len({row.chain for row in rows if row.fused_bytes})
     return (
         f"{format_bytes(totals.fused_bytes)} in {counted(kernels, 'kernel')} (eager:"
-        f" {format_bytes(totals.traffic_bytes)} in {len(rows):,}), if chains stay on chip as Inductor"
-        " or TensorRT would keep them; bounds are those of the eager run"
+        f" {format_bytes(totals.traffic_bytes)} in {len(rows):,}), if chains stay on chip as"
+        " Inductor or TensorRT would keep them; bounds are those of the eager run"
     )
 
 

@@ -35,11 +35,12 @@ class Group:
 
     ``work`` sums the operators of known FLOP and the bytes of all; ``unknown_operators`` calls have
     no known FLOP. ``fused_bytes`` is what would be left of the traffic in fused kernels, None where
-    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is its part
-    of the whole. ``eager_min_time_s`` is the same as ``eager_min_time_s``, ``fused_min_time_s`` that of the
-    fused kernels, None where one of them has operators in another group too, ``model_min_time_s``
-    None of everything but the whole pass: what rewritings save is saved across groups.
-    ``predicted_s`` and ``measured_s`` are None where that of an operator is unknown.
+    that is unknown. ``eager_min_time_s`` is None where the hardware has no ceilings, ``share`` is
+    its part of the whole. ``fused_min_time_s`` is that of the
+    fused kernels, None where one of them has operators in another
+    group too, ``model_min_time_s`` None of everything but the whole pass: what rewritings save is
+    saved across groups. ``predicted_s`` and ``measured_s`` are None where that of an operator is
+    unknown.
     """
 
     name: str
@@ -49,7 +50,6 @@ class Group:
     fused_bytes: int | None
     eager_min_time_s: float | None
     share: float | None
-    eager_min_time_s: float | None
     fused_min_time_s: float | None
     model_min_time_s: float | None
     predicted_s: float | None = None
@@ -91,7 +91,6 @@ def group_of(name: str, rows: Sequence[OperatorRow], whole: Whole) -> Group:
         work=known_work(rows),
         unknown_operators=sum(row.state is State.UNKNOWN for row in rows),
         fused_bytes=sum_fused_bytes(rows) if rows else 0,
-        eager_min_time_s=eager_min_time_s,
         share=eager_min_time_s / whole_s if eager_min_time_s is not None and whole_s else None,
         **minimum_times_of(_minimum_of(rows, whole)),
         predicted_s=sum_known([row.predicted_s for row in rows]),

@@ -281,8 +281,8 @@ def measurement_warnings(analysis: Analysis) -> tuple[str, ...]:
         )
     if _faults_matter(measurement):
         lines.append(
-            f"{measurement.page_faults:,} page faults a pass{_largest(analysis)}: memory comes fresh"
-            f" from the system each time, and is cleared{_remedy(analysis)}"
+            f"{measurement.page_faults:,} page faults a pass{_largest(analysis)}: memory comes"
+            f" fresh from the system each time, and is cleared{_remedy(analysis)}"
         )
     lines += measurement.conditions
     return tuple(lines)

@@ -24,12 +24,12 @@ class OperatorRow:
     `Placement`. ``level_bytes`` are the bytes that must come from each memory level;
     ``intensity_flop_per_byte`` is FLOP per byte crossing the binding level, the x of its point.
     ``chain`` is the index of the first operator of the kernel that it would be part of where chains
-    of producers and consumers stay on chip (its own: alone), and ``fused_bytes`` what of its traffic
-    would still cross memory there; null where that is not known. ``eager_min_time_s`` is
-    ``eager_min_time_s``; ``fused_min_time_s`` that of the fused kernel, given with the first of its
-    operators and null for the others.
-    Predictions and measurements are null where there are none; ``measured_times_s`` are the times
-    that ``measured_s`` is the median of, ``measured_page_faults`` the minor page faults of a call.
+    of producers and consumers stay on chip (its own: alone), and ``fused_bytes`` what of its
+    traffic would still cross memory there; null where that is not known. ``fused_min_time_s``
+    is that of the fused kernel, given with the first of its
+    operators and null for the others. Predictions and measurements are null where there are none;
+    ``measured_times_s`` are the times that ``measured_s`` is the median of,
+    ``measured_page_faults`` the minor page faults of a call.
 
     Raises:
         ValueError: a negative or infinite number, a sum that is none, or a state that contradicts
@@ -66,7 +66,6 @@ class OperatorRow:
     attainable_flop_per_s: float | None
     bound: Bound
     eager_min_time_s: float | None
-    eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     predicted_s: float | None = None
     predicted_low_s: float | None = None
@@ -189,7 +188,6 @@ def row_of(
         ceiling=placement.ceiling,
         attainable_flop_per_s=placement.attainable_flop_per_s,
         bound=placement.bound,
-        eager_min_time_s=placement.eager_min_time_s,
         eager_min_time_s=placement.eager_min_time_s,
         fused_min_time_s=fused_min_time_s,
         predicted_s=prediction.predicted_s if prediction else None,

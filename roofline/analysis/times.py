@@ -103,8 +103,8 @@ def above_roof(analysis: Analysis) -> tuple[str, ...]:
     faster = sorted(filter(beats_bound, analysis.operators), key=_time_over_bound)
     lines = [
         f"{row.op} in '{row.module_path}' (operator {row.index}) ran in {format_s(row.measured_s)},"
-        f" faster than its bound of {format_s(row.eager_min_time_s)}: its count, its data type or its"
-        " ceiling is wrong; please report it"
+        f" faster than its bound of {format_s(row.eager_min_time_s)}: its count, its data type or"
+        " its ceiling is wrong; please report it"
         for row in faster[:_NAMED]
     ]
     more = len(faster) - _NAMED

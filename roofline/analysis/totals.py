@@ -77,15 +77,16 @@ class Totals:
 
     ``flop``, ``macs`` and ``min_flop`` are sums over the operators whose FLOP is known
     (``unknown_operators`` calls are not in them), ``internal_bytes`` over those of which it is.
-    ``fused_bytes`` is null where it is not known. ``parameters`` counts elements, each storage once,
-    ``parameter_size_bytes`` and ``buffer_size_bytes`` their bytes, ``optimizer_state_bytes`` those of what an
-    optimizer keeps from step to step; ``peak_memory_bytes`` is the most that is alive at once (all
-    of these, inputs, and activations and gradients from creation to release), ``all_tensors_bytes``
-    the sum of them all, as if nothing were freed. ``eager_min_time_s`` is the sum of the operators' bounds,
-    null where the hardware has no ceilings: no operator-by-operator run takes less, so that
-    ``eager_min_time_s`` is the same. ``fused_min_time_s`` is the least of a run in fused kernels,
-    ``model_min_time_s`` that of any run of the same function, and ``fused_limiter`` and
-    ``model_limiter`` are the ceilings that set them; null and empty where they are not known.
+    ``fused_bytes`` is null where it is not known. ``parameters`` counts elements, each storage
+    once, ``parameter_size_bytes`` and ``buffer_size_bytes`` their bytes, ``optimizer_state_bytes``
+    those of what an optimizer keeps from step to step; ``peak_memory_bytes`` is the most that is
+    alive at once (all of these, inputs, and activations and gradients from creation to release),
+    ``all_tensors_bytes`` the sum of them all, as if nothing were freed. ``eager_min_time_s`` is the
+    sum of the operators' bounds, null where the hardware has no ceilings: no operator-by-operator
+    run takes less. ``fused_min_time_s`` is the least of a
+    run in fused kernels, ``model_min_time_s`` that of any run of the same function, and
+    ``fused_limiter`` and ``model_limiter`` are the ceilings that set them; null and empty where
+    they are not known.
 
     Raises:
         ValueError: a negative or infinite number.
@@ -110,7 +111,6 @@ class Totals:
     peak_memory_bytes: int
     all_tensors_bytes: int
     eager_min_time_s: float | None
-    eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
     fused_limiter: str = ""

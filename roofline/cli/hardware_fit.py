@@ -54,7 +54,7 @@ _OPTIONAL_QUESTIONS = {
 )
 @click.option("--channels", metavar="N", help="How many memory channels it has.")
 @click.option("--transfer-rate", metavar="RATE", help="Of each channel: 3200MT/s.")
-@click.option("--bus-byte", metavar="N", help="Bytes of one transfer; default: 8.")
+@click.option("--bus-bytes", metavar="N", help="Bytes of one transfer; default: 8.")
 @click.option(
     "--cache",
     "caches",
@@ -179,7 +179,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "units": _units,
     "channels": _count("--channels", _MOST_CHANNELS),
     "transfer_rate": _transfer_rate,
-    "bus_bytes": _count("--bus-byte", 1024),
+    "bus_bytes": _count("--bus-bytes", 1024),
     "date": _date,
 }
 

@@ -178,7 +178,7 @@ def _stage_rows(stage: StageResult) -> Iterable[_Row]:
         "traffic": format_bytes(asked.traffic_bytes),
         _AI: format_intensity(asked.flop / asked.traffic_bytes if asked.traffic_bytes else None),
         "limiter": asked.bound.value,
-        "minimum time": format_s(asked.eager_min_time_s),
+        "minimum time": format_s(asked.model_min_time_s),
         "max tokens/s": _words(stage.asked_rate),
     }
     if stage.batch > 1:
@@ -196,7 +196,9 @@ def _words(rate: Rate | None) -> str:
 def _parts(stage: StageResult) -> Grid:
     asked, whole_s = stage.asked, stage.asked.parts_s
 
-    def cells(of: PlacedPart | PlacedStage, intensity: str = "", ceiling: str = "") -> _Row:
+    def cells(
+        of: PlacedPart | PlacedStage, time_s: float | None, intensity: str = "", ceiling: str = ""
+    ) -> _Row:
         return {
             "FLOP": format_flop(of.flop),
             "weights": format_bytes(of.weight_bytes) if of.weight_bytes else "",
@@ -204,28 +206,29 @@ def _parts(stage: StageResult) -> Grid:
             _AI: intensity,
             "limiter": of.bound.value,
             "ceiling": ceiling,
-            "time at ceiling": format_s(of.eager_min_time_s),
+            "time at ceiling": format_s(time_s),
         }
 
     def row(part: PlacedPart) -> _Row:
-        share = (
-            part.eager_min_time_s / whole_s
-            if part.eager_min_time_s is not None and whole_s
-            else None
-        )
+        share = part.min_time_s / whole_s if part.min_time_s is not None and whole_s else None
         return {
             "part": part.name,
             "layers": f"{part.count:,}",
-            **cells(part, format_intensity(part.intensity_flop_per_byte), part.ceiling or MISSING),
+            **cells(
+                part,
+                part.min_time_s,
+                format_intensity(part.intensity_flop_per_byte),
+                part.ceiling or MISSING,
+            ),
             "share": format_percent(share),
         }
 
     return _table(
         f"{stage.stage.capitalize()}: parts of the architecture",
-        map(row, sorted(asked.parts, key=lambda part: -(part.eager_min_time_s or 0.0))),
+        map(row, sorted(asked.parts, key=lambda part: -(part.min_time_s or 0.0))),
         left=("part", "limiter", "ceiling"),
         narrow=("ceiling", "layers", _AI, "share"),
-        sums=[{"part": "model minimum", **cells(asked)}],
+        sums=[{"part": "model minimum", **cells(asked, asked.model_min_time_s)}],
     )
 
 
@@ -277,7 +280,7 @@ def _expert_rows(stage: StageResult) -> Iterable[_Row]:
             "routing": routing,
             "experts per layer": f"{count} of {spread.count}",
             "weights read": format_bytes(each.weight_bytes),
-            "minimum time": format_s(each.eager_min_time_s),
+            "minimum time": format_s(each.model_min_time_s),
             "max tokens/s": rate_text(each.tokens_per_s),
         }
 
@@ -293,7 +296,7 @@ def _bits_row(of: BitsWhatIf, stage: StageInBits) -> _Row:
         "weights": _change(before, after, format_bytes),
         "reduction": f"{format_ratio(before / after)}×" if after else MISSING,
         "stage": stage.stage,
-        "minimum time": _change(was.eager_min_time_s, now.eager_min_time_s, format_s),
+        "minimum time": _change(was.model_min_time_s, now.model_min_time_s, format_s),
         "max tokens/s": _change(was.tokens_per_s, now.tokens_per_s, rate_text),
         "minimum of transformers": library,
         "dequantized per pass": f"{format_si(stage.unpacked_weights, '')} weights",

@@ -81,7 +81,7 @@ def points_of(stage: StageResult) -> list[Point]:
             count=part.count,
             flop_per_byte=part.intensity_flop_per_byte,
             flop_per_s=part.attainable_flop_per_s,
-            share=(part.eager_min_time_s or 0.0) / whole_s if whole_s else 0.0,
+            share=(part.min_time_s or 0.0) / whole_s if whole_s else 0.0,
             above=False,
         )
         for part in stage.asked.parts

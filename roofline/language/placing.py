@@ -54,7 +54,7 @@ class PlacedPart:
     ``flop`` counts the whole rectangle of attention, ``min_flop`` what must be done.
     ``weight_bytes`` and ``cache_bytes`` (read and written) are its traffic.
     ``level``, ``ceiling``, ``bound`` and ``intensity_flop_per_byte`` as in `Placement`;
-    ``eager_min_time_s`` and ``compute_s`` are None where the machine has no ceilings.
+    ``min_time_s`` and ``compute_s`` are None where the machine has no ceilings.
     """
 
     name: PartName
@@ -69,7 +69,7 @@ class PlacedPart:
     bound: Bound
     intensity_flop_per_byte: float | None
     attainable_flop_per_s: float | None
-    eager_min_time_s: float | None
+    min_time_s: float | None
 
     @property
     def traffic_bytes(self) -> int:
@@ -123,14 +123,9 @@ class PlacedStage:
         return None if self.minimum is None else self.minimum.time_s
 
     @property
-    def eager_min_time_s(self) -> float | None:
-        """The same: that of the parts one after the other is `parts_s`."""
-        return self.model_min_time_s
-
-    @property
     def parts_s(self) -> float | None:
         """Seconds that the parts take at least one by one; None: no ceilings."""
-        known = [each.eager_min_time_s for each in self.parts if each.eager_min_time_s is not None]
+        known = [each.min_time_s for each in self.parts if each.min_time_s is not None]
         return sum(known) if len(known) == len(self.parts) else None
 
     @property
@@ -139,7 +134,7 @@ class PlacedStage:
         whole = self.parts_s
         if not whole or any(each.bound is Bound.UNKNOWN for each in self.parts):
             return None
-        bound = (each.eager_min_time_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
+        bound = (each.min_time_s or 0.0 for each in self.parts if each.bound is Bound.COMPUTE)
         return sum(bound) / whole
 
     @property
@@ -152,7 +147,7 @@ class PlacedStage:
     @property
     def tokens_per_s(self) -> float | None:
         """Tokens of all sequences per second at the bound."""
-        return self.size.tokens / self.eager_min_time_s if self.eager_min_time_s else None
+        return self.size.tokens / self.model_min_time_s if self.model_min_time_s else None
 
 
 def placed_stage(
@@ -227,7 +222,7 @@ def _placed(part: Part, roof: Roof, types: Types, lasting_bytes: int) -> PlacedP
         bound=found.bound,
         intensity_flop_per_byte=found.intensity_flop_per_byte,
         attainable_flop_per_s=found.attainable_flop_per_s,
-        eager_min_time_s=None if found.eager_min_time_s is None else count * found.eager_min_time_s,
+        min_time_s=None if found.eager_min_time_s is None else count * found.eager_min_time_s,
     )
 
 
@@ -269,7 +264,7 @@ def _together(parts: Sequence[PlacedPart]) -> tuple[PlacedPart, ...]:
 
 
 def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
-    decisive = max(parts, key=lambda each: each.eager_min_time_s or 0.0)
+    decisive = max(parts, key=lambda each: each.min_time_s or 0.0)
     flop = sum(each.flop for each in parts)
     return PlacedPart(
         name=decisive.name,
@@ -296,7 +291,7 @@ def _sum(parts: Sequence[PlacedPart]) -> PlacedPart:
                 for each in parts
             ),
         ),
-        eager_min_time_s=_all(each.eager_min_time_s for each in parts),
+        min_time_s=_all(each.min_time_s for each in parts),
     )
 
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 _ASKED = {
     **dict.fromkeys(("flop", "weight_bytes", "cache_bytes"), "Int64"),
     "bound": "string",
-    **dict.fromkeys(
-        ("compute_share", "eager_min_time_s", "model_min_time_s", "tokens_per_s"), "Float64"
-    ),
+    **dict.fromkeys(("compute_share", "model_min_time_s", "tokens_per_s"), "Float64"),
 }
 """Columns of the architecture, which begin with ``asked_``; the others are of transformers, and
 missing in cells of a sweep."""
@@ -58,7 +56,7 @@ class Language(Result):
         "is_swept": "boolean",
         **dict.fromkeys(("tokens", "flop", "macs", "traffic_bytes"), "Int64"),
         "bound": "string",
-        **dict.fromkeys(("eager_min_time_s", *MINIMUM_TIMES), "Float64"),
+        **dict.fromkeys(MINIMUM_TIMES, "Float64"),
         **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),
         **dict.fromkeys(("max_tokens_per_s", "predicted_tokens_per_s"), "Float64"),
         **dict.fromkeys(("predicted_low_tokens_per_s", "predicted_high_tokens_per_s"), "Float64"),
@@ -125,7 +123,7 @@ class Language(Result):
         of, activations = self.footprint, activations_of(self.architecture, stage.stage, self.dtype)
         byte = of.weight_bytes + of.cache_bytes + activations.byte(self.context, self.batch)
         return {
-            **_cells(stage, ("stage", "batch", "context", "tokens", "eager_min_time_s")),
+            **_cells(stage, ("stage", "batch", "context", "tokens")),
             "is_swept": False,
             "flop": totals.flop if is_whole else None,
             "macs": totals.macs if is_whole else None,
@@ -134,7 +132,7 @@ class Language(Result):
             **minimum_times_of(totals),
             **_cells(run, ("predicted_s",)),
             **_cells(run, ("low_s", "high_s"), "predicted_"),
-            **_cells(rate, ("tokens_per_s",), "bound_"),
+            **_cells(rate, ("tokens_per_s",), "max_"),
             **_cells(predicted, ("tokens_per_s",), "predicted_"),
             "predicted_low_tokens_per_s": predicted and predicted.low_per_s,
             "predicted_high_tokens_per_s": predicted and predicted.high_per_s,

@@ -59,15 +59,8 @@ class RoutedBound:
 
     distinct: int
     weight_bytes: int
-    eager_min_time_s: float | None
+    model_min_time_s: float | None
     tokens_per_s: float | None
-
-    ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
-
-    @property
-    def model_min_time_s(self) -> float | None:
-        """The same as ``eager_min_time_s``, by the name that other results give it."""
-        return self.eager_min_time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +138,7 @@ class StageResult:
     @property
     def asked_rate(self) -> Rate | None:
         """The most tokens per second with any operators."""
-        return _rate(self.tokens, self.asked.eager_min_time_s)
+        return _rate(self.tokens, self.asked.model_min_time_s)
 
     @property
     def predicted_rate(self) -> Rate | None:

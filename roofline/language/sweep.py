@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from roofline.analysis import fits
 from roofline.language.architecture import Architecture
@@ -22,10 +21,9 @@ MOST_BATCH = 2**16
 class SweepCell:
     """A stage at one batch and one context, as the architecture asks for it.
 
-    ``eager_min_time_s`` is the model minimum time, and ``bound`` whether arithmetic or bytes set it;
-    ``compute_share`` is how much compute-bound parts take of all parts one by one. Rates are those
-    of the bound: of all sequences, and of one. ``footprint_bytes`` is what weights, cache and
-    activations take.
+    ``bound`` says whether arithmetic or bytes set ``model_min_time_s``; ``compute_share`` is how
+    much compute-bound parts take of all parts one by one. Rates are the largest: of all sequences,
+    and of one. ``footprint_bytes`` is what weights, cache and activations take.
     """
 
     stage: Stage
@@ -37,17 +35,10 @@ class SweepCell:
     cache_bytes: int
     bound: Bound
     compute_share: float | None
-    eager_min_time_s: float | None
+    model_min_time_s: float | None
     tokens_per_s: float | None
     footprint_bytes: int
     fit: Fit
-
-    ALSO_WRITTEN: ClassVar = ("model_min_time_s",)
-
-    @property
-    def model_min_time_s(self) -> float | None:
-        """The same as ``eager_min_time_s``, by the name that other results give it."""
-        return self.eager_min_time_s
 
     @property
     def intensity_flop_per_byte(self) -> float | None:
@@ -173,7 +164,7 @@ def _cell(model: SweptModel, size: StageSize) -> SweepCell:
         cache_bytes=placed.cache_bytes,
         bound=placed.bound,
         compute_share=placed.compute_share,
-        eager_min_time_s=placed.eager_min_time_s,
+        model_min_time_s=placed.model_min_time_s,
         tokens_per_s=placed.tokens_per_s,
         footprint_bytes=footprint_bytes,
         fit=fit_of(footprint_bytes, None, model.memory.byte),
@@ -197,11 +188,9 @@ def crossover_of(model: SweptModel, stage: Stage, context: int) -> Crossover:
 
     def are_weights_compute(batch: int) -> bool:
         parts = [each for each in placed(batch).parts if each.name != "attention"]
-        eager_min_time_s = sum(each.eager_min_time_s or 0.0 for each in parts)
-        compute_s = sum(
-            each.eager_min_time_s or 0.0 for each in parts if each.bound is Bound.COMPUTE
-        )
-        return eager_min_time_s > 0 and compute_s > 0.5 * eager_min_time_s
+        whole_s = sum(each.min_time_s or 0.0 for each in parts)
+        compute_s = sum(each.min_time_s or 0.0 for each in parts if each.bound is Bound.COMPUTE)
+        return whole_s > 0 and compute_s > 0.5 * whole_s
 
     batch = least_batch(is_compute)
     attention = next((each for each in placed(1).parts if each.name == "attention"), None)

@@ -68,7 +68,8 @@ class Calibration:
     Args:
         runs: what was measured.
         without: a family that is left out, because it is to be judged on.
-        page_fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends on
+        page_fault_s: seconds that a minor page fault adds, by threads. Which runs have some depends
+        on
             the state of the allocator in their process, so times are learned without them.
     """
 

@@ -50,12 +50,13 @@ class ModelValidation:
     |predicted - measured| over operators, ``operators_s`` their measured times. The prediction was
     learned from ``samples`` samples.
 
-    ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state and the core-to-core latency while it was
-    measured (`roofline.machine.pace`), which the prediction is for; ``predicted_usual_s`` is the
-    prediction for their usual values, which are all that is known beforehand.
-    ``remeasured_clock_hz`` is the clock of the second measurement. ``predicted_settled_s`` is the
-    part of ``predicted_s`` without page faults; ``predicted_page_faults`` and ``faults`` are the page
-    faults of a pass, predicted and counted (None: not known).
+    ``clock_hz`` and ``core_to_core_latency_s`` are the core clock state and the core-to-core
+    latency while it was measured (`roofline.machine.pace`), which the prediction is for;
+    ``predicted_usual_s`` is the prediction for their usual values, which are all that is known
+    beforehand. ``remeasured_clock_hz`` is the clock of the second measurement.
+    ``predicted_settled_s`` is the part of ``predicted_s`` without page faults;
+    ``predicted_page_faults`` and ``faults`` are the page faults of a pass, predicted and counted
+    (None: not known).
 
     ``measured_times_s`` and ``remeasured_times_s`` are the passes that the medians are of. Other
     processes disturbed ``discarded`` rounds of the first measurement; ``are_disturbed`` says that
@@ -128,11 +129,6 @@ class ModelValidation:
     def setting(self) -> Setting:
         """How the model was run."""
         return Setting(self.threads, self.dtype, self.batch, self.channels_last)
-
-    @property
-    def eager_min_time_s(self) -> float | None:
-        """The eager minimum time, by the name that CSV files and frames have had for it."""
-        return self.eager_min_time_s
 
     @property
     def error(self) -> float | None:

@@ -14,13 +14,14 @@ class RunMeasurement:
 
     ``end_to_end`` are the passes that were timed as a whole, ``operators_s`` the sum of the medians
     of all operators, timed one by one in passes in between; ``compiled`` are passes under
-    `torch.compile`. ``faults`` are the minor page faults of a pass, ``page_fault_s`` the seconds that
-    each adds on this machine (null: not known), ``allocator`` the settings of the process's malloc
-    (``"default"``; ``""``: not known, or not on a CPU); ``rounds`` are those that
-    count, ``discarded`` those that were thrown away because they did not get the cores;
-    ``are_disturbed`` if there were no others. ``clock_hz`` is the median clock of the core that ran
-    them, ``core_to_core_latency_s`` how long a cache line took from core to core; null where that is not known, and
-    the latter where a single core computed. ``conditions`` are what was noticed meanwhile.
+    `torch.compile`. ``faults`` are the minor page faults of a pass, ``page_fault_s`` the seconds
+    that each adds on this machine (null: not known), ``allocator`` the settings of the process's
+    malloc (``"default"``; ``""``: not known, or not on a CPU); ``rounds`` are those that count,
+    ``discarded`` those that were thrown away because they did not get the cores; ``are_disturbed``
+    if there were no others. ``clock_hz`` is the median clock of the core that ran them,
+    ``core_to_core_latency_s`` how long a cache line took from core to core; null where that is not
+    known, and the latter where a single core computed. ``conditions`` are what was noticed
+    meanwhile.
 
     Raises:
         ValueError: a negative time or number.

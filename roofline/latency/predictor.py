@@ -17,7 +17,7 @@ from roofline.latency.samples import RunSample
 from roofline.machine.pace import Pace
 from roofline.placement import Placement
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.page_faults import PageFaults, page_faults, settling
+from roofline.workload.page_faults import PageFaults, count_page_faults, settling
 
 _FAULT_DEVIATION = 0.2
 """The relative deviation of what a page fault takes, from machine state to machine state: of 2.0,
@@ -31,7 +31,7 @@ class Predictor:
     ``pace`` is how fast the cores run (None: as usual); ``notes`` are said with every prediction
     (samples of another torch, say). ``is_of_host`` says that it was learned on this machine, with
     the torch that is there now. ``allocator`` is that of the process in which a pass will run,
-    ``page_fault_s`` the seconds that a page fault adds there by threads (None: as in the calibration),
+    ``page_fault_s`` the seconds that a page fault adds there by threads (None: as calibrated),
     ``lanes`` the float32 elements in a vector register.
     """
 
@@ -109,7 +109,9 @@ class Predictor:
             )
             if not page_faults.unknown:
                 return run, ()
-            return run, (f"page faults leave out scratch memory of {', '.join(faults.unknown)}",)
+            return run, (
+                f"page faults leave out scratch memory of {', '.join(page_faults.unknown)}",
+            )
         fix = " (`roofline measure` measures them)" if self.allocator.settings else ""
         return settled, (f"{what}: predicted times are those without page faults{fix}",)
 

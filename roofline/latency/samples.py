@@ -31,8 +31,8 @@ class Facts:
     ``group`` is the kind of operators that are learned from together, ``variant`` what tells them
     apart within it: the operator's name, or the path that torch takes to a kernel (which library,
     which kind of kernel). ``numbers`` are sizes as binary logarithms; what they mean depends on the
-    group (`roofline.latency.features`). ``eager_min_time_s`` is the operator's bound; calls with equal facts
-    are taken to be the same call.
+    group (`roofline.latency.features`). ``eager_min_time_s`` is the operator's bound; calls with
+    equal facts are taken to be the same call.
 
     Raises:
         ValueError: no group, or a number that is none.
@@ -83,8 +83,9 @@ class RunSample:
     predictions are judged. ``end_to_end_s`` is the median of passes that were timed as a whole,
     ``operators_s`` the sum of the medians of all operators, free ones too; ``free_s`` is the part
     of the free ones (views, allocations), of which there are ``free_calls``; ``calls`` are all.
-    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and ``core_to_core_latency_s`` are
-    the pace of the cores meanwhile (`roofline.machine.pace`); None: not known.
+    ``faults`` are minor page faults of a pass; ``date`` is ISO 8601. ``clock_hz`` and
+    ``core_to_core_latency_s`` are the pace of the cores meanwhile (`roofline.machine.pace`); None:
+    not known.
 
     Raises:
         ValueError: no time.

@@ -36,13 +36,13 @@ TABLES = Tables(
             channels_last INTEGER NOT NULL, train INTEGER NOT NULL,
             end_to_end_s REAL NOT NULL, end_to_end_iqr_s REAL NOT NULL, operators_s REAL NOT NULL,
             free_s REAL NOT NULL, free_calls INTEGER NOT NULL, calls INTEGER NOT NULL,
-            faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
+            page_faults REAL NOT NULL, clock_hz REAL, core_to_core_latency_s REAL)""",
         """CREATE TABLE operator (
             run INTEGER NOT NULL REFERENCES run ON DELETE CASCADE, place INTEGER NOT NULL,
             kind TEXT NOT NULL, variant TEXT NOT NULL, dtype TEXT NOT NULL, layout TEXT NOT NULL,
             threads INTEGER NOT NULL, numbers TEXT NOT NULL, eager_min_time_s REAL NOT NULL,
             calls INTEGER NOT NULL, time_s REAL NOT NULL, iqr_s REAL NOT NULL,
-            faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
+            page_faults REAL NOT NULL, PRIMARY KEY (run, place)) WITHOUT ROWID""",
         """CREATE TABLE isolated (
             environment INTEGER NOT NULL REFERENCES environment, key TEXT NOT NULL,
             times_s TEXT NOT NULL, clock_hz REAL, core_to_core_latency_s REAL,
@@ -152,7 +152,8 @@ def keep_isolated_sample(
 ) -> None:
     """Keeps it in place of an earlier one of that key."""
     connection.execute(
-        "INSERT OR REPLACE INTO isolated (environment, key, times_s, clock_hz, core_to_core_latency_s)"
+        "INSERT OR REPLACE INTO isolated"
+        " (environment, key, times_s, clock_hz, core_to_core_latency_s)"
         " VALUES (?, ?, ?, ?, ?)",
         (
             *(environment, storable(key), _numbers_text(sample.sample.times_s)),
@@ -166,7 +167,8 @@ def isolated_sample(
 ) -> IsolatedSample | None:
     """That of a key; None: there is none."""
     row = connection.execute(
-        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated WHERE environment = ? AND key = ?",
+        "SELECT times_s, clock_hz, core_to_core_latency_s FROM isolated"
+        " WHERE environment = ? AND key = ?",
         (environment, storable(key)),
     ).fetchone()
     if row is None:

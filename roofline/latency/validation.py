@@ -67,7 +67,7 @@ class Validation(Result):
     kind: ClassVar = "validation"
     made_by: ClassVar = "roofline validate -o FILE.json"
     height_inch: ClassVar = 7.5
-    columns: ClassVar = {**_COLUMNS, "eager_min_time_s": "Float64", "error": "Float64"}
+    columns: ClassVar = {**_COLUMNS, "error": "Float64"}
     ALSO_WRITTEN: ClassVar = ("totals",)
 
     models: tuple[ModelValidation, ...]

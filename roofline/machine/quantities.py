@@ -187,7 +187,7 @@ def _quantities(profile: HardwareProfile) -> Iterator[Quantity]:
 def _rate(
     what: What, subject: str, measure: Unit, each: ComputeCeiling | Bandwidth | Link, **more: Any
 ) -> Quantity:
-    unit = measure.replace("/", "_per_")
+    unit = measure.replace("byte/", "bytes/").replace("/", "_per_")
     if not isinstance(each, Link):
         more |= {"theoretical": each.theoretical, "doubt": each.doubt}
     return Quantity(

@@ -105,7 +105,6 @@ def assemble(
         optimizer_state_bytes=capture.optimizer_state_bytes,
         peak_memory_bytes=peak.byte,
         all_tensors_bytes=kept + reuse.all_activation_bytes,
-        eager_min_time_s=eager_min_time_s,
         **minimum_times_of(MinTimes.of(eager_min_time_s, minimum)),
         fused_limiter=minimum.fused.ceiling if minimum else "",
         model_limiter=minimum.model.ceiling if minimum else "",

@@ -302,7 +302,7 @@ class _Model:
         return RoutedBound(
             distinct=distinct,
             weight_bytes=placed.weight_bytes,
-            eager_min_time_s=placed.eager_min_time_s,
+            model_min_time_s=placed.model_min_time_s,
             tokens_per_s=placed.tokens_per_s,
         )
 

@@ -151,9 +151,9 @@ def analyze_stage(
 class CacheGrowth:
     """Bytes that a decode pass moves to add a token to its cache, beside reading it in attention.
 
-    ``copied_bytes`` are read and written by concatenations of the cache with the new token, as eager
-    transformers has it; ``static_bytes`` would be, if the new token were written into a cache that
-    has room for it.
+    ``copied_bytes`` are read and written by concatenations of the cache with the new token, as
+    eager transformers has it; ``static_bytes`` would be, if the new token were written into a cache
+    that has room for it.
     """
 
     copied_bytes: int
@@ -177,9 +177,9 @@ def growth_notes(records: Sequence[OperatorRecord]) -> Iterator[str]:
     growth = cache_growth(records)
     if growth.copied_bytes:
         yield (
-            f"KV cache growth moves {format_bytes(growth.copied_bytes)} (transformers concatenates);"
-            f" a static cache would move {format_bytes(growth.static_bytes)}; peak memory has the"
-            " cache once and the growing tensor twice"
+            f"KV cache growth moves {format_bytes(growth.copied_bytes)} (transformers"
+            f" concatenates); a static cache would move {format_bytes(growth.static_bytes)}; peak"
+            " memory has the cache once and the growing tensor twice"
         )
 
 

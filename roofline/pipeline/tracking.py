@@ -158,5 +158,4 @@ def _cost(name: str, tracking: Tracking, roof: Roof | None) -> Cost:
         cost,
         machine=Machine.of(roof.profile, roof.threads),
         eager_min_time_s=eager_min_time_s,
-        eager_min_time_s=eager_min_time_s,
     )

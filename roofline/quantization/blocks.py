@@ -264,7 +264,8 @@ def _sweep(widths: Sequence[WhatIf]) -> Grid:
     first = widths[0]
     return table(
         f"Bit widths (as it is: layer traffic {format_bytes(first.layer_bytes_before)}, model size"
-        f" {format_bytes(first.model_bytes_before)}, minimum time {format_s(first.eager_min_time_before_s)})",
+        f" {format_bytes(first.model_bytes_before)}, minimum time"
+        f" {format_s(first.eager_min_time_before_s)})",
         widths,
         {
             "bits": lambda each: bits_words(each.policy),

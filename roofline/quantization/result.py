@@ -33,7 +33,6 @@ _SIDE = {
         ("weight_bytes", "input_bytes", "output_bytes", "traffic_bytes", "flop"), "Int64"
     ),
     **dict.fromkeys(("level", "ceiling", "bound"), "string"),
-    "eager_min_time_s": "Float64",
     **dict.fromkeys(MINIMUM_TIMES, "Float64"),
     **dict.fromkeys(("intensity_flop_per_byte", "attainable_flop_per_s"), "Float64"),
     **dict.fromkeys(("predicted_s", "predicted_low_s", "predicted_high_s"), "Float64"),
@@ -46,8 +45,8 @@ class Side:
 
     Attributes:
         weight_bytes: as the other bytes, at the bits of the operand, each operand once.
-        eager_min_time_s: with level, ceiling and rates as in `Placement`; ``eager_min_time_s`` is the same,
-            and other minimum times are not known of single layers.
+        eager_min_time_s: with level, ceiling and rates as in `Placement`; other minimum times are
+            not known of single layers.
         time: a prediction; None where none can be made, and always where the machine has no kernel
             for the width.
     """
@@ -60,7 +59,6 @@ class Side:
     ceiling: str
     bound: Bound
     eager_min_time_s: float | None
-    eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
     intensity_flop_per_byte: float | None
@@ -165,8 +163,8 @@ class WhatIf:
             ``layer_bytes_after`` at the bits of that layer.
         model_bytes_before: parameters and buffers as in a file; ``model_bytes_after`` with codes
             packed, and scales.
-        eager_min_time_before_s: of the whole pass; ``eager_min_time_after_s`` with requantization inside the kernels,
-            ``separate_eager_min_time_s`` in separate ones.
+        eager_min_time_before_s: of the whole pass; ``eager_min_time_after_s`` with requantization
+            inside the kernels, ``separate_eager_min_time_s`` in separate ones.
         minimum_before: the minimum times of the model as it is.
         before: the prediction of the pass; None: there is none.
         after: the same in few bits; None also where a layer has no kernel.

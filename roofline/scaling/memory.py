@@ -33,8 +33,8 @@ class Peak:
 class RankMemory:
     """What one rank holds when its memory is fullest, in bytes.
 
-    ``bucket_bytes`` are the buckets that gradients are copied into, which last as long as the model;
-    ``optimizer_bytes`` the states of the rank that keeps most of them.
+    ``bucket_bytes`` are the buckets that gradients are copied into, which last as long as the
+    model; ``optimizer_bytes`` the states of the rank that keeps most of them.
 
     Raises:
         ValueError: a negative number.

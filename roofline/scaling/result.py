@@ -280,7 +280,8 @@ class Scaling(Result):
         if point.ranks == 1:
             return f"none: the {gradients} stay where they are"
         parts = [
-            f"{gradients}; {format_bytes(point.link_bytes)} leave the busiest of {point.ranks} ranks"
+            f"{gradients}; {format_bytes(point.link_bytes)} leave the busiest of"
+            f" {point.ranks} ranks"
         ]
         if self.broadcast_bytes:
             parts.append(f"{format_bytes(self.broadcast_bytes)} of buffers before the forward pass")

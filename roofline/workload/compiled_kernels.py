@@ -59,8 +59,8 @@ class CompiledGraph:
 
     ``kernels`` are in the order of their launches. ``buffers`` is how many intermediate buffers it
     has, ``reused`` how many of them take the memory of one that is no longer needed;
-    ``allocated_bytes`` is what it allocates in all, ``peak_bytes`` the most of that which is alive at
-    once, results included and inputs not.
+    ``allocated_bytes`` is what it allocates in all, ``peak_bytes`` the most of that which is alive
+    at once, results included and inputs not.
 
     Raises:
         ValueError: a negative number, or a peak above what is allocated.

@@ -57,8 +57,8 @@ class Residency:
     ``cold[i]`` and ``steady[i]`` hold the reuse of everything operator i reads and writes, in the
     first and in the second pass. ``peak_index`` is the operator during which most is alive of what
     does not outlive the pass (the first such; None: nothing ever is), ``peak_activation_bytes`` and
-    ``peak_gradient_bytes`` what activations and gradients take then. ``all_activation_bytes`` is what
-    both would take if none were ever released.
+    ``peak_gradient_bytes`` what activations and gradients take then. ``all_activation_bytes`` is
+    what both would take if none were ever released.
     """
 
     cold: tuple[tuple[Reuse, ...], ...]

@@ -103,7 +103,7 @@ def test_caches_warn_of_what_they_leave_open(
         ({"core": "80486", "units": None}, "unknown core '80486'; known are "),
         ({"channels": "-1"}, "--channels must be a whole number from 1 to 1024"),
         ({"transfer_rate": "3000000MT/s"}, "is none that a memory has"),
-        ({"bus_bytes": "0"}, "--bus-byte must be a whole number from 1 to 1024"),
+        ({"bus_bytes": "0"}, "--bus-bytes must be a whole number from 1 to 1024"),
         ({"core": "zen 4"}, "--core says which units there are; leave --units out"),
         ({"core": "zen 44", "units": None}, "unknown core 'zen 44'; did you mean 'zen 4"),
         ({"cache": "L1"}, "cache 'L1' is not of the form L1=32KiB/core"),

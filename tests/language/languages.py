@@ -88,7 +88,7 @@ def language(
             spread=spread,
             routed=tuple(
                 RoutedBound(
-                    distinct=n, weight_bytes=n * 1000, eager_min_time_s=n / 1000, tokens_per_s=1 / n
+                    distinct=n, weight_bytes=n * 1000, model_min_time_s=n / 1000, tokens_per_s=1 / n
                 )
                 for n in counts
             ),

@@ -45,7 +45,7 @@ def test_prefill_counts_the_products_that_torch_calls(monkeypatch: pytest.Monkey
 def test_the_architecture_asks_for_no_more_than_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     for context in (1, 16):
         (prefill,) = analysed(monkeypatch, stage="prefill", context=context).stages
-        assert (prefill.asked.eager_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
+        assert (prefill.asked.model_min_time_s or 0) <= (prefill.eager_min_time_s or 0)
 
 
 def test_rates_are_tokens_over_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +120,8 @@ def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         assert of.weight_bytes_after == quantized * bits // 8 + 2 * 1600
         for stage in of.stages:
             assert stage.unpacked_weights == quantized
-            assert (stage.asked_after.eager_min_time_s or 0) <= (
-                stage.asked_before.eager_min_time_s or 0
+            assert (stage.asked_after.model_min_time_s or 0) <= (
+                stage.asked_before.model_min_time_s or 0
             )
             assert stage.eager_min_time_after_s is not None
             assert stage.eager_min_time_before_s is not None
@@ -129,7 +129,7 @@ def test_few_bits_shrink_what_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = found.weight_bits[1].stages[1]
     # Eight times fewer bytes of all weights but those of the vocabulary, at 100 MB/s.
     less = 4 * 3 * 2688 * (1 - 1 / 8) / 1e8
-    saved = (decode.asked_before.eager_min_time_s or 0) - (decode.asked_after.eager_min_time_s or 0)
+    saved = (decode.asked_before.model_min_time_s or 0) - (decode.asked_after.model_min_time_s or 0)
     # The cache has half as many bytes, too: its floats have 16 bits.
     assert saved == pytest.approx(less + (11 * 192 + 3200) / 2 / 1e8)
 
@@ -143,7 +143,7 @@ def test_experts_have_a_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_read = [each.weight_bytes for each in decode.routed]
     one = 3 * 16 * 12 * 4
     assert bytes_read[2] - bytes_read[0] == 3 * 6 * one
-    bounds = [each.eager_min_time_s or 0 for each in decode.routed]
+    bounds = [each.model_min_time_s or 0 for each in decode.routed]
     assert bounds == sorted(bounds)
     assert decode.asked.distinct_experts == decode.spread.typical
 
@@ -155,7 +155,7 @@ def test_a_sweep_has_every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.sweep is not None
     assert len(found.sweep.cells) == 6
     assert (
-        found.sweep.cell("decode", 1, 8).eager_min_time_s == found.stages[0].asked.eager_min_time_s
+        found.sweep.cell("decode", 1, 8).model_min_time_s == found.stages[0].asked.model_min_time_s
     )
     one_axis = analysed(monkeypatch, stage="decode", context=8, sweep_batch=[1, 2])
     assert one_axis.sweep is not None
@@ -183,8 +183,8 @@ def test_data_has_what_the_result_has(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = found.to_frame()
     assert list(frame["is_swept"]) == [False, False, True, True, True, True]
     swept = frame[frame["is_swept"]]
-    assert swept["eager_min_time_s"].isna().all()
-    assert swept["asked_bound_s"].notna().all()
+    assert swept["model_min_time_s"].isna().all()
+    assert swept["asked_model_min_time_s"].notna().all()
 
 
 def test_without_ceilings_there_are_no_rates(monkeypatch: pytest.MonkeyPatch) -> None:

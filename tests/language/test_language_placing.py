@@ -47,7 +47,7 @@ def test_a_slow_memory_binds_by_its_bytes() -> None:
     assert parts["attention"].cache_bytes == 3 * 4 * (10 + 1) * 16
     byte = 4 * (3 * (layer + 3 * 16 * 40) + 16 * 50) + 3 * 4 * 11 * 16
     assert found.traffic_bytes == byte
-    assert found.eager_min_time_s == pytest.approx(byte / 1e8)
+    assert found.model_min_time_s == pytest.approx(byte / 1e8)
     assert found.tokens_per_s == pytest.approx(1e8 / byte)
 
 
@@ -57,7 +57,7 @@ def test_a_slow_arithmetic_binds_by_its_flop() -> None:
     assert found.bound is Bound.COMPUTE
     assert found.compute_share == pytest.approx(1.0)
     least = 2 * (20 * 3 * (768 + 3 * 16 * 40) + 2 * 16 * 50) + 2 * (2 * 3 * 4 * 55 * 8)
-    assert found.eager_min_time_s == pytest.approx(least / 1e9)
+    assert found.model_min_time_s == pytest.approx(least / 1e9)
     # Two sequences of ten tokens.
     assert found.tokens_per_s == pytest.approx(20 * 1e9 / least)
 
@@ -71,8 +71,8 @@ def test_one_part_may_compute_while_another_is_read() -> None:
     flop = 2 * 100 * weights + 100 * 3 * 2 * 4 * 51 * 8
     byte = 4 * weights + 4 * 3 * 100 * 51 * 16
     assert (flop, byte) == (2_752_000, 1_014_656)
-    assert found.model_min_time_s == found.eager_min_time_s == pytest.approx(2.752e-3)
-    assert (found.parts_s or 0) > 1.4 * (found.eager_min_time_s or 0)
+    assert found.model_min_time_s == pytest.approx(2.752e-3)
+    assert (found.parts_s or 0) > 1.4 * (found.model_min_time_s or 0)
     assert found.tokens_per_s == pytest.approx(100 / 2.752e-3)
 
 
@@ -93,7 +93,7 @@ def test_llama_3_1_8b_decodes_1024_sequences_in_the_longer_of_arithmetic_and_byt
     compute_s = (2 * 1024 * weights + 32 * 1024 * 2 * 32 * 513 * 256) / 989e12
     memory_s = (2 * weights + 2 * 32 * 1024 * 513 * 2 * 1024) / 3.35e12
     assert (compute_s, memory_s) == pytest.approx((15.8e-3, 25.0e-3), rel=5e-3)
-    assert found.eager_min_time_s == pytest.approx(memory_s)
+    assert found.model_min_time_s == pytest.approx(memory_s)
     assert found.bound is Bound.MEMORY
     # The parts one by one, which is no limit: 15.5 ms of products, then the cache.
     assert found.parts_s == pytest.approx(36.1e-3, rel=5e-3)
@@ -103,7 +103,7 @@ def test_what_fits_into_a_cache_comes_from_it() -> None:
     in_cache = placed("decode", 1, 10, flop_per_s=1e15, cache_bytes=2**20)
     beyond = placed("decode", 1, 10, flop_per_s=1e15)
     assert {each.level for each in in_cache.parts} == {"L1"}
-    assert 5 * (in_cache.eager_min_time_s or 0) < (beyond.eager_min_time_s or 0)
+    assert 5 * (in_cache.model_min_time_s or 0) < (beyond.model_min_time_s or 0)
 
 
 def test_llama_2_7b_decodes_at_the_speed_of_memory() -> None:
@@ -122,7 +122,7 @@ def test_llama_2_7b_decodes_at_the_speed_of_memory() -> None:
         Types.all_of(HALF),
     )
     weights = 2 * (6_738_415_616 - 65 * 4096 - 32000 * 4096)
-    assert found.eager_min_time_s == pytest.approx(weights / 1e12, rel=0.01)
+    assert found.model_min_time_s == pytest.approx(weights / 1e12, rel=0.01)
     assert found.bound is Bound.MEMORY
 
 
@@ -135,10 +135,10 @@ def test_llama_2_7b_decodes_at_the_speed_of_memory() -> None:
 def test_a_slower_machine_is_no_faster(
     batch: int, context: int, stage: Stage, slower: float
 ) -> None:
-    usual = placed(stage, batch, context).eager_min_time_s or 0
-    assert (placed(stage, batch, context, flop_per_s=1e9 / slower).eager_min_time_s or 0) >= usual
-    assert (placed(stage, batch, context, bytes_per_s=1e8 / slower).eager_min_time_s or 0) >= usual
-    larger = placed(stage, batch + 1, context).eager_min_time_s or 0
+    usual = placed(stage, batch, context).model_min_time_s or 0
+    assert (placed(stage, batch, context, flop_per_s=1e9 / slower).model_min_time_s or 0) >= usual
+    assert (placed(stage, batch, context, bytes_per_s=1e8 / slower).model_min_time_s or 0) >= usual
+    larger = placed(stage, batch + 1, context).model_min_time_s or 0
     assert larger >= usual
 
 
@@ -150,7 +150,7 @@ def test_few_bits_are_read_and_floats_are_computed_in() -> None:
         share = 1 if each.name == "vocabulary" else 8
         assert parts[each.name].weight_bytes * share == each.weight_bytes
         assert parts[each.name].flop == each.flop
-    assert (after.eager_min_time_s or 0) < (before.eager_min_time_s or 0)
+    assert (after.model_min_time_s or 0) < (before.model_min_time_s or 0)
 
 
 def test_without_ceilings_nothing_is_claimed() -> None:
@@ -161,6 +161,6 @@ def test_without_ceilings_nothing_is_claimed() -> None:
         Roof(empty, 1),
         Types.all_of(FLOAT),
     )
-    assert found.eager_min_time_s is None
+    assert found.model_min_time_s is None
     assert found.tokens_per_s is None
     assert found.bound is Bound.UNKNOWN

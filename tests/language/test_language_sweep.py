@@ -33,7 +33,7 @@ def test_every_cell_is_the_stage_at_its_place() -> None:
     assert len(found.cells) == 8
     for cell in found.cells:
         alone = swept.placed(StageSize(stage=cell.stage, batch=cell.batch, context=cell.context))
-        assert (cell.eager_min_time_s, cell.flop) == (alone.eager_min_time_s, alone.flop)
+        assert (cell.model_min_time_s, cell.flop) == (alone.model_min_time_s, alone.flop)
         assert found.cell(cell.stage, cell.batch, cell.context) == cell
         # 3 layers, 2 key-value heads of 4, keys and values, 4 B; each token as 16 numbers, twice,
         # or 16 numbers and 50 logits of a sequence.

@@ -18,7 +18,7 @@ from roofline.pipeline import learned as learned_of
 from roofline.placement import Placement, Roof, place
 from roofline.workload.glibc_heap import MallocSettings
 from roofline.workload.operators import State
-from roofline.workload.page_faults import PageFaults, page_faults
+from roofline.workload.page_faults import PageFaults, count_page_faults
 from roofline.workload.residency import residency
 from tests.builders import ceiling, level, profile
 from tests.presentation.examples import full_profile

@@ -85,11 +85,12 @@ class FakeMachine:
 
     Two vector instructions a cycle at 3 GHz; caches as in ``caches``, L1 private and the farther
     ones shared; ``BYTE_PER_S`` on each thread. ``mix`` is what an addition beside a multiply-add
-    gains, over the rate of multiply-adds alone (0.75: nothing). A cache line takes ``core_to_core_latency_s`` from
-    core to core. ``slowness`` is a factor on the time of a kernel at a time; ``busy`` the fraction
-    of the time that threads have their CPUs. Kernels in ``broken`` do not compile, those in
-    ``deadly`` end the process that runs them, and two threads never come together to run those in
-    ``never_together``. ``ran_ns`` is how long each kernel ran, ``compiled`` what was compiled.
+    gains, over the rate of multiply-adds alone (0.75: nothing). A cache line takes
+    ``core_to_core_latency_s`` from core to core. ``slowness`` is a factor on the time of a kernel
+    at a time; ``busy`` the fraction of the time that threads have their CPUs. Kernels in ``broken``
+    do not compile, those in ``deadly`` end the process that runs them, and two threads never come
+    together to run those in ``never_together``. ``ran_ns`` is how long each kernel ran,
+    ``compiled`` what was compiled.
     """
 
     situation: Situation = SITUATION

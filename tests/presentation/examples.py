@@ -432,7 +432,6 @@ def totals_of(
         peak_memory_bytes=peak_memory_bytes,
         all_tensors_bytes=all_tensors_bytes,
         eager_min_time_s=sum_eager_min_time_s(rows),
-        eager_min_time_s=sum_eager_min_time_s(rows),
         measured_s=sum(known) if known and len(known) == len(measured) else None,
     )
 

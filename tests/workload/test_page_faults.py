@@ -11,7 +11,7 @@ import pytest
 from roofline.foundation.dtypes import dtype
 from roofline.workload.glibc_heap import PAGE_BYTE, MallocSettings
 from roofline.workload.operators import OperatorRecord, State
-from roofline.workload.page_faults import Scratch, page_faults, scratch, settling
+from roofline.workload.page_faults import Scratch, count_page_faults, scratch, settling
 from roofline.workload.tensors import Role, TensorSpec
 from roofline.workload.work import Work
 

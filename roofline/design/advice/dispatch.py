@@ -50,8 +50,8 @@ def ruled_by_dispatch(subject: Subject) -> list[Proposal]:
         basis="at most",
         evidence=f"{len(rows)} of {len(subject.working)} operators take"
         f" {format_s(taken_s / len(rows))} each, and {subject.share(rows)}; their work takes at"
-        f" least {format_s(eager_min_time_s / len(rows))} each, and a call that does next to nothing"
-        f" {_calls(rows, floors)}",
+        f" least {format_s(eager_min_time_s / len(rows))} each, and a call that does next to"
+        f" nothing {_calls(rows, floors)}",
         change="make them fewer and larger: a larger batch, fused layers, torch.compile",
     )
 

@@ -39,7 +39,8 @@ def pooling_of_contiguous_images(subject: Subject) -> list[Proposal]:
         basis=basis,
         evidence=f"{len(rows)} pooling{'s' * many} of images that lie row by row:"
         f" {subject.share(rows)}, {format_bytes_per_s(byte / taken_s)} of traffic, where"
-        f" {format_bytes_per_s(byte / sum(row.eager_min_time_s or 0.0 for row in rows))} are possible",
+        f" {format_bytes_per_s(byte / sum(row.eager_min_time_s or 0.0 for row in rows))} are"
+        " possible",
         change="have images with channels last (model and input.to(memory_format="
         "torch.channels_last)), or strides in the convolutions instead",
         swaps=[

@@ -78,9 +78,9 @@ class Machine:
 class Cost:
     """What a pass of a model costs.
 
-    ``flop`` and ``macs`` are null where an operator has no formula (``unknown_operators``
-    calls): a part of a sum is compared with nothing. ``launches`` are the calls of operators that
-    are not free. ``eager_min_time_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
+    ``flop`` and ``macs`` are null where an operator has no formula (``unknown_operators`` calls): a
+    part of a sum is compared with nothing. ``launches`` are the calls of operators that are not
+    free. ``eager_min_time_s``, the minimum times (as in `Totals`) and ``predicted_s`` are those of
     ``machine``, null where there is none or nothing is known; ``calibration`` says what the
     prediction was learned from. ``versions`` are those of what counted, by name; ``types`` and
     ``modules`` what the totals are made of.
@@ -100,7 +100,6 @@ class Cost:
     launches: int
     unknown_operators: int
     eager_min_time_s: float | None = None
-    eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
     predicted_s: float | None = None
@@ -119,7 +118,7 @@ class Cost:
                     f"{name} is {getattr(self, name)}, but {self.unknown_operators} operators have"
                     " no formula"
                 )
-        times = ("eager_min_time_s", *MINIMUM_TIMES, "predicted_s")
+        times = (*MINIMUM_TIMES, "predicted_s")
         if self.machine is None and any(getattr(self, name) is not None for name in times):
             raise ValueError(f"{', '.join(times[:-1])} and {times[-1]} belong to a machine")
 
@@ -178,7 +177,6 @@ def cost_of(
         **fields_of(counts),
         parameters=analysis.totals.parameters,
         peak_memory_bytes=analysis.totals.peak_memory_bytes,
-        eager_min_time_s=analysis.totals.eager_min_time_s if known else None,
         **minimum_times_of(analysis.totals if known else None),
         predicted_s=predicted_s(analysis),
         machine=Machine.of(analysis.hardware, analysis.threads) if known else None,

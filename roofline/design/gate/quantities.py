@@ -61,13 +61,12 @@ def share_of(before: float, now: float) -> float | None:
 
 QUANTITIES = (
     Quantity(name="flop", title="FLOP", kind="flop"),
-    Quantity(name="macs", title="multiply-adds", kind="count"),
+    Quantity(name="macs", title="MACs", kind="count"),
     Quantity(name="traffic_bytes", title="traffic", kind="byte"),
     Quantity(name="parameters", title="parameters", kind="count"),
     Quantity(name="peak_memory_bytes", title="peak memory", kind="byte"),
     Quantity(name="launches", title="launches", kind="count"),
     Quantity(name="unknown_operators", title="calls without a formula", kind="count"),
-    Quantity(name="eager_min_time_s", title="bound", kind="s"),
     Quantity(name="eager_min_time_s", title="minimum, eager", kind="s"),
     Quantity(name="fused_min_time_s", title="minimum, fused", kind="s"),
     Quantity(name="model_min_time_s", title="minimum, model", kind="s"),

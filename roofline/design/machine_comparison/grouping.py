@@ -37,11 +37,6 @@ class GroupAcross:
         return tuple(each.eager_min_time_s for each in self.groups)
 
     @property
-    def eager_min_time_s(self) -> tuple[float | None, ...]:
-        """Their eager minimum in seconds on every machine: the same as ``eager_min_time_s``."""
-        return tuple(each.eager_min_time_s for each in self.groups)
-
-    @property
     def fused_min_time_s(self) -> tuple[float | None, ...]:
         """Their fused minimum in seconds on every machine, as in `Group`."""
         return tuple(each.fused_min_time_s for each in self.groups)

@@ -23,11 +23,11 @@ class MachineSummary:
 
     ``compute`` is the highest ceiling of the data type that most of its FLOP are in, ``memory`` the
     farthest level, ``ridge_flop_per_byte`` the intensity at which they meet; None where unknown.
-    The shares are fractions of ``eager_min_time_s``, in seconds, by what binds; None without a bound.
-    ``eager_min_time_s``, ``fused_min_time_s`` and ``model_min_time_s`` are those of `Totals`.
-    ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end to end;
-    None where there is none. ``fits`` says whether the peak of memory fits into that of the machine
-    (``memory_capacity_bytes``); both None where the capacity is not known.
+    The shares are fractions of ``eager_min_time_s``, in seconds, by what binds; None without a
+    bound. ``eager_min_time_s``, ``fused_min_time_s`` and ``model_min_time_s`` are those of
+    `Totals`. ``predicted_s``, within ``interval_s``, and ``measured_s`` are of the whole pass, end
+    to end; None where there is none. ``fits`` says whether the peak of memory fits into that of the
+    machine (``memory_capacity_bytes``); both None where the capacity is not known.
     """
 
     name: str
@@ -36,7 +36,6 @@ class MachineSummary:
     compute: ComputeRoof | None
     memory: LevelRoof | None
     ridge_flop_per_byte: float | None
-    eager_min_time_s: float | None
     eager_min_time_s: float | None
     fused_min_time_s: float | None
     model_min_time_s: float | None
@@ -70,7 +69,6 @@ def summary_of(name: str, analysis: Analysis) -> MachineSummary:
         compute=compute,
         memory=memory,
         ridge_flop_per_byte=ridge_flop_per_byte(compute, memory) if compute and memory else None,
-        eager_min_time_s=whole,
         **minimum_times_of(analysis.totals),
         compute_share=share(Bound.COMPUTE),
         memory_share=share(Bound.MEMORY),

@@ -149,13 +149,6 @@ _QUANTITIES = (
         grows=True,
     ),
     _Kind(
-        name="eager_min_time_s",
-        title="minimum, eager",
-        value=lambda each: each.totals.eager_min_time_s,
-        form=format_s,
-        grows=True,
-    ),
-    _Kind(
         name="fused_min_time_s",
         title="minimum, fused",
         value=lambda each: each.totals.fused_min_time_s,

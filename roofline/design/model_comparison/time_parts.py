@@ -38,9 +38,9 @@ def kind_of_times(analyses: Sequence[Analysis]) -> Kind | None:
 class Part:
     """The operators of one type, or (``type`` empty) what runs between operators.
 
-    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``eager_min_time_s`` is the sum of their
-    bounds, None where one is unknown; ``ceiling`` binds ``ceiling_share`` of their time, more than
-    any other does.
+    ``time_s`` is in seconds, ``share`` its part of the whole pass. ``eager_min_time_s`` is the sum
+    of their bounds, None where one is unknown; ``ceiling`` binds ``ceiling_share`` of their time,
+    more than any other does.
     """
 
     type: str

@@ -14,17 +14,15 @@ class Cell:
     ``flop`` and ``macs`` are None where an operator has no formula, ``eager_min_time_s`` and the
     minimum times where the machine has no ceilings, ``predicted_s`` and the ends of its 10-90 %
     interval where nothing was learned. ``ceiling`` binds ``ceiling_share`` of the bound, more than
-    any other.
-    ``peak_memory_bytes`` is the most that a pass keeps alive at once, ``memory_capacity_bytes`` what
-    the memory of that machine holds (None: not known).
-    ``problem`` says why the design cannot be built there; all else is None then.
+    any other. ``peak_memory_bytes`` is the most that a pass keeps alive at once,
+    ``memory_capacity_bytes`` what the memory of that machine holds (None: not known). ``problem``
+    says why the design cannot be built there; all else is None then.
     """
 
     flop: int | None = None
     macs: int | None = None
     parameters: int | None = None
     traffic_bytes: int | None = None
-    eager_min_time_s: float | None = None
     eager_min_time_s: float | None = None
     fused_min_time_s: float | None = None
     model_min_time_s: float | None = None
@@ -70,7 +68,6 @@ def cell_of(analysis: Analysis) -> Cell:
         macs=totals.macs if is_known else None,
         parameters=totals.parameters,
         traffic_bytes=totals.traffic_bytes,
-        eager_min_time_s=totals.eager_min_time_s,
         **minimum_times_of(totals),
         predicted_s=run.predicted_s if run else None,
         predicted_low_s=run.low_s if run else None,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class KnownMachine:
     """A machine that there is: its ``balance`` in FLOP/byte, and the bound of each design there.
 
-    ``eager_min_time_s`` are those of its own profile, with its caches, where the profile knows them.
-    ``memory_capacity_bytes`` is what its memory holds; None: not known.
+    ``eager_min_time_s`` are those of its own profile, with its caches, where the profile knows
+    them. ``memory_capacity_bytes`` is what its memory holds; None: not known.
     """
 
     name: str
@@ -49,9 +49,9 @@ class RidgeSweep(Result):
 
     The compute ceilings are those of ``base`` on ``threads`` threads; memory is one level, whose
     bandwidth makes the ridge point, for data of ``dtype``, the balance that is asked for. Every
-    operand is charged to it: the classic roofline model. ``eager_min_time_s`` are by balance, then by
-    design. ``machines`` are those that are known, ``left_out`` says of which one nothing is known.
-    ``peak_memory_bytes`` is the most that a pass of each design keeps alive at once.
+    operand is charged to it: the classic roofline model. ``eager_min_time_s`` are by balance, then
+    by design. ``machines`` are those that are known, ``left_out`` says of which one nothing is
+    known. ``peak_memory_bytes`` is the most that a pass of each design keeps alive at once.
     """
 
     kind: ClassVar = "balance sweep"
@@ -61,7 +61,7 @@ class RidgeSweep(Result):
         "machine": "object",
         "balance_flop_per_byte": "Float64",
         "design": "object",
-        **dict.fromkeys(("eager_min_time_s", *MINIMUM_TIMES, "over_reference"), "Float64"),
+        **dict.fromkeys((*MINIMUM_TIMES, "over_reference"), "Float64"),
         **dict.fromkeys(("fits", "is_best"), "boolean"),
     }
     ALSO_WRITTEN: ClassVar = ("summary", "sentences")
@@ -193,7 +193,6 @@ class RidgeSweep(Result):
                     "machine": name,
                     "balance_flop_per_byte": balance,
                     "design": self.designs[index],
-                    "eager_min_time_s": times[index],
                     **minimum_times_of(MinTimes(eager_min_time_s=times[index])),
                     "over_reference": ratio,
                     "fits": fit[index],

@@ -308,7 +308,7 @@ def growth(resident_bytes: Sequence[int], passes: int) -> tuple[str, ...]:
     if len(more) < _LEAST_ROUNDS or min(more) < _GROWTH_BYTE:
         return ()
     return (
-        f"the model keeps {format_bytes(round(median(more) / passes))} more after every pass: it has"
+        f"the model keeps {format_bytes(round(median(more) / passes))} more after every pass: it"
         " page faults and times that grow with the number of passes",
     )
 

@@ -231,7 +231,8 @@ class _Bench:
         free_bytes = self._free_bytes()
         if plan.byte > _FREE_MEMORY_SHARE * free_bytes:
             raise MeasurementError(
-                f"its operands take {format_bytes(plan.byte)}, and {format_bytes(free_bytes)} are free"
+                f"its operands take {format_bytes(plan.byte)}, and {format_bytes(free_bytes)} are"
+                " free"
             )
         sweep = self._swept if plan.is_swept else None
         turns = Turns(call, plan, sweep=sweep, clock=self._gauges.wall)

@@ -109,8 +109,8 @@ class Instruments(Generic[Team, Memory]):
 
     ``team`` opens workers, one pinned to each of the CPUs; ``place`` has a team's own workers write
     that many bytes of new memory first, which puts it on their node; ``read`` times bursts in which
-    all workers of a team together read each its equal part of a memory, ``read_bytes`` bytes a burst
-    in all; ``latency`` times dependent loads of one worker (None: not available).
+    all workers of a team together read each its equal part of a memory, ``read_bytes`` bytes a
+    burst in all; ``latency`` times dependent loads of one worker (None: not available).
     """
 
     team: Callable[[tuple[int, ...]], AbstractContextManager[Team]]

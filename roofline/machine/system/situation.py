@@ -23,9 +23,9 @@ from roofline.machine.system.topology import ROOT, Topology, describe_topology
 class Situation:
     """What the system tells about this host.
 
-    ``memory_bytes`` is all that the operating system has (None: not told); ``memory_limit_bytes`` is
-    the container's (None: there is none); ``huge_pages`` is whether memory gets them: ``always``,
-    ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
+    ``memory_bytes`` is all that the operating system has (None: not told); ``memory_limit_bytes``
+    is the container's (None: there is none); ``huge_pages`` is whether memory gets them:
+    ``always``, ``madvise`` (who asks for them), ``never``, or ``""`` where not told.
     """
 
     host: Host

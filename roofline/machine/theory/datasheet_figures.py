@@ -88,8 +88,8 @@ def width_is_possible(bits: int) -> bool:
 class CacheFigures:
     """A cache of the data sheet.
 
-    ``private``: each core has one of ``capacity_bytes``. ``bytes_per_cycle`` is what each core moves
-    to and from it each cycle; None: that is not known.
+    ``private``: each core has one of ``capacity_bytes``. ``bytes_per_cycle`` is what each core
+    moves to and from it each cycle; None: that is not known.
     """
 
     name: str

@@ -49,9 +49,6 @@ def is_shown(quantity: Quantity, only: Sequence[str]) -> bool:
     """Whether a quantity has its place: those of `only`; else all but times that nobody knows."""
     if only:
         return quantity.of in only
-    if quantity.of == "eager_min_time_s":
-        # It is the bound by its newer name.
-        return False
     # Of times that nobody knows there is no row; what is not predicted is said below.
     is_known = any(each is not None for each in quantity.values)
     return is_known or quantity.of not in (*TIMES, "fused_min_time_s", "model_min_time_s")
@@ -110,7 +107,8 @@ def _leading_ratios(comparison: Comparison) -> tuple[str, tuple[Ratio | None, ..
     for kind in ("measured", "predicted", "bound"):
         if kind == "measured" and comparison.rounds is None:
             continue
-        found = comparison.uncertain_ratios(comparison.quantity(f"{kind}_s"))
+        name = "eager_min_time_s" if kind == "bound" else f"{kind}_s"
+        found = comparison.uncertain_ratios(comparison.quantity(name))
         if all(found):
             return kind, found
     return "", (None,) * len(comparison.names)

@@ -7,6 +7,7 @@ from typing import Unpack
 
 from roofline.analysis import Analysis, unknown_capacity
 from roofline.analysis.facts import what_runs
+from roofline.analysis.finding_words import machines_advice_notes
 from roofline.analysis.report import coverage_text, model_facts
 from roofline.analysis.tables import groups_of_unknown, unknown_grid
 from roofline.analysis.time_columns import prediction_cell
@@ -24,7 +25,6 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import classic_model_note, other_device_note, where_operators_are
-from roofline.presentation.reports.advice_lines import machines_advice_notes
 from roofline.presentation.reports.machines_tables import key_of, operator_choices
 from roofline.workload.runs import DEVICES
 

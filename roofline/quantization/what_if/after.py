@@ -137,7 +137,6 @@ def side_of(rows: Sequence[OperatorRow], time: Time | None) -> Side:
         ceiling=decisive.ceiling,
         bound=decisive.bound,
         eager_min_time_s=eager_min_time_s,
-        eager_min_time_s=eager_min_time_s,
         intensity_flop_per_byte=flop / crossing if flop is not None and crossing else None,
         attainable_flop_per_s=_attainable(rows, flop) if is_known else None,
         time=time,

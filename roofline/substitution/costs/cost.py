@@ -19,8 +19,8 @@ class Cost:
     ``total_s`` is the sum over operators whose time is known; ``unknown`` are the others, sorted,
     each as often as it is called: two costs can be compared only where these are equal.
     ``launches`` are kernels that are called, ``traffic_bytes`` what they move, ``flop`` what they
-    compute, None where one of them has no formula. ``eager_min_time_s`` is the part of ``total_s`` that the
-    roofline bounds from below, without launches; None where seconds are no bounds.
+    compute, None where one of them has no formula. ``eager_min_time_s`` is the part of ``total_s``
+    that the roofline bounds from below, without launches; None where seconds are no bounds.
     """
 
     total_s: float

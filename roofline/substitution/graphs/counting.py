@@ -40,7 +40,8 @@ def records(graph: Graph, operators: Operators, *, around_bytes: int = 0) -> Cou
     Args:
         graph: a model, or a piece of one.
         operators: calls operators; those that are known are not called again.
-        around_bytes: what the rest of the model touches between two passes of a piece: a last record
+        around_bytes: what the rest of the model touches between two passes of a piece: a last
+        record
             reads as much of what persists, so that what the piece finds in caches at its next pass
             is what it finds there in the model; 0: there is no rest.
 

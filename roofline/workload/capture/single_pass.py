@@ -170,12 +170,12 @@ class Capture:
     """What a model asked for in one pass: its operators, and the tensors it keeps.
 
     ``run`` is how it was run. ``parameters`` counts elements, ``parameter_size_bytes`` and
-    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of what a
-    loss holds outputs against. Parameters that no operator touched are in them.
-    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules`` are in
-    the order of their first calls. ``notes`` say how it was captured where that was not on fakes.
-    ``gradients`` are those of parameters, in the order in which they were done; ``trained`` are all
-    parameters that may get one, in the order of the model.
+    ``buffer_size_bytes`` bytes, tied ones once; ``input_bytes`` those of the given inputs, and of
+    what a loss holds outputs against. Parameters that no operator touched are in them.
+    ``optimizer_state_bytes`` are those of what an optimizer keeps from step to step. ``modules``
+    are in the order of their first calls. ``notes`` say how it was captured where that was not on
+    fakes. ``gradients`` are those of parameters, in the order in which they were done; ``trained``
+    are all parameters that may get one, in the order of the model.
     """
 
     run: Run

@@ -50,7 +50,7 @@ class Flop:
     def __post_init__(self) -> None:
         for name in ("macs", "other", "least", "min_macs", "internal_bytes"):
             count = getattr(self, name)
-            if count is not None or not name.startswith("least"):
+            if count is not None or name not in ("least", "min_macs"):
                 _check_count(name, count)
         for name in ("elements", "min_elements"):
             for operand, count in getattr(self, name).items():

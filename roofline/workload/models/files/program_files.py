@@ -165,8 +165,8 @@ def _check_tensor(path: Path, name: str, entry: Mapping[str, Any], size_bytes: i
     # torch copies what is repeated.
     if elements > max(size_bytes, _MOST_REPEATED):
         raise FileFormatError(
-            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and {format_bytes(size_bytes)}"
-            " of values in the file"
+            f"{path}: the tensor '{name}' has the shape {tuple(sizes)} and"
+            f" {format_bytes(size_bytes)} of values in the file"
         )
     if device not in ("cpu", "meta"):
         raise FileFormatError(
