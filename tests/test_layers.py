@@ -61,8 +61,12 @@ HOME = {
     "torch": (
         *("machine/library/", "pipeline/", "workload/capture/", "workload/models/"),
         *("workload/inputs.py", "workload/torch_dtypes.py"),
-        *("machine/gpu/torch_device.py", "machine/gpu/torch_device.py"),
-        *("machine/gpu/torch_device.py", "counters/peers/", "latency/measuring/"),
+        *(
+            "machine/gpu/torch_device.py",
+            "counters/peers.py",
+            "counters/subject.py",
+            "latency/measuring/",
+        ),
         *("substitution/graphs/", "substitution/rules/", "substitution/proof.py"),
         *("quantization/quantizers/", "quantization/modules/", "quantization/codes/"),
         "machine/links/",
@@ -87,7 +91,7 @@ HOME = {
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),
     "textalloc": ("plots/",),
-    "jinja2": ("render/pages.py", "presentation/interactive/document.py"),
+    "jinja2": ("render/pages.py", "render/interactive.py"),
     "rich": ("render/console.py", "cli/"),
     "click": ("cli/",),
     "pytest": ("testing.py",),

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from roofline.analysis import Analysis
+from roofline.analysis.chrome_trace import NOT_MEASURED
+from roofline.analysis.event_file import ONE_MACHINE, check_event_file
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError, nearest
-from roofline.foundation.blocks import View, ViewOptions
+from roofline.foundation.blocks import View, ViewOptions, safe
 from roofline.foundation.files import write_atomically
-from roofline.presentation.chrome_trace import NOT_MEASURED, trace_json
 from roofline.presentation.data import machines_csv
 from roofline.presentation.formats import PICTURED, Pictured, check_files
 from roofline.presentation.pictures import Picture
 from roofline.presentation.reports.machines_report import machines_report
-from roofline.presentation.tensorboard import check_event_file, event_file
 from roofline.render.markdown import report_markdown
 
 Format = Pictured | Literal["trace", "tensorboard"]
@@ -78,18 +78,22 @@ def render(
         case "md":
             return report_markdown(machines_report(result, **view))
         case "html":
-            from roofline.presentation.interactive import interactive_page
+            from roofline.analysis.page import machines_page
 
-            return interactive_page(result, View(**view))
+            report = safe(machines_report(result, **view))
+            return machines_page(result.names, result.analyses, report)
         case "png" | "svg":
             from roofline.presentation.drawing import savefig_bytes
 
             drawn = savefig_bytes(picture.figure(result), format)
             return drawn if format == "png" else drawn.decode("utf-8")
         case "trace":
-            return trace_json(result)
+            raise InputError(
+                f"a trace shows one measured pass, and this result is one model on"
+                f" {len(result.analyses)} machines; {NOT_MEASURED}"
+            )
         case "tensorboard":
-            return event_file(result)
+            raise InputError(ONE_MACHINE)
 
 
 def check_targets(

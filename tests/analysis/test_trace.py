@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from roofline.analysis import Analysis, Module, OperatorRow
+from roofline.analysis.chrome_trace import trace_json, trace_of
 from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measured import RunMeasurement
-from roofline.presentation.chrome_trace import trace_json, trace_of
 from roofline.presentation.output import check_targets, format_of, render, write
 from roofline.workload.operators import State
 from tests.presentation.examples import (
