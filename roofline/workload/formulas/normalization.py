@@ -101,37 +101,22 @@ RUNNING_FLOP = 7
 """For each channel: (1 - momentum) * old + momentum * new, twice; variance * n / (n - 1)."""
 
 
-@formula("aten._batch_norm_with_update")
-@formula("aten._batch_norm_with_update_functional")
-def batch_norm_with_update(
-    input: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, **_: Any
-) -> Flop:
+@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional")
+def batch_norm_with_update(**given: Any) -> Flop:
     """As `native_batch_norm` in training."""
-    return batch_norm(input, weight, bias, True)
+    return batch_norm(training=True, **given)
 
 
 @formula("aten._batch_norm_no_update")
-def batch_norm_without_update(
-    input: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    running_mean: TensorSpec | None,
-    **_: Any,
-) -> Flop:
+def batch_norm_without_update(running_mean: TensorSpec | None, **given: Any) -> Flop:
     """With its running statistics; without them, of the batch."""
-    return batch_norm(input, weight, bias, running_mean is None)
+    return batch_norm(training=running_mean is None, **given)
 
 
 @formula("aten._native_batch_norm_legit_functional", "aten.miopen_batch_norm")
-def batch_norm_of_libraries(
-    input: TensorSpec,
-    weight: TensorSpec | None,
-    bias: TensorSpec | None,
-    training: bool,
-    **_: Any,
-) -> Flop:
+def batch_norm_of_libraries(**given: Any) -> Flop:
     """As `native_batch_norm`."""
-    return batch_norm(input, weight, bias, training)
+    return batch_norm(**given)
 
 
 @formula("aten.batch_norm_stats")

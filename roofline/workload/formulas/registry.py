@@ -88,12 +88,39 @@ Function = Callable[..., Flop]
 F = TypeVar("F", bound=Function)
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a table: operators, their numbers, what those are in words, and where it stands."""
+
+    operators: tuple[str, ...]
+    numbers: str
+    rule: str
+    file: str
+    line: int
+
+
+def rows(text: str) -> list[Row]:
+    """The rows of a table that the caller's caller gives as a text.
+
+    A row is ``operators = numbers``, and the rule in words below it, indented.
+    """
+    place = inspect.stack(0)[2]
+    found: list[Row] = []
+    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n)+)", text, re.MULTILINE):
+        line = place.lineno + text.count("\n", 0, match.start())
+        names, numbers, rule = match.groups()
+        words = " ".join(rule.split())
+        found.append(Row(tuple(names.split()), numbers.strip(), words, place.filename, line))
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
     """A registered formula: its key, its function, and the kind of operator it counts.
 
     ``byte`` says in words which bytes it charges where that is not each operand once;
-    ``is_for_complex`` whether it is right for complex numbers too.
+    ``is_for_complex`` whether it is right for complex numbers too. ``row`` is the line of a table
+    that it comes from, if it does.
     """
 
     key: str
@@ -101,6 +128,7 @@ class Formula:
     type: str
     byte: str = ""
     is_for_complex: bool = False
+    row: Row | None = None
 
     def __str__(self) -> str:
         return f"the formula for {self.key} ({_name_of(self.function)})"
@@ -173,7 +201,11 @@ _formulas: dict[str, Formula] = {}
 
 
 def formula(
-    *operators: str, type: str = "", byte: str = "", is_for_complex: bool = False
+    *operators: str,
+    type: str = "",
+    byte: str = "",
+    is_for_complex: bool = False,
+    row: Row | None = None,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the formula of `operators`.
 
@@ -186,12 +218,14 @@ def formula(
         byte: which bytes are charged, in words, where that is not each operand once.
         is_for_complex: whether the count is right for complex numbers too; where it is not, their
             FLOP are unknown.
+        row: the line of a table that it comes from; names its operators too.
 
     A function that is defined once more (its cell or file ran again) takes the place of itself.
 
     Raises:
         InputError: what is no name of an operator, or an operator that another function counts.
     """
+    operators = operators or (row.operators if row else ())
     _check_keys(operators)
 
     def register(function: F) -> F:
@@ -212,7 +246,12 @@ def formula(
         kind = type or _default_type(function)
         for key in operators:
             _formulas[key] = Formula(
-                key=key, function=function, type=kind, byte=byte, is_for_complex=is_for_complex
+                key=key,
+                function=function,
+                type=kind,
+                byte=byte,
+                is_for_complex=is_for_complex,
+                row=row,
             )
         return function
 
