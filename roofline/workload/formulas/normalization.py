@@ -181,9 +181,6 @@ SLOPE_FLOP, OFFSET_FLOP = 4, 4
 The two operations of s are counted apart, since the gradient of the weight needs them as well.
 """
 
-GROUP_FLOP_BACKWARD = 3
-"""For each variance: the addition of epsilon, the root, its reciprocal."""
-
 
 def _unread(**is_read: bool) -> dict[str, int]:
     """No elements of the operands that are not read."""
@@ -219,7 +216,7 @@ def _batch_norm(
         else:
             flop += elements
     if not training and (for_input or for_weight):
-        flop += GROUP_FLOP_BACKWARD * channels
+        flop += GROUP_FLOP * channels
     return Flop(
         # Without elements there are no sums, and no additions less.
         other=flop if elements else 0,

@@ -14,7 +14,7 @@ from typing import Any
 
 from roofline.workload.formulas import complex_numbers as cx
 from roofline.workload.formulas.complex_numbers import Cost, is_complex, series
-from roofline.workload.formulas.registry import Flop, Row, formula, rows
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 TRANSCENDENTAL_FLOP = 8
@@ -57,7 +57,7 @@ def first(output: TensorSpec | Sequence[TensorSpec]) -> TensorSpec:
     return output if isinstance(output, TensorSpec) else output[0]
 
 
-def numbers(term: str) -> Cost:
+def number(term: str) -> Cost:
     """Operations and functions: ``3``, ``3+1f``, or the name of a cost of complex numbers."""
     if term.isidentifier():
         return getattr(cx, term)
@@ -65,26 +65,22 @@ def numbers(term: str) -> Cost:
     return Cost(int(simple), int(functions.removesuffix("f") or 0))
 
 
-def each_element(table: str, type: str = "") -> None:
-    """Register `elementwise` for the rows of a `table` (see `rows`).
+def numbers(text: str) -> tuple[Cost, Cost | None]:
+    """What an element takes and, after ``complex``, the costs of a complex one in series."""
+    real, _, of_complex = text.partition("; complex ")
+    return number(real), series(*map(number, of_complex.split())) if of_complex else None
 
-    The numbers are what an element takes; after ``complex``, the costs of a complex one in series.
+
+def each_element(
+    costs: tuple[Cost, Cost | None], output: TensorSpec | Sequence[TensorSpec], **arguments: Any
+) -> Flop:
+    """`elementwise`, by the numbers of a row."""
+    each, of_complex = costs
+    return elementwise(arguments, first(output), each.simple, each.functions, of_complex)
+
+
+table(
     """
-    for row in rows(table):
-        _register_row(row, type)
-
-
-def _register_row(row: Row, type: str) -> None:
-    real, _, of_complex = row.numbers.partition("; complex ")
-    each = numbers(real)
-    cost = series(*map(numbers, of_complex.split())) if of_complex else None
-
-    @formula(row=row, type=type, is_for_complex=bool(cost))
-    def count(output: TensorSpec | Sequence[TensorSpec], **arguments: Any) -> Flop:
-        return elementwise(arguments, first(output), each.simple, each.functions, cost)
-
-
-each_element("""
 aten.relu aten.maximum aten.minimum aten.lt aten.le aten.gt aten.ge aten.sign aten.floor aten.ceil
 aten.round aten.trunc aten.threshold aten.max.other aten.min.other aten.clamp_min aten.clamp_max
 aten.remainder aten.fmod aten.frac aten.fmax aten.fmin aten.signbit aten.isposinf aten.isneginf
@@ -92,7 +88,10 @@ aten.deg2rad aten.rad2deg aten.ldexp = 1
     One operation an element.
 aten.neg aten._neg_view_copy aten.eq aten.ne aten.isnan aten.isinf = 1; complex 2
     One operation an element; of complex numbers, one for either part.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula(
@@ -126,7 +125,8 @@ def division(self: Any, other: Any, output: TensorSpec, **_: Any) -> Flop:
     return elementwise({"self": self, "other": other}, output, 1, of_complex=cost)
 
 
-each_element("""
+table(
+    """
 aten.reciprocal = 1; complex RECIPROCAL
     One division an element; complex: 6, conj(z) / (a * a + b * b).
 aten.square = 1; complex SQUARE
@@ -149,7 +149,10 @@ aten.hardtanh aten.leaky_relu aten.prelu aten._prelu_kernel aten.hardshrink aten
 aten.div.Scalar_mode aten.floor_divide aten.heaviside aten._add_relu aten._masked_scale = 2
     Two an element: two comparisons; comparison and multiplication; division and rounding; addition
     and comparison; mask and scale.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.add", is_for_complex=True)
@@ -207,12 +210,16 @@ def interpolation(output: TensorSpec, weight: Any, **arguments: Any) -> Flop:
     return elementwise({**arguments, "weight": weight}, output, 3, of_complex=cost)
 
 
-each_element("""
+table(
+    """
 aten.nan_to_num = 3
     Is it NaN, the largest, the smallest?
 aten.hypot = 4
     sqrt(x * x + y * y): four an element.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.clamp")
@@ -235,10 +242,14 @@ def logic(**_: Any) -> Flop:
 # Activation functions: so many operations for each element of the output.
 
 
-each_element("""
+table(
+    """
 aten.softshrink = 3
     Two comparisons, and an addition or subtraction.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.rrelu_with_noise", "aten.rrelu_with_noise_functional")
@@ -250,7 +261,8 @@ def random_leaky_relu(
     return elementwise({"self": self}, result, 4 if training else 2)
 
 
-each_element("""
+table(
+    """
 aten.hardsigmoid = 4
     clamp(x + 3, 0, 6) / 6: four an element.
 aten.hardswish = 5
@@ -261,7 +273,10 @@ aten.silu = 3+1f; complex 2 EXPONENTIAL 1 QUOTIENT
     x / (1 + exp(-x)): a sign change, an exponential, an addition, a division.
 aten.glu = 3+1f
     x / (1 + exp(-y)), y being the other half of the channels: as silu.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.softplus")
@@ -270,14 +285,18 @@ def softplus(output: TensorSpec, beta: float = 1, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 2 if beta == 1 else 4, 2)
 
 
-each_element("""
+table(
+    """
 aten.log_sigmoid_forward = 3+2f
     -log(1 + exp(-x)): two sign changes, an addition, two transcendental functions.
 aten.mish = 2+3f
     x * tanh(log(1 + exp(x))): an addition, a multiplication, three transcendental functions.
 aten.elu aten.celu aten.selu = 3+1f
     x or scale * (exp(x) - 1): a comparison, an exponential, a subtraction, a multiplication.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.gelu")
@@ -303,7 +322,8 @@ def transcendental(output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, output, 0, 1)
 
 
-each_element("""
+table(
+    """
 aten.exp = 0+1f; complex EXPONENTIAL
     One transcendental function an element; complex: exp(a) * (cos(b) + i sin(b)).
 aten.exp2 = 0+1f; complex SCALED EXPONENTIAL
@@ -324,7 +344,10 @@ aten.asin aten.acos aten.asinh aten.acosh = 0+1f; complex INVERSE_SINE
     One transcendental function an element; complex: log(z + sqrt(z * z + 1)) and its like.
 aten.atan aten.atanh = 0+1f; complex INVERSE_TANGENT
     One transcendental function an element; complex: log((1 + z) / (1 - z)) / 2 and its like.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 _POWERS = {0: 0, 1: 0, 2: 1, 3: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
@@ -366,10 +389,14 @@ def power_of_tensor(output: TensorSpec, exponent: object = None, **arguments: An
     return replace(power(output, exponent, **arguments), elements=unread)
 
 
-each_element("""
+table(
+    """
 aten.xlogy aten.special_xlog1py aten.special_entr = 2+1f
     x * log(y): is x zero, a multiplication, a logarithm.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.logit")
@@ -378,12 +405,16 @@ def logit(output: TensorSpec, eps: float | None = None, **arguments: Any) -> Flo
     return elementwise(arguments, output, 2 if eps is None else 4, 1)
 
 
-each_element("""
+table(
+    """
 aten.sinc = 3+1f
     sin(pi * x) / (pi * x): is x zero, a multiplication, a sine, a division.
 aten.logaddexp aten.logaddexp2 = 5+2f
     max + log1p(exp(-|x - y|)): comparison, subtraction, magnitude, sign, addition, functions.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula(
@@ -410,13 +441,17 @@ def multivariate_lgamma(p: int, output: TensorSpec, **arguments: Any) -> Flop:
 # does not depend on the element is not counted.
 
 
-each_element("""
+table(
+    """
 aten.threshold_backward = 1
     The gradient where the input is above the threshold: one comparison an element.
 aten.hardtanh_backward aten.hardshrink_backward aten.softshrink_backward aten.leaky_relu_backward
 aten.native_dropout_backward = 2
     Two comparisons; a comparison and a product with the slope; products with mask and scale.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.rrelu_with_noise_backward")
@@ -431,7 +466,8 @@ def random_leaky_relu_backward(
     return elementwise(arguments, output, 1 if is_drawn else 2)
 
 
-each_element("""
+table(
+    """
 aten._prelu_kernel_backward = 3
     A comparison, and products of the gradient with the slope and with the input.
 aten.sigmoid_backward aten.tanh_backward = 3
@@ -440,7 +476,10 @@ aten.silu_backward = 8+1f
     g * s * (1 + x * (1 - s)), with s = 1 / (1 + exp(-x)): five operations and a sigmoid.
 aten.mish_backward = 8+3f
     g * (t + x * s * (1 - t * t)), with t = tanh(log(1 + e)), s = e / (1 + e), e = exp(x).
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.elu_backward")
@@ -464,12 +503,16 @@ def elu_backward(
     return elementwise(arguments, output, 2 + positive + factor + (input_scale != 1), 1)
 
 
-each_element("""
+table(
+    """
 aten.hardsigmoid_backward = 3
     g / 6 from -3 to 3: two comparisons and a division.
 aten.hardswish_backward = 5
     g * (x / 3 + 0.5) from -3 to 3, g above: two comparisons and three operations.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.softplus_backward")
@@ -488,10 +531,14 @@ def log_sigmoid_backward(output: TensorSpec, buffer: TensorSpec, **arguments: An
     return elementwise(arguments, output, 6 if is_kept else 8, 0 if is_kept else 1)
 
 
-each_element("""
+table(
+    """
 aten.logit_backward = 5
     g / (x * (1 - x)) between two limits: two comparisons and three operations.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.gelu_backward")
@@ -512,10 +559,14 @@ def glu_backward(grad_output: TensorSpec, **arguments: Any) -> Flop:
     return elementwise(arguments, grad_output, 4 + 3, 1)
 
 
-each_element("""
+table(
+    """
 aten.glu_jvp = 8+1f
     How x * s changes along dx, dy: dx * s + x * s * (dy - s * dy); x * s is given.
-""")
+""",
+    each_element,
+    numbers,
+)
 
 
 @formula("aten.glu_backward_jvp")

@@ -14,9 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.matmul import after
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
 from roofline.workload.formulas.recurrent import GRU, LSTM, RELU, TANH, Cell, Layers
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
@@ -60,62 +59,43 @@ def _linear(input: TensorSpec, output: TensorSpec, each_input: int, each_output:
     )
 
 
-@formula("quantized.linear", type="matrix product")
-def linear(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """Integers times integers; a bias, and the result quantised: 5 an element."""
-    return _linear(X, output, 0, has_bias(W_prepack) + QUANTIZE_FLOP)
+def _numbers(row: str) -> list[int]:
+    return [int(each) for each in row.split(", ")]
 
 
-@formula("quantized.linear_relu", type="matrix product")
-def linear_relu(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear`, and a comparison an element."""
-    return _linear(X, output, 0, has_bias(W_prepack) + 1 + QUANTIZE_FLOP)
+def _packed_linear(
+    each: Sequence[int], X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any
+) -> Flop:
+    """So many operations on each element of the input and of the output, a bias apart."""
+    return _linear(X, output, each[0], each[1] + has_bias(W_prepack))
 
 
-@formula("quantized.linear_leaky_relu", type="matrix product")
-def linear_leaky_relu(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear`, a comparison and a product an element."""
-    return _linear(X, output, 0, has_bias(W_prepack) + 2 + QUANTIZE_FLOP)
-
-
-@formula("quantized.linear_tanh", type="matrix product")
-def linear_tanh(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear`, and a function an element."""
-    return _linear(X, output, 0, has_bias(W_prepack) + TRANSCENDENTAL_FLOP + QUANTIZE_FLOP)
-
-
-@formula("quantized.linear_dynamic", type="matrix product")
-def dynamic_linear(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """The limits of the input are found and it is quantised; the result is scaled, a bias added."""
-    return _linear(X, output, LIMITS_FLOP + QUANTIZE_FLOP, 1 + has_bias(W_prepack))
-
-
-@formula("quantized.linear_relu_dynamic", type="matrix product")
-def dynamic_linear_relu(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear_dynamic`, and a comparison an element."""
-    return _linear(X, output, LIMITS_FLOP + QUANTIZE_FLOP, 2 + has_bias(W_prepack))
-
-
-@formula(
-    *("quantized.linear_with_input_q_dq_qweight_dq_output_fp32",),
-    *("quantized.linear_with_input_q_dq_qweight_dq_relu_output_fp32",),
+table(
+    """
+quantized.linear = 0, 5
+    Integers times integers; a bias, and the result quantised: 5 an element.
+quantized.linear_relu = 0, 6
+    As `quantized.linear`, and a comparison an element.
+quantized.linear_leaky_relu = 0, 7
+    As `quantized.linear`, a comparison and a product an element.
+quantized.linear_tanh = 0, 13
+    As `quantized.linear`, and a function an element.
+quantized.linear_dynamic = 7, 1
+    The limits of the input are found and it is quantised; the result is scaled, a bias added.
+quantized.linear_relu_dynamic = 7, 2
+    As `quantized.linear_dynamic`, and a comparison an element.
+quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+quantized.linear_with_input_q_dq_qweight_dq_relu_output_fp32 = 5, 1
+    The input is quantised with a scale that is given; the result is scaled, a bias added.
+quantized.linear_dynamic_fp16 = 0, 0
+    A linear layer of floats whose weight is kept in half of their width.
+quantized.linear_relu_dynamic_fp16 = 0, 1
+    As `quantized.linear_dynamic_fp16`, and a comparison an element.
+""",
+    _packed_linear,
+    _numbers,
     type="matrix product",
 )
-def linear_of_floats(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """The input is quantised with a scale that is given; the result is scaled, a bias added."""
-    return _linear(X, output, QUANTIZE_FLOP, 1 + has_bias(W_prepack))
-
-
-@formula("quantized.linear_dynamic_fp16", type="matrix product")
-def linear_of_halves(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """A linear layer of floats whose weight is kept in half of their width."""
-    return _linear(X, output, 0, int(has_bias(W_prepack)))
-
-
-@formula("quantized.linear_relu_dynamic_fp16", type="matrix product")
-def linear_of_halves_relu(X: TensorSpec, W_prepack: Packed, output: TensorSpec, **_: Any) -> Flop:
-    """As `quantized.linear_dynamic_fp16`, and a comparison an element."""
-    return _linear(X, output, 0, 1 + has_bias(W_prepack))
 
 
 @formula("aten._wrapped_quantized_linear_prepacked", type="matrix product")
@@ -219,24 +199,8 @@ def _convolution(qx: TensorSpec, packed: Packed, output: TensorSpec, each: int) 
     )
 
 
-@formula("quantized.conv1d", "quantized.conv2d", "quantized.conv3d", type="convolution")
-def convolution(
-    qx: TensorSpec,
-    output: TensorSpec,
-    packed_weight: Packed = (),
-    weight: Packed = (),
-    **_: Any,
-) -> Flop:
-    """Integers times integers; a bias, and the result quantised: 5 an element."""
-    return _convolution(qx, packed_weight or weight, output, QUANTIZE_FLOP)
-
-
-@formula(
-    *("quantized.conv1d_relu", "quantized.conv2d_relu", "quantized.conv3d_relu"),
-    *("quantized.conv2d_add",),
-    type="convolution",
-)
-def convolution_relu(
+def _packed_convolution(
+    each: Sequence[int],
     qx: TensorSpec,
     output: TensorSpec,
     packed_weight: Packed = (),
@@ -244,30 +208,30 @@ def convolution_relu(
     qaccum: TensorSpec | None = None,
     **_: Any,
 ) -> Flop:
-    """As `quantized.conv2d`, and a comparison; or a sum with a tensor that is made floats."""
-    each = 1 if qaccum is None else 1 + DEQUANTIZE_FLOP
-    return _convolution(qx, packed_weight or weight, output, each + QUANTIZE_FLOP)
+    """So many operations on each element of the input and of the output, a bias apart.
+
+    What is added is made floats first.
+    """
+    added = 0 if qaccum is None else DEQUANTIZE_FLOP
+    count = _convolution(qx, packed_weight or weight, output, each[1] + added)
+    return replace(count, other=count.other + each[0] * qx.elements, least=count.min_flop)
 
 
-@formula("quantized.conv2d_add_relu", type="convolution")
-def convolution_add_relu(
-    qx: TensorSpec, packed_weight: Packed, output: TensorSpec, **_: Any
-) -> Flop:
-    """As `quantized.conv2d_add`, and a comparison."""
-    return _convolution(qx, packed_weight, output, 2 + DEQUANTIZE_FLOP + QUANTIZE_FLOP)
-
-
-@formula(
-    *("quantized.conv1d_dynamic", "quantized.conv2d_dynamic", "quantized.conv3d_dynamic"),
+table(
+    """
+quantized.conv1d quantized.conv2d quantized.conv3d = 0, 5
+    Integers times integers; a bias, and the result quantised: 5 an element.
+quantized.conv1d_relu quantized.conv2d_relu quantized.conv3d_relu quantized.conv2d_add = 0, 6
+    As `quantized.conv2d`, and a comparison; or a sum with a tensor that is made floats.
+quantized.conv2d_add_relu = 0, 7
+    As `quantized.conv2d_add`, and a comparison.
+quantized.conv1d_dynamic quantized.conv2d_dynamic quantized.conv3d_dynamic = 7, 1
+    The limits of the input are found and it is quantised; the result is scaled, a bias added.
+""",
+    _packed_convolution,
+    _numbers,
     type="convolution",
 )
-def dynamic_convolution(
-    qx: TensorSpec, packed_weight: Packed, output: TensorSpec, **_: Any
-) -> Flop:
-    """The limits of the input are found and it is quantised; the result is scaled, a bias added."""
-    count = _convolution(qx, packed_weight, output, 1)
-    before = (LIMITS_FLOP + QUANTIZE_FLOP) * qx.elements
-    return replace(count, other=count.other + before, least=count.min_flop)
 
 
 @formula(
@@ -395,47 +359,27 @@ def layers(
     )
 
 
-def _step(cell: Cell, input: TensorSpec, hx: Operands) -> Flop:
+def _step(cell: Cell, input: TensorSpec, hx: Operands, **_: Any) -> Flop:
     state = hx if isinstance(hx, TensorSpec) else hx[0]
     sequences = math.prod(input.shape[:-1])
     return _layers(cell, input, state, sequences=sequences, steps=1, has_biases=True)
 
 
-@formula(
-    *("quantized.quantized_lstm_cell_dynamic", "aten.quantized_lstm_cell"),
+_CELLS = {"LSTM": LSTM, "GRU": GRU, "TANH": TANH, "RELU": RELU}
+
+table(
+    """
+quantized.quantized_lstm_cell_dynamic aten.quantized_lstm_cell = LSTM
+    As `aten.lstm_cell`, with an input and a state that are quantised for each product.
+quantized.quantized_gru_cell_dynamic aten.quantized_gru_cell = GRU
+    As `aten.gru_cell`, with an input and a state that are quantised for each product.
+quantized.quantized_rnn_tanh_cell_dynamic aten.quantized_rnn_tanh_cell = TANH
+    As `aten.rnn_tanh_cell`, with an input and a state that are quantised for each product.
+quantized.quantized_rnn_relu_cell_dynamic aten.quantized_rnn_relu_cell = RELU
+    As `aten.rnn_relu_cell`, with an input and a state that are quantised for each product.
+""",
+    _step,
+    _CELLS.__getitem__,
     type="recurrent",
     byte=_LAYER,
 )
-def lstm_step(input: TensorSpec, hx: Operands, **_: Any) -> Flop:
-    """As `aten.lstm_cell`, with an input and a state that are quantised for each product."""
-    return _step(LSTM, input, hx)
-
-
-@formula(
-    *("quantized.quantized_gru_cell_dynamic", "aten.quantized_gru_cell"),
-    type="recurrent",
-    byte=_LAYER,
-)
-def gru_step(input: TensorSpec, hx: TensorSpec, **_: Any) -> Flop:
-    """As `aten.gru_cell`, with an input and a state that are quantised for each product."""
-    return _step(GRU, input, hx)
-
-
-@formula(
-    *("quantized.quantized_rnn_tanh_cell_dynamic", "aten.quantized_rnn_tanh_cell"),
-    type="recurrent",
-    byte=_LAYER,
-)
-def tanh_step(input: TensorSpec, hx: TensorSpec, **_: Any) -> Flop:
-    """As `aten.rnn_tanh_cell`, with an input and a state that are quantised for each product."""
-    return _step(TANH, input, hx)
-
-
-@formula(
-    *("quantized.quantized_rnn_relu_cell_dynamic", "aten.quantized_rnn_relu_cell"),
-    type="recurrent",
-    byte=_LAYER,
-)
-def relu_step(input: TensorSpec, hx: TensorSpec, **_: Any) -> Flop:
-    """As `aten.rnn_relu_cell`, with an input and a state that are quantised for each product."""
-    return _step(RELU, input, hx)

@@ -90,28 +90,12 @@ F = TypeVar("F", bound=Function)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table: operators, their numbers, what those are in words, and where it stands."""
+    """A row of a table: its operators, what is counted in words, and where it stands."""
 
     operators: tuple[str, ...]
-    numbers: str
     rule: str
     file: str
     line: int
-
-
-def rows(text: str) -> list[Row]:
-    """The rows of a table that the caller's caller gives as a text.
-
-    A row is ``operators = numbers``, and the rule in words below it, indented.
-    """
-    place = inspect.stack(0)[2]
-    found: list[Row] = []
-    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n)+)", text, re.MULTILINE):
-        line = place.lineno + text.count("\n", 0, match.start())
-        names, numbers, rule = match.groups()
-        words = " ".join(rule.split())
-        found.append(Row(tuple(names.split()), numbers.strip(), words, place.filename, line))
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +202,13 @@ def formula(
         byte: which bytes are charged, in words, where that is not each operand once.
         is_for_complex: whether the count is right for complex numbers too; where it is not, their
             FLOP are unknown.
-        row: the line of a table that it comes from; names its operators too.
+        row: the line of a table that it comes from.
 
     A function that is defined once more (its cell or file ran again) takes the place of itself.
 
     Raises:
         InputError: what is no name of an operator, or an operator that another function counts.
     """
-    operators = operators or (row.operators if row else ())
     _check_keys(operators)
 
     def register(function: F) -> F:
@@ -256,6 +239,46 @@ def formula(
         return function
 
     return register
+
+
+def table(
+    text: str,
+    function: Function,
+    numbers: Callable[[str], Any],
+    *,
+    type: str = "",
+    byte: str = "",
+) -> None:
+    """Register a formula for each row of a table: `function` with the row's numbers.
+
+    Args:
+        text: rows of ``operators = numbers``, and below each, indented, the rule in words. Where
+            the numbers speak of ``complex``, the row is right for complex numbers too.
+        function: counts; it takes the row's numbers, then the arguments of the operator by name.
+        numbers: makes of the row's text what `function` takes.
+        type: as of `formula`.
+        byte: as of `formula`.
+    """
+    frame = inspect.stack(0)[1]
+    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n)+)", text, re.MULTILINE):
+        operators, given, rule = match.groups()
+        line = frame.lineno + text.count("\n", 0, match.start())
+        _register_row(
+            Row(tuple(operators.split()), " ".join(rule.split()), frame.filename, line),
+            function,
+            numbers(given.strip()),
+            type=type or _default_type(function),
+            byte=byte,
+            is_for_complex="complex" in given,
+        )
+
+
+def _register_row(row: Row, function: Function, numbers: Any, **given: Any) -> None:
+    def count(**arguments: Any) -> Flop:
+        return function(numbers, **arguments)
+
+    count.__module__, count.__qualname__ = function.__module__, function.__qualname__
+    formula(*row.operators, row=row, **given)(count)
 
 
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")
