@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP
-from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, LIMITS_FLOP, QUANTIZE_FLOP
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.complex_numbers import Cost
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, number
+from roofline.workload.formulas.quantized import DEQUANTIZE_FLOP, QUANTIZE_FLOP
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
 
@@ -25,42 +26,31 @@ def _elements(operands: Operands) -> int:
     return sum(each.elements for each in operands)
 
 
-@formula("aten.quantize_per_tensor", "aten.quantize_per_channel", type="quantization")
-def quantize(output: Operands, **_: Any) -> Flop:
-    """x / scale, its rounding, the zero point, two comparisons: five an element."""
-    return Flop(other=QUANTIZE_FLOP * _elements(output), least=0)
+def _each(operations: int, output: Operands, self: object = None, **_: Any) -> Flop:
+    given = output if self is None or not isinstance(self, TensorSpec) else self
+    return Flop(other=operations * _elements(given), least=0)
 
 
-@formula("aten.quantize_per_tensor_dynamic", type="quantization")
-def quantize_dynamically(output: TensorSpec, **_: Any) -> Flop:
-    """As `quantize`, with limits that are found first: two comparisons more."""
-    return Flop(other=(LIMITS_FLOP + QUANTIZE_FLOP) * output.elements, least=0)
-
-
-@formula("aten.dequantize", type="quantization")
-def dequantize(output: Operands, **_: Any) -> Flop:
-    """(q - zero_point) * scale: two an element."""
-    return Flop(other=DEQUANTIZE_FLOP * _elements(output), least=0)
-
-
-@formula(
-    *("aten.fake_quantize_per_tensor_affine_cachemask", "aten.fake_quantize_per_tensor_affine"),
-    *("aten.fake_quantize_per_channel_affine_cachemask", "aten.fake_quantize_per_channel_affine"),
-    *("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams",),
-    *("aten._fake_quantize_learnable_per_tensor_affine",),
-    *("aten._fake_quantize_learnable_per_channel_affine",),
-    type="quantization",
+table(
+    """
+aten.quantize_per_tensor aten.quantize_per_channel = 5
+    x / scale, its rounding, the zero point, two comparisons: five an element.
+aten.quantize_per_tensor_dynamic = 7
+    As `quantize`, with limits that are found first: two comparisons more.
+aten.dequantize = 2
+    (q - zero_point) * scale: two an element.
+aten.fake_quantize_per_tensor_affine_cachemask aten.fake_quantize_per_tensor_affine
+aten.fake_quantize_per_channel_affine_cachemask aten.fake_quantize_per_channel_affine
+aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+aten._fake_quantize_learnable_per_tensor_affine
+aten._fake_quantize_learnable_per_channel_affine = 7
+    Quantised and made floats again: seven an element.
+aten._fused_moving_avg_obs_fq_helper = 9
+    As `fake_quantize`, with limits that are found first.
+""",
+    _each,
+    int,
 )
-def fake_quantize(self: TensorSpec, **_: Any) -> Flop:
-    """Quantised and made floats again: seven an element."""
-    return Flop(other=(QUANTIZE_FLOP + DEQUANTIZE_FLOP) * self.elements, least=0)
-
-
-@formula("aten._fused_moving_avg_obs_fq_helper", type="quantization")
-def observe_and_fake_quantize(self: TensorSpec, **_: Any) -> Flop:
-    """As `fake_quantize`, with limits that are found first."""
-    each = LIMITS_FLOP + QUANTIZE_FLOP + DEQUANTIZE_FLOP
-    return Flop(other=each * self.elements, least=0)
 
 
 @formula(
@@ -116,48 +106,44 @@ def concatenated(qx: Sequence[TensorSpec], output: TensorSpec, **_: Any) -> Flop
     return _between(_elements(qx), output, 0)
 
 
-@formula("quantized.leaky_relu", "quantized.dropout", type="quantization")
-def two_operations(output: TensorSpec, **_: Any) -> Flop:
-    """A comparison and a multiplication, between integers."""
-    return _between(output.elements, output, 2)
+def _each_between(cost: Cost, output: TensorSpec, **_: Any) -> Flop:
+    return _between(output.elements, output, cost.simple, cost.functions)
 
 
-@formula("quantized.hardswish", type="quantization")
-def hardswish(output: TensorSpec, **_: Any) -> Flop:
-    """Five an element, between integers."""
-    return _between(output.elements, output, 5)
-
-
-@formula("quantized.sigmoid", "quantized.elu", "quantized.celu", type="quantization")
-def with_exponential(output: TensorSpec, **_: Any) -> Flop:
-    """Three operations and an exponential an element, between integers."""
-    return _between(output.elements, output, 3, 1)
-
-
-@formula("quantized.softmax", type="softmax")
-def softmax(output: TensorSpec, **_: Any) -> Flop:
-    """As `aten._softmax`, between integers: a comparison, a difference, a sum, a division."""
-    return _between(output.elements, output, 4, 1)
-
-
-@formula(
-    *("quantized.layer_norm", "quantized.group_norm", "quantized.instance_norm"),
+table(
+    """
+quantized.leaky_relu quantized.dropout = 2
+    A comparison and a multiplication, between integers.
+quantized.hardswish = 5
+    Five an element, between integers.
+quantized.sigmoid quantized.elu quantized.celu = 3+1f
+    Three operations and an exponential an element, between integers.
+""",
+    _each_between,
+    number,
+)
+table(
+    """
+quantized.softmax = 4+1f
+    As `aten._softmax`, between integers: a comparison, a difference, a sum, a division.
+""",
+    _each_between,
+    number,
+    type="softmax",
+)
+table(
+    """
+quantized.layer_norm quantized.group_norm quantized.instance_norm = 8
+    Mean and variance, 4; difference, quotient, weight, bias: eight an element, and integers.
+quantized.batch_norm quantized.batch_norm_relu aten.quantized_batch_norm
+quantized.batch_norm1d quantized.batch_norm2d quantized.batch_norm3d quantized.batch_norm1d_relu
+quantized.batch_norm2d_relu quantized.batch_norm3d_relu onednn.qbatch_norm2d = 2
+    A product and a sum an element, between integers.
+""",
+    _each_between,
+    number,
     type="normalization",
 )
-def normalization_of_rows(output: TensorSpec, **_: Any) -> Flop:
-    """Mean and variance, 4; difference, quotient, weight, bias: eight an element, and integers."""
-    return _between(output.elements, output, 8)
-
-
-@formula(
-    *("quantized.batch_norm", "quantized.batch_norm_relu", "aten.quantized_batch_norm"),
-    *(f"quantized.batch_norm{n}d{each}" for n in (1, 2, 3) for each in ("", "_relu")),
-    *("onednn.qbatch_norm2d",),
-    type="normalization",
-)
-def normalization_of_channels(output: TensorSpec, **_: Any) -> Flop:
-    """A product and a sum an element, between integers."""
-    return _between(output.elements, output, 2)
 
 
 @formula("quantized.matmul", type="matrix product")

@@ -260,11 +260,11 @@ def table(
         byte: as of `formula`.
     """
     frame = inspect.stack(0)[1]
-    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n)+)", text, re.MULTILINE):
+    for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
         operators, given, rule = match.groups()
         line = frame.lineno + text.count("\n", 0, match.start())
         _register_row(
-            Row(tuple(operators.split()), " ".join(rule.split()), frame.filename, line),
+            Row(tuple(operators.split()), inspect.cleandoc(rule), frame.filename, line),
             function,
             numbers(given.strip()),
             type=type or _default_type(function),

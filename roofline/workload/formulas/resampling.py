@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from roofline.workload.formulas.pointwise import floats
-from roofline.workload.formulas.registry import Flop, formula
+from roofline.workload.formulas.registry import Flop, formula, table
 from roofline.workload.tensors import TensorSpec
 
 _BYTE = "sampling down passes over elements, but each output has at least one of its own"
@@ -29,7 +29,7 @@ def upsample_nearest(output: TensorSpec, **_: Any) -> Flop:
     return Flop(min_elements={"self": output.elements})
 
 
-def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
+def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """Each output is a weighted sum of `neighbours`; making the weights is left out.
 
     An image that keeps its size is only copied.
@@ -42,28 +42,21 @@ def _weighted(neighbours: int, self: TensorSpec, output: TensorSpec) -> Flop:
     )
 
 
-@formula("aten.upsample_linear1d", byte=_BYTE)
-def upsample_linear1d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Two neighbours, each weighted: two multiplications and an addition an element."""
-    return _weighted(2, self, output)
-
-
-@formula("aten.upsample_bilinear2d", byte=_BYTE)
-def upsample_bilinear2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Four neighbours, each weighted: four multiplications and three additions an element."""
-    return _weighted(4, self, output)
-
-
-@formula("aten.upsample_trilinear3d", byte=_BYTE)
-def upsample_trilinear3d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Eight neighbours, each weighted: eight multiplications and seven additions an element."""
-    return _weighted(8, self, output)
-
-
-@formula("aten.upsample_bicubic2d", byte=_BYTE)
-def upsample_bicubic2d(self: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
-    """Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element."""
-    return _weighted(16, self, output)
+table(
+    """
+aten.upsample_linear1d = 2
+    Two neighbours, each weighted: two multiplications and an addition an element.
+aten.upsample_bilinear2d = 4
+    Four neighbours, each weighted: four multiplications and three additions an element.
+aten.upsample_trilinear3d = 8
+    Eight neighbours, each weighted: eight multiplications and seven additions an element.
+aten.upsample_bicubic2d = 16
+    Sixteen neighbours, each weighted: 16 multiplications and 15 additions an element.
+""",
+    _weighted,
+    int,
+    byte=_BYTE,
+)
 
 
 @functools.cache
@@ -88,11 +81,13 @@ def _taps(size: int, outputs: int, scale: float, reach: float, is_centred: bool)
 
 
 def _antialiased(
+    reach: int,
     self: TensorSpec,
     output: TensorSpec,
     align_corners: bool,
-    scales: tuple[float | None, float | None],
-    reach: float,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+    **_: Any,
 ) -> Flop:
     """Along rows, then along columns: a product for each input of a window, and their sum.
 
@@ -105,8 +100,8 @@ def _antialiased(
     (height, width), (rows, columns) = self.shape[-2:], output.shape[-2:]
     operations = least = 0
     for size, outputs, asked, lines in (
-        (width, columns, scales[1], planes * height),
-        (height, rows, scales[0], planes * columns),
+        (width, columns, scales_w, planes * height),
+        (height, rows, scales_h, planes * columns),
     ):
         if align_corners:
             scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
@@ -118,43 +113,18 @@ def _antialiased(
     return Flop(other=operations, least=least)
 
 
-@formula("aten._upsample_bilinear2d_aa")
-def upsample_bilinear2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A triangle over 2 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 1)
-
-
-@formula("aten._upsample_bicubic2d_aa")
-def upsample_bicubic2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A cubic spline over 4 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 2)
-
-
-@formula("aten._upsample_lanczos2d_aa")
-def upsample_lanczos2d_aa(
-    self: TensorSpec,
-    align_corners: bool,
-    output: TensorSpec,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
-    **_: Any,
-) -> Flop:
-    """A windowed sinc over 6 inputs, wider where sampling down."""
-    return _antialiased(self, output, align_corners, (scales_h, scales_w), 3)
+table(
+    """
+aten._upsample_bilinear2d_aa = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased,
+    int,
+)
 
 
 _BILINEAR, _NEAREST = 0, 1
@@ -350,7 +320,7 @@ def upsample_bicubic(
 
 
 def _antialiased_backward(
-    forward: Callable[..., Flop], grad_output: TensorSpec, output: TensorSpec, arguments: Any
+    reach: int, grad_output: TensorSpec, output: TensorSpec, **given: Any
 ) -> Flop:
     """The forward's products the other way, along columns and then along rows.
 
@@ -359,26 +329,22 @@ def _antialiased_backward(
     planes = math.prod(output.shape[:-2])
     (height, width), (rows, columns) = output.shape[-2:], grad_output.shape[-2:]
     fewer = planes * (height * (width - columns) + columns * (height - rows))
-    count = forward(self=output, output=grad_output, **arguments)
+    count = _antialiased(reach, output, grad_output, **given)
     return Flop(other=max(0, count.other - fewer), least=max(0, count.min_flop - fewer))
 
 
-@formula("aten._upsample_bilinear2d_aa_backward")
-def antialiased_bilinear(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A triangle over 2 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_bilinear2d_aa, grad_output, output, arguments)
-
-
-@formula("aten._upsample_bicubic2d_aa_backward")
-def antialiased_bicubic(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A cubic spline over 4 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_bicubic2d_aa, grad_output, output, arguments)
-
-
-@formula("aten._upsample_lanczos2d_aa_backward")
-def antialiased_lanczos(grad_output: TensorSpec, output: TensorSpec, **arguments: Any) -> Flop:
-    """A windowed sinc over 6 inputs, wider where sampling down."""
-    return _antialiased_backward(upsample_lanczos2d_aa, grad_output, output, arguments)
+table(
+    """
+aten._upsample_bilinear2d_aa_backward = 1
+    A triangle over 2 inputs, wider where sampling down.
+aten._upsample_bicubic2d_aa_backward = 2
+    A cubic spline over 4 inputs, wider where sampling down.
+aten._upsample_lanczos2d_aa_backward = 3
+    A windowed sinc over 6 inputs, wider where sampling down.
+""",
+    _antialiased_backward,
+    int,
+)
 
 
 # Gradients of images seen through a grid of places: of the image, and of the places.
