@@ -136,10 +136,8 @@ def catalogue() -> tuple[Entry, ...]:
 
 def entry_of(formula: Formula) -> Entry:
     """What a formula says of itself."""
-    row = formula.row
-    rule = row.rule if row else inspect.getdoc(formula.function) or ""
-    first, _, others = rule.partition("\n\n")
-    file, line = (row.file, row.line) if row else file_of(formula.function)
+    first, _, others = (inspect.getdoc(formula.function) or "").partition("\n\n")
+    file, line = formula.row or file_of(formula.function)
     is_user = not Path(file).is_relative_to(_PACKAGE)
     if file and not is_user:
         file = Path(file).relative_to(_PACKAGE.parent).as_posix()

@@ -220,7 +220,7 @@ def _of_self(count: Flop) -> Flop:
 )
 def library_convolution(self: TensorSpec, **given: Any) -> Flop:
     """As `aten.convolution`; some have no bias, no dilation or no groups."""
-    lacking = {"bias": None, "dilation": (1,), "groups": 1}
+    lacking: dict[str, Any] = {"bias": None, "dilation": (1,), "groups": 1}
     return _of_self(convolution(input=self, transposed=False, **{**lacking, **given}))
 
 
@@ -252,7 +252,8 @@ def depthwise_convolution(self: TensorSpec, output: TensorSpec, **arguments: Any
 )
 def library_transposed_convolution(self: TensorSpec, **given: Any) -> Flop:
     """As `aten.convolution`, transposed."""
-    return convolution(input=self, transposed=True, **{"bias": None, "groups": 1, **given})
+    lacking: dict[str, Any] = {"bias": None, "groups": 1}
+    return convolution(input=self, transposed=True, **{**lacking, **given})
 
 
 @formula(

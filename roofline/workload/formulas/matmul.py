@@ -12,8 +12,8 @@ from typing import Any
 
 from roofline.workload.formulas.complex_numbers import PRODUCT, REAL_FMA, SCALED, is_complex
 from roofline.workload.formulas.convolution import convolution
-from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, floats, gelu, one_operation
-from roofline.workload.formulas.pooling import UNTOUCHED, adaptive_avg_pool2d, max_pool
+from roofline.workload.formulas.pointwise import TRANSCENDENTAL_FLOP, elementwise, floats, gelu
+from roofline.workload.formulas.pooling import UNTOUCHED, max_pool
 from roofline.workload.formulas.registry import Flop, formula
 from roofline.workload.tensors import TensorSpec
 from roofline.workload.work import FLOP_PER_FMA
@@ -157,7 +157,7 @@ def added_product_with_activation(
 ) -> Flop:
     """As `added_product`, then gelu or relu."""
     product = added_product(mat1, output, beta, alpha)
-    after = gelu(output) if use_gelu else one_operation(output)
+    after = gelu(output) if use_gelu else elementwise({}, output, 1)
     return replace(
         product,
         other=product.other + after.other,
@@ -337,12 +337,6 @@ def reordered(**_: Any) -> Flop:
 def library_max_pool(**arguments: Any) -> Flop:
     """As `aten.max_pool2d`; comparing integers is no floating-point arithmetic."""
     return max_pool(**arguments)
-
-
-@formula("aten.mkldnn_adaptive_avg_pool2d", "aten.adaptive_avg_pool1d", type="pooling")
-def library_adaptive_avg_pool(**arguments: Any) -> Flop:
-    """As `aten._adaptive_avg_pool2d`; of one dimension, each channel is a window of its own."""
-    return adaptive_avg_pool2d(**arguments)
 
 
 # -- scaled ----------------------------------------------------------------------------------------

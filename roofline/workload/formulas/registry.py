@@ -88,23 +88,13 @@ Function = Callable[..., Flop]
 F = TypeVar("F", bound=Function)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of a table: its operators, what is counted in words, and where it stands."""
-
-    operators: tuple[str, ...]
-    rule: str
-    file: str
-    line: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
     """A registered formula: its key, its function, and the kind of operator it counts.
 
     ``byte`` says in words which bytes it charges where that is not each operand once;
-    ``is_for_complex`` whether it is right for complex numbers too. ``row`` is the line of a table
-    that it comes from, if it does.
+    ``is_for_complex`` whether it is right for complex numbers too. ``row`` are the
+    file and the line of the row of a table that it comes from, if it does.
     """
 
     key: str
@@ -112,7 +102,7 @@ class Formula:
     type: str
     byte: str = ""
     is_for_complex: bool = False
-    row: Row | None = None
+    row: tuple[str, int] | None = None
 
     def __str__(self) -> str:
         return f"the formula for {self.key} ({_name_of(self.function)})"
@@ -189,7 +179,7 @@ def formula(
     type: str = "",
     byte: str = "",
     is_for_complex: bool = False,
-    row: Row | None = None,
+    row: tuple[str, int] | None = None,
 ) -> Callable[[F], F]:
     """Registers the decorated function as the formula of `operators`.
 
@@ -202,7 +192,7 @@ def formula(
         byte: which bytes are charged, in words, where that is not each operand once.
         is_for_complex: whether the count is right for complex numbers too; where it is not, their
             FLOP are unknown.
-        row: the line of a table that it comes from.
+        row: file and line of the row of a table that it comes from.
 
     A function that is defined once more (its cell or file ran again) takes the place of itself.
 
@@ -262,23 +252,25 @@ def table(
     frame = inspect.stack(0)[1]
     for match in re.finditer(r"^(\S[^=]*)=(.*)\n((?:    .*\n|\n)+)", text, re.MULTILINE):
         operators, given, rule = match.groups()
-        line = frame.lineno + text.count("\n", 0, match.start())
-        _register_row(
-            Row(tuple(operators.split()), inspect.cleandoc(rule), frame.filename, line),
-            function,
-            numbers(given.strip()),
+        # The text begins on the line below the call.
+        line = frame.lineno + 1 + text.count("\n", 0, match.start())
+        register = formula(
+            *operators.split(),
             type=type or _default_type(function),
             byte=byte,
             is_for_complex="complex" in given,
+            row=(frame.filename, line),
         )
+        register(_with_numbers(function, numbers(given.strip()), rule))
 
 
-def _register_row(row: Row, function: Function, numbers: Any, **given: Any) -> None:
+def _with_numbers(function: Function, numbers: Any, rule: str) -> Function:
     def count(**arguments: Any) -> Flop:
         return function(numbers, **arguments)
 
     count.__module__, count.__qualname__ = function.__module__, function.__qualname__
-    formula(*row.operators, row=row, **given)(count)
+    count.__doc__ = inspect.cleandoc(rule)
+    return count
 
 
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+){1,2}")

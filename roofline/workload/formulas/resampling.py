@@ -176,8 +176,6 @@ def grid_sampler(
 
 # Resampling under the names of the libraries that run it.
 
-_BILINEAR_OF_RESAMPLING_KERNELS = 0
-
 
 @formula(
     "aten.cudnn_grid_sampler",
@@ -185,7 +183,7 @@ _BILINEAR_OF_RESAMPLING_KERNELS = 0
 )
 def grid_sampler_of_cudnn(self: TensorSpec, grid: TensorSpec, output: TensorSpec, **_: Any) -> Flop:
     """As `grid_sampler_2d`: linear, with aligned corners."""
-    count = grid_sampler(self, grid, _BILINEAR_OF_RESAMPLING_KERNELS, True, output)
+    count = grid_sampler(self, grid, _BILINEAR, True, output)
     touched, least = ({"self": each["input"]} for each in (count.elements, count.min_elements))
     return replace(count, elements=touched, min_elements=least)
 
@@ -220,22 +218,25 @@ def receivers(size: int, outputs: int, scale: float, mode: str, align_corners: b
 
 
 def _scattered(
+    mode: str,
     grad_output: TensorSpec,
     output: TensorSpec,
-    scales: Sequence[float | None],
-    mode: str,
-    *,
     align_corners: bool = False,
+    scales: float | None = None,
+    **given: Any,
 ) -> Flop:
     """A product for each neighbour, unless there is but one; additions where gradients meet.
 
     The least leaves out neighbours along a dimension that keeps its size: torch copies there.
     """
-    dimensions = len(scales)
+    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
+    asked_scales = [given.get(name, scales) for name in names]
+    dimensions = len(asked_scales)
     elements = math.prod(output.shape[:-dimensions])
     parts = least_parts = grad_output.elements
-    sizes = zip(output.shape[-dimensions:], grad_output.shape[-dimensions:], scales, strict=True)
-    for size, outputs, asked in sizes:
+    for size, outputs, asked in zip(
+        output.shape[-dimensions:], grad_output.shape[-dimensions:], asked_scales, strict=True
+    ):
         if align_corners:
             scale = (size - 1) / (outputs - 1) if outputs > 1 else 0.0
         else:
@@ -253,70 +254,26 @@ def _scattered(
     )
 
 
-@formula("aten.upsample_nearest1d_backward")
-def upsample_nearest1d(
-    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
-) -> Flop:
-    """Elements that were copied n times take n - 1 additions."""
-    return _scattered(grad_output, output, (scales,), NEAREST)
-
-
-@formula("aten.upsample_nearest2d_backward", "aten.upsample_nearest3d_backward")
-def upsample_nearest_backward(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
-    """As `upsample_nearest1d`, in two or three dimensions."""
-    return _scattered(grad_output, output, _scales(grad_output, scales), NEAREST)
-
-
-@formula("aten._upsample_nearest_exact1d_backward")
-def upsample_nearest_exact1d(
-    grad_output: TensorSpec, output: TensorSpec, scales: float | None = None, **_: Any
-) -> Flop:
-    """As `upsample_nearest1d`, from the middle of each element."""
-    return _scattered(grad_output, output, (scales,), EXACT)
-
-
-@formula("aten._upsample_nearest_exact2d_backward")
-@formula("aten._upsample_nearest_exact3d_backward")
-def upsample_nearest_exact(grad_output: TensorSpec, output: TensorSpec, **scales: Any) -> Flop:
-    """As `upsample_nearest_exact1d`, in two or three dimensions."""
-    return _scattered(grad_output, output, _scales(grad_output, scales), EXACT)
-
-
-def _scales(grad_output: TensorSpec, arguments: dict[str, Any]) -> list[float | None]:
-    """The scales of depth, height and width, as many as there are dimensions."""
-    names = ("scales_d", "scales_h", "scales_w")[5 - len(grad_output.shape) :]
-    return [arguments.get(name) for name in names]
-
-
-@formula("aten.upsample_linear1d_backward")
-def upsample_linear1d_backward(
-    grad_output: TensorSpec,
-    output: TensorSpec,
-    align_corners: bool,
-    scales: float | None = None,
-    **_: Any,
-) -> Flop:
-    """Two products for each output, which meet in the elements they go to."""
-    return _scattered(grad_output, output, (scales,), LINEAR, align_corners=align_corners)
-
-
-@formula("aten.upsample_bilinear2d_backward")
-@formula("aten.upsample_trilinear3d_backward")
-def upsample_linear(
-    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
-) -> Flop:
-    """Four products for each output, in three dimensions eight."""
-    asked = _scales(grad_output, scales)
-    return _scattered(grad_output, output, asked, LINEAR, align_corners=align_corners)
-
-
-@formula("aten.upsample_bicubic2d_backward")
-def upsample_bicubic(
-    grad_output: TensorSpec, output: TensorSpec, align_corners: bool, **scales: Any
-) -> Flop:
-    """Sixteen products for each output."""
-    asked = _scales(grad_output, scales)
-    return _scattered(grad_output, output, asked, CUBIC, align_corners=align_corners)
+table(
+    """
+aten.upsample_nearest1d_backward = nearest
+    Elements that were copied n times take n - 1 additions.
+aten.upsample_nearest2d_backward aten.upsample_nearest3d_backward = nearest
+    As `upsample_nearest1d`, in two or three dimensions.
+aten._upsample_nearest_exact1d_backward = nearest, exact
+    As `upsample_nearest1d`, from the middle of each element.
+aten._upsample_nearest_exact2d_backward aten._upsample_nearest_exact3d_backward = nearest, exact
+    As `upsample_nearest_exact1d`, in two or three dimensions.
+aten.upsample_linear1d_backward = linear
+    Two products for each output, which meet in the elements they go to.
+aten.upsample_bilinear2d_backward aten.upsample_trilinear3d_backward = linear
+    Four products for each output, in three dimensions eight.
+aten.upsample_bicubic2d_backward = cubic
+    Sixteen products for each output.
+""",
+    _scattered,
+    str,
+)
 
 
 def _antialiased_backward(
@@ -349,11 +306,6 @@ aten._upsample_lanczos2d_aa_backward = 3
 
 # Gradients of images seen through a grid of places: of the image, and of the places.
 
-BILINEAR, NEAREST_BACKWARD = 0, 1
-"""torch's numbers for how a grid is sampled; 2 is bicubic."""
-
-CUBIC_FLOP = 25
-"""Of the four weights of a cubic at t: 3 additions, two inner cubics of 5 and two outer of 6."""
 
 CUBIC_SLOPE_FLOP = 14
 """Of their derivatives at the same four arguments: two inner quadratics of 3, two outer of 4."""
@@ -387,10 +339,10 @@ def grid_sampler_backward(
     of_image, of_grid = (each is not None for each in output)
     dimensions, places = grid.shape[-1], math.prod(grid.shape[:-1])
     positions = dimensions * (3 if align_corners else 4)
-    if interpolation_mode == NEAREST_BACKWARD:
+    if interpolation_mode == _NEAREST:
         neighbours, weights, slopes = 1, dimensions, 0
         of_grid = False
-    elif interpolation_mode == BILINEAR:
+    elif interpolation_mode == _BILINEAR:
         neighbours = 2**dimensions
         # A weight is a product of a part of each coordinate; its slope, of the other ones.
         weights, products = 3 * dimensions, neighbours * (dimensions - 1)
@@ -398,14 +350,12 @@ def grid_sampler_backward(
         weights += products * of_image
     else:
         neighbours = 16
-        weights = dimensions * (2 + CUBIC_FLOP) + neighbours * of_image
+        weights = dimensions * (2 + _CUBIC_FLOP) + neighbours * of_image
         # Along each coordinate four rows of four, then the rows.
         slopes = dimensions * (CUBIC_SLOPE_FLOP + 35 + 1)
     flop = places * (positions + weights)
     if of_image:
-        flop += (
-            grad_output.elements * neighbours * (1 if interpolation_mode == NEAREST_BACKWARD else 2)
-        )
+        flop += grad_output.elements * neighbours * (1 if interpolation_mode == _NEAREST else 2)
     if of_grid and input.shape[1]:
         flop += 2 * grad_output.elements * neighbours + places * (slopes - neighbours)
     return Flop(
@@ -425,7 +375,7 @@ def grid_sampler_of_cudnn_backward(
     **_: Any,
 ) -> Flop:
     """As `grid_sampler_2d_backward`: linear, with aligned corners."""
-    count = grid_sampler_backward(grad_output, self, grid, BILINEAR, True, output)
+    count = grid_sampler_backward(grad_output, self, grid, _BILINEAR, True, output)
     return Flop(
         other=count.other,
         least=count.least,
