@@ -119,7 +119,7 @@ class Analysis(Result):
 
     def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
         """Return rows of operators, types, phases or modules, as `view.by` says."""
-        from roofline.presentation.data import analysis_table
+        from roofline.analysis.grouped_rows import analysis_table
 
         return analysis_table(self, view)
 

@@ -24,7 +24,7 @@ from roofline.presentation.trace_words import CLASSES, operator_args, other_data
 from roofline.workload.operators import PHASES, State
 
 if TYPE_CHECKING:
-    from roofline.design.machine_comparison import MachineComparison
+    pass
 
 NOT_MEASURED = "a trace needs measured operators: roofline profile MODEL -o run.trace.json"
 
@@ -44,18 +44,13 @@ _DONE_FLOP, _DONE_BYTE = "compute done", "traffic done"
 _BETWEEN = "between operators (Python, dispatch, memory)"
 
 
-def trace_json(result: Analysis | MachineComparison) -> str:
+def trace_json(analysis: Analysis) -> str:
     """The trace of a measured analysis as JSON text, one event a line.
 
     Raises:
-        InputError: its operators were not measured, or there are several machines.
+        InputError: its operators were not measured.
     """
-    if not isinstance(result, Analysis):
-        raise InputError(
-            f"a trace shows one measured pass, and this result is one model on"
-            f" {len(result.analyses)} machines; {NOT_MEASURED}"
-        )
-    trace = trace_of(result)
+    trace = trace_of(analysis)
     events = ",\n".join(
         json.dumps(each, separators=(",", ":"), allow_nan=False) for each in trace["traceEvents"]
     )

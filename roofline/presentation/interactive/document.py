@@ -18,7 +18,6 @@ from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.blocks import Block, Facts, Grid, Notes, Report, View, fullest
 from roofline.foundation.text import printable
 from roofline.presentation.interactive.columns import SERIES, page_data
-from roofline.presentation.reports.machines_report import machines_report
 
 SCRIPTS = (
     "numbers",
@@ -65,10 +64,7 @@ def interactive_page(result: Analysis | MachineComparison, view: View | None = N
         live = operator_grid(result, view)
     else:
         names, analyses = list(result.names), list(result.analyses)
-        report, live = (
-            machines_report(result, by=view.by, top=view.top, depth=view.depth, fused=view.fused),
-            None,
-        )
+        report, live = result.report(view), None
         told = {line for block in report.blocks if isinstance(block, Facts) for line in block.lines}
         machines = [_machine(*each, told) for each in zip(names, analyses, strict=True)]
     script, style = _script(), _style()

@@ -18,14 +18,11 @@ from roofline.analysis import (
     minimum_times_of,
     working,
 )
-from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.text import printable
 from roofline.presentation.tensorboard.graph import graph_def, run_metadata
 from roofline.presentation.tensorboard.library import TensorBoard, tensorboard
 from roofline.render.markdown import report_markdown
-
-_ONE_MACHINE = "an event file shows one pass on one machine, and this has several; name one"
 
 _OF_OPERATORS = (
     *("flop", "macs", "traffic_bytes", "intensity_flop_per_byte", "attainable_flop_per_s"),
@@ -40,40 +37,35 @@ _TIMES: dict[str, Callable[[OperatorRow], float | None]] = {
 }
 
 
-def check_event_file(path: Path, *, are_several: bool) -> None:
+def check_event_file(path: Path) -> None:
     """Refuses, before any work is done, an event file that could not be made or found.
 
     Args:
         path: of the file.
-        are_several: whether the result will be of several passes or machines.
 
     Raises:
-        InputError: it will be, TensorBoard would not find a file of this name, or is not there.
+        InputError: TensorBoard would not find a file of this name, or is not there.
     """
-    if are_several:
-        raise InputError(f"{path}: {_ONE_MACHINE}")
     if "tfevents" not in path.name:
         raise InputError(f"{path}: TensorBoard finds the suffix .tfevents in small letters only")
     tensorboard()
 
 
-def event_file(result: Analysis | MachineComparison, *, wall_time_s: float | None = None) -> bytes:
+def event_file(analysis: Analysis, *, wall_time_s: float | None = None) -> bytes:
     """The content of an event file; what is not known is left out, never 0.
 
     Args:
-        result: an analysis on one machine.
+        analysis: what is shown.
         wall_time_s: when it was written, in seconds since 1970; None: now.
 
     Raises:
-        InputError: there are several machines, or TensorBoard is not installed.
+        InputError: TensorBoard is not installed.
     """
-    if not isinstance(result, Analysis):
-        raise InputError(_ONE_MACHINE)
     known = tensorboard()
     now_s = time.time() if wall_time_s is None else wall_time_s
     content = io.BytesIO()
     records = known.record_writer(content)
-    for event in _events(known, result):
+    for event in _events(known, analysis):
         event.wall_time = now_s
         records.write(event.SerializeToString(deterministic=True))
     return content.getvalue()

@@ -16,9 +16,7 @@ from roofline.analysis import (
     module_tree,
 )
 from roofline.analysis.time_columns import TimeColumns
-from roofline.design.machine_comparison import MachineComparison
 from roofline.foundation.blocks import View
-from roofline.foundation.rows import csv_text
 
 _WORK = ("flop", "macs", "parameter_bytes", "input_bytes", "output_bytes", "traffic_bytes")
 _MORE_BYTES = ("gradient_bytes", "optimizer_bytes", "internal_bytes")
@@ -66,17 +64,3 @@ def _sums(group: Group) -> list[object]:
     times = (group.predicted_s, group.measured_s)
     minimum = minimum_times_of(group).values()
     return [group.calls, *work, *more, group.fused_bytes, *times, *minimum]
-
-
-def machines_csv(comparison: MachineComparison) -> str:
-    """One line an operator and machine, the columns of `MachineComparison.to_frame`."""
-    return csv_text(
-        ["machine", *FRAME_COLUMNS, "changes_sides", "fits"],
-        (
-            [name, *cells, changes, analysis.fits]
-            for place, (name, analysis) in enumerate(
-                zip(comparison.names, comparison.analyses, strict=True)
-            )
-            for cells, changes in zip(analysis.rows(), comparison.changing_rows(place), strict=True)
-        ),
-    )
