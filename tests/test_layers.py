@@ -73,16 +73,12 @@ HOME = {
     "transformers": (),
     # And TensorBoard, where an event file is.
     "tensorboard": (),
-    "pandas": (
-        *("foundation/rows.py", "design/model_comparison/data.py"),
-        "design/machine_comparison/result.py",
-    ),
+    "pandas": ("foundation/rows.py",),
     "matplotlib": (
-        "presentation/drawing.py",
-        "presentation/machines_figure.py",
         "latency/validation_drawing.py",
-        *("design/sweeps/drawing.py", "presentation/comparison_figure.py"),
+        *("design/sweeps/drawing.py", "design/model_comparison/drawing.py"),
         *("plots/", "analysis/drawing.py", "language/drawing.py", "quantization/drawing.py"),
+        "design/machine_comparison/drawing.py",
         *("scaling/drawing.py", "substitution/drawing.py"),
         *("analysis/layers_drawing.py", "machine/drawing.py"),
     ),

@@ -29,9 +29,7 @@ from roofline.analysis.grouping import Whole
 from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
 from roofline.presentation.chrome_trace import trace_json
-from roofline.presentation.data import machines_csv
 from roofline.presentation.interactive.columns import page_data
-from roofline.presentation.reports.machines_report import machines_report
 from roofline.presentation.tensorboard.events import scalars
 from roofline.render.console import plain_text
 from tests.presentation.examples import measured
@@ -177,7 +175,7 @@ def test_several_machines() -> None:
     found = roofline.compare_machines(model(), inputs=IMAGE, hardware=[CPU, "v100"])
     for summary, each in zip(found.machines, found.analyses, strict=True):
         assert known(summary) == known(each.totals)
-    rows = rows_in(machines_csv(found))
+    rows = rows_in(found.to_csv())
     frame = found.to_frame()
     place = 0
     for each in found.analyses:
@@ -187,7 +185,7 @@ def test_several_machines() -> None:
             assert frame["model_min_time_s"][place] == each.totals.model_min_time_s
             place += 1
     assert place == len(rows) == len(frame)
-    text = plain_text(machines_report(found))
+    text = plain_text(found.report())
     assert all(name in text for name in ("eager", "fused", "model"))
 
 

@@ -5,83 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
 
 from roofline.errors import InputError, nearest
-from roofline.foundation.blocks import Report
 from roofline.foundation.files import check_writable, write_together
-from roofline.render.markdown import report_markdown
-
-Pictured = Literal["json", "csv", "md", "html", "png", "svg"]
-
-PICTURED: dict[str, Pictured] = {
-    ".json": "json",
-    ".csv": "csv",
-    ".md": "md",
-    ".html": "html",
-    ".png": "png",
-    ".svg": "svg",
-}
-"""What results that have a picture are written as, by suffix: the formats of `rendered`."""
-
-
-class Drawable(Protocol):
-    """A result that knows its data and its picture."""
-
-    def to_json(self) -> str:
-        """All of it."""
-        ...
-
-    def plot(self) -> Any:
-        """Its picture as a matplotlib Figure."""
-        ...
-
-
-def rendered(
-    result: Drawable,
-    format: str,
-    *,
-    what: str,
-    report: Callable[[], Report],
-    csv: Callable[[], str],
-) -> str | bytes:
-    """A result in a format: text, or bytes for ``png``.
-
-    Args:
-        result: what to render.
-        format: json, csv, md, html, png or svg.
-        what: what it is called, with its article.
-        report: makes what ``md`` and ``html`` say.
-        csv: makes its rows.
-
-    Raises:
-        InputError: another format.
-    """
-    match format:
-        case "json":
-            return result.to_json()
-        case "csv":
-            return csv()
-        case "md":
-            return report_markdown(report())
-        case "html":
-            from roofline.render.pages import page_html
-
-            return page_html(report(), _svg(result))
-        case "svg":
-            return _svg(result)
-        case "png":
-            from roofline.presentation.drawing import savefig_bytes
-
-            return savefig_bytes(result.plot(), "png")
-        case _:
-            raise InputError(f"{what} is not written as {format}")
-
-
-def _svg(result: Drawable) -> str:
-    from roofline.presentation.drawing import savefig_bytes
-
-    return savefig_bytes(result.plot(), "svg").decode("utf-8")
 
 
 def suffix_of(path: Path) -> str:

@@ -3,47 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from roofline.errors import InputError
-from roofline.foundation.blocks import Facts, Report
-from roofline.presentation.formats import check_files, check_suffix_among, rendered
-
-
-class Result:
-    """Its data and an empty picture."""
-
-    def to_json(self) -> str:
-        return "{}\n"
-
-    def plot(self) -> Any:
-        return Figure(figsize=(1, 1))
-
-
-def shown(format: str) -> str | bytes:
-    return rendered(
-        Result(),
-        format,
-        what="a thing",
-        report=lambda: Report(headline="It is", blocks=(Facts(lines=(("So", "much"),)),)),
-        csv=lambda: "so\nmuch\n",
-    )
-
-
-def test_each_format_takes_what_it_needs() -> None:
-    assert shown("json") == "{}\n"
-    assert shown("csv") == "so\nmuch\n"
-    assert shown("md") == "# It is\n\n- **So:** much\n"
-    png = shown("png")
-    assert isinstance(png, bytes) and png.startswith(b"\x89PNG")
-    svg, page = str(shown("svg")), str(shown("html"))
-    assert svg.startswith("<?xml") and "</svg>" in svg
-    assert page.startswith("<!doctype html>") and "<svg" in page and "much" in page
-    with pytest.raises(InputError, match=r"^a thing is not written as pt2$"):
-        shown("pt2")
+from roofline.presentation.formats import check_files, check_suffix_among
 
 
 def test_another_suffix_is_refused_with_the_nearest() -> None:

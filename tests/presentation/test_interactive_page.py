@@ -21,7 +21,6 @@ from roofline.foundation.blocks import View
 from roofline.presentation.interactive import interactive_page
 from roofline.presentation.interactive.columns import SERIES, Strings
 from roofline.presentation.interactive.document import SCRIPTS, embedded
-from roofline.presentation.output import render
 from roofline.workload.tensors import Role
 from tests.presentation.chromium import chromium
 from tests.presentation.examples import (
@@ -187,7 +186,7 @@ def test_the_view_is_that_of_the_report() -> None:
     page = interactive_page(resnet(), View(by="module", depth=1))
     assert '<td class="left">  layer1</td>' in page
     assert ">    0</td>" not in page
-    assert page == render(resnet(), "html", by="module", depth=1)
+    assert page == resnet().render("html", View(by="module", depth=1))
     with pytest.raises(InputError, match="--depth 3 has no effect"):
         interactive_page(resnet(), View(by="type", depth=3))
 
