@@ -37,11 +37,15 @@ FORMATS = {
 """Formats by suffix; of two suffixes that fit, the longer one counts."""
 
 _HOMES = {
+    "advice": "roofline.design.advice.result",
     "analysis": "roofline.analysis.result",
     "balance sweep": "roofline.design.sweeps.ridge",
     "calibration": "roofline.latency.calibrated",
     "comparison of models": "roofline.design.model_comparison.result",
     "comparison of models on several machines": "roofline.design.model_comparison.grid",
+    "check": "roofline.design.gate.result",
+    "compilation": "roofline.design.compilation",
+    "crosscheck": "roofline.counters.result",
     "hardware difference": "roofline.machine.difference",
     "hardware": "roofline.machine.hardware",
     "language model": "roofline.language.result",

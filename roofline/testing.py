@@ -5,7 +5,7 @@ pytest finds it by itself where roofline is installed::
     def test_cost(roofline_check):
         roofline_check(MyModel(), (1, 3, 224, 224), fail_if=["flop>+1%", "launches>+0"])
 
-``pytest --roofline-update`` writes the baselines, beside the tests in ``roofline-baselines/``.
+``pytest --roofline-update`` writes the baselines, next to the tests in ``roofline-baselines/``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roofline.design.gate import Check
 
 FOLDER = "roofline-baselines"
-"""Where baselines are, beside the file of their test."""
+"""Where baselines are, next to the file of their test."""
 
 COUNTS = (
     "flop>+0%",
@@ -83,13 +83,13 @@ class RooflineCheck:
         against: str | Path | None = None,
         **options: Any,
     ) -> Check:
-        """Holds what `model` costs against its baseline; fails the test where a condition does.
+        """Compare the cost of `model` with its baseline; fail the test where a condition fails.
 
         Args:
             model: what `roofline.check` takes, or what `roofline.track` gave.
             inputs: what it is called with.
             fail_if: when it fails; by default where any count rises.
-            against: the baseline; None: ``roofline-baselines/FILE.TEST.json`` beside the test, of a
+            against: the baseline; None: ``roofline-baselines/FILE.TEST.json``, of a
                 second call ``FILE.TEST-2.json``.
             options: as for `roofline.check`.
 
@@ -102,19 +102,16 @@ class RooflineCheck:
             _make_folder(file)
         elif not os.path.lexists(file):
             _fail(f"{file}: there is no baseline yet; write it with `pytest --roofline-update`")
-        again = f"If that is meant: pytest --roofline-update writes {file} anew."
+        again = f"If that is meant: pytest --roofline-update writes {file} again."
         try:
             result = self._checked(model, inputs, file, fail_if, options)
         except RooflineError as error:
             # What is wrong with a baseline begins with its name.
             _fail(f"{error}\n{again}" if str(error).startswith(f"{file}: ") else str(error))
         if not result.passes:
-            from roofline.presentation.reports.check_report import check_report
-            from roofline.render.console import plain_text
-
             # What has no formula now will have none in a new baseline.
             is_beyond = any(each.outcome == "fails" for each in result.judgements)
-            _fail(f"{plain_text(check_report(result))}{again if is_beyond else ''}")
+            _fail(f"{result}{again if is_beyond else ''}")
         return result
 
     def _checked(

@@ -154,7 +154,7 @@ def test_mistakes_take_a_line_and_no_traceback(tmp_path: Path) -> None:
     assert said() == f"{file}: there is no baseline yet; write it with `pytest --roofline-update`"
     file.write_text(baseline_json(cost())[:300], encoding="utf-8")
     assert said().startswith(f"{file}: not valid JSON at line ")
-    assert said().endswith(f"\nIf that is meant: pytest --roofline-update writes {file} anew.")
+    assert said().endswith(f"\nIf that is meant: pytest --roofline-update writes {file} again.")
     file.write_text(baseline_json(cost()), encoding="utf-8")
     assert "of inputs 1x3x8x8:float32, and this is of inputs none" in said(cost(inputs=()))
     assert said(fail_if=["flop>1%"]).splitlines()[-2:] == ["  flop>1%", "       ^"]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from roofline.analysis import Analysis, fit_of, fit_warnings, groups, unknown_capacity
 from roofline.analysis.facts import model_fact, run_fact, what_runs, work_facts
+from roofline.analysis.finding_words import advice_notes
 from roofline.analysis.latency_facts import latency_facts, measurement_warnings, real_time
 from roofline.analysis.tables import (
     group_grid,
@@ -41,8 +42,6 @@ def analysis_blocks(analysis: Analysis, view: View) -> Iterable[Block]:
     unknown = groups_of_unknown(analysis)
     if unknown:
         yield unknown_grid(unknown)
-    from roofline.presentation.reports.advice_lines import advice_notes
-
     yield from advice_notes(analysis)
     yield Facts(lines=(("Coverage", coverage_text(analysis)),))
     warnings = (

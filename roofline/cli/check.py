@@ -23,7 +23,7 @@ from roofline.cli.options import (
     together,
     workload_options,
 )
-from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.cli.results import measuring_if_needed, present_result, say_written
 from roofline.cli.streams import tell
 from roofline.errors import InputError
 
@@ -32,20 +32,20 @@ _gate_options = together(
         "--against",
         type=FileName(),
         metavar="FILE.json",
-        help="The baseline: what --update wrote, or a saved analysis.",
+        help="Baseline: written by --update, or a saved analysis.",
     ),
     click.option(
         "--fail-if",
         "fail_if",
         multiple=True,
         metavar="CONDITION",
-        help="End with exit code 4 if so: 'flop>+1%' (of the baseline), 'launches>+3' (beside it),"
+        help="End with exit code 4: 'flop>+1%' and 'launches>+3' (more than the baseline),"
         " 'predicted_s>5ms'; repeatable.",
     ),
     click.option(
         "--update",
         is_flag=True,
-        help="Write what MODEL costs now to the baseline, the first one or a new one.",
+        help="Write the cost of MODEL as the new baseline.",
     ),
 )
 
@@ -85,22 +85,18 @@ def command(
     force: bool,
     stdout_format: Literal["json", "md"] | None,
 ) -> None:
-    """Hold what MODEL costs against a baseline, and fail where it costs more than is allowed.
+    """Compare the cost of MODEL with a baseline; fail where it exceeds limits.
 
     Conditions are on flop, macs, traffic_bytes, parameters, peak_memory_bytes, launches,
     unknown_operators, eager_min_time_s, fused_min_time_s, model_min_time_s and predicted_s. Counts
     are those of the model alone and the same everywhere; times belong to a machine: give the same
     --hardware as for the baseline. What cannot be judged fails. MODEL is what analyze takes.
     """
-    from roofline.presentation.check_output import (
-        check_check_targets,
-        render_check,
-        write_check,
-    )
-    from roofline.presentation.reports.check_report import check_report
+    from roofline.design.gate import Check
+    from roofline.foundation.blocks import View
 
     files = files_among(outputs, stdout_format)
-    check_check_targets(files, overwrite=force)
+    Check.check_files(files, overwrite=force)
     if against is not None and os.path.realpath(against) in map(os.path.realpath, files):
         raise InputError(f"{against}: is the baseline; give -o another name")
     from roofline.pipeline.checking import check
@@ -126,8 +122,9 @@ def command(
             progress=progress,
         )
     # Files first: what is printed may end early, in a pipe that closes.
-    write_check(result, files, overwrite=force)
-    print_or_put(render_check(result, stdout_format) if stdout_format else check_report(result))
+    view = View()
+    result.write(files, view, overwrite=force)
+    present_result(result, (), stdout_format=stdout_format, view=view, force=force)
     if update and against is not None:
         if fail_if:
             tell("--update: conditions are not judged against the baseline that is written")

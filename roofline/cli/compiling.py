@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from roofline.cli.results import measuring_if_needed, print_or_put, say_written
+from roofline.cli.results import measuring_if_needed, present_result
 from roofline.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,25 +54,19 @@ def run_compiled(
     **options: Any,
 ) -> None:
     """Prints what torch.compile makes of a model, and writes its files."""
-    from datetime import date
+    from roofline.design.compilation import Compilation
+    from roofline.foundation.blocks import View
 
-    from roofline.presentation.compilation_output import (
-        check_compilation_targets,
-        render_compilation,
-        write_compilation,
-    )
-
-    check_compilation_targets(files, overwrite=force, stdout_format=stdout_format)
+    Compilation.check_files(files, overwrite=force)
+    if stdout_format not in (None, *Compilation.formats()):
+        raise InputError(
+            f"--format {stdout_format}: --compiled has no picture; there are"
+            f" {', '.join(Compilation.formats())}"
+        )
     from roofline.pipeline.compiling import analyze_compiled
-    from roofline.presentation.reports.compilation_report import compilation_report
 
     # What the user's model prints is not the result.
     with redirect_stdout(sys.stderr), measuring_if_needed() as progress:
         result = analyze_compiled(model, inputs, progress=progress, **options)
-    print_or_put(
-        render_compilation(result, stdout_format, top=top)
-        if stdout_format
-        else compilation_report(result, top=top, today=date.today())
-    )
-    write_compilation(result, files, top=top, overwrite=force)
-    say_written(files)
+    view = View(top=top)
+    present_result(result, files, stdout_format=stdout_format, view=view, force=force)

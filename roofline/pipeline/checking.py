@@ -74,7 +74,7 @@ def check(
             the options below ``update``.
         against: the baseline, as ``update`` or `roofline check … --update` wrote it, or a saved
             analysis; None: there is none, and conditions name their limits.
-        fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"`` (beside it)
+        fail_if: conditions, such as ``"flop>+1%"`` (of the baseline), ``"launches>+3"``
             and ``"predicted_s>5ms"``; on flop, macs, traffic_bytes, parameters,
             peak_memory_bytes, launches, unknown_operators, eager_min_time_s, eager_min_time_s,
             fused_min_time_s, model_min_time_s and predicted_s.
@@ -141,7 +141,8 @@ def check(
         )
     if baseline is not None:
         check_same_task(baseline, now, file=file)
-    return Check(now=now, baseline=baseline, file=file, conditions=conditions, notes=notes)
+    texts = tuple(each.text for each in conditions)
+    return Check(now=now, baseline=baseline, file=file, conditions=texts, notes=notes)
 
 
 def _refuse_options(**given: Any) -> None:

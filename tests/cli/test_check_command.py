@@ -122,7 +122,7 @@ def test_bounds_are_those_of_the_machine_that_is_named(
         (["--update", "--against", "b.txt"], "--against b.txt: baselines are written as .json"),
         (["--update", "--against", "no/b.json"], "the folder"),
         (["-o", "b.json", "--update"], "b.json: is the baseline; give -o another name"),
-        (["-o", "c.html"], "a check is written as .json, .md"),
+        (["-o", "c.html"], "are written as .json, .md"),
         (["--fail-if", "flop"], "--fail-if: > or < is expected"),
         (["--hardware", "nowhere", "--update"], "nowhere"),
     ],

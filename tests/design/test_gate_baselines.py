@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from roofline.analysis import read_analysis
-from roofline.design.gate import Check, cost_of, parse_conditions, read_baseline, write_baseline
+from roofline.design.gate import Check, cost_of, read_baseline, write_baseline
 from roofline.design.gate.saved import baseline_json
 from roofline.errors import FileFormatError, InputError
 from roofline.pipeline.analyses import analyze
@@ -86,12 +86,10 @@ def test_a_baseline_may_know_the_eager_minimum_alone(tmp_path: Path) -> None:
     judged = Check(
         now=now,
         baseline=found,
-        conditions=parse_conditions(
-            ("eager_min_time_s>+1%", "model_min_time_s>+1%", "model_min_time_s>2us")
-        ),
+        conditions=("eager_min_time_s>+1%", "model_min_time_s>+1%", "model_min_time_s>2us"),
     )
     assert [each.outcome for each in judged.judgements] == ["passes", "not judged", "passes"]
-    assert "in the baseline there is no model_min_time_s; write it anew with --update" in (
+    assert "in the baseline there is no model_min_time_s; write it again with --update" in (
         judged.judgements[1].why
     )
     line = next(each for each in judged.lines if each.quantity.name == "model_min_time_s")
@@ -113,7 +111,7 @@ def test_a_cost_has_the_minimum_times_of_its_analysis() -> None:
     assert found.eager_min_time_s == totals.eager_min_time_s == totals.eager_min_time_s
     assert found.fused_min_time_s == totals.fused_min_time_s
     assert found.model_min_time_s == totals.model_min_time_s
-    limit = parse_conditions("model_min_time_s>+1%")
+    limit = ("model_min_time_s>+1%",)
     faster = replace(found, model_min_time_s=totals.model_min_time_s / 1.02)
     assert Check(now=found, baseline=found, conditions=limit).passes
     failing = Check(now=found, baseline=faster, conditions=limit)

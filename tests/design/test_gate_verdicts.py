@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roofline.design.gate import Check, Cost, parse_conditions
+from roofline.design.gate import Check, Cost
 from roofline.design.gate.settings import check_same_task, differences
-from roofline.errors import InputError, ThresholdError
+from roofline.errors import FileFormatError, InputError, ThresholdError
 from roofline.foundation.dtypes import dtype
+from roofline.result import read_result
 from roofline.workload.runs import Run
 from roofline.workload.tensors import InputSpec
 from tests.design.gate_examples import HERE, cost, counts_only
 
 
 def check(now: Cost, *conditions: str, baseline: Cost | None = None, **more: Any) -> Check:
-    return Check(now=now, baseline=baseline, conditions=parse_conditions(conditions), **more)
+    return Check(now=now, baseline=baseline, conditions=conditions, **more)
 
 
 def outcomes(found: Check) -> list[str]:
@@ -187,7 +189,7 @@ def test_the_summary_counts_conditions_and_changes() -> None:
     more = check(cost(flop=1005, launches=11), "flop>+1%", "launches>+0", baseline=cost())
     assert more.summary == "net fails 1 of 2 conditions"
     assert check(cost(flop=1001), baseline=cost()).summary == (
-        "net: nothing was asked (--fail-if); 1 total changed"
+        "net: no conditions (--fail-if); 1 total changed"
     )
 
 
@@ -203,8 +205,31 @@ def test_json_has_totals_conditions_and_both_costs() -> None:
     data = json.loads(found.to_json())
     assert (data["kind"], data["schema_version"], data["passes"]) == ("check", 1, False)
     assert data["totals"][0] == {"name": "flop", "baseline": 1000, "now": 2000, "change": 1.0}
-    assert [each["outcome"] for each in data["conditions"]] == ["fails", "passes"]
+    assert data["conditions"] == ["flop>+1%", "launches>+0"]
+    assert [each["outcome"] for each in data["judgements"]] == ["fails", "passes"]
     assert (data["baseline"]["flop"], data["now"]["flop"]) == (1000, 2000)
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    found = check(cost(flop=2000), "flop>+1%", baseline=cost(), file="b.json", notes=("a note",))
+    found.save(tmp_path / "check.json")
+    assert read_result(tmp_path / "check.json") == found
+    changed = (tmp_path / "check.json").read_text(encoding="utf-8").replace("flop>+1%", "flop>>1%")
+    (tmp_path / "check.json").write_text(changed, encoding="utf-8")
+    with pytest.raises(FileFormatError, match="a number is expected"):
+        read_result(tmp_path / "check.json")
+
+
+def test_a_frame_has_a_row_for_each_total() -> None:
+    frame = check(cost(flop=2000), "flop>+1%", baseline=cost()).to_frame()
+    (row,) = frame[frame["name"] == "flop"].to_dict("records")
+    assert row == {
+        "name": "flop",
+        "baseline": 1000,
+        "now": 2000,
+        "change": 1.0,
+        "verdict": "fails",
+    }
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from roofline.foundation.reading import cut
 from roofline.foundation.text import printable
 
 Form = Literal["absolute", "difference", "share"]
-"""What a limit is: a value, so much beside the baseline's, or a share of it beside it."""
+"""What a limit is: a value, a difference from the baseline, or a share of it."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Exponents of more digits would be numbers that fill the memory.

@@ -61,7 +61,7 @@ def share_of(before: float, now: float) -> float | None:
 
 QUANTITIES = (
     Quantity(name="flop", title="FLOP", kind="flop"),
-    Quantity(name="macs", title="multiply-adds", kind="count"),
+    Quantity(name="macs", title="MACs", kind="count"),
     Quantity(name="traffic_bytes", title="traffic", kind="byte"),
     Quantity(name="parameters", title="parameters", kind="count"),
     Quantity(name="peak_memory_bytes", title="peak memory", kind="byte"),

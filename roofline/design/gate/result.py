@@ -1,38 +1,38 @@
-"""A model's cost held against a baseline: every condition judged, and the verdict."""
+"""A model's cost compared with a baseline: conditions, the verdict, and the report on it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-from roofline.design.gate.conditions import Condition
-from roofline.design.gate.cost import Cost
+from roofline.design.gate.conditions import Condition, parse_conditions
+from roofline.design.gate.cost import Cost, Machine, Part
 from roofline.design.gate.quantities import QUANTITIES, Quantity, share_of
-from roofline.design.gate.settings import differences, times_apart
+from roofline.design.gate.settings import describe_run, differences, times_apart
 from roofline.errors import ThresholdError
-from roofline.foundation import schema
-from roofline.foundation.rows import json_text
+from roofline.foundation.blocks import Block, Facts, Grid, View, notes, table
 from roofline.foundation.text import counted
+from roofline.foundation.units import MISSING, format_bytes, format_flop, format_shape
+from roofline.result import Result
 
-SCHEMA_VERSION = 1
-"""Of checks in JSON files, which are read nowhere (docs/file-formats.md)."""
+Outcome = Literal["fails", "not judged", "passes"]
+"""The worst first."""
 
-KIND = "check"
-"""What such a file says it is."""
-
-Outcome = Literal["fails", "passes", "not judged"]
+_MOST_PARTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What became of a condition; ``why`` says it in words, ``""`` where it passes.
+    """The outcome of a condition on a total; ``why`` is its reason, ``""`` where it passes.
 
-    What cannot be judged counts as failed: nobody shall take it for good.
+    A condition that cannot be judged counts as failed.
     """
 
-    condition: Condition
+    condition: str
+    quantity: str
     outcome: Outcome
     why: str = ""
 
@@ -48,40 +48,70 @@ class Line:
 
     @property
     def change(self) -> float | None:
-        """The change as a fraction of what it was; None where that is not known, or was 0."""
+        """The change as a fraction of the baseline; None where that is not known, or was 0."""
         if self.before is None or self.now is None:
             return None
         if self.before == self.now:
             return 0.0
         return share_of(self.before, self.now)
 
+    @property
+    def verdict(self) -> str:
+        """The worst outcome of its conditions; ``""`` where it has none."""
+        outcomes = [each.outcome for each in self.judgements]
+        worst: tuple[Outcome, ...] = ("fails", "not judged", "passes")
+        return next((each for each in worst if each in outcomes), "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Check:
-    """A model's cost held against a baseline.
+class Check(Result):
+    """A model's cost compared with a baseline.
 
-    ``baseline`` is null where only absolute limits were asked for, or a first baseline is written;
-    ``file`` is where it is; ``is_new`` says that it was written. ``notes`` are what was noticed
-    on the way.
+    Attributes:
+        baseline: None where only absolute limits were given, or a first baseline is written.
+        file: of the baseline.
+        conditions: as ``--fail-if`` takes them.
+        is_new: whether the baseline was written.
+        notes: of the run.
+
+    Raises:
+        PlacedError: a condition that is none.
     """
+
+    kind: ClassVar = "check"
+    made_by: ClassVar = "roofline check MODEL --against BASELINE.json -o FILE.json"
+    suffixes: ClassVar = (".json", ".md")
+    columns: ClassVar = {
+        "name": "string",
+        **dict.fromkeys(("baseline", "now", "change"), "Float64"),
+        "verdict": "string",
+    }
+    ALSO_WRITTEN: ClassVar = (
+        *("model", "summary", "passes", "totals", "judgements", "differences"),
+    )
 
     now: Cost
     baseline: Cost | None = None
     file: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[str, ...] = ()
     is_new: bool = False
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<Check: {self.summary}>"
+    def __post_init__(self) -> None:
+        parse_conditions(self.conditions)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.now.model
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Every total that is known before or now, with what was asked of it."""
+        """Every total that is known before or now, with its conditions."""
         judged = self.judgements
         found: list[Line] = []
         for each in QUANTITIES:
-            of_it = tuple(one for one in judged if one.condition.quantity == each)
+            of_it = tuple(one for one in judged if one.quantity == each.name)
             before, now = self._before(each), self.now.value(each.name)
             is_idle = not of_it and each.name == "unknown_operators" and not (before or now)
             if not is_idle and (of_it or before is not None or now is not None):
@@ -89,13 +119,26 @@ class Check:
         return tuple(found)
 
     @property
+    def totals(self) -> list[dict[str, Any]]:
+        """Names, values and changes of the totals, as JSON holds them."""
+        return [
+            {
+                "name": each.quantity.name,
+                "baseline": each.before,
+                "now": each.now,
+                "change": each.change,
+            }
+            for each in self.lines
+        ]
+
+    @property
     def judgements(self) -> tuple[Judgement, ...]:
-        """What became of every condition, in their order."""
-        return tuple(map(self._judged, self.conditions))
+        """Outcomes of the conditions, in their order."""
+        return tuple(map(self._judged, parse_conditions(self.conditions)))
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """Why it fails, a sentence for each condition; none where all pass."""
+        """Reasons of failure, a sentence for each condition; none where all pass."""
         return tuple(each.why for each in self.judgements if each.outcome != "passes")
 
     @property
@@ -105,14 +148,14 @@ class Check:
 
     @property
     def changes(self) -> tuple[Line, ...]:
-        """The totals that are not what they were."""
+        """The totals that changed."""
         return tuple(
             each for each in self.lines if each.before is not None and each.before != each.now
         )
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What else is not the same as for the baseline, in words, then what was noticed."""
+        """Other differences from the baseline, then the notes."""
         found = differences(self.baseline, self.now) if self.baseline else ()
         return tuple(dict.fromkeys((*found, *self.notes)))
 
@@ -125,9 +168,9 @@ class Check:
             return f"{model} fails {failed} of {counted(conditions, 'condition')}"
         verdict = f"{model} passes {counted(conditions, 'condition')}"
         if self.is_new:
-            verdict = f"{model}: what it costs now is the baseline"
+            verdict = f"{model}: new baseline written"
         elif not conditions:
-            verdict = f"{model}: nothing was asked (--fail-if)"
+            verdict = f"{model}: no conditions (--fail-if)"
         if self.baseline is None:
             return verdict
         changed = len(self.changes)
@@ -135,7 +178,7 @@ class Check:
         return f"{verdict}; {what} changed"
 
     def raise_if_failed(self) -> None:
-        """Fails where a condition does.
+        """Raise an error where a condition fails.
 
         Raises:
             ThresholdError: naming all that fail.
@@ -143,54 +186,60 @@ class Check:
         if self.failures:
             raise ThresholdError(f"--fail-if: {'; '.join(self.failures)}")
 
-    def to_data(self) -> dict[str, Any]:
-        """All of it as plain data: totals, conditions, both costs."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": KIND,
-            "model": self.now.model,
-            "summary": self.summary,
-            "passes": self.passes,
-            "totals": [
-                {
-                    "name": each.quantity.name,
-                    "baseline": each.before,
-                    "now": each.now,
-                    "change": each.change,
-                }
-                for each in self.lines
-            ],
-            "conditions": [
-                {"condition": each.condition.text, "outcome": each.outcome, "why": each.why}
-                for each in self.judgements
-            ],
-            "notes": list(self.differences),
-            "baseline": schema.to_data(self.baseline),
-            "now": schema.to_data(self.now),
+    def rows(self) -> Iterable[list[Any]]:
+        """Return a row for each total."""
+        for each in self.lines:
+            yield [each.quantity.name, each.before, each.now, each.change, each.verdict]
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return totals, failures, changed operator types and modules, facts and notes."""
+        del view
+        yield self._totals_table()
+        yield from notes("Failed", self.failures, urgent=True)
+        if self.baseline is not None:
+            for title, before, now in (
+                ("Types of operators that changed", self.baseline.types, self.now.types),
+                ("Modules that changed", self.baseline.modules, self.now.modules),
+            ):
+                if changed := _changed(before, now):
+                    yield _parts_table(title, changed)
+        yield Facts(lines=tuple(self._facts()))
+        yield from notes("Notes", self.differences)
+
+    def _totals_table(self) -> Grid:
+        before: dict[str, Callable[[Line], str]] = {
+            "baseline": lambda each: each.quantity.form(each.before)
         }
+        change: dict[str, Callable[[Line], str]] = {"change": _change}
+        judged: dict[str, Callable[[Line], str]] = {
+            "fails if": lambda each: ", ".join(one.condition for one in each.judgements),
+            "verdict": lambda each: each.verdict,
+        }
+        columns: dict[str, str | Callable[[Line], str]] = {
+            "total": lambda each: each.quantity.title,
+            **(before if self.baseline else {}),
+            "now": lambda each: each.quantity.form(each.now),
+            **(change if self.baseline else {}),
+            **(judged if self.conditions else {}),
+        }
+        return table("", self.lines, columns, left=("total", "fails if", "verdict"))
 
-    def to_json(self) -> str:
-        """`to_data` as JSON text."""
-        return json_text(self.to_data())
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the check to a file whose suffix says how: .json or .md.
-
-        Raises:
-            InputError: an unknown suffix, a file that exists, or a folder that cannot be written.
-        """
-        from roofline.presentation.check_output import write_check
-
-        write_check(self, [Path(path)], overwrite=overwrite)
-
-    def _repr_html_(self) -> str:
-        from roofline.presentation.reports.check_report import check_report
-        from roofline.render.pages import report_html
-
-        return report_html(check_report(self))
+    def _facts(self) -> Iterable[tuple[str, str]]:
+        now = self.now
+        shapes = ", ".join(format_shape(each.shape) for each in now.inputs)
+        yield "Model", f"{now.model}{f' · {shapes}' if shapes else ''}"
+        yield "Run", describe_run(now.run)
+        if now.machine is not None:
+            yield "Hardware", _machine_words(now.machine)
+        if (cost := self.baseline) is not None:
+            when = f"of {cost.date[:10]}" if cost.date else ""
+            machine = _machine_words(cost.machine) if cost.machine else "counts only"
+            yield "Baseline", " · ".join(filter(None, (self.file, when, machine, _versions(cost))))
+        if now.versions:
+            yield "Counted by", _versions(now)
 
     def _before(self, quantity: Quantity) -> float | None:
-        """What a total was; None where it is not known, or is one of another machine."""
+        """Return a total of the baseline; None where unknown, or a time of another machine."""
         if self.baseline is None:
             return None
         if quantity.is_time and times_apart(self.baseline, self.now):
@@ -200,16 +249,16 @@ class Check:
     def _judged(self, condition: Condition) -> Judgement:
         quantity = condition.quantity
         now, before = self.now.value(quantity.name), self._before(quantity)
+        judged = partial(Judgement, condition=condition.text, quantity=quantity.name)
         missing = self._why_not_known(condition, now=now, before=before)
         if missing or now is None:
-            said = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
-            return Judgement(condition=condition, outcome="not judged", why=said)
+            why = f"{condition.text}: {quantity.name} cannot be judged: {missing}"
+            return judged(outcome="not judged", why=why)
         if not condition.fails(now, before):
-            return Judgement(condition=condition, outcome="passes")
+            return judged(outcome="passes")
         side = "above" if condition.sign == ">" else "below"
         value, limit = _apart(quantity, now, condition.limit_at(before))
-        return Judgement(
-            condition=condition,
+        return judged(
             outcome="fails",
             why=f"{condition.text}: {quantity.name} is {value}, {side} {limit}"
             f"{_from_baseline(quantity, before, now) if condition.is_relative else ''}",
@@ -218,7 +267,7 @@ class Check:
     def _why_not_known(
         self, condition: Condition, *, now: float | None, before: float | None
     ) -> str:
-        """Why a condition cannot be judged; ``""`` if it can."""
+        """Return why a condition cannot be judged; ``""`` if it can."""
         quantity = condition.quantity
         if now is None:
             return _unknown(quantity, self.now)
@@ -232,23 +281,23 @@ class Check:
 
 
 def _unknown(quantity: Quantity, cost: Cost) -> str:
-    """Why a total is not known."""
+    """Return why a total is not known."""
     if not quantity.is_time:
         return f"{counted(cost.unknown_operators, 'call')} of operators have no formula"
     if cost.machine is None:
-        return "no machine was asked for (--hardware, or `roofline measure` for this one)"
+        return "no machine was given (--hardware, or `roofline measure` for this one)"
     name = cost.machine.name
     if quantity.name != "predicted_s" and cost.eager_min_time_s is not None:
-        return f"there is no {quantity.name}; write it anew with --update"
+        return f"there is no {quantity.name}; write it again with --update"
     if quantity.name != "predicted_s":
         return f"machine '{name}' has no hardware ceilings"
     if cost.run.train or cost.run.autocast:
         return f"{'training' if cost.run.train else 'autocast'} is not predicted"
-    return f"nothing was learned of such a run on '{name}' (`roofline calibrate`, run there)"
+    return f"no calibration covers such a run on '{name}' (`roofline calibrate`, run there)"
 
 
 def _from_baseline(quantity: Quantity, before: float | None, now: float) -> str:
-    """How far a total is from that of the baseline, in brackets."""
+    """Return the distance of a total from the baseline, in brackets."""
     if before is None:
         return ""
     if before == now:
@@ -257,13 +306,72 @@ def _from_baseline(quantity: Quantity, before: float | None, now: float) -> str:
 
 
 def _apart(quantity: Quantity, value: float, limit: Fraction) -> tuple[str, str]:
-    """Value and limit in words; in full where rounded they would look the same."""
+    """Return value and limit in words; in full where rounded they would look the same."""
     short = quantity.form(value), quantity.form(float(limit))
     return short if short[0] != short[1] else (_in_full(Fraction(value)), _in_full(limit))
 
 
 def _in_full(value: Fraction) -> str:
-    """Every digit of a whole number; of others, as many as floating-point numbers have."""
+    """Return every digit of a whole number; of others, as many as floating-point numbers have."""
     if value.denominator == 1:
         return f"{value.numerator:,}"
     return f"{float(value):,.17g}"
+
+
+def _change(line: Line) -> str:
+    """Return the change of a total: ``"+1.2 %"``, in its unit where that is next to nothing."""
+    if line.before is None or line.now is None:
+        return MISSING
+    return "same" if line.before == line.now else line.quantity.change(line.before, line.now)
+
+
+_Changed = tuple[str, Part | None, Part | None]
+"""A name, with its part of the baseline and of the cost now."""
+
+
+def _changed(before: Sequence[Part], now: Sequence[Part]) -> list[_Changed]:
+    """Return the parts that changed, those whose work changed most first."""
+    first = {each.name: each for each in before}
+    second = {each.name: each for each in now}
+    found = [
+        (name, first.get(name), second.get(name))
+        for name in dict.fromkeys((*second, *first))
+        if first.get(name) != second.get(name)
+    ]
+    return sorted(found, key=lambda each: -_distance(each[1], each[2]))
+
+
+def _distance(before: Part | None, now: Part | None) -> int:
+    """Return the change of work in FLOP, or bytes where FLOP did not change."""
+    flop = abs((now.flop or 0 if now else 0) - (before.flop or 0 if before else 0))
+    byte = abs((now.traffic_bytes if now else 0) - (before.traffic_bytes if before else 0))
+    return max(flop, byte)
+
+
+def _parts_table(title: str, changed: Sequence[_Changed]) -> Grid:
+    def pair(form: Callable[[Part], str]) -> Callable[[_Changed], str]:
+        def cell(change: _Changed) -> str:
+            before, now = (each and form(each) for each in change[1:])
+            return (now or MISSING) if before == now else f"{before or 'none'} → {now or 'none'}"
+
+        return cell
+
+    left = len(changed) - _MOST_PARTS
+    columns: dict[str, str | Callable[[_Changed], str]] = {
+        "": lambda each: each[0],
+        "calls": pair(lambda each: str(each.calls)),
+        "FLOP": pair(lambda each: format_flop(each.flop)),
+        "traffic": pair(lambda each: format_bytes(each.traffic_bytes)),
+    }
+    sums = [(f"{left} more", "", "", "")] if left > 0 else []
+    return table(title, changed[:_MOST_PARTS], columns, left=("",), sums=sums)
+
+
+def _machine_words(machine: Machine) -> str:
+    of_cpu = machine.device == "cpu"
+    threads = counted(machine.threads, "thread") if of_cpu else f"{machine.device} device"
+    return " · ".join(filter(None, (machine.name, machine.cpu_model, threads)))
+
+
+def _versions(cost: Cost) -> str:
+    return ", ".join(f"{name} {version}" for name, version in cost.versions.items())

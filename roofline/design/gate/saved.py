@@ -19,7 +19,7 @@ from roofline.foundation.rows import json_text
 KIND = "baseline"
 """What such a file says it is."""
 
-_FIX = "write it anew with `roofline check MODEL --against FILE.json --update`"
+_FIX = "write it again with `roofline check MODEL --against FILE.json --update`"
 _OURS = re.compile(rb'"kind"\s*:\s*"baseline"')
 _HEAD_BYTE = 2**20
 

@@ -58,7 +58,7 @@ def times_apart(baseline: Cost, now: Cost) -> str:
     if after is None:
         return "no machine was asked for; add --hardware, or measure this one: roofline measure"
     if before is None:
-        return "the baseline has no times; write it anew with --update"
+        return "the baseline has no times; write it again with --update"
     if (before.name, before.device) != (after.name, after.device):
         return (
             f"the baseline is of machine '{printable(before.name)}', and this is"

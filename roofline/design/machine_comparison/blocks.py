@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
 from roofline.analysis import Analysis, OperatorRow, unknown_capacity
+from roofline.analysis.finding_words import machines_advice_notes
 from roofline.analysis.points import likeness, name_of
 from roofline.analysis.report import coverage_text, model_facts
 from roofline.analysis.tables import groups_of_unknown, unknown_grid
@@ -30,7 +31,6 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound, classic_model_note, other_device_note, where_operators_are
-from roofline.presentation.reports.advice_lines import machines_advice_notes
 from roofline.workload.runs import DEVICES
 
 

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from roofline.design.gate import Check, Part, parse_conditions
-from roofline.design.gate.quantities import BY_NAME
+from roofline.design.gate import Check, Cost, Part
 from roofline.errors import InputError
 from roofline.foundation.blocks import Grid
-from roofline.presentation.check_output import check_check_targets, render_check
-from roofline.presentation.reports.check_report import change_words, check_report
-from roofline.render.console import plain_text
 from tests.design.gate_examples import cost, counts_only
 
 GROWN = cost(
@@ -31,15 +27,13 @@ FAILED = Check(
     now=GROWN,
     baseline=cost(),
     file="b.json",
-    conditions=parse_conditions(["flop>+1%", "launches>+5", "predicted_s>+5%"]),
+    conditions=("flop>+1%", "launches>+5", "predicted_s>+5%"),
 )
 
 
 def grid(check: Check, title: str = "") -> Grid:
     return next(
-        each
-        for each in check_report(check).blocks
-        if isinstance(each, Grid) and each.title == title
+        each for each in check.report().blocks if isinstance(each, Grid) and each.title == title
     )
 
 
@@ -50,7 +44,7 @@ def cells(check: Check, total: str) -> dict[str, str]:
 
 
 def test_the_verdict_comes_first_and_every_total_has_a_line() -> None:
-    report = check_report(FAILED)
+    report = FAILED.report()
     assert report.headline == "net fails 1 of 3 conditions"
     assert report.blocks[0] == grid(FAILED)
     assert cells(FAILED, "FLOP") == {
@@ -79,7 +73,7 @@ def test_without_a_baseline_and_conditions_there_are_no_empty_columns() -> None:
     table = grid(Check(now=counts_only()))
     assert [each.heading for each in table.columns] == ["total", "now"]
     assert {row[0] for row in table.rows} == {
-        *("FLOP", "multiply-adds", "traffic", "parameters", "peak memory", "launches"),
+        *("FLOP", "MACs", "traffic", "parameters", "peak memory", "launches"),
     }
 
 
@@ -100,11 +94,15 @@ def test_without_a_baseline_and_conditions_there_are_no_empty_columns() -> None:
 def test_changes_are_told_so_that_none_looks_like_nothing(
     before: int | None, now: int | None, words: str
 ) -> None:
-    assert change_words(BY_NAME["flop"], before, now) == words
+    def of(flop: int | None) -> Cost:
+        unknown = {"macs": None, "unknown_operators": 1} if flop is None else {}
+        return cost(flop=flop, **unknown)
+
+    assert cells(Check(now=of(now), baseline=of(before)), "FLOP")["change"] == words
 
 
 def test_markdown_is_a_table_for_a_pull_request_and_escapes_what_is_not_ours() -> None:
-    text = render_check(FAILED, "md")
+    text = FAILED.render("md")
     assert isinstance(text, str)
     lines = text.splitlines()
     assert lines[0] == "# net fails 1 of 3 conditions"
@@ -121,15 +119,13 @@ def test_markdown_is_a_table_for_a_pull_request_and_escapes_what_is_not_ours() -
 
 def test_plain_text_names_failures_notes_and_the_baseline() -> None:
     other = cost(versions={"roofline": "0.0.9", "torch": "2.13.0"}, date="2026-01-02")
-    text = plain_text(
-        check_report(
-            Check(
-                now=GROWN,
-                baseline=other,
-                file="b.json",
-                conditions=FAILED.conditions,
-                notes=("inputs were made up",),
-            )
+    text = str(
+        Check(
+            now=GROWN,
+            baseline=other,
+            file="b.json",
+            conditions=FAILED.conditions,
+            notes=("inputs were made up",),
         )
     )
     assert "flop>+1%: flop is 1.20 kFLOP, above 1.01 kFLOP" in text
@@ -139,13 +135,13 @@ def test_plain_text_names_failures_notes_and_the_baseline() -> None:
 
 
 def test_other_formats_and_files_that_exist_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is written as \.json, \.md"):
-        check_check_targets([tmp_path / "c.html"], overwrite=False)
+    with pytest.raises(InputError, match=r"written as \.json, \.md"):
+        Check.check_files([tmp_path / "c.html"], overwrite=False)
     (tmp_path / "c.md").write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match="exists"):
         FAILED.save(tmp_path / "c.md")
     FAILED.save(tmp_path / "c.md", overwrite=True)
-    assert (tmp_path / "c.md").read_text(encoding="utf-8") == render_check(FAILED, "md")
+    assert (tmp_path / "c.md").read_text(encoding="utf-8") == FAILED.render("md")
 
 
 def test_notebooks_show_the_same_table() -> None:
@@ -154,7 +150,7 @@ def test_notebooks_show_the_same_table() -> None:
 
 
 def test_in_a_pull_request_nobody_is_called_for() -> None:
-    text = render_check(Check(now=counts_only(model="conv2d(4,4,3)@56x56 of a@b")), "md")
+    text = Check(now=counts_only(model="conv2d(4,4,3)@56x56 of a@b")).render("md")
     assert isinstance(text, str)
     # What looks like an address is none, and calls for nobody.
     assert "conv2d(4,4,3)@<!-- -->56x56 of a@b" in text

@@ -12,16 +12,10 @@ import pytest
 
 from roofline.design.compilation import Compilation
 from roofline.errors import InputError
-from roofline.foundation.blocks import Facts, Grid, Report, fullest
-from roofline.presentation.compilation_output import (
-    check_compilation_targets,
-    render_compilation,
-    write_compilation,
-)
-from roofline.presentation.reports.compilation_report import compilation_report
-from roofline.render.console import plain_text
+from roofline.foundation.blocks import Facts, Grid, Report, View, fullest
+from roofline.result import read_result
 from roofline.workload.operators import State
-from tests.presentation.compilations import broken, compilations, plain, unavailable
+from tests.design.compilations import broken, compilations, plain, unavailable
 
 EXAMPLES = compilations()
 
@@ -31,7 +25,7 @@ def grids(report: Report) -> list[Grid]:
 
 
 def facts(compilation: Compilation) -> dict[str, str]:
-    (block,) = [each for each in compilation_report(compilation).blocks if isinstance(each, Facts)]
+    (block,) = [each for each in compilation.report().blocks if isinstance(each, Facts)]
     return dict(block.lines)
 
 
@@ -46,7 +40,7 @@ def test_the_sides_are_the_sums_of_their_rows() -> None:
     assert inductor is not None and fused is not None
     assert (inductor.launches, inductor.traffic_bytes, inductor.unknown) == (3, 16_004_000, 0)
     assert fused.traffic_bytes == compilation.analysis.totals.fused_bytes
-    table, kernels = grids(compilation_report(compilation))
+    table, kernels = grids(compilation.report())
     assert [row[0] for row in table.rows] == [
         "eager torch",
         "fused, by the rules of --fused",
@@ -69,7 +63,7 @@ def test_what_is_unknown_makes_sums_at_least_so_much() -> None:
     assert said["Graphs"] == "2 graphs, called 4 times in a pass"
     assert said["Outside"] == "between graphs: 2 operators (nonzero)"
     assert "bytes of 3 launches unknown" in said["Launches"]
-    text = plain_text(compilation_report(broken()))
+    text = str(broken())
     assert "Data-dependent branching" in text and "compiled on real tensors" in text
 
 
@@ -77,21 +71,21 @@ def test_where_there_is_no_schedule_nothing_is_guessed() -> None:
     compilation = unavailable()
     assert compilation.inductor() is None
     assert "not known: torch.compile failed: no such thing" in compilation.summary
-    (table,) = grids(compilation_report(compilation))
+    (table,) = grids(compilation.report())
     assert table.rows[-1] == ("Inductor", "–", "–", "–")
-    assert json.loads(compilation.to_json())["inductor"] is None
+    assert json.loads(compilation.to_json())["sides"]["inductor"] is None
     assert compilation.to_csv().count("\n") == 1
 
 
 def test_rows_that_are_left_out_are_summed() -> None:
-    grid = grids(compilation_report(plain(), top=1))[1]
+    grid = grids(plain().report(View(top=1)))[1]
     assert grid.sums[0] == ("(1 more row)", "2", "", "", "", "", "8.00 MB")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("format", ["json", "csv", "md", "html"])
 def test_every_format_renders_every_compilation(name: str, format: str) -> None:
-    text = render_compilation(EXAMPLES[name], format)
+    text = EXAMPLES[name].render(format)
     assert isinstance(text, str) and text
     if format in ("md", "html"):
         assert "None" not in text
@@ -115,16 +109,15 @@ def test_csv_and_frame_and_json_keep_all_kernels() -> None:
 
 def test_files_are_written_by_their_suffix(tmp_path: Path) -> None:
     paths = [tmp_path / f"a{suffix}" for suffix in (".json", ".csv", ".md", ".html")]
-    write_compilation(plain(), paths)
+    plain().save(*paths)
+    assert read_result(paths[0]) == plain()
     assert all(each.read_text(encoding="utf-8") for each in paths)
     plain().save(tmp_path / "b.csv")
     assert (tmp_path / "b.csv").read_text(encoding="utf-8") == plain().to_csv()
 
 
 def test_there_is_no_picture() -> None:
-    with pytest.raises(InputError, match=r"is written as \.json, \.csv, \.md, \.html"):
-        check_compilation_targets([Path("a.png")], overwrite=False)
-    with pytest.raises(InputError, match="--format svg"):
-        check_compilation_targets([], overwrite=False, stdout_format="svg")
-    with pytest.raises(InputError, match="no picture"):
-        render_compilation(plain(), "png")
+    with pytest.raises(InputError, match=r"are written as \.json, \.csv, \.md, \.html"):
+        Compilation.check_files([Path("a.png")], overwrite=False)
+    with pytest.raises(InputError, match="--format png"):
+        plain().render("png")

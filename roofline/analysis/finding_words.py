@@ -1,4 +1,4 @@
-"""Findings in words, as reports on analyses and on advice both say them."""
+"""Findings in words, as reports on analyses, several machines and advice say them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from roofline.analysis import Analysis, Finding
 from roofline.analysis.words import module_of, short_op
-from roofline.foundation.blocks import Notes
-from roofline.foundation.text import printable
+from roofline.foundation.blocks import Notes, notes
 from roofline.foundation.units import MISSING, format_percent, format_s
 
 _BASIS = {
@@ -75,14 +74,13 @@ def machines_advice_notes(names: Sequence[str], analyses: Sequence[Analysis]) ->
         return
     largest = sorted(shares, key=lambda rule: -shares[rule])
     lines = [
-        printable(f"{rule} · {'; '.join(saved[rule].values())} ⇒ {first[rule].change}")
+        f"{rule} · {'; '.join(saved[rule].values())} ⇒ {first[rule].change}"
         for rule in largest[:_SHOWN]
     ]
     more = len(largest) - _SHOWN
     others = f"{more} more, and evidence" if more > 0 else "the evidence"
-    model = printable(analyses[0].model)
-    lines.append(f"{others}: roofline advise {model} --hardware NAME")
-    yield Notes(title="What could be changed", lines=tuple(lines), urgent=False)
+    lines.append(f"{others}: roofline advise {analyses[0].model} --hardware NAME")
+    yield from notes("What could be changed", lines)
 
 
 def advice_notes(analysis: Analysis) -> Iterable[Notes]:
@@ -90,16 +88,13 @@ def advice_notes(analysis: Analysis) -> Iterable[Notes]:
     if not analysis.findings:
         return
     lines = [
-        printable(
-            f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
-            f" {each.evidence} ⇒ {each.change}"
-        )
+        f"{each.rule}, {saving_text(each)} {basis_words(each)} · {names_of(analysis, each)} ·"
+        f" {each.evidence} ⇒ {each.change}"
         for each in analysis.findings[:_SHOWN]
     ]
     more = len(analysis.findings) - _SHOWN
     others = f"{more} more, " if more > 0 else ""
     lines.append(
-        f"{others}other layouts, types, batches and threads: roofline advise"
-        f" {printable(analysis.model)}"
+        f"{others}other layouts, types, batches and threads: roofline advise {analysis.model}"
     )
-    yield Notes(title="What could be changed", lines=tuple(lines), urgent=False)
+    yield from notes("What could be changed", lines)
