@@ -127,11 +127,11 @@ def test_every_form_says_the_same() -> None:
 def test_files_have_modules_side_by_side() -> None:
     data = json.loads(pair().to_json())
     assert data["rounds"] is None
-    ((first, second),) = data["modules"]["rows"]
-    first, second = (first["parts"] if False else each for each in (first, second))
-    assert data["modules"]["time"] == "bound"
+    (row,) = data["module_alignment"]["rows"]
+    first, second = row["parts"]
+    assert data["module_alignment"]["kind"] == "bound"
     assert [first["flop"], second["flop"]] == [115_200, 14_400]
-    (nothing, light), (dense, none) = data["types"]["rows"]
+    (nothing, light), (dense, none) = (each["parts"] for each in data["types"]["rows"])
     assert none is nothing is None
     assert (dense["name"], light["name"]) == ("convolution", "depthwise convolution")
 

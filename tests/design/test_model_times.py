@@ -159,7 +159,7 @@ def test_every_form_has_the_same_times_and_unknown_is_never_zero() -> None:
     assert [other[name] for name in names] == ["", "", "", ""]
     assert (one["predicted_s_ratio"], other["predicted_s_ratio"]) == ("1.0", "")
     data = json.loads(comparison.to_json())
-    assert (data["schema_version"], data["kind"]) == (3, "comparison of models")
+    assert (data["schema_version"], data["kind"]) == (1, "comparison of models")
     assert [data["models"][0][name] for name in names] == [10.0, 9.0, 12.0, None]
     assert [data["models"][1][name] for name in names] == [None] * 4
     frame = comparison.to_frame()

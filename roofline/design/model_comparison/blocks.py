@@ -384,7 +384,7 @@ def aligned_grid(comparison: Comparison, view: View, *, where: str = "") -> Grid
         where: what the title ends with: the machine, where there are several.
     """
     by = None if view.by == "operator" else view.by
-    alignment = comparison.modules_at(DEPTH if view.depth is None else view.depth)
+    alignment = comparison.modules(DEPTH if view.depth is None else view.depth)
     is_by_type = by == "type" or (by is None and not alignment.is_of_kin(comparison.reference))
     if is_by_type:
         alignment = comparison.types

@@ -73,7 +73,9 @@ class Comparison(Result):
 
     kind: ClassVar = "comparison of models"
     made_by: ClassVar = "roofline compare A B -o FILE.json"
-    ALSO_WRITTEN: ClassVar = ("models", "modules", "types", "summary", "sentences", "notes")
+    ALSO_WRITTEN: ClassVar = (
+        *("models", "module_alignment", "types", "summary", "sentences", "notes"),
+    )
 
     names: tuple[str, ...]
     analyses: tuple[Analysis, ...]
@@ -248,16 +250,16 @@ class Comparison(Result):
             said.insert(0, f"{where}, the reference {base.name} {fit_of(base.analysis)}")
         return tuple(said)
 
-    def modules_at(self, depth: int = DEPTH) -> Alignment:
+    def modules(self, depth: int = DEPTH) -> Alignment:
         """The modules of all models down to `depth`, each beside its counterparts."""
         return modules_side_by_side(
             self.analyses, reference=self.reference, depth=depth, samples=self.samples
         )
 
     @property
-    def modules(self) -> Alignment:
+    def module_alignment(self) -> Alignment:
         """The modules of all models down to the usual depth."""
-        return self.modules_at()
+        return self.modules()
 
     @property
     def types(self) -> Alignment:
