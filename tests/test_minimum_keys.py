@@ -25,12 +25,12 @@ from roofline.analysis import (
     minimum_times_of,
     working,
 )
+from roofline.analysis.chrome_trace import trace_json
+from roofline.analysis.event_file import scalars
 from roofline.analysis.grouping import Whole
+from roofline.analysis.page import page_data
 from roofline.foundation.units import format_s
 from roofline.pipeline.sweeps.ridges import ridge_sweep
-from roofline.presentation.chrome_trace import trace_json
-from roofline.presentation.interactive.columns import page_data
-from roofline.presentation.tensorboard.events import scalars
 from roofline.render.console import plain_text
 from tests.presentation.examples import measured
 

@@ -119,7 +119,7 @@ class Analysis(Result):
 
     def table(self, view: View) -> tuple[Iterable[str], Iterable[Sequence[Any]]]:
         """Return rows of operators, types, phases or modules, as `view.by` says."""
-        from roofline.analysis.grouped_rows import analysis_table
+        from roofline.analysis.tables import analysis_table
 
         return analysis_table(self, view)
 
@@ -139,11 +139,11 @@ class Analysis(Result):
         """Return the analysis in a format; also ``trace`` and ``tensorboard``."""
         match format:
             case "trace":
-                from roofline.presentation.chrome_trace import trace_json
+                from roofline.analysis.chrome_trace import trace_json
 
                 return trace_json(self)
             case "tensorboard":
-                from roofline.presentation.tensorboard import event_file
+                from roofline.analysis.event_file import event_file
 
                 return event_file(self)
             case _:
@@ -151,9 +151,9 @@ class Analysis(Result):
 
     def page(self, view: View) -> str:
         """Return the interactive page."""
-        from roofline.presentation.interactive import interactive_page
+        from roofline.analysis.page import analysis_page
 
-        return interactive_page(self, view)
+        return analysis_page(self, view)
 
     def _figure(
         self,

@@ -159,8 +159,12 @@ def _comparable(name: str, device: str) -> HardwareProfile:
 def _explain(others: list[str]) -> None:
     if others:
         raise InputError(f"--explain measures nothing and writes nothing; leave out {others[0]}")
+    from roofline.foundation.blocks import Report, notes, safe
     from roofline.pipeline.explanations import explain_measurement
-    from roofline.presentation.reports.explanation_report import explanation_report
     from roofline.render.console import print_report
 
-    print_report(explanation_report(explain_measurement()), result_console())
+    blocks = [
+        each for section in explain_measurement() for each in notes(section.title, section.lines)
+    ]
+    report = Report(headline="How roofline measures this machine", blocks=tuple(blocks))
+    print_report(safe(report), result_console())

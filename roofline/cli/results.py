@@ -143,8 +143,8 @@ def check_analysis_files(
             without its library.
     """
     from roofline.analysis import Analysis
-    from roofline.presentation.chrome_trace import NOT_MEASURED
-    from roofline.presentation.tensorboard import check_event_file
+    from roofline.analysis.chrome_trace import NOT_MEASURED
+    from roofline.analysis.event_file import check_event_file
 
     Analysis.check_files(files, overwrite=overwrite)
     for path in files:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roofline.design.export import Export, ExportedFile, changes_between, sums_of
-from roofline.errors import InputError, ModelError, RooflineError
-from roofline.foundation.files import write_together
+from roofline.errors import InputError, ModelError, RooflineError, nearest
+from roofline.foundation.files import check_writable, write_together
 from roofline.foundation.units import format_bytes
 from roofline.pipeline.export_files import ExportedModel, file_of
 from roofline.pipeline.optimization_subject import arguments_of, in_type_of
 from roofline.pipeline.runs import RunOptions
 from roofline.pipeline.workloads import Workload, check_counts, workload_of
-from roofline.presentation.formats import check_files, check_suffix_among
 from roofline.workload.operators import OperatorRecord
 from roofline.workload.runs import Run
 
@@ -63,7 +62,7 @@ def export(
         InputError: files, inputs, data type or batch are wrong.
         RooflineError: what was read again gives something else.
     """
-    paths = _paths(files, opset=opset, overwrite=overwrite)
+    paths = checked_paths(files, opset=opset, overwrite=overwrite)
     options = RunOptions(dtype=dtype)
     run = options.run()
     check_counts(batch=batch, seq=seq, threads=None, inputs=inputs)
@@ -89,24 +88,26 @@ def export(
     )
 
 
-def check_suffix(path: Path) -> None:
-    """Refuses a file that is none of `FORMATS`.
-
-    Raises:
-        InputError: naming them.
-    """
-    check_suffix_among(path, FORMATS, "a model")
-
-
-def _paths(
+def checked_paths(
     files: str | Path | Sequence[str | Path], *, opset: int | None, overwrite: bool
 ) -> tuple[Path, ...]:
-    """The files, all checked before any work is done."""
+    """The files to write, all checked before any work is done.
+
+    Raises:
+        InputError: none, one that is none of `FORMATS`, is named twice or cannot be written, or an
+            opset that has no effect.
+    """
     several = [files] if isinstance(files, (str, Path)) else list(files)
     paths = tuple(map(Path, several))
     if not paths:
         raise InputError("name a file to write: -o model.onnx or -o model.pt2")
-    check_files(paths, check_suffix, overwrite=overwrite)
+    for number, path in enumerate(paths):
+        if (suffix := path.suffix.lower()) not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise InputError(f"{path}: a model is written as {known}{nearest(suffix, FORMATS)}")
+        check_writable(path, overwrite=overwrite)
+        if path.resolve() in (each.resolve() for each in paths[:number]):
+            raise InputError(f"{path}: is named twice; give each file once")
     if opset is not None and all(path.suffix.lower() != ".onnx" for path in paths):
         raise InputError(f"--opset {opset} is about .onnx files, and none is to be written")
     return paths

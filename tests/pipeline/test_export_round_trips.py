@@ -17,7 +17,7 @@ from torch import nn
 import roofline
 from roofline.errors import FileFormatError, InputError, ModelError, RooflineError
 from roofline.pipeline import export_files
-from roofline.presentation.reports.export_report import render_export
+from roofline.result import result_from_data
 from roofline.workload.models.sources import load
 from tests.exported_models import MODELS, made
 
@@ -202,9 +202,10 @@ def test_what_is_told_of_a_file(tmp_path: Path) -> None:
     reasons = {each.op: each.reason for each in file.changes}
     assert "folded into the weights" in reasons["aten.native_batch_norm"]
     assert file.flop == 2 * 64 * 27 + (64 if "aten.convolution" in reasons else 0)
-    told = json.loads(render_export(found, "json"))
+    told = json.loads(found.to_json())
+    assert result_from_data(told, file="a.json") == found
     assert told["files"][0]["macs"] == 1728
-    assert "folded into the weights of the layer before it" in render_export(found, "md")
+    assert "folded into the weights of the layer before it" in str(found)
 
 
 # -- weights ---------------------------------------------------------------------------------------

@@ -221,9 +221,9 @@ class MachineComparison(Result):
 
     def page(self, view: View) -> str:
         """Return the interactive page."""
-        from roofline.presentation.interactive import interactive_page
+        from roofline.analysis.page import machines_page
 
-        return interactive_page(self, view)
+        return machines_page(self.names, self.analyses, self.report(view))
 
     def _figure(
         self,

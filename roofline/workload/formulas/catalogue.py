@@ -5,12 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any, ClassVar
 
 from roofline.errors import InputError, nearest
+from roofline.foundation.blocks import Block, Choice, Column, Facts, Grid, View, notes
+from roofline.foundation.rows import fields_of
+from roofline.foundation.text import counted
+from roofline.result import Result
 from roofline.workload.formulas.registry import Formula, file_of, find, known
 
 EACH_OPERAND_ONCE = "each operand once; views free; in place: read and written"
@@ -43,6 +48,85 @@ class Entry:
     def where(self) -> str:
         """``file:line``; ``""`` where there is none."""
         return f"{self.file}:{self.line}" if self.file else ""
+
+
+_TYPES = {"int": "Int64", "bool": "boolean", "str": "string"}
+_SHORT, _, _MEANING = EACH_OPERAND_ONCE.partition("; ")
+_FORMULAS = "roofline/workload/formulas/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Operators(Result):
+    """Operators that have a formula: those that were looked for, of `known` in all."""
+
+    kind: ClassVar = "operators"
+    made_by: ClassVar = "roofline operators -o FILE.json"
+    suffixes: ClassVar = (".json", ".csv", ".md")
+    columns: ClassVar = {each.name: _TYPES[str(each.type)] for each in fields(Entry)}
+
+    known: int
+    operators: tuple[Entry, ...]
+
+    @property
+    def summary(self) -> str:
+        """How many operators have how many formulas."""
+        count, rules = len(self.operators), len(shared_rules(self.operators))
+        among = "" if count == self.known else f" of the {self.known}"
+        return f"{count}{among} operators that have a formula: {counted(rules, 'formula')}"
+
+    def rows(self) -> Iterable[Sequence[Any]]:
+        """Return a row for each operator."""
+        return fields_of(self.columns, self.operators)
+
+    def blocks(self, view: View) -> Iterable[Block]:
+        """Return the operators, one a line where lines are long, else by formula, and notes."""
+        del view
+        rules = shared_rules(self.operators)
+        headings = ("operator", "type", "FLOP", "bytes", "where")
+        lines = Grid(
+            title="",
+            columns=tuple(Column(heading=each) for each in headings),
+            rows=tuple(
+                (each.key, each.type, _flop(each), _bytes(each), each.where)
+                for each in self.operators
+            ),
+        )
+        together = Grid(
+            title="",
+            columns=(Column(heading="operator"), Column(heading="type, FLOP, bytes, where")),
+            rows=tuple(
+                (
+                    ", ".join(each.key.removeprefix("aten.") for each in rule),
+                    f"{first.type}: {_flop(first)} Bytes: {_bytes(first)}."
+                    f" ({first.where.removeprefix(_FORMULAS)})",
+                )
+                for rule in sorted(rules, key=lambda each: each[0].type)
+                for first in rule[:1]
+            ),
+        )
+        yield Choice(grids=(lines, together))
+        if len(rules) == 1:
+            # What there is no room for in a table of many.
+            (first, *_), *_ = rules
+            more = [("More", first.flop_detail)] if first.flop_detail else []
+            of_complex = "counted" if first.is_for_complex else "of unknown FLOP, if it takes any"
+            yield Facts(lines=(*more, ("Complex numbers", of_complex)))
+        yield from notes(
+            "Notes",
+            (
+                f"{_SHORT}: {_MEANING}",
+                "operators without a name space are aten's",
+                "what a model needs and has no formula: roofline operators --missing MODEL",
+            ),
+        )
+
+
+def _flop(entry: Entry) -> str:
+    return entry.flop_rule or "not said: its function has no docstring"
+
+
+def _bytes(entry: Entry) -> str:
+    return _SHORT if entry.byte_rule == EACH_OPERAND_ONCE else entry.byte_rule
 
 
 def catalogue() -> tuple[Entry, ...]:

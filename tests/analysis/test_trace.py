@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from roofline.analysis import Analysis, Module, OperatorRow
+from roofline.analysis.chrome_trace import trace_json, trace_of
 from roofline.cli.results import check_analysis_files
 from roofline.errors import InputError
 from roofline.foundation.sampling import Sample
 from roofline.latency.measured import RunMeasurement
-from roofline.presentation.chrome_trace import trace_json, trace_of
 from roofline.workload.operators import State
 from tests.presentation.examples import (
     Made,

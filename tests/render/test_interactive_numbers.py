@@ -18,10 +18,11 @@ from roofline.foundation.units import (
     format_percent,
     format_s,
 )
-from tests.presentation.chromium import Browser
+from tests.render.chromium import Browser
 
 SCRIPT = (
-    resources.files("roofline.presentation.interactive")
+    resources.files("roofline.render")
+    .joinpath("page")
     .joinpath("script", "numbers.js")
     .read_text(encoding="utf-8")
 )

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 
 from roofline.analysis import Analysis
+from roofline.analysis.page import Strings
 from roofline.design.machine_comparison import MachineComparison
 from roofline.errors import InputError
 from roofline.foundation.blocks import View
-from roofline.presentation.interactive import interactive_page
-from roofline.presentation.interactive.columns import SERIES, Strings
-from roofline.presentation.interactive.document import SCRIPTS, embedded
+from roofline.plots.style import SERIES
+from roofline.render.interactive import SCRIPTS, embedded
 from roofline.workload.tensors import Role
-from tests.presentation.chromium import chromium
 from tests.presentation.examples import (
     Network,
     analysis_of,
@@ -35,9 +34,11 @@ from tests.presentation.examples import (
 )
 from tests.presentation.machines import comparisons, eight, sheet
 from tests.presentation.predictions import with_predictions
+from tests.render.chromium import chromium
+from tests.render.pages import interactive_page
 
 RESULTS = [(of, name) for of in (examples, comparisons) for name in of()]
-FOLDER = Path(__file__).parents[2] / "roofline" / "presentation" / "interactive"
+FOLDER = Path(__file__).parents[2] / "roofline" / "render" / "page"
 PER_OPERATOR_BYTE = 500
 
 
@@ -228,7 +229,7 @@ def test_without_a_browser_tests_are_skipped_or_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_required: bool
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("tests.presentation.chromium.CHROMIUM", ("chromium",))
+    monkeypatch.setattr("tests.render.chromium.CHROMIUM", ("chromium",))
     monkeypatch.setenv("ROOFLINE_BROWSER", "required" if is_required else "")
     outcome = pytest.fail.Exception if is_required else pytest.skip.Exception
     with pytest.raises(outcome, match="no chromium"), chromium(tmp_path):

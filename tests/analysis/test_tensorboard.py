@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from roofline.analysis import Analysis
+from roofline.analysis.event_file import event_file, node_names, scalars
 from roofline.cli.main import run
 from roofline.cli.results import check_analysis_files
 from roofline.errors import InputError
-from roofline.presentation.tensorboard.events import event_file, scalars
-from roofline.presentation.tensorboard.graph import node_names
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
 from tests.presentation.examples import (

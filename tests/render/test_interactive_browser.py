@@ -24,10 +24,8 @@ from roofline.foundation.units import (
     format_s,
 )
 from roofline.placement import Bound
-from roofline.presentation.interactive import interactive_page
 from roofline.workload.operators import State
 from roofline.workload.tensors import Role
-from tests.presentation.chromium import Browser
 from tests.presentation.examples import (
     Network,
     analysis_of,
@@ -44,6 +42,8 @@ from tests.presentation.examples import (
 )
 from tests.presentation.machines import comparisons, with_caches
 from tests.presentation.predictions import with_measurement, with_predictions
+from tests.render.chromium import Browser
+from tests.render.pages import interactive_page
 
 ESCAPE, ENTER, TAB, SHIFT = "\ue00c", "\ue007", "\ue004", "\ue008"
 LEFT, UP, RIGHT, DOWN = "\ue012", "\ue013", "\ue014", "\ue015"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.presentation.chromium import Browser, chromium
+from tests.render.chromium import Browser, chromium
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What the page knows of operators and machines: columns of numbers, and a table of strings.
+"""The interactive page of analyses: columns of numbers, and a table of strings.
 
 A page has thousands of rows, so names stand once in a table and rows hold their numbers in it.
 Numbers are whole, not rounded: the page rounds where it shows them, as `foundation.units` does.
@@ -12,28 +12,15 @@ from typing import Any
 from roofline.analysis import Analysis, OperatorRow, working
 from roofline.analysis.report import minimum_text
 from roofline.analysis.roof import roof_lines
+from roofline.analysis.tables import operator_grid
 from roofline.analysis.times import beats_bound, kind_of_time, time_s
 from roofline.analysis.words import shape_of, short_op
+from roofline.foundation.blocks import Grid, Report, View, safe
 from roofline.foundation.text import printable
 from roofline.machine.hardware import describe_threads
 from roofline.machine.origin import origin
 from roofline.placement import Roof, arithmetic_dtype
-from roofline.plots.style import (
-    BLACK,
-    BLUE,
-    DARK_RED,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Style,
-    styles,
-)
-
-SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, DARK_RED)
-"""The colours of the page by their number; its style sheet has lighter ones for dark pages."""
+from roofline.plots.style import SERIES, Style, styles
 
 _SPARE_LOOKS = 63
 
@@ -55,6 +42,44 @@ class Strings:
     def texts(self) -> list[str]:
         """The table."""
         return list(self._places)
+
+
+def analysis_page(analysis: Analysis, view: View) -> str:
+    """The interactive page of an analysis.
+
+    Args:
+        analysis: what it shows.
+        view: how the tables of its report look at it. They stand in the page whatever its switches
+            say, and are what is left of it where scripts are off.
+    """
+    from roofline.render.interactive import interactive_html
+
+    data = page_data([analysis.hardware.name], [analysis])
+    return interactive_html(analysis.report(view), data, colors=SERIES, live=_live(analysis, view))
+
+
+def machines_page(names: Sequence[str], analyses: Sequence[Analysis], report: Report) -> str:
+    """The interactive page of one model on several machines, between which it switches.
+
+    Args:
+        names: what the machines are called.
+        analyses: one a machine, of the same operators.
+        report: on all of them.
+    """
+    from roofline.render.interactive import interactive_html
+
+    machines = [
+        (printable(name), each.report(), _live(each, View()))
+        for name, each in zip(names, analyses, strict=True)
+    ]
+    return interactive_html(report, page_data(names, analyses), colors=SERIES, machines=machines)
+
+
+def _live(analysis: Analysis, view: View) -> Grid:
+    """The table of the report that the page has itself, as reports write it."""
+    (grid,) = safe(Report(headline="", blocks=(operator_grid(analysis, view),))).blocks
+    assert isinstance(grid, Grid)
+    return grid
 
 
 def page_data(names: Sequence[str], analyses: Sequence[Analysis]) -> dict[str, Any]:
