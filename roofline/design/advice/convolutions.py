@@ -249,7 +249,8 @@ def depthwise_below_ridge(subject: Subject) -> list[Proposal]:
         Saving(before_s=taken_s, after_s=min(taken_s, minimum_s(rows))),
         basis="at most",
         evidence=f"{counted(len(rows), 'depthwise convolution')} with"
-        f" {format_percent(flop / all_flop)} of the FLOP and {subject.share(rows)}: {format_flop_per_s(flop / taken_s)}, and the rest of the model"
+        f" {format_percent(flop / all_flop)} of the FLOP and {subject.share(rows)}:"
+        f" {format_flop_per_s(flop / taken_s)}, and the rest of the model"
         f" {format_flop_per_s((all_flop - flop) / others_s)}; they do"
         f" {format_intensity(intensity)} FLOP a byte, and memory limits below"
         f" {format_intensity(ridge)}",
